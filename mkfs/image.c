@@ -111,6 +111,7 @@ static int image_read_home(struct image *img, uint64_t addr, union lay_block *ou
 
 int image_read(struct image *img, uint64_t addr, union lay_block *out)
 {
+    img->unreadable = false;
     if (img->changed && img->changed(img->changed_arg, addr, out))
         return 0;
     const struct image_patch *p = image_find_patch(img, addr);

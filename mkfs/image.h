@@ -104,6 +104,8 @@ int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
 int image_read_map(struct image *img, uint64_t chunks);
 /* Forgets the map: no segment is mapped then. */
 void image_drop_map(struct image *img);
+/* Returns the index in img->segments of a mapped segment. */
+size_t image_segment_index(const struct image *img, uint64_t segment);
 /* Returns the block of the device where the segment begins, or LAY_NONE if it is not mapped. */
 uint64_t image_segment_block(const struct image *img, uint64_t segment);
 /* Maps a segment in memory; with LAY_NONE unmaps it. Returns 0 or -ENOMEM. */

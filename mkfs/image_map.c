@@ -33,6 +33,11 @@ static size_t image_map_lower(const struct image *img, uint64_t segment)
     return lo;
 }
 
+size_t image_segment_index(const struct image *img, uint64_t segment)
+{
+    return image_map_lower(img, segment);
+}
+
 uint64_t image_segment_block(const struct image *img, uint64_t segment)
 {
     size_t i = image_map_lower(img, segment);

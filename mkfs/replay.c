@@ -250,19 +250,25 @@ static bool replay_is_mapped(const struct image *img, uint64_t addr)
            image_map_is_bad(img, segment);
 }
 
-int replay_map(struct image *img, uint64_t chunks)
+void replay_drop_unmapped(struct image *img)
 {
     size_t kept = 0;
-    int err = image_read_map(img, chunks);
 
-    for (size_t i = 0; i < img->patch_count && !err; i++) {
+    for (size_t i = 0; i < img->patch_count; i++) {
         if (replay_is_mapped(img, img->patches[i].addr))
             img->patches[kept++] = img->patches[i];
         else
             free(img->patches[i].corrected);
     }
+    img->patch_count = kept;
+}
+
+int replay_map(struct image *img, uint64_t chunks)
+{
+    int err = image_read_map(img, chunks);
+
     if (!err)
-        img->patch_count = kept;
+        replay_drop_unmapped(img);
     return err;
 }
 

@@ -64,6 +64,8 @@ int replay_replay(struct image *img, struct log *log);
  * -ENOMEM or a device error.
  */
 int replay_map(struct image *img, uint64_t chunks);
+/* Drops them again, when a repair has changed the map. */
+void replay_drop_unmapped(struct image *img);
 
 /*
  * Calls `each` for the images from the gap of a damaged log on, as far as they

@@ -83,7 +83,6 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
     inode.map.tree.root = lay_put64(f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr);
     inode.map.tree.blocks = lay_put64(1);
     inode.size = lay_put64(LAY_BLOCK_SIZE);
-    inode.blocks = lay_put64(1);
     int err = put_inode(f, ino, &inode);
     if (err)
         return err;

@@ -111,6 +111,24 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
     return err;
 }
 
+bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len)
+{
+    uint64_t loaded = UINT64_MAX;
+    union lay_block b;
+    bool sound = false;
+
+    for (uint64_t end = block + len; block < end; block++) {
+        uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
+        if (group != loaded)
+            sound = fsck_read_bitmap(f, group, &b) == 0 &&
+                    lay_check_bitmap(&f->img.geo, &b.bitmap, group, NULL) == 0;
+        loaded = group;
+        if (sound && !(b.bitmap.bits[bit / 8] >> bit % 8 & 1))
+            return false;
+    }
+    return true;
+}
+
 /* *sound is true if the bitmap can be counted, as it is or as repaired. */
 static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
                                bool *sound)

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "mkfs/fsck/fsck.h"
 
@@ -47,12 +46,6 @@ static void claim_block(struct fsck *f, uint64_t block, bool metadata)
         blocks_set(g->metadata, block);
 }
 
-int fsck_claim_nothing(struct fsck *f)
-{
-    f->groups = calloc(lay_groups(&f->img.geo), sizeof(struct fsck_group *));
-    return f->groups ? 0 : -ENOMEM;
-}
-
 static void blocks_free_nominees(struct fsck *f)
 {
     for (uint64_t i = 0; f->nominees && i < lay_groups(&f->img.geo); i++)
@@ -90,16 +83,24 @@ void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len)
         claim_block(f, block + i, true);
 }
 
-bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block)
+int fsck_claim_areas(struct fsck *f)
 {
-    if (fsck_is_metadata(f, block)) {
-        fsck_report(f, PROBLEM_BLOCK_TWICE, NULL, "inode %" PRIu64 " block %" PRIu64, ino, block);
-        return false;
-    }
-    if (fsck_is_claimed(f, block))
-        f->stolen = true;
-    claim_block(f, block, true);
-    return true;
+    const struct lay_geometry *geo = &f->img.geo;
+
+    fsck_free_claims(f);
+    f->groups = calloc(lay_groups(geo), sizeof(struct fsck_group *));
+    if (!f->groups)
+        return -ENOMEM;
+    fsck_claim_fixed(f, 0, 1);
+    fsck_claim_fixed(f, LAY_MMP_BLOCK, 1);
+    fsck_claim_fixed(f, LAY_LABEL_SECOND, 1);
+    fsck_claim_fixed(f, geo->map_start, geo->map_len);
+    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
+    fsck_claim_fixed(f, geo->log_start, geo->log_blocks);
+    fsck_claim_fixed(f, geo->sums_start, geo->sums_blocks);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        fsck_claim_fixed(f, geo->supers[i], 1);
+    return 0;
 }
 
 /* --- Nominations ------------------------------------------------------------------------------ */
@@ -217,60 +218,4 @@ int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t 
         len -= n;
     }
     return err ? err : report_conflict(f, &c);
-}
-
-/* --- Data under metadata ---------------------------------------------------------------------- */
-
-struct stolen_walk {
-    struct fsck *f;
-    uint64_t ino;
-    int err;
-};
-
-static bool has_conflict(const struct fsck *f, uint64_t ino, uint64_t file_block)
-{
-    const struct fsck_conflict *c = f->conflicts.items;
-
-    for (size_t i = 0; i < f->conflicts.count; i++) {
-        if (c[i].ino == ino && file_block >= c[i].file_block &&
-            file_block - c[i].file_block < c[i].len)
-            return true;
-    }
-    return false;
-}
-
-static void look_for_stolen(void *arg, const struct lay_extent *e)
-{
-    struct stolen_walk *w = arg;
-    struct fsck_conflict c = {.ino = w->ino};
-
-    for (uint64_t i = 0; lay_extent_has_blocks(e) && i < lay_get32(e->len) && !w->err; i++) {
-        uint64_t file_block = lay_get64(e->file_block) + i;
-        uint64_t block = lay_get64(e->block) + i;
-        if (fsck_is_metadata(w->f, block) && !has_conflict(w->f, w->ino, file_block))
-            w->err = take_block(w->f, &c, file_block, block);
-    }
-    if (!w->err)
-        w->err = report_conflict(w->f, &c);
-}
-
-int fsck_stolen(struct fsck *f)
-{
-    static const struct walk_ops ops = {.extent = look_for_stolen};
-    union lay_block b;
-    int err = 0;
-
-    for (uint64_t index = 0; index < f->inode_block_count && f->stolen && !err; index++) {
-        if (f->inode_blocks[index].damaged)
-            continue;
-        err = fsck_load_block(f, index, &b);
-        for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++) {
-            struct stolen_walk w = {.f = f, .ino = index * LAY_INODES_PER_BLOCK + slot};
-            if (!S_ISREG(lay_get32(b.inodes.inodes[slot].mode)))
-                continue;
-            err = walk_extents(&f->img, w.ino, &b.inodes.inodes[slot], &ops, &w, NULL);
-            err = err && err != -EUCLEAN ? err : w.err;
-        }
-    }
-    return err;
 }

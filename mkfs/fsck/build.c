@@ -17,7 +17,7 @@ static void begin_node(struct build *b, unsigned level)
 
 /* A block for a node. */
 struct build_block {
-    uint64_t block;
+    uint64_t addr;
     bool old; /* node of the replaced tree; written in a transaction */
 };
 
@@ -28,15 +28,15 @@ static int build_space(struct fsck *f, uint64_t need, const struct fsck_list *ol
     size_t reused = 0;
 
     while (space->count < need) {
-        uint64_t len;
-        uint64_t block = fsck_alloc(f, 1, &len);
-        if (len == 0 && reused == old->count)
-            return -ENOSPC;
+        uint64_t addr;
+        int err = fsck_alloc_meta(f, &addr);
+        if (err || (!addr && reused == old->count))
+            return err ? err : -ENOSPC;
         struct build_block *item = fsck_grow(space, sizeof(*item));
         if (!item)
             return -ENOMEM;
-        item->old = len == 0;
-        item->block = len > 0 ? block : nodes[reused++];
+        item->old = !addr;
+        item->addr = addr ? addr : nodes[reused++];
     }
     return 0;
 }
@@ -66,9 +66,8 @@ static int end_node(struct build *b, struct fsck_list *branches)
         return 0;
     assert(b->nodes <= b->space->count);
     const struct build_block *to = (const struct build_block *)b->space->items + b->nodes - 1;
-    branch->child = lay_put64(to->block);
-    return to->old ? store_put(b->f, to->block, &b->node)
-                   : store_put_new(b->f, to->block, &b->node);
+    branch->child = lay_put64(to->addr);
+    return to->old ? store_put(b->f, to->addr, &b->node) : store_put_new(b->f, to->addr, &b->node);
 }
 
 /* Appends a record to the node; writes a full node first. */

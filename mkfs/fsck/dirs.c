@@ -165,11 +165,11 @@ static void take_name(void *arg, const struct lay_dirent *d)
         lose_dangling_name(w, d);
 }
 
-static bool dirs_claim_node(void *arg, uint64_t block)
+static bool dirs_claim_node(void *arg, uint64_t addr)
 {
     struct dir_walk *w = arg;
 
-    if (fsck_claim(w->f, w->ino, block))
+    if (fsck_claim(w->f, w->ino, addr))
         return true;
     if (w->f->agreed)
         fsck_mark(w->f, w->ino, FIX_MAP);
@@ -185,14 +185,14 @@ static enum problem dirs_kind_of_damage(const char *why)
     return strncmp(why, "dirent", 6) == 0 ? PROBLEM_NAME_INVALID : PROBLEM_DIR_NODE;
 }
 
-static void dirs_report_damage(void *arg, uint64_t block, const char *why)
+static void dirs_report_damage(void *arg, uint64_t addr, const char *why)
 {
     struct dir_walk *w = arg;
 
     w->f->incomplete = true;
     fsck_lose(w->f, w->ino, LOSS_NAMES);
-    if (fsck_report(w->f, dirs_kind_of_damage(why), why, "inode %" PRIu64 " block %" PRIu64, w->ino,
-                    block))
+    if (fsck_report(w->f, dirs_kind_of_damage(why), why, "inode %" PRIu64 " " FSCK_AT, w->ino,
+                    FSCK_AT_OF(addr)))
         fsck_mark(w->f, w->ino, FIX_MAP);
 }
 

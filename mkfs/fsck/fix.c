@@ -63,19 +63,19 @@ static void take_records(struct attributes *a, const struct lay_xattr_block *fro
         a->count--;
 }
 
-static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t block, struct attributes *a)
+static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t addr, struct attributes *a)
 {
     union lay_block b;
 
-    for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_range_ok(&f->img.geo, block, 1); i++) {
-        int err = image_read(&f->img, block, &b);
+    for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_chunk_addr_ok(&f->img.geo, addr); i++) {
+        int err = image_read(&f->img, addr, &b);
         if (err)
             return err;
-        if (lay_get32(b.head.magic) != LAY_MAGIC_XATTR || lay_get64(b.head.block) != block ||
+        if (lay_get32(b.head.magic) != LAY_MAGIC_XATTR || lay_get64(b.head.block) != addr ||
             lay_get64(b.head.owner) != ino)
             break;
         take_records(a, &b.xattr);
-        block = lay_get64(b.xattr.next);
+        addr = lay_get64(b.xattr.next);
     }
     return 0;
 }
@@ -84,18 +84,18 @@ static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t block, stru
 static int attributes_put_attributes(struct fsck *f, uint64_t ino, struct attributes *a,
                                      uint64_t *first)
 {
-    uint64_t next = 0, len;
+    uint64_t next = 0, addr;
 
     for (unsigned i = a->count; i-- > 0;) {
-        uint64_t block = fsck_alloc(f, 1, &len);
-        if (len == 0)
-            return -ENOSPC;
-        lay_head_init(&a->blocks[i].head, LAY_MAGIC_XATTR, f->img.geo.uuid, block, ino);
+        int err = fsck_alloc_meta(f, &addr);
+        if (err || !addr)
+            return err ? err : -ENOSPC;
+        lay_head_init(&a->blocks[i].head, LAY_MAGIC_XATTR, f->img.geo.uuid, addr, ino);
         a->blocks[i].xattr.next = lay_put64(next);
-        int err = store_put_new(f, block, &a->blocks[i]);
+        err = store_put_new(f, addr, &a->blocks[i]);
         if (err)
             return err;
-        next = block;
+        next = addr;
     }
     *first = next;
     return 0;
@@ -293,6 +293,9 @@ int fsck_fix(struct fsck *f)
 {
     int err = fsck_reserve(f);
 
+    /* All that was in it is lost, but a map without it is not valid. */
+    if (!err && image_segment_block(&f->img, 0) == LAY_NONE)
+        err = fsck_new_chunk(f);
     if (!err)
         err = fsck_attach(f);
     if (!err)

@@ -35,8 +35,7 @@ static bool usable(struct allocator *a, uint64_t block)
 {
     struct fsck *f = a->f;
 
-    /* If the log has an image of the block, that would be read or replayed instead. */
-    return !fsck_is_claimed(f, block) && !image_find_patch(&f->img, block) &&
+    return !fsck_is_claimed(f, block) &&
            (!a->by_bitmap || (marked_free(a, block) && !fsck_is_given_up(f, block)));
 }
 
@@ -51,6 +50,23 @@ static uint64_t free_blocks_find(struct allocator *a, uint64_t want, uint64_t *l
         ++*len;
     a->at = block + *len;
     return *len ? block : 0;
+}
+
+uint64_t fsck_alloc_chunk(struct fsck *f)
+{
+    struct allocator a = {.f = f, .group = UINT64_MAX, .by_bitmap = true};
+    uint64_t len = fsck_chunk_blocks(f), block = LAY_SEGMENT_BLOCKS, n = 0;
+
+    while (n < len && block + len <= f->img.geo.blocks) {
+        for (n = 0; n < len && usable(&a, block + n);)
+            n++;
+        if (n < len)
+            block = (block + n) / LAY_SEGMENT_BLOCKS * LAY_SEGMENT_BLOCKS + LAY_SEGMENT_BLOCKS;
+    }
+    if (n < len)
+        return 0;
+    fsck_claim_fixed(f, block, len);
+    return block;
 }
 
 uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len)

@@ -15,6 +15,7 @@
 #ifndef MKFS_FSCK_FSCK_H
 #define MKFS_FSCK_FSCK_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ struct inode_info {
 #define FIX_LIVE   0x200u /* remove the inode from the orphans */
 
 struct inode_block_info {
-    uint64_t addr; /* on the device; 0 if none */
+    uint64_t addr; /* 0 if none */
     uint64_t next_free;
     bool damaged, has_free, on_list;
     bool reseal; /* its content is kept though its checksum failed */
@@ -102,7 +103,7 @@ struct fsck_stray {
 
 /* A valid leaf that no node refers to, of an inode whose tree is to be rebuilt. */
 struct fsck_lost_leaf {
-    uint64_t ino, block;
+    uint64_t ino, addr;
     uint32_t magic;
 };
 
@@ -205,7 +206,7 @@ struct fsck {
     struct fsck_group **groups;      /* blocks in use; NULL if none in the group */
     struct fsck_nominees **nominees; /* like groups; NULL if there are none */
     bool no_memory;                  /* allocation of a group failed: the round ends with -ENOMEM */
-    bool stolen;                     /* metadata was claimed on blocks claimed for data before */
+    struct fsck_list segments;       /* struct fsck_segment: blocks of chunks in use */
     struct inode_block_info *inode_blocks;
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight per inode block */
@@ -214,6 +215,7 @@ struct fsck {
     struct fsck_list given_up;      /* uint64_t: inodes that the rest of a damaged log changes */
     struct fsck_list given_names;   /* struct fsck_name: names in that rest */
     struct fsck_list given_bitmaps; /* struct lay_bitmap: bitmaps in that rest */
+    struct fsck_list given_entries; /* struct lay_entries: entries in that rest */
     bool incomplete;                /* something was unreadable, so its contents are unknown */
     uint64_t found[PROBLEM_COUNT];  /* counts over all rounds */
 
@@ -243,6 +245,8 @@ struct fsck {
     struct fsck_list declined;     /* uint64_t: hashes of declined findings, over all rounds */
     uint64_t alloc_at;             /* start of the next search for free blocks */
     bool alloc_any;                /* only blocks that the bitmaps mark as in use are left */
+    size_t meta_at;                /* mapped segment where the next search for a block begins */
+    bool meta_any;                 /* only blocks that the entries mark as in use are left */
 
     bool marked;       /* the superblock had the error mark after recovery */
     bool clear_error;  /* remove the error mark once all is repaired */
@@ -295,16 +299,13 @@ void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d);
 
 /* --- Blocks in use (blocks.c) ----------------------------------------------------------------- */
 
-/*
- * Claims a valid metadata block for ino. If another metadata block was claimed
- * there, reports it and returns false.
- */
-bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block);
 /* Claims data of a file. Reports overlaps, and records conflicts. */
 int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t block,
                     uint64_t len);
-/* Claims blocks of the fixed areas. */
+/* Claims blocks of the fixed areas, chunks, and data that a repair must not touch. */
 void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len);
+/* Forgets all claims but those of the fixed areas. Returns 0 or -ENOMEM. */
+int fsck_claim_areas(struct fsck *f);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
 bool fsck_is_metadata(const struct fsck *f, uint64_t block);
 /*
@@ -314,17 +315,57 @@ bool fsck_is_metadata(const struct fsck *f, uint64_t block);
 int fsck_nominate(struct fsck *f, uint64_t block, uint64_t len);
 bool fsck_is_nominated(const struct fsck *f, uint64_t block);
 bool fsck_is_contested(const struct fsck *f, uint64_t block);
-/* Forgets all claims. Returns 0 or -ENOMEM. */
-int fsck_claim_nothing(struct fsck *f);
 void fsck_free_claims(struct fsck *f);
-/* Reports data blocks that were later claimed for metadata. */
-int fsck_stolen(struct fsck *f);
 /*
- * Claims up to `want` contiguous free blocks. Stores their number in *len and
- * returns the first; 0 means that none is left. Blocks that the bitmaps mark as
- * in use come last.
+ * Claims up to `want` contiguous free blocks for data. Stores their number in
+ * *len and returns the first; 0 means that none is left. Blocks that the bitmaps
+ * mark as in use come last.
  */
 uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
+/* Claims free space for a chunk. Returns its first block, or 0. */
+uint64_t fsck_alloc_chunk(struct fsck *f);
+
+/* --- Chunks (chunk_map.c, segments.c) --------------------------------------------------------- */
+
+/* The arguments for FSCK_AT in a format. */
+#define FSCK_AT          "segment %" PRIu64 " block %u"
+#define FSCK_AT_OF(addr) lay_addr_segment(addr), lay_addr_index(addr)
+
+/* Returns the blocks of a chunk. */
+uint64_t fsck_chunk_blocks(const struct fsck *f);
+/*
+ * Reads and checks the chunk map, finds chunks that it lacks, and claims all of
+ * them. Then f->img has the map.
+ */
+int fsck_load_map(struct fsck *f);
+/* Puts a block of the map as f->img has it. */
+int fsck_put_map_block(struct fsck *f, uint64_t index);
+/* Forgets all claims in chunks but those of the entries. Returns 0 or -ENOMEM. */
+int fsck_start_segments(struct fsck *f);
+/*
+ * Claims a valid block in a chunk for ino. If it belongs to another object,
+ * reports that and returns false.
+ */
+bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t addr);
+/* Claims any block in a chunk, so that a repair does not touch it. */
+void fsck_keep(struct fsck *f, uint64_t addr);
+bool fsck_is_kept(const struct fsck *f, uint64_t addr);
+/*
+ * Calls each() for the blocks in chunks that are marked as in use, or may be,
+ * and belong to nothing that was found, until it returns an error.
+ */
+int fsck_each_lost(struct fsck *f, int (*each)(struct fsck *f, uint64_t addr, void *arg),
+                   void *arg);
+/* Compares the entries of all segments with the claims. */
+int fsck_entries(struct fsck *f);
+/*
+ * Claims a free block in a chunk, which may be a new one; *addr is 0 if none is
+ * left. Blocks that the entries mark as in use come last. Returns 0, -ENOMEM or
+ * a device error.
+ */
+int fsck_alloc_meta(struct fsck *f, uint64_t *addr);
+/* Maps the chunk with the lowest number that is free. -ENOSPC: there is no space for it. */
+int fsck_new_chunk(struct fsck *f);
 
 /* --- Losses (report.c) ----------------------------------------------------------------------- */
 
@@ -368,7 +409,7 @@ void fsck_end(struct fsck *f);
 int fsck_read_log(struct fsck *f);
 /* The passes in order; fsck_inodes() calls fsck_map() per inode. */
 void fsck_labels(struct fsck *f);
-int fsck_journal(struct fsck *f);
+void fsck_journal(struct fsck *f);
 void fsck_supers(struct fsck *f);
 int fsck_inodes(struct fsck *f);
 int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);
@@ -377,6 +418,8 @@ int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
 /* Reads the unchecked bitmap of a group and expands it if it may be zero. */
 int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b);
+/* True if the bitmaps mark all blocks of a range as in use, as far as they are sound. */
+bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len);
 int fsck_sums(struct fsck *f);
 
 /* --- Inode blocks (slots.c) ------------------------------------------------------------------- */

@@ -86,6 +86,17 @@ bool fsck_is_given_up(const struct fsck *f, uint64_t block)
     return false;
 }
 
+/* Keeps the entries of a segment, for the same reason. */
+static int given_up_entries(struct fsck *f, const struct lay_entries *image)
+{
+    struct lay_entries *item = fsck_grow(&f->given_entries, sizeof(*item));
+
+    if (!item)
+        return -ENOMEM;
+    *item = *image;
+    return 0;
+}
+
 static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
 {
     struct fsck *f = arg;
@@ -99,6 +110,8 @@ static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
         return given_up_directory(f, addr, &data->node);
     case LAY_MAGIC_BITMAP:
         return given_up_bitmap(f, &data->bitmap);
+    case LAY_MAGIC_ENTRIES:
+        return given_up_entries(f, &data->entries);
     case LAY_MAGIC_EXTENTS:
     case LAY_MAGIC_XATTR:
     case LAY_MAGIC_SYMLINK:

@@ -16,7 +16,7 @@
 
 /* An extent of the inode file that no other object has claimed. */
 struct extent {
-    uint64_t first, block, len;
+    uint64_t first, addr, len;
 };
 
 /* State of the search for the blocks of the inode file. */
@@ -28,33 +28,33 @@ struct locate {
     bool whole, failed;
 };
 
-static bool inodes_take_node(void *arg, uint64_t block)
+static bool inodes_take_node(void *arg, uint64_t addr)
 {
     struct locate *l = arg;
 
-    return fsck_claim(l->f, 0, block);
+    return fsck_claim(l->f, 0, addr);
 }
 
-static void bad_node(void *arg, uint64_t block, const char *why)
+static void bad_node(void *arg, uint64_t addr, const char *why)
 {
     struct locate *l = arg;
 
-    if (fsck_report(l->f, PROBLEM_TREE_NODE, why, "inode 0 block %" PRIu64, block))
+    if (fsck_report(l->f, PROBLEM_TREE_NODE, why, "inode 0 " FSCK_AT, FSCK_AT_OF(addr)))
         l->f->fix_inode_file = true;
 }
 
-static void inodes_add_block(struct locate *l, uint64_t first, uint64_t block)
+static void inodes_add_block(struct locate *l, uint64_t first, uint64_t addr)
 {
     struct extent *extents = l->extents.items;
     struct extent *last = l->extents.count ? &extents[l->extents.count - 1] : NULL;
 
-    if (last && last->first + last->len == first && last->block + last->len == block) {
+    if (last && last->first + last->len == first && last->addr + last->len == addr) {
         last->len++;
         return;
     }
     struct extent *extent = fsck_grow(&l->extents, sizeof(*extent));
     if (extent)
-        *extent = (struct extent){first, block, 1};
+        *extent = (struct extent){first, addr, 1};
     else
         l->failed = true;
 }
@@ -84,11 +84,9 @@ static void inodes_check_shape(struct fsck *f, const struct locate *l,
 {
     const struct lay_inode *inode = &f->sb.inode_file;
     bool is_tree = lay_get16(inode->map_kind) == LAY_MAP_TREE;
-    uint64_t nodes = is_tree ? totals->nodes : 0;
 
     if (totals->whole && l->whole && l->expected << LAY_BLOCK_SHIFT == lay_get64(inode->size) &&
-        l->expected + nodes == lay_get64(inode->blocks) &&
-        (!is_tree || (nodes == lay_get64(inode->map.tree.blocks) &&
+        (!is_tree || (totals->nodes == lay_get64(inode->map.tree.blocks) &&
                       totals->entries == lay_get64(inode->map.tree.entries))))
         return;
     if (fsck_report(f, PROBLEM_INODE_FILE, NULL, "inode 0"))
@@ -119,7 +117,7 @@ static int store_extents(struct fsck *f, const struct locate *l)
         return -ENOMEM;
     for (size_t r = 0; r < l->extents.count; r++) {
         for (uint64_t i = 0; i < extents[r].len; i++)
-            f->inode_blocks[extents[r].first + i].addr = extents[r].block + i;
+            f->inode_blocks[extents[r].first + i].addr = extents[r].addr + i;
     }
     return 0;
 }

@@ -78,21 +78,36 @@ static void kept_take_super(struct fsck *f, const struct lay_super *sb)
     f->sb.clean_pos = now.clean_pos;
 }
 
+/* Puts an image, unless the map does not have its segment. */
+static int kept_put_image(struct fsck *f, const struct image_patch *p, union lay_block *b)
+{
+    uint64_t places[2];
+
+    if (p->addr == LAY_ADDR_SUPER) {
+        kept_take_super(f, &b->super);
+        return 0;
+    }
+    return image_places(&f->img, p->addr, places) > 0 ? store_put(f, p->addr, b) : 0;
+}
+
+/* The images are in the order of their kinds: those of the map come before those in chunks. */
 static int kept_put(struct fsck *f, struct kept *k)
 {
     union lay_block b;
+    bool mapped = false;
     int err = 0;
 
     for (size_t i = 0; i < k->img.patch_count && !err; i++) {
         const struct image_patch *p = &k->img.patches[i];
         err = image_read_patch(&k->img, p, &b);
-        if (err)
-            break;
-        if (p->addr == LAY_ADDR_SUPER)
-            kept_take_super(f, &b.super);
-        else
-            err = store_put(f, p->addr, &b);
+        if (!err && !mapped && lay_addr_kind(p->addr) > LAY_KIND_MAP)
+            err = fsck_load_map(f);
+        mapped |= lay_addr_kind(p->addr) > LAY_KIND_MAP;
+        if (!err)
+            err = kept_put_image(f, p, &b);
     }
+    if (!err && !mapped)
+        err = fsck_load_map(f);
     if (err)
         return err;
     /* The images are written even if the result needs no repair. */

@@ -22,56 +22,46 @@ static void end_round(struct fsck *f)
     f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
 
-static int claim_fixed_areas(struct fsck *f)
-{
-    const struct lay_geometry *geo = &f->img.geo;
-    int err = fsck_claim_nothing(f);
-
-    if (err)
-        return err;
-    fsck_claim_fixed(f, 0, 1);
-    fsck_claim_fixed(f, LAY_MMP_BLOCK, 1);
-    fsck_claim_fixed(f, LAY_LABEL_SECOND, 1);
-    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
-    fsck_claim_fixed(f, geo->log_start, geo->log_blocks);
-    fsck_claim_fixed(f, geo->sums_start, geo->sums_blocks);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        fsck_claim_fixed(f, geo->supers[i], 1);
-    return 0;
-}
-
 /* Checks labels, log and superblocks; after the first round they are in memory. */
-static int read_start(struct fsck *f)
+static void read_start(struct fsck *f)
 {
     fsck_labels(f);
-    int err = fsck_journal(f);
-    if (err)
-        return err;
+    fsck_journal(f);
     fsck_supers(f);
-    if (f->refused && f->mode != FSCK_CHECK) {
+}
+
+/* Reads what else is known before the first round. */
+static int read_more(struct fsck *f)
+{
+    int err = f->log.state == LOG_DAMAGED ? fsck_find_given_up(f) : 0;
+
+    if (!err && f->refused && f->mode != FSCK_CHECK) {
         fsck_say(f, "Nothing is repaired without this");
         f->mode = FSCK_CHECK;
     }
-    return f->replay && f->mode != FSCK_CHECK ? fsck_apply_kept(f) : 0;
+    return !err && f->replay && f->mode != FSCK_CHECK ? fsck_apply_kept(f) : err;
 }
 
 static int begin_round(struct fsck *f)
 {
     end_round(f);
     f->wanted = f->left = f->inodes_used = f->inode_block_count = 0;
-    f->incomplete = f->structural = f->stolen = f->free_list_cut = false;
+    f->incomplete = f->structural = f->free_list_cut = false;
     f->fix_free_list = f->fix_orphans = f->fix_inode_file = false;
     f->lost_found = f->grow = 0;
-    f->lost_found_taken = f->alloc_any = f->no_space = false;
+    f->lost_found_taken = f->alloc_any = f->meta_any = f->no_space = false;
     f->alloc_at = 1;
-    int err = f->round == 1 ? read_start(f) : 0;
-    return err ? err : claim_fixed_areas(f);
+    f->meta_at = 0;
+    if (f->round == 1)
+        read_start(f);
+    int err = fsck_load_map(f);
+    return !err && f->round == 1 ? read_more(f) : err;
 }
 
 static int read_round(struct fsck *f)
 {
-    static int (*const passes[])(struct fsck *) = {begin_round, fsck_inodes, fsck_directories,
-                                                   fsck_stolen, fsck_links,  fsck_bitmaps,
+    static int (*const passes[])(struct fsck *) = {begin_round, fsck_inodes,  fsck_directories,
+                                                   fsck_links,  fsck_entries, fsck_bitmaps,
                                                    fsck_sums};
     int err = 0;
 
@@ -118,7 +108,7 @@ static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
     if (!item)
         return -ENOMEM;
     *item = addr;
-    lay_places(&f->img.geo, addr, places);
+    image_places(&f->img, addr, places);
     if (!fsck_report(f, PROBLEM_FLIPPED_BIT, NULL, "block %" PRIu64, places[0]))
         return 0;
     return store_put_corrected(f, addr, b);
@@ -185,6 +175,8 @@ void fsck_end(struct fsck *f)
     free(f->given_up.items);
     free(f->given_names.items);
     free(f->given_bitmaps.items);
+    free(f->given_entries.items);
+    free(f->segments.items);
     replay_free(&f->log);
     image_end(&f->img);
 }

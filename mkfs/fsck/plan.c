@@ -191,16 +191,9 @@ static int plan_fill(struct plan *p, uint64_t at, uint64_t end, size_t count)
 }
 
 /* True if the inode's count of blocks proves that no record is missing. */
-static int plan_is_whole(struct plan *p, const struct lay_inode *inode, bool *whole)
+static bool plan_is_whole(const struct plan *p, const struct lay_inode *inode)
 {
-    static const struct walk_ops none = {0};
-    bool is_tree = lay_get16(inode->map_kind) == LAY_MAP_TREE;
-    uint64_t nodes = is_tree ? lay_get64(inode->map.tree.blocks) : 0;
-    struct walk_totals x;
-    int err = walk_xattrs(&p->f->img, p->ino, inode, &none, NULL, &x);
-
-    *whole = !err && p->blocks + nodes + x.nodes == fsck_stated_blocks(p->f, p->ino, inode);
-    return err == -EUCLEAN ? 0 : err;
+    return p->blocks == fsck_stated_blocks(p->f, p->ino, inode);
 }
 
 /* A file whose size is not known ends with its last extent. */
@@ -265,8 +258,8 @@ static int plan_add_lost(struct plan *p, const struct lay_inode *inode)
     const struct salvaged_range *lost = p->s.lost.items;
     uint64_t end = plan_file_end(p, inode);
     size_t count = p->out.count;
-    bool whole = true;
-    int err = p->s.lost.count ? plan_is_whole(p, inode, &whole) : 0;
+    bool whole = p->s.lost.count == 0 || plan_is_whole(p, inode);
+    int err = 0;
 
     if (!whole)
         plan_drop_suspects(p, end);

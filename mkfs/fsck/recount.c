@@ -13,7 +13,7 @@
 #include "mkfs/fsck/store.h"
 
 /* True if the inode file lacks this inode block; *index is its place. */
-static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t block,
+static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t addr,
                        uint64_t *index)
 {
     uint64_t first = lay_get64(b->head.owner);
@@ -21,68 +21,35 @@ static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t 
     *index = first / LAY_INODES_PER_BLOCK;
     return lay_get32(b->head.magic) == LAY_MAGIC_INODES && first % LAY_INODES_PER_BLOCK == 0 &&
            *index < f->inode_block_count && f->inode_blocks[*index].damaged &&
-           lay_check_head(b, LAY_MAGIC_INODES, f->img.geo.uuid, block, first, NULL) == 0;
+           lay_check_head(b, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first, NULL) == 0;
 }
 
-/*
- * Removes privileges from an inode that was found, because the data of a lost
- * file may imitate an inode block.
- */
-static void take_privileges(struct lay_inode *inode)
+static int recount_adopt(struct fsck *f, uint64_t addr, void *arg)
 {
-    uint32_t mode = lay_get32(inode->mode);
-
-    if (S_ISREG(mode))
-        inode->mode = lay_put32(mode & ~(uint32_t)(S_ISUID | S_ISGID));
-    if (S_ISCHR(mode) || S_ISBLK(mode))
-        inode->rdev = lay_put32(0);
-}
-
-static int fsck_adopt_adopt(struct fsck *f, uint64_t index, uint64_t block, union lay_block *b)
-{
-    struct inode_block_info *info = &f->inode_blocks[index];
-    union lay_block other;
-    int err = info->addr ? image_read(&f->img, info->addr, &other) : 0;
-
-    if (err || (info->addr && lay_get64(other.head.tid) >= lay_get64(b->head.tid)))
-        return err;
-    info->addr = block;
-    fsck_claim_fixed(f, block, 1);
-    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
-        take_privileges(&b->inodes.inodes[slot]);
-    return store_put(f, block, b);
-}
-
-static int adopt_search_group(struct fsck *f, uint64_t group)
-{
-    union lay_block bits, b;
+    union lay_block b, other;
     uint64_t index;
-    int err = image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), &bits);
+    int err = image_read(&f->img, addr, &b);
 
-    for (uint32_t bit = 0; bit < lay_group_blocks(&f->img.geo, group) && !err; bit++) {
-        uint64_t block = group * LAY_GROUP_BLOCKS + bit;
-        if (fsck_is_claimed(f, block) || !(bits.bitmap.bits[bit / 8] >> bit % 8 & 1))
-            continue;
-        err = image_read(&f->img, block, &b);
-        if (!err && is_missing(f, &b, block, &index))
-            err = fsck_adopt_adopt(f, index, block, &b);
-    }
-    return err;
+    (void)arg;
+    if (err || !is_missing(f, &b, addr, &index))
+        return err;
+    struct inode_block_info *info = &f->inode_blocks[index];
+    err = info->addr ? image_read(&f->img, info->addr, &other) : 0;
+    if (err || (info->addr && lay_get64(other.head.tid) >= lay_get64(b.head.tid)))
+        return err;
+    info->addr = addr;
+    fsck_keep(f, addr);
+    return store_put(f, addr, &b);
 }
 
-/* Searches all unclaimed blocks for unmapped blocks of the inode file. */
+/* Searches all unclaimed blocks of chunks for unmapped blocks of the inode file. */
 static int fsck_adopt_blocks(struct fsck *f)
 {
     bool any = false;
-    int err = 0;
 
     for (uint64_t index = 0; index < f->inode_block_count && !any; index++)
         any = !f->inode_blocks[index].addr;
-    for (uint64_t group = 0; group < lay_groups(&f->img.geo) && any && !err; group++) {
-        err = adopt_search_group(f, group);
-        fsck_progress(f, "search", group + 1, lay_groups(&f->img.geo));
-    }
-    return err;
+    return any ? fsck_each_lost(f, recount_adopt, NULL) : 0;
 }
 
 struct count {
@@ -108,9 +75,6 @@ static int count_contents(struct fsck *f, uint64_t ino, const struct lay_inode *
         return walk_extents(&f->img, ino, inode, &ops, c, t);
     case LAY_MAP_DIR:
         return walk_names(&f->img, ino, inode, &none, NULL, t);
-    case LAY_MAP_LINK:
-        c->blocks = 1;
-        return 0;
     default:
         return 0;
     }
@@ -135,25 +99,21 @@ static int set_target_size(struct fsck *f, struct lay_inode *inode)
 
 int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool size)
 {
-    static const struct walk_ops none = {0};
     unsigned kind = lay_get16(inode->map_kind);
     bool is_tree = kind == LAY_MAP_TREE || kind == LAY_MAP_DIR;
     struct count c = {0};
-    struct walk_totals t = {0}, x;
+    struct walk_totals t = {0};
     int err = count_contents(f, ino, inode, &c, &t);
 
-    if (!err)
-        err = walk_xattrs(&f->img, ino, inode, &none, NULL, &x);
     if (err)
         return err == -EUCLEAN ? 0 : err;
-    uint64_t nodes = is_tree ? t.nodes : 0;
-    inode->blocks = lay_put64(c.blocks + nodes + x.nodes);
+    inode->blocks = lay_put64(c.blocks);
     if (is_tree) {
-        inode->map.tree.blocks = lay_put64(nodes);
+        inode->map.tree.blocks = lay_put64(t.nodes);
         inode->map.tree.entries = lay_put64(t.entries);
     }
     if (kind == LAY_MAP_DIR)
-        inode->size = lay_put64(nodes << LAY_BLOCK_SHIFT);
+        inode->size = lay_put64(t.nodes << LAY_BLOCK_SHIFT);
     else if (size && S_ISREG(lay_get32(inode->mode)))
         inode->size = lay_put64(c.end < LAY_MAX_FILE_BLOCKS ? c.end << LAY_BLOCK_SHIFT : INT64_MAX);
     return size && kind == LAY_MAP_LINK ? set_target_size(f, inode) : 0;
@@ -184,11 +144,10 @@ static int new_inode_block(struct fsck *f, uint64_t index)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
     union lay_block b;
-    uint64_t len;
+    int err = fsck_alloc_meta(f, &info->addr);
 
-    info->addr = fsck_alloc(f, 1, &len);
-    if (len == 0)
-        return -ENOSPC;
+    if (err || !info->addr)
+        return err ? err : -ENOSPC;
     memset(&b, 0, sizeof(b));
     lay_head_init(&b.head, LAY_MAGIC_INODES, f->img.geo.uuid, info->addr,
                   index * LAY_INODES_PER_BLOCK);
@@ -245,9 +204,7 @@ int fsck_rebuild_inode_file(struct fsck *f)
     if (err)
         return err;
     inode.size = lay_put64(f->inode_block_count << LAY_BLOCK_SHIFT);
-    uint64_t nodes =
-        lay_get16(inode.map_kind) == LAY_MAP_TREE ? lay_get64(inode.map.tree.blocks) : 0;
-    inode.blocks = lay_put64(f->inode_block_count + nodes);
+    inode.blocks = lay_put64(0);
     f->sb.inode_file = inode;
     return 0;
 }

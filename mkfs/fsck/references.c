@@ -34,11 +34,11 @@ static void references_want(struct map_walk *w, bool yes, uint16_t fix)
         fsck_mark(w->f, w->ino, fix);
 }
 
-static bool references_claim_node(void *arg, uint64_t block)
+static bool references_claim_node(void *arg, uint64_t addr)
 {
     struct map_walk *w = arg;
 
-    if (fsck_claim(w->f, w->ino, block))
+    if (fsck_claim(w->f, w->ino, addr))
         return true;
     references_want(w, w->f->agreed, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
     return false;
@@ -56,7 +56,7 @@ static enum problem references_kind_of_damage(enum problem general, const char *
     return strncmp(why, "extent.", 7) == 0 ? PROBLEM_TREE_EXTENT : PROBLEM_TREE_NODE;
 }
 
-static void references_report_damage(void *arg, uint64_t block, const char *why)
+static void references_report_damage(void *arg, uint64_t addr, const char *why)
 {
     struct map_walk *w = arg;
     uint16_t fix = FIX_MAP;
@@ -70,7 +70,7 @@ static void references_report_damage(void *arg, uint64_t block, const char *why)
     w->f->incomplete = true;
     references_want(w,
                     fsck_report(w->f, references_kind_of_damage(w->damage, why), why,
-                                "inode %" PRIu64 " block %" PRIu64, w->ino, block),
+                                "inode %" PRIu64 " " FSCK_AT, w->ino, FSCK_AT_OF(addr)),
                     fix);
 }
 
@@ -114,9 +114,7 @@ static void references_take_extent(void *arg, const struct lay_extent *e)
     w->device_end = block + len;
 }
 
-/* Adds to *charge the blocks that a regular file's extents and tree nodes occupy. */
-static int references_check_extents(struct map_walk *w, const struct lay_inode *inode,
-                                    uint64_t *charge)
+static int references_check_extents(struct map_walk *w, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {.sound = references_claim_node,
                                         .damaged = references_report_damage,
@@ -136,7 +134,6 @@ static int references_check_extents(struct map_walk *w, const struct lay_inode *
                         fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent",
                                     "inode %" PRIu64, w->ino),
                         FIX_GPU);
-    *charge += w->data + totals.nodes;
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
         fsck_check_counts(w->f, w->ino, inode, &totals);
     return 0;
@@ -167,7 +164,7 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
     w->names_len += 1u + x->name_len;
 }
 
-static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {
         .sound = references_claim_node, .damaged = references_report_damage, .xattr = take_xattr};
@@ -176,30 +173,28 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint6
 
     w->damage = PROBLEM_XATTR_BLOCK;
     int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
-    *charge += totals.nodes;
     if (err == -EUCLEAN && before == fsck_problems(w->f))
         references_want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino),
                         FIX_XATTR);
     return err;
 }
 
-static int check_target(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+static int check_target(struct map_walk *w, const struct lay_inode *inode)
 {
-    uint64_t block = lay_get64(inode->map.link.block);
+    uint64_t addr = lay_get64(inode->map.link.block);
     uint64_t size = lay_get64(inode->size);
     const char *why = NULL;
     union lay_block b;
 
-    int err = image_read(&w->f->img, block, &b);
+    int err = image_read(&w->f->img, addr, &b);
     if (err)
         return err;
     w->damage = PROBLEM_SYMLINK_BLOCK;
-    if (lay_check_symlink_block(&w->f->img.geo, &b.symlink, block, w->ino, &why) != 0) {
-        references_report_damage(w, block, why);
+    if (lay_check_symlink_block(&w->f->img.geo, &b.symlink, addr, w->ino, &why) != 0) {
+        references_report_damage(w, addr, why);
         return -EUCLEAN;
     }
-    *charge += 1;
-    fsck_claim(w->f, w->ino, block);
+    fsck_claim(w->f, w->ino, addr);
     if (lay_get32(b.symlink.len) != (size < LAY_PAYLOAD ? size : LAY_PAYLOAD))
         references_want(
             w, fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino), FIX_SIZE);
@@ -207,17 +202,14 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
 }
 
 /* A directory's nodes are walked with its names, when all inodes are known. */
-static int check_contents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+static int check_contents(struct map_walk *w, const struct lay_inode *inode)
 {
     switch (lay_get16(inode->map_kind)) {
     case LAY_MAP_INLINE:
     case LAY_MAP_TREE:
-        return references_check_extents(w, inode, charge);
+        return references_check_extents(w, inode);
     case LAY_MAP_LINK:
-        return check_target(w, inode, charge);
-    case LAY_MAP_DIR:
-        *charge += lay_get64(inode->map.tree.blocks);
-        return 0;
+        return check_target(w, inode);
     default:
         return 0;
     }
@@ -226,25 +218,24 @@ static int check_contents(struct map_walk *w, const struct lay_inode *inode, uin
 int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
 {
     struct map_walk w;
-    uint64_t charge = 0;
     char detail[64];
 
     /* Clears all but the array of names, which is filled before it is read. */
     memset(&w, 0, offsetof(struct map_walk, names));
     w.f = f;
     w.ino = ino;
-    int err = check_contents(&w, inode, &charge);
+    int err = check_contents(&w, inode);
     if (err && err != -EUCLEAN)
         return err;
-    int xattr_err = check_xattrs(&w, inode, &charge);
+    int xattr_err = check_xattrs(&w, inode);
     if (xattr_err && xattr_err != -EUCLEAN)
         return xattr_err;
     /* The map decides about the count if it is built anew. */
-    if (err || xattr_err || charge == lay_get64(inode->blocks) || w.proposed ||
+    if (err || xattr_err || w.data == lay_get64(inode->blocks) || w.proposed ||
         f->inodes[ino].fix & FIX_COUNTS)
         return 0;
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(inode->blocks),
-             charge);
+             w.data);
     if (fsck_report(f, PROBLEM_INODE_BLOCKS, detail, "inode %" PRIu64, ino))
         fsck_mark(f, ino, FIX_COUNTS);
     return 0;

@@ -16,15 +16,9 @@ static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t 
     return bm->bits[bit / 8] >> bit % 8 & 1 && !fsck_is_claimed(f, block);
 }
 
-/* True if a leaf may be there: not where a record that needs proof has data. */
-static bool may_be_leaf(const struct fsck *f, const struct lay_bitmap *bm, uint64_t block)
-{
-    return is_lost(f, bm, block) && !fsck_is_nominated(f, block);
-}
-
 /*
- * True if all extents of a leaf lie on lost blocks. Data of a lost file may
- * imitate a leaf, so no extent may lie on blocks of another file.
+ * True if all extents of a leaf lie on lost blocks. A leaf that was freed has
+ * extents that may belong to another file by now.
  */
 static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {
@@ -49,27 +43,26 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 }
 
 /* True for a valid leaf of an inode whose tree is to be rebuilt. */
-static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic,
-                      uint64_t block)
+static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic, uint64_t addr)
 {
     uint64_t ino = lay_get64(b->head.owner);
 
     return lay_get32(b->head.magic) == magic && ino > 0 && ino < fsck_inode_limit(f) &&
            f->inodes[ino].fix & FIX_MAP &&
-           lay_check_node(&f->img.geo, &b->node, magic, block, ino, 0, 0, UINT64_MAX, NULL) == 0;
+           lay_check_node(&f->img.geo, &b->node, magic, addr, ino, 0, 0, UINT64_MAX, NULL) == 0;
 }
 
 /* Keeps a leaf. Repairs do not touch it and its data until its records are taken. */
-static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
+static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_t addr)
 {
     struct fsck_lost_leaf *item = fsck_grow(&f->lost_leaves, sizeof(*item));
 
     if (!item)
         return -ENOMEM;
     item->ino = lay_get64(leaf->head.owner);
-    item->block = block;
+    item->addr = addr;
     item->magic = lay_get32(leaf->head.magic);
-    fsck_claim_fixed(f, block, 1);
+    fsck_keep(f, addr);
     for (unsigned i = 0; item->magic == LAY_MAGIC_EXTENTS && i < lay_get16(leaf->count); i++) {
         const struct lay_extent *e = &leaf->u.extents[i];
         if (lay_extent_has_blocks(e))
@@ -78,44 +71,30 @@ static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_
     return 0;
 }
 
-static int lost_leaves_search_group(struct fsck *f, uint32_t magic, uint64_t group)
+/* Keeps the block if it is a leaf of the kind that *arg, a magic number, names. */
+static int lost_leaves_look(struct fsck *f, uint64_t addr, void *arg)
 {
-    union lay_block bits, b;
-    int err = fsck_read_bitmap(f, group, &bits);
+    uint32_t magic = *(const uint32_t *)arg;
+    union lay_block b;
+    int err = image_read(&f->img, addr, &b);
 
-    if (err || lay_check_bitmap(&f->img.geo, &bits.bitmap, group, NULL) != 0)
+    if (err || !is_wanted(f, &b, magic, addr) ||
+        (magic == LAY_MAGIC_EXTENTS && !extents_are_lost(f, &b.node)))
         return err;
-    for (uint32_t bit = 0; bit < lay_group_blocks(&f->img.geo, group) && !err; bit++) {
-        uint64_t block = group * LAY_GROUP_BLOCKS + bit;
-        if (!may_be_leaf(f, &bits.bitmap, block))
-            continue;
-        err = image_read(&f->img, block, &b);
-        if (!err && is_wanted(f, &b, magic, block) &&
-            (magic == LAY_MAGIC_DIR || extents_are_lost(f, &b.node)))
-            err = lost_leaves_keep(f, &b.node, block);
-    }
-    return err;
+    return lost_leaves_keep(f, &b.node, addr);
 }
 
 /*
- * Searches all unclaimed blocks for leaves that no node refers to, for trees to
+ * Searches the blocks of chunks for leaves that no node refers to, for trees to
  * be rebuilt, and claims them with their data. Called after everything else is
  * claimed.
  */
 static int fsck_find_leaves(struct fsck *f)
 {
-    /* Files come first: this claims their data, so that no name is taken from it. */
-    static const uint32_t kinds[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR};
-    uint64_t groups = lay_groups(&f->img.geo);
-    int err = 0;
+    uint32_t kinds[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR};
+    int err = fsck_each_lost(f, lost_leaves_look, &kinds[0]);
 
-    for (unsigned k = 0; k < 2 && !err; k++) {
-        for (uint64_t group = 0; group < groups && !err; group++) {
-            err = lost_leaves_search_group(f, kinds[k], group);
-            fsck_progress(f, "search", k * groups + group + 1, 2 * groups);
-        }
-    }
-    return err;
+    return err ? err : fsck_each_lost(f, lost_leaves_look, &kinds[1]);
 }
 
 /* Claims nodes, and the extents of records that are believed; nominates those of others. */
@@ -125,7 +104,7 @@ static int reserve_salvaged(struct fsck *f, const struct salvaged *s)
     int err = 0;
 
     for (size_t i = 0; i < s->nodes.count; i++)
-        fsck_claim_fixed(f, nodes[i], 1);
+        fsck_keep(f, nodes[i]);
     for (size_t i = 0; i < s->extents.count && !err; i++) {
         const struct lay_extent *e = (const struct lay_extent *)s->extents.items + i;
         if (!lay_extent_has_blocks(e))
@@ -151,16 +130,16 @@ static int reserve_map(struct fsck *f, uint64_t ino, const struct lay_inode *ino
     return err;
 }
 
-static int reserve_xattrs(struct fsck *f, uint64_t block)
+static int reserve_xattrs(struct fsck *f, uint64_t addr)
 {
     union lay_block b;
     int err = 0;
 
-    for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_range_ok(&f->img.geo, block, 1) && !err;
+    for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_chunk_addr_ok(&f->img.geo, addr) && !err;
          i++) {
-        fsck_claim_fixed(f, block, 1);
-        err = image_read(&f->img, block, &b);
-        block = lay_get64(b.xattr.next);
+        fsck_keep(f, addr);
+        err = image_read(&f->img, addr, &b);
+        addr = lay_get64(b.xattr.next);
     }
     return err;
 }
@@ -174,7 +153,7 @@ static int reserve_inode(struct fsck *f, uint64_t ino, const struct lay_inode *i
     if (fix & FIX_MAP && (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR || kind == LAY_MAP_INLINE))
         err = reserve_map(f, ino, inode);
     if (fix & FIX_MAP && kind == LAY_MAP_LINK)
-        fsck_claim_fixed(f, lay_get64(inode->map.link.block), 1);
+        fsck_keep(f, lay_get64(inode->map.link.block));
     if (!err && fix & FIX_XATTR)
         err = reserve_xattrs(f, lay_get64(inode->xattr));
     return err;

@@ -10,7 +10,7 @@ struct salvage {
     struct fsck *f;
     uint64_t ino;
     uint32_t magic;
-    uint64_t *seen; /* one bit per block */
+    uint64_t *seen; /* one bit per block of the mapped segments */
     bool missing;   /* a node that the tree refers to is not part of it */
     struct salvaged *out;
 };
@@ -59,7 +59,7 @@ static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sea
 
     for (unsigned i = 0; i < count && i < LAY_NODE_EXTENTS; i++) {
         const struct lay_extent *e = &leaf->u.extents[i];
-        if (lay_check_extent(&s->f->img.geo, e, NULL) != 0)
+        if ((s->ino ? lay_check_extent : lay_check_inode_extent)(&s->f->img.geo, e, NULL) != 0)
             continue;
         struct lay_extent *to = fsck_grow(&s->out->extents, sizeof(*to));
         if (!to)
@@ -97,19 +97,21 @@ static int take_names(struct salvage *s, const struct lay_node *leaf, bool seale
     return err;
 }
 
-static bool is_mine(const struct salvage *s, const struct lay_head *head, uint64_t block)
+static bool is_mine(const struct salvage *s, const struct lay_head *head, uint64_t addr)
 {
-    return lay_get32(head->magic) == s->magic && lay_get64(head->block) == block &&
+    return lay_get32(head->magic) == s->magic && lay_get64(head->block) == addr &&
            lay_get64(head->owner) == s->ino &&
            memcmp(head->uuid, s->f->img.geo.uuid, sizeof(head->uuid)) == 0;
 }
 
-static bool first_visit(struct salvage *s, uint64_t block)
+static bool first_visit(struct salvage *s, uint64_t addr)
 {
-    uint64_t bit = UINT64_C(1) << block % 64;
-    bool first = !(s->seen[block / 64] & bit);
+    uint64_t at = image_segment_index(&s->f->img, lay_addr_segment(addr)) * LAY_SEGMENT_BLOCKS +
+                  lay_addr_index(addr);
+    uint64_t bit = UINT64_C(1) << at % 64;
+    bool first = !(s->seen[at / 64] & bit);
 
-    s->seen[block / 64] |= bit;
+    s->seen[at / 64] |= bit;
     return first;
 }
 
@@ -119,7 +121,7 @@ static int salvage_lose(struct salvage *s, struct salvaged_range keys)
     return salvage_add_range(s->out, keys.first, keys.last);
 }
 
-static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below,
+static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
                              struct salvaged_range keys);
 
 /*
@@ -145,33 +147,34 @@ static int salvage_take_children(struct salvage *s, const struct lay_node *node,
 }
 
 /* Recursion is as deep as levels decrease: at most LAY_MAX_HEIGHT. */
-static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below,
+static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
                              struct salvaged_range keys)
 {
     const struct lay_geometry *geo = &s->f->img.geo;
     union lay_block b;
 
-    if (!lay_range_ok(geo, block, 1))
+    if (!lay_chunk_addr_ok(geo, addr) ||
+        image_segment_block(&s->f->img, lay_addr_segment(addr)) == LAY_NONE)
         return salvage_lose(s, keys);
-    if (!first_visit(s, block))
+    if (!first_visit(s, addr))
         return 0;
-    int err = image_read(&s->f->img, block, &b);
+    int err = image_read(&s->f->img, addr, &b);
     unsigned level = lay_get16(b.node.level);
     if (err)
         return err;
-    if (!is_mine(s, &b.head, block) || level >= below)
+    if (!is_mine(s, &b.head, addr) || level >= below)
         return salvage_lose(s, keys);
     uint64_t *node = fsck_grow(&s->out->nodes, sizeof(*node));
     if (!node)
         return -ENOMEM;
-    *node = block;
-    if (lay_check_node(geo, &b.node, s->magic, block, s->ino, level, keys.first, keys.last, NULL)) {
+    *node = addr;
+    if (lay_check_node(geo, &b.node, s->magic, addr, s->ino, level, keys.first, keys.last, NULL)) {
         err = salvage_add_range(s->out, keys.first, keys.last);
         keys = salvage_no_keys;
     }
     if (err || level > 0)
         return err ? err : salvage_take_children(s, &b.node, keys);
-    bool sealed = lay_check_head(&b, s->magic, geo->uuid, block, s->ino, NULL) == 0;
+    bool sealed = lay_check_head(&b, s->magic, geo->uuid, addr, s->ino, NULL) == 0;
     return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node, sealed)
                                      : take_extents(s, &b.node, sealed);
 }
@@ -184,7 +187,7 @@ static int take_lost_leaves(struct salvage *s)
 
     for (size_t i = 0; i < s->f->lost_leaves.count && s->missing && !err; i++) {
         if (leaf[i].ino == s->ino && leaf[i].magic == s->magic)
-            err = salvage_take_node(s, leaf[i].block, 1, salvage_no_keys);
+            err = salvage_take_node(s, leaf[i].addr, 1, salvage_no_keys);
     }
     return err;
 }
@@ -193,7 +196,7 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
 {
     struct salvage s = {.f = f, .ino = ino, .magic = magic, .out = out};
 
-    s.seen = calloc(f->img.geo.blocks / 64 + 1, sizeof(*s.seen));
+    s.seen = calloc(f->img.segment_count * LAY_SEGMENT_BLOCKS / 64 + 1, sizeof(*s.seen));
     if (!s.seen)
         return -ENOMEM;
     int err = salvage_take_node(&s, root, LAY_MAX_HEIGHT, (struct salvaged_range){0, UINT64_MAX});

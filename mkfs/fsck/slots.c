@@ -38,11 +38,6 @@ static void clear_map(struct lay_inode *inode, unsigned kind)
     inode->map_count = inode->map_height = lay_put16(0);
 }
 
-static void set_blocks(struct lay_inode *inode, uint64_t own)
-{
-    inode->blocks = lay_put64(own + (lay_get64(inode->xattr) != 0));
-}
-
 static void empty_directory(struct fit *fit)
 {
     struct lay_inode *inode = fit->inode;
@@ -52,7 +47,7 @@ static void empty_directory(struct fit *fit)
     inode->map.tree.root = lay_put64(fit->nowhere);
     inode->map.tree.blocks = lay_put64(1);
     inode->size = lay_put64(LAY_BLOCK_SIZE);
-    set_blocks(inode, 1);
+    inode->blocks = lay_put64(0);
     fit->marks |= FIX_MAP;
 }
 
@@ -146,7 +141,10 @@ static void fit_reserved(struct fit *fit)
 {
     size_t used = used_map_bytes(fit);
 
-    fit->inode->reserved = lay_put32(0);
+    fit->inode->policy = fit->inode->unit = 0;
+    fit->inode->set = lay_put16(0);
+    fit->inode->project = fit->inode->key = lay_put32(0);
+    memset(fit->inode->reserved, 0, sizeof(fit->inode->reserved));
     fit->inode->map_reserved = lay_put16(0);
     if (kind_of(fit) != LAY_MAP_INLINE)
         fit->inode->map_count = lay_put16(0);
@@ -248,26 +246,10 @@ static void fit_size(struct fit *fit)
 /* Sets a count that the checks accept; the walk over the map finds the right one. */
 static void fit_blocks(struct fit *fit)
 {
-    struct lay_inode *inode = fit->inode;
-    struct lay_map_tree *tree = &inode->map.tree;
-    uint64_t end, nodes = lay_get64(tree->blocks);
+    uint64_t end, blocks = kind_of(fit) == LAY_MAP_INLINE ? inline_blocks(fit, &end) : 0;
 
+    fit->inode->blocks = lay_put64(blocks);
     fit->marks |= FIX_COUNTS;
-    switch (kind_of(fit)) {
-    case LAY_MAP_INLINE:
-        set_blocks(inode, inline_blocks(fit, &end));
-        break;
-    case LAY_MAP_TREE:
-        if (nodes + lay_get64(tree->entries) >= fit->f->img.geo.blocks)
-            tree->entries = lay_put64(0);
-        set_blocks(inode, nodes + lay_get64(tree->entries));
-        break;
-    case LAY_MAP_DIR:
-        set_blocks(inode, nodes);
-        break;
-    default:
-        set_blocks(inode, kind_of(fit) == LAY_MAP_LINK);
-    }
 }
 
 static void fit_tree(struct fit *fit)
@@ -282,7 +264,7 @@ static void fit_tree(struct fit *fit)
     }
     if (lay_get16(inode->map_height) < 1 || lay_get16(inode->map_height) > LAY_MAX_HEIGHT)
         inode->map_height = lay_put16(1);
-    if (!lay_range_ok(&fit->f->img.geo, lay_get64(tree->root), 1))
+    if (!lay_chunk_addr_ok(&fit->f->img.geo, lay_get64(tree->root)))
         tree->root = lay_put64(fit->nowhere);
     tree->blocks = lay_put64(lay_get16(inode->map_height));
     if (lay_get64(tree->entries) > fit->f->img.geo.blocks)
@@ -296,7 +278,6 @@ static void fit_tree(struct fit *fit)
 static void fit_xattr(struct fit *fit)
 {
     fit->inode->xattr = lay_put64(0);
-    fit->marks |= FIX_COUNTS;
 }
 
 static void fit_nlink(struct fit *fit)
@@ -350,6 +331,8 @@ static const struct {
     {"inode.blocks", PROBLEM_INODE_BLOCKS, fit_blocks},
     {"inode times", PROBLEM_INODE_TIME, fit_times},
     {"inode.rdev", PROBLEM_INODE_RDEV, fit_rdev},
+    {"inode.policy", PROBLEM_INODE_RESERVED, fit_reserved},
+    {"inode.project", PROBLEM_INODE_RESERVED, fit_reserved},
     {"inode.reserved", PROBLEM_INODE_RESERVED, fit_reserved},
     {"inode.xattr", PROBLEM_INODE_XATTR, fit_xattr},
     {"inode.nlink", PROBLEM_INODE_NLINK, fit_nlink},

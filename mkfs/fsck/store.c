@@ -140,7 +140,7 @@ static int put_block(struct fsck *f, uint64_t block, const union lay_block *b)
 static int each_place(struct fsck *f, uint64_t addr, const union lay_block *b, store_block_fn fn)
 {
     uint64_t places[2];
-    unsigned n = lay_places(&f->img.geo, addr, places);
+    unsigned n = image_places(&f->img, addr, places);
     int err = 0;
 
     for (unsigned i = 0; i < n && !err; i++)

@@ -113,7 +113,7 @@ static size_t replayed_transactions(const struct log *log)
     size_t n = 0;
 
     for (size_t i = 0; i < log->transaction_count; i++)
-        n += log->transactions[i].images || log->transactions[i].revokes;
+        n += log->transactions[i].images > 0;
     return n;
 }
 
@@ -165,11 +165,10 @@ static void choose_start(struct fsck *f)
     store_start_at(f, tid, pos, damaged);
 }
 
-int fsck_journal(struct fsck *f)
+void fsck_journal(struct fsck *f)
 {
     report_log(f);
     choose_start(f);
-    return f->log.state == LOG_DAMAGED ? fsck_find_given_up(f) : 0;
 }
 
 /* --- Superblocks ------------------------------------------------------------------------------ */

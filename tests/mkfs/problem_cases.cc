@@ -51,6 +51,55 @@ void use_all_blocks(Image &i)
     i.seal_super();
 }
 
+/* Gives every free block of the chunks to the inode file, for inodes that are free. */
+void use_all_chunks(Image &i)
+{
+    lay_inode &file = i.super().inode_file;
+    uint64_t index = lay_get64(file.size) / LAY_BLOCK_SIZE;
+    unsigned count = lay_get16(file.map_count);
+    if (lay_get16(file.map_kind) != LAY_MAP_INLINE) /* another case has changed it */
+        return;
+    i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(index);
+    for (uint64_t s = 0; s < i.segments.size(); s++) {
+        auto &entries = i.at<lay_entries>(LAY_ADDR_CHUNK(s, 0));
+        lay_extent *e = &file.map.extents[count++];
+        e->file_block = lay_put64(index);
+        for (uint64_t b = 1; b < LAY_SEGMENT_BLOCKS; b++) {
+            uint64_t addr = LAY_ADDR_CHUNK(s, b);
+            auto &ib = i.at<lay_inode_block>(addr);
+            if (entries.used[b / 8] >> b % 8 & 1)
+                continue;
+            if (lay_get32(e->len) == 0)
+                e->block = lay_put64(addr);
+            e->len = lay_put32(lay_get32(e->len) + 1);
+            lay_head_init(&ib.head, LAY_MAGIC_INODES, i.geo.uuid, addr,
+                          index++ * LAY_INODES_PER_BLOCK);
+            ib.next_free = lay_put64(index);
+            i.mark(addr, 1, true);
+            i.inode_blocks.push_back(addr);
+        }
+        entries.free = lay_put32(0);
+        i.seal(LAY_ADDR_CHUNK(s, 0));
+    }
+    i.at<lay_inode_block>(i.inode_blocks.back()).next_free = lay_put64(LAY_NONE);
+    for (uint64_t addr : i.inode_blocks)
+        i.seal(addr);
+    file.map_count = lay_put16(static_cast<uint16_t>(count));
+    file.size = lay_put64(index * LAY_BLOCK_SIZE);
+    i.seal_super();
+}
+
+/* The block of the map. */
+lay_map_block &map_of(Image &i)
+{
+    return i.at<lay_map_block>(LAY_ADDR(LAY_KIND_MAP, 0));
+}
+
+void seal_map(Image &i)
+{
+    i.seal(LAY_ADDR(LAY_KIND_MAP, 0));
+}
+
 /* What mkfs.gpunvme -O data_csum makes besides, in free blocks. */
 void add_sums(Image &i)
 {
@@ -215,6 +264,72 @@ const std::vector<ProblemCase> cases = {
          i.super().bitmap_tids[0] = lay_put64(1);
          i.seal_super();
      }},
+    {"F413", "chunks",
+     [](Image &i) {
+         i.super().chunks = lay_put64(1);
+         i.seal_super();
+     }},
+    {"F508", "map_block",
+     [](Image &i) { spoil_block(i, LAY_ADDR(LAY_KIND_MAP, 0)); }},
+    {"F508", "map_block_lost",
+     [](Image &i) { std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE); }},
+    {"F508", "map_block_never_written",
+     [](Image &i) { std::memset(&map_of(i), 0, LAY_BLOCK_SIZE); }},
+    {"F508", "slot_outside",
+     [](Image &i) {
+         map_of(i).slots[1].places[0] = lay_put64(i.geo.blocks);
+         seal_map(i);
+     }},
+    {"F509", "chunk_lost",
+     [](Image &i) {
+         i.super().chunks = lay_put64(3);
+         i.seal_super();
+     }},
+    {"F509", "chunk_0_lost",
+     [](Image &i) {
+         std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE);
+         std::memset(&i.at<uint8_t>(i.segments[0]), 0xee, LAY_SEGMENT_BLOCKS * LAY_BLOCK_SIZE);
+     },
+     {""}},
+    {"F510", "slots_of_one_place",
+     [](Image &i) {
+         lay_slot_set(&map_of(i).slots[1], i.segments[0]);
+         seal_map(i);
+     }},
+    {"F510", "slots_exchanged",
+     [](Image &i) {
+         lay_slot_set(&map_of(i).slots[0], i.segments[1]);
+         lay_slot_set(&map_of(i).slots[1], i.segments[0]);
+         seal_map(i);
+     }},
+    {"F511", "entries", [](Image &i) { spoil_block(i, LAY_ADDR_CHUNK(0, 0)); }},
+    {"F511", "entries_of_an_empty_chunk",
+     [](Image &i) { std::memset(&i.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0, LAY_BLOCK_SIZE); }},
+    {"F511", "entries_count",
+     [](Image &i) {
+         i.at<lay_entries>(LAY_ADDR_CHUNK(0, 0)).free = lay_put32(7);
+         i.seal(LAY_ADDR_CHUNK(0, 0));
+     }},
+    /* The blocks of the map and of the entries are lost together. */
+    {"F511", "entries_and_map_block",
+     [](Image &i) {
+         std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE);
+         spoil_block(i, LAY_ADDR_CHUNK(0, 0));
+     }},
+    {"F512", "leaked_block_of_chunk",
+     [](Image &i) {
+         auto &entries = i.at<lay_entries>(LAY_ADDR_CHUNK(0, 0));
+         i.mark(LAY_ADDR_CHUNK(0, 300), 3, true);
+         entries.free = lay_put32(lay_get32(entries.free) - 3);
+         i.seal(LAY_ADDR_CHUNK(0, 0));
+     }},
+    {"F513", "used_block_of_chunk_marked_free",
+     [](Image &i) {
+         auto &entries = i.at<lay_entries>(LAY_ADDR_CHUNK(0, 0));
+         i.mark(i.extent_leaf, 1, false);
+         entries.free = lay_put32(lay_get32(entries.free) + 1);
+         i.seal(LAY_ADDR_CHUNK(0, 0));
+     }},
     {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 3; }},
     {"F507", "checksum_block",
      [](Image &i) {
@@ -295,13 +410,14 @@ const std::vector<ProblemCase> cases = {
     {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 3; }, {"/attr"}},
     {"F802", "xattr_chain",
      [](Image &i) {
-         for (uint64_t block = 3000; block < 3000 + LAY_XATTR_BLOCKS_MAX; block++) {
+         const uint64_t first = LAY_ADDR_CHUNK(1, 1);
+         for (uint64_t block = first; block < first + LAY_XATTR_BLOCKS_MAX; block++) {
              auto &xb = i.at<lay_xattr_block>(block);
              lay_head_init(&xb.head, LAY_MAGIC_XATTR, i.geo.uuid, block, INO_ATTR);
              xb.next = lay_put64(block + 1);
              i.seal(block);
          }
-         i.at<lay_xattr_block>(i.xattr_next).next = lay_put64(3000);
+         i.at<lay_xattr_block>(i.xattr_next).next = lay_put64(first);
          i.seal(i.xattr_next);
      }},
     {"F803", "xattr_twice",
@@ -327,11 +443,13 @@ const std::vector<ProblemCase> cases = {
     {"F1002", "committed_transaction_with_checksums",
      [](Image &i) {
          add_sums(i);
-         auto &sums = i.at<lay_sums>(i.geo.sums_start);
+         const uint64_t index = i.file_data / LAY_SUMS_ENTRIES;
+         auto &sums = i.at<lay_sums>(i.geo.sums_start + index);
          std::memset(&sums, 0, sizeof(sums));
-         lay_head_init(&sums.head, LAY_MAGIC_SUMS, i.geo.uuid, LAY_ADDR(LAY_KIND_SUMS, 0), 0);
-         sums.sums[i.file_data] = lay_put32(7);
-         i.seal(i.geo.sums_start);
+         lay_head_init(&sums.head, LAY_MAGIC_SUMS, i.geo.uuid, LAY_ADDR(LAY_KIND_SUMS, index), 0);
+         sums.index = lay_put64(index);
+         sums.sums[i.file_data % LAY_SUMS_ENTRIES] = lay_put32(7);
+         i.seal(i.geo.sums_start + index);
          i.log({i.copy(i.root_leaf)});
          spoil_block(i, i.geo.log_start + 2);
      }},
@@ -371,6 +489,7 @@ const std::vector<ProblemCase> cases = {
     {"F701", "directory_nodes_on_a_full_device",
      [](Image &i) {
          use_all_blocks(i);
+         use_all_chunks(i);
          i.at<lay_head>(i.dir_leaf).crc = lay_put32(1);
          i.at<lay_head>(i.root_leaf).crc = lay_put32(1);
      }},
@@ -382,7 +501,9 @@ const std::vector<ProblemCase> cases = {
     {"F314", "inode_flags", INODE(INO_FILE, flags = lay_put32(0x100))},
     {"F315", "inode_time", INODE(INO_FILE, mtime.nsec = lay_put32(2000000000))},
     {"F316", "inode_rdev", INODE(INO_FILE, rdev = lay_put32(5))},
-    {"F317", "inode_reserved", INODE(INO_FILE, reserved = lay_put32(1))},
+    {"F317", "inode_reserved", INODE(INO_FILE, reserved[0] = 1)},
+    {"F317", "inode_policy", INODE(INO_FILE, policy = 1)},
+    {"F317", "inode_project", INODE(INO_FILE, project = lay_put32(1))},
     {"F318", "inode_extent", INODE(INO_FILE, map.extents[1].flags = lay_put16(8))},
     {"F319",
      "inode_size",
@@ -408,7 +529,7 @@ const std::vector<ProblemCase> cases = {
     {"F329", "inode_nlink", INODE(INO_FILE, nlink = lay_put32(0))},
     {"F330",
      "data_on_metadata",
-     INODE(INO_FILE, map.extents[0].block = lay_put64(i.xattr_block)),
+     INODE(INO_FILE, map.extents[0].block = lay_put64(i.place(i.xattr_block))),
      {"/file", "/hard"}},
     {"F331",
      "tree_extent",

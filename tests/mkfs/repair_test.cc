@@ -100,7 +100,7 @@ TEST_F(Repair, FlipsABitBack)
         (&img.at<uint8_t>(block))[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
         Result r = run({FSCK, "-p", "-f", path("img")});
         ASSERT_EQ(r.status, 1) << r.out << r.err;
-        ASSERT_EQ(r.out.find("F201 block " + std::to_string(block) + ":"), 0u) << r.out;
+        ASSERT_EQ(r.out.find("F201 block " + std::to_string(img.place(block)) + ":"), 0u) << r.out;
         std::string repaired(&img.at<char>(block), LAY_BLOCK_SIZE);
         /* The transaction and the checksum are new, the rest is as it was. */
         EXPECT_EQ(repaired.substr(32), sound.substr(32));
@@ -202,7 +202,7 @@ class FlippedBit : public Repair, public ::testing::WithParamInterface<int>
         std::vector<uint8_t> good = img.copy(img.root_leaf);
         std::memset(&img.at<uint8_t>(img.root_leaf), 0xee, LAY_BLOCK_SIZE);
         img.log({good, img.copy(img.inode_blocks[0])});
-        img.log({img.copy(img.inode_blocks[1])}, {3000});
+        img.log({img.copy(img.inode_blocks[1])});
         img.log({});
     }
     void flip(uint64_t block, unsigned bit)

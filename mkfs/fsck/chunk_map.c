@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checks the chunk map and finds the chunks that it does not have.
+ *
+ * A chunk may be where a sound block of the map says, where a slot of a damaged
+ * one says, or where a search (chunk_scan.c) finds its blocks: each names its
+ * own address. Of several places for a chunk, and of several chunks at a place,
+ * the one with the newest block of that address wins.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/fsck/chunk_map.h"
+#include "mkfs/fsck/store.h"
+
+#define MAP_PLACED 1u
+#define MAP_KNOWN  2u
+
+/* The map as it was read, and as it is to be. */
+struct chunk_map {
+    struct fsck *f;
+    struct fsck_list chunks; /* struct fsck_chunk: places where chunks may be */
+    struct fsck_list blocks; /* uint64_t: blocks of the map to be written */
+    uint8_t *taken;          /* per chunk: it has a place (MAP_PLACED), or is not sought */
+    uint64_t found;          /* chunks that have a place */
+    uint64_t empty;          /* chunks that were found without a block in use, and have none */
+    uint64_t doubtful;       /* chunks of the map without a block at their place */
+    uint64_t dropped;        /* chunks of the map that are lost */
+};
+
+uint64_t fsck_chunk_blocks(const struct fsck *f)
+{
+    return (uint64_t)LAY_SEGMENT_BLOCKS << f->img.geo.chunk_shift;
+}
+
+/* Returns how many chunks the map can have. */
+static uint64_t map_limit(const struct fsck *f)
+{
+    return lay_segments(&f->img.geo) >> f->img.geo.chunk_shift;
+}
+
+/* --- Places of chunks ------------------------------------------------------------------------- */
+
+bool fsck_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr)
+{
+    return lay_get64(b->head.block) == addr &&
+           lay_check_head(b, lay_get32(b->head.magic), f->img.geo.uuid, addr, LAY_ANY_OWNER,
+                          NULL) == 0;
+}
+
+/* Counts the block if it bears the address that it has in the chunk. */
+static int map_weigh_block(struct fsck *f, struct fsck_chunk *c, uint64_t at)
+{
+    uint64_t first = c->number << f->img.geo.chunk_shift;
+    union lay_block b;
+    int err = image_read_raw(&f->img, c->place + at, &b);
+
+    if (err)
+        return err == -EIO ? 0 : err;
+    if (fsck_bears_address(f, &b, LAY_ADDR_CHUNK(first, at))) {
+        c->score++;
+        c->tid = lay_get64(b.head.tid) > c->tid ? lay_get64(b.head.tid) : c->tid;
+    }
+    return 0;
+}
+
+/*
+ * Counts the chunk's blocks at the place: those of entries, and if there is
+ * none, all. The blocks of a chunk that was mapped just before a crash may be in
+ * the log alone.
+ */
+static int map_weigh(struct fsck *f, struct fsck_chunk *c)
+{
+    uint64_t len = fsck_chunk_blocks(f), first = c->number << f->img.geo.chunk_shift;
+    int err = 0;
+
+    for (uint64_t at = 0; at < len && !err; at += LAY_SEGMENT_BLOCKS)
+        err = map_weigh_block(f, c, at);
+    for (uint64_t at = 0; at < len && !err && c->score == 0; at++)
+        err = map_weigh_block(f, c, at);
+    const struct image_patch *image = image_find_patch(&f->img, LAY_ADDR_CHUNK(first, 0));
+    if (!err && c->score == 0 && image) {
+        c->score = 1;
+        c->tid = image->tid;
+    }
+    return err;
+}
+
+bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struct fsck_chunk *out)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t before = segment % lay_chunk_segments(geo) * LAY_SEGMENT_BLOCKS;
+
+    *out = (struct fsck_chunk){.number = segment >> geo->chunk_shift, .place = block - before};
+    return segment < lay_segments(geo) && block % LAY_SEGMENT_BLOCKS == 0 && block >= before &&
+           lay_range_ok(geo, out->place, fsck_chunk_blocks(f));
+}
+
+/*
+ * Adds the place of a chunk according to one of its slots. The slots of a
+ * chunk come one after the other.
+ */
+static int map_add_slot(struct chunk_map *m, uint64_t segment, uint64_t block, bool mapped)
+{
+    struct fsck_chunk c, *known = m->chunks.items;
+
+    if (!fsck_chunk_at(m->f, segment, block, &c))
+        return 0;
+    c.mapped = mapped;
+    for (size_t i = m->chunks.count; i-- > 0 && known[i].number == c.number;) {
+        if (known[i].place == c.place)
+            return 0;
+    }
+    int err = map_weigh(m->f, &c);
+    /* What a damaged block says counts only with a block that bears it out. */
+    if (err || (!mapped && (c.score == 0 || !fsck_in_use(m->f, c.place, fsck_chunk_blocks(m->f)))))
+        return err;
+    struct fsck_chunk *item = fsck_grow(&m->chunks, sizeof(*item));
+    if (!item)
+        return -ENOMEM;
+    *item = c;
+    return 0;
+}
+
+/* Adds what a damaged block of the map says. */
+static int map_add_damaged(struct chunk_map *m, uint64_t index)
+{
+    struct image *img = &m->f->img;
+    union lay_block b;
+    int err = image_read(img, LAY_ADDR(LAY_KIND_MAP, index), &b);
+    bool sealed = lay_check_head(&b, LAY_MAGIC_MAP, img->geo.uuid, LAY_ADDR(LAY_KIND_MAP, index), 0,
+                                 NULL) == 0;
+
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++)
+        err =
+            map_add_slot(m, index * LAY_MAP_SLOTS + i, lay_get64(b.map.slots[i].places[0]), sealed);
+    return err;
+}
+
+/* Adds what the map says. */
+static int map_collect(struct chunk_map *m)
+{
+    struct image *img = &m->f->img;
+    int err = 0;
+
+    for (size_t i = 0; i < img->segment_count && !err; i++)
+        err = map_add_slot(m, img->segments[i].segment, img->segments[i].block, true);
+    for (size_t i = 0; i < img->bad_map_count && !err; i++)
+        err = map_add_damaged(m, img->bad_maps[i].index);
+    return err;
+}
+
+/* --- Decision --------------------------------------------------------------------------------- */
+
+static int map_by_merit(const void *a, const void *b)
+{
+    const struct fsck_chunk *p = a, *q = b;
+
+    if ((p->score > 0) != (q->score > 0))
+        return p->score > 0 ? -1 : 1;
+    if (p->tid != q->tid)
+        return p->tid > q->tid ? -1 : 1;
+    if (p->score != q->score)
+        return p->score > q->score ? -1 : 1;
+    if (p->mapped != q->mapped)
+        return p->mapped ? -1 : 1;
+    if (p->number != q->number)
+        return p->number < q->number ? -1 : 1;
+    return p->place < q->place ? -1 : p->place > q->place;
+}
+
+static int map_by_number(const void *a, const void *b)
+{
+    const struct fsck_chunk *p = a, *q = b;
+
+    if (p->won != q->won)
+        return p->won ? -1 : 1;
+    return p->number < q->number ? -1 : p->number > q->number;
+}
+
+bool fsck_chunk_is_taken(const struct chunk_map *m, uint64_t number)
+{
+    return m->taken[number] != 0;
+}
+
+/* Gives the chunk its place and claims it, unless chunk or place have been taken. */
+static void map_take(struct chunk_map *m, struct fsck_chunk *c)
+{
+    uint64_t len = fsck_chunk_blocks(m->f);
+
+    c->won = !m->taken[c->number] && !c->empty;
+    for (uint64_t i = 0; i < len && c->won; i++)
+        c->won = !fsck_is_claimed(m->f, c->place + i);
+    if (!c->won)
+        return;
+    fsck_claim_fixed(m->f, c->place, len);
+    m->taken[c->number] = MAP_PLACED;
+    m->found++;
+}
+
+/*
+ * Counts chunks that nothing is in. They get no place, since what a search finds
+ * of them may be left from a chunk that was unmapped.
+ */
+static void map_count_empty(struct chunk_map *m)
+{
+    const struct fsck_chunk *c = m->chunks.items;
+
+    for (size_t i = 0; i < m->chunks.count; i++) {
+        m->empty += c[i].empty && !m->taken[c[i].number];
+        if (c[i].empty)
+            m->taken[c[i].number] |= MAP_KNOWN;
+    }
+}
+
+/*
+ * Decides which chunk is where. Places without a block of the chunk count only
+ * with `all`: others may be found, or a search may find other chunks there.
+ */
+static int map_decide(struct chunk_map *m, bool all)
+{
+    struct fsck_chunk *c = m->chunks.items;
+    int err = fsck_claim_areas(m->f);
+
+    free(m->taken);
+    m->taken = calloc(map_limit(m->f) + 1, 1);
+    if (err || !m->taken)
+        return -ENOMEM;
+    m->found = m->empty = m->doubtful = 0;
+    if (m->chunks.count > 1)
+        qsort(c, m->chunks.count, sizeof(*c), map_by_merit);
+    for (size_t i = 0; i < m->chunks.count && (all || c[i].score > 0); i++)
+        map_take(m, &c[i]);
+    map_count_empty(m);
+    return m->f->no_memory ? -ENOMEM : 0;
+}
+
+/* Counts the chunks that only the map has, which a deep search does not seek. */
+static void map_trust(struct chunk_map *m)
+{
+    const struct fsck_chunk *c = m->chunks.items;
+
+    for (size_t i = 0; i < m->chunks.count; i++) {
+        m->doubtful += c[i].mapped && !m->taken[c[i].number];
+        if (c[i].mapped)
+            m->taken[c[i].number] |= MAP_KNOWN;
+    }
+}
+
+/* Decides, after a search if chunks are missing. */
+static int map_find(struct chunk_map *m)
+{
+    uint64_t stated = lay_get64(m->f->sb.chunks);
+    int err = map_decide(m, false);
+
+    for (unsigned deep = 0; deep < 2 && !err && m->found + m->empty + m->doubtful < stated;
+         deep++) {
+        err = fsck_scan_chunks(m->f, m, &m->chunks, deep);
+        if (!err)
+            err = map_decide(m, false);
+        map_trust(m);
+    }
+    return err ? err : map_decide(m, true);
+}
+
+/* --- Repair ----------------------------------------------------------------------------------- */
+
+/* Notes that the block with the segment's slot is to be written. */
+static int map_note_block(struct chunk_map *m, uint64_t index)
+{
+    uint64_t *blocks = m->blocks.items;
+
+    for (size_t i = 0; i < m->blocks.count; i++) {
+        if (blocks[i] == index)
+            return 0;
+    }
+    uint64_t *item = fsck_grow(&m->blocks, sizeof(*item));
+    if (!item)
+        return -ENOMEM;
+    *item = index;
+    return 0;
+}
+
+/* Reports what all other repairs depend on. */
+static void map_must(struct fsck *f, bool yes)
+{
+    if (!yes)
+        f->refused = true;
+}
+
+static void map_report_chunk(struct chunk_map *m, uint64_t number, bool placed)
+{
+    bool lost = !placed && m->found + m->empty < lay_get64(m->f->sb.chunks);
+
+    m->dropped += lost;
+    map_must(m->f, fsck_report(m->f, lost ? PROBLEM_CHUNK_LOST : PROBLEM_MAP_SLOT, NULL,
+                               "chunk %" PRIu64, number));
+}
+
+/* Compares a chunk of the map that was read with its place now, LAY_NONE if it has none. */
+static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place)
+{
+    struct image *img = &m->f->img;
+    uint64_t segments = lay_chunk_segments(&img->geo), first = number * segments;
+    bool differs = false, bad = false;
+    int err = 0;
+
+    for (uint64_t i = 0; i < segments && !err; i++) {
+        uint64_t was = image_segment_block(img, first + i);
+        uint64_t is = place == LAY_NONE ? LAY_NONE : place + i * LAY_SEGMENT_BLOCKS;
+        if (was == is)
+            continue;
+        differs = true;
+        bad |= image_map_is_bad(img, first + i);
+        err = map_note_block(m, (first + i) / LAY_MAP_SLOTS);
+    }
+    if (differs && !bad)
+        map_report_chunk(m, number, place != LAY_NONE);
+    return err;
+}
+
+/* Compares all chunks; those that have a place come first, in order. */
+static int map_compare_all(struct chunk_map *m)
+{
+    const struct fsck_chunk *c = m->chunks.items;
+    uint64_t last = LAY_NONE;
+    int err = 0;
+
+    if (m->chunks.count > 1)
+        qsort(m->chunks.items, m->chunks.count, sizeof(*c), map_by_number);
+    for (size_t i = 0; i < m->chunks.count && !err; i++) {
+        if (c[i].won)
+            err = map_compare(m, c[i].number, c[i].place);
+        else if (!(m->taken[c[i].number] & MAP_PLACED) && c[i].mapped && c[i].number != last)
+            err = map_compare(m, last = c[i].number, LAY_NONE);
+    }
+    return err;
+}
+
+/* Makes the decision the map in memory. */
+static int map_apply(struct chunk_map *m)
+{
+    const struct fsck_chunk *c = m->chunks.items;
+    struct image *img = &m->f->img;
+    int err = 0;
+
+    image_drop_map(img);
+    for (size_t i = 0; i < m->chunks.count && c[i].won && !err; i++) {
+        for (uint64_t s = 0; s < lay_chunk_segments(&img->geo) && !err; s++)
+            err = image_set_segment(img, (c[i].number << img->geo.chunk_shift) + s,
+                                    c[i].place + s * LAY_SEGMENT_BLOCKS);
+    }
+    return err;
+}
+
+int fsck_put_map_block(struct fsck *f, uint64_t index)
+{
+    uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
+    union lay_block b;
+
+    memset(&b, 0, sizeof(b));
+    lay_head_init(&b.head, LAY_MAGIC_MAP, f->img.geo.uuid, addr, 0);
+    b.map.index = lay_put64(index);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
+        lay_slot_set(&b.map.slots[i], image_segment_block(&f->img, index * LAY_MAP_SLOTS + i));
+    return store_put(f, addr, &b);
+}
+
+static void map_check_count(struct chunk_map *m)
+{
+    struct fsck *f = m->f;
+    uint64_t stated = lay_get64(f->sb.chunks), left = stated - m->dropped;
+    bool yes = m->dropped > 0;
+    char detail[80];
+
+    snprintf(detail, sizeof(detail), "is %" PRIu64 ", found %" PRIu64, stated, m->found);
+    if (m->found + m->empty < left)
+        map_must(f, yes = fsck_report(f, PROBLEM_CHUNK_LOST, detail, "chunks"));
+    else if (m->found != left)
+        yes = fsck_report(f, PROBLEM_SUPER_CHUNKS, detail, "superblock");
+    if (yes && f->mode != FSCK_CHECK)
+        f->sb.chunks = lay_put64(m->found ? m->found : 1);
+}
+
+/* Reports what is wrong, and puts the blocks of the map that have to change. */
+static int map_repair(struct chunk_map *m)
+{
+    struct fsck *f = m->f;
+    uint64_t left = f->left;
+    int err = 0;
+
+    for (size_t i = 0; i < f->img.bad_map_count && !err; i++) {
+        const struct image_bad_map *bad = &f->img.bad_maps[i];
+        map_must(f, fsck_report(f, PROBLEM_MAP_BLOCK, bad->why, "block %" PRIu64 " of the map",
+                                bad->index));
+        err = map_note_block(m, bad->index);
+    }
+    if (!err)
+        err = map_compare_all(m);
+    map_check_count(m);
+    if (!err)
+        err = map_apply(m);
+    const uint64_t *blocks = m->blocks.items;
+    /* Without the agreement to all of it, the result is for the other checks alone. */
+    for (size_t i = 0; i < m->blocks.count && f->left == left && !err; i++)
+        err = fsck_put_map_block(f, blocks[i]);
+    return err;
+}
+
+int fsck_load_map(struct fsck *f)
+{
+    struct chunk_map m = {.f = f};
+    int err = f->round == 1 ? replay_map(&f->img, UINT64_MAX) : image_read_map(&f->img, UINT64_MAX);
+
+    if (!err)
+        err = map_collect(&m);
+    if (!err)
+        err = map_find(&m);
+    if (!err)
+        err = map_repair(&m);
+    if (!err)
+        replay_drop_unmapped(&f->img);
+    if (!err)
+        err = fsck_start_segments(f);
+    free(m.chunks.items);
+    free(m.blocks.items);
+    free(m.taken);
+    return err;
+}
