@@ -495,8 +495,10 @@ static int alloc_free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
     struct ffs *fs = tx->fs;
     uint64_t group = block / LAY_GROUP_BLOCKS;
     struct ffs_buf *buf;
-    int err = alloc_get_bitmap(fs, group, &buf);
 
+    if (ffs_chunks_have(&fs->chunks, block, len))
+        return ffs_corrupt(fs, block, 0, "freed as data, but in a chunk");
+    int err = alloc_get_bitmap(fs, group, &buf);
     if (err)
         return err;
     err = alloc_hold(fs, group, buf, len);

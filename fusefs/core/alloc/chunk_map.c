@@ -8,20 +8,27 @@
 #include "fusefs/core/state.h"
 
 /* Allocates the arrays. Pages of them that no mapped segment needs use no memory. */
-static int chunk_map_init(struct ffs_chunks *c, uint64_t segments)
+static int chunk_map_init(struct ffs_chunks *c, const struct lay_geometry *geo)
 {
-    *c = (struct ffs_chunks){.segments = segments};
-    c->starts = calloc(segments, sizeof(*c->starts));
-    c->states = calloc(segments, sizeof(*c->states));
-    return c->starts && c->states ? 0 : -ENOMEM;
+    *c = (struct ffs_chunks){.segments = lay_segments(geo)};
+    c->starts = calloc(c->segments, sizeof(*c->starts));
+    c->states = calloc(c->segments, sizeof(*c->states));
+    c->units = calloc(lay_groups(geo), sizeof(*c->units));
+    return c->starts && c->states && c->units ? 0 : -ENOMEM;
+}
+
+static void chunk_map_free(struct ffs_chunks *c)
+{
+    free(c->starts);
+    free(c->states);
+    free(c->units);
 }
 
 void ffs_chunks_destroy(struct ffs *fs)
 {
     struct ffs_chunks *c = &fs->chunks;
 
-    free(c->starts);
-    free(c->states);
+    chunk_map_free(c);
     free(c->gone);
     *c = (struct ffs_chunks){0};
 }
@@ -48,6 +55,7 @@ static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct l
             continue;
         c->starts[segment] = lay_get64(mb->slots[i].places[0]);
         c->states[segment] = FFS_SEGMENT_UNREAD;
+        ffs_chunks_note(c, c->starts[segment], true);
         c->unread++;
         c->end = segment + 1;
     }
@@ -120,7 +128,7 @@ int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs
 {
     struct ffs_chunks *c = &fs->chunks;
     const char *what = "";
-    int err = chunk_map_init(c, lay_segments(&fs->geo));
+    int err = chunk_map_init(c, &fs->geo);
 
     if (!err)
         err = chunk_map_read_all(fs, lay_get64(sb->chunks) << fs->geo.chunk_shift, &what);
@@ -144,19 +152,22 @@ int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs
 int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
 {
     struct ffs_chunks *c = &fs->chunks, now;
-    int err = chunk_map_init(&now, lay_segments(geo));
+    int err = chunk_map_init(&now, geo);
 
     if (err) {
-        free(now.starts);
-        free(now.states);
+        chunk_map_free(&now);
         return err;
     }
     memcpy(now.starts, c->starts, c->end * sizeof(*c->starts));
     memcpy(now.states, c->states, c->end * sizeof(*c->states));
-    free(c->starts);
-    free(c->states);
+    for (uint64_t s = 0; s < c->end; s++) {
+        if (ffs_segment_mapped(c, s))
+            ffs_chunks_note(&now, c->starts[s], true);
+    }
+    chunk_map_free(c);
     c->starts = now.starts;
     c->states = now.states;
+    c->units = now.units;
     c->segments = now.segments;
     c->refused = 0;
     return 0;
@@ -164,8 +175,13 @@ int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
 
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, uint64_t start)
 {
+    struct ffs_chunks *c = &fs->chunks;
     uint32_t each = lay_chunk_segments(&fs->geo);
 
     for (uint32_t i = 0; i < each; i++)
-        fs->chunks.starts[chunk * each + i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;
+        ffs_chunks_note(c, c->starts[chunk * each + i], false);
+    for (uint32_t i = 0; i < each; i++) {
+        c->starts[chunk * each + i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;
+        ffs_chunks_note(c, c->starts[chunk * each + i], true);
+    }
 }

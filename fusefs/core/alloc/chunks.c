@@ -191,6 +191,7 @@ static int chunks_map_segment(struct ffs_tx *tx, uint64_t segment, uint64_t star
     if (err)
         return err;
     c->starts[segment] = start;
+    ffs_chunks_note(c, start, true);
     chunks_set_free(c, segment, LAY_SEGMENT_BLOCKS - 1);
     if (c->end <= segment)
         c->end = segment + 1;
@@ -402,6 +403,15 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *addr)
 /* --- Blocks and chunks are freed -------------------------------------------------------------- */
 
 /*
+ * Returns how many blocks have to be free before an empty chunk is unmapped: the
+ * other chunks keep those of `reserve` + 1 empty ones.
+ */
+static uint64_t chunks_of_spare(struct ffs *fs)
+{
+    return (fs->geo.reserve + (uint64_t)2) * ffs_chunk_room(&fs->geo);
+}
+
+/*
  * True if no block of the chunk is in use, so that it is unmapped, and the other
  * chunks keep enough free blocks without it. Chunk 0 stays.
  */
@@ -416,7 +426,7 @@ static bool chunks_is_spare(struct ffs_tx *tx, uint64_t first)
         if (chunks_free_in(c->states[first + i]) != LAY_SEGMENT_BLOCKS - 1)
             return false;
     }
-    return c->free >= (fs->geo.reserve + 2) * ffs_chunk_room(&fs->geo);
+    return c->free >= chunks_of_spare(fs);
 }
 
 /* Reserves the memory that the unmapping of a chunk needs until the end of the handle. */
@@ -466,6 +476,7 @@ static int chunks_unmap(struct ffs_tx *tx, uint64_t first)
         if (err)
             break;
         chunks_set_state(c, first + i, FFS_SEGMENT_GONE);
+        ffs_chunks_note(c, c->starts[first + i], false);
         ffs_ranges_add(&tx->forgotten, LAY_ADDR_CHUNK(first + i, 0), 1);
     }
     if (!err)
@@ -477,13 +488,37 @@ static int chunks_unmap(struct ffs_tx *tx, uint64_t first)
     return 0;
 }
 
+/*
+ * Reads the entries of the chunk that have not been read, and a few others if
+ * too few blocks are known to be free, before chunks_is_spare().
+ */
+static int chunks_look_for_spare(struct ffs *fs, uint64_t first)
+{
+    int err = 0;
+
+    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++) {
+        struct ffs_buf *buf;
+        if (fs->chunks.states[first + i] != FFS_SEGMENT_UNREAD)
+            continue;
+        err = chunks_get_entries(fs, first + i, &buf);
+        if (!err)
+            ffs_buf_put(buf);
+        err = err == -EUCLEAN ? 0 : err;
+    }
+    return err ? err : chunks_look(fs, chunks_of_spare(fs), CHUNKS_LOOK);
+}
+
 static int chunks_unmap_spare(struct ffs_tx *tx, uint64_t segment)
 {
-    uint64_t first = segment & ~(uint64_t)(lay_chunk_segments(&tx->fs->geo) - 1);
+    struct ffs *fs = tx->fs;
+    uint64_t first = segment & ~(uint64_t)(lay_chunk_segments(&fs->geo) - 1);
 
-    if (!chunks_is_spare(tx, first))
+    if (chunks_free_in(fs->chunks.states[segment]) != LAY_SEGMENT_BLOCKS - 1)
         return 0;
-    int err = chunks_check_sections(tx->fs, tx->fs->chunks.starts[first]);
+    int err = chunks_look_for_spare(fs, first);
+    if (err || !chunks_is_spare(tx, first))
+        return err;
+    err = chunks_check_sections(tx->fs, tx->fs->chunks.starts[first]);
     if (!err)
         err = chunks_dirty_slots(tx, first);
     /* A chunk stays mapped, with all its blocks free, if damage prevents the change. */
@@ -548,10 +583,13 @@ static void chunks_undo_slot(struct ffs_chunks *c, uint64_t segment, bool mapped
 {
     if (segment >= c->segments)
         return;
-    if (mapped && c->states[segment] == FFS_SEGMENT_GONE)
+    if (mapped && c->states[segment] == FFS_SEGMENT_GONE) {
         chunks_set_state(c, segment, FFS_SEGMENT_UNREAD);
+        ffs_chunks_note(c, c->starts[segment], true);
+    }
     if (!mapped && ffs_segment_mapped(c, segment)) {
         chunks_set_state(c, segment, FFS_SEGMENT_NONE);
+        ffs_chunks_note(c, c->starts[segment], false);
         c->starts[segment] = 0;
     }
 }

@@ -44,7 +44,12 @@ struct ffs_chunks {
      * journal.commit_lock, never meets a change of a place that it needs.
      */
     uint64_t *starts;
-    uint16_t *states;      /* of each segment: enum ffs_segment_state */
+    uint16_t *states; /* of each segment: enum ffs_segment_state */
+    /*
+     * One word for each group, with a bit for each of its units of 2 MiB: set if
+     * a segment is there.
+     */
+    uint64_t *units;
     uint64_t unread;       /* number of segments in this state */
     uint64_t free;         /* free blocks of the segments that are known */
     uint64_t cursor;       /* segment in which a search without a goal begins */
@@ -71,6 +76,24 @@ static inline uint64_t ffs_chunk_room(const struct lay_geometry *geo)
 static inline bool ffs_segment_mapped(const struct ffs_chunks *c, uint64_t segment)
 {
     return segment < c->end && c->states[segment] >= FFS_SEGMENT_UNREAD;
+}
+
+/* Notes that a segment is, or is no longer, at this block of the device. */
+static inline void ffs_chunks_note(struct ffs_chunks *c, uint64_t start, bool there)
+{
+    uint64_t bit = UINT64_C(1) << start % LAY_GROUP_BLOCKS / LAY_SEGMENT_BLOCKS;
+    uint64_t *units = &c->units[start / LAY_GROUP_BLOCKS];
+
+    *units = there ? *units | bit : *units & ~bit;
+}
+/* True if a chunk has one of the blocks, which are in one group. */
+static inline bool ffs_chunks_have(const struct ffs_chunks *c, uint64_t block, uint32_t len)
+{
+    uint64_t first = block % LAY_GROUP_BLOCKS / LAY_SEGMENT_BLOCKS;
+    uint64_t last = (block % LAY_GROUP_BLOCKS + len - 1) / LAY_SEGMENT_BLOCKS;
+    uint64_t upto = ~UINT64_C(0) >> (63 - last); /* last is at most 62 */
+
+    return c->units[block / LAY_GROUP_BLOCKS] & upto & ~UINT64_C(0) << first;
 }
 
 struct ffs_reason;
