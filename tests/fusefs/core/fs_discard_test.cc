@@ -76,13 +76,12 @@ TEST_F(FsDiscard, ATrimDiscardsExactlyTheFreeBlocks)
     write(create("kept"), 0, data);
     uint64_t at = place_of_new("gone", 3000000);
     ASSERT_EQ(ffs_unlink(root, "gone"), 0);
-    uint64_t before = free_blocks(), trimmed;
+    uint64_t before = free_data(), trimmed;
     ffs_trim_range range = {0, UINT64_MAX, 0};
     ASSERT_EQ(ffs_trim(fs, &range, nullptr, nullptr, &trimmed), 0);
     EXPECT_EQ(byte(at), FS_GARBAGE);
-    EXPECT_GE(trimmed, before * 4096); // and the blocks in reserve
-    EXPECT_LT(trimmed, (before + 1100) * 4096);
-    EXPECT_EQ(free_blocks(), before);
+    EXPECT_EQ(trimmed, before * 4096);
+    EXPECT_EQ(free_data(), before);
     remount();
     EXPECT_EQ(read_all(lookup("kept")), data);
     EXPECT_EQ(fsck(), "");

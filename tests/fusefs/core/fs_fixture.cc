@@ -312,10 +312,16 @@ std::vector<std::string> FsTest::names(ffs_inode *dir)
 
 uint64_t FsTest::free_blocks()
 {
+    uint64_t data = free_data();
+    return data + space_meta_free(fs) + space_meta_blocks(fs) / LAY_SEGMENT_BLOCKS;
+}
+
+uint64_t FsTest::free_data()
+{
     EXPECT_EQ(ffs_sync(fs), 0);
     struct ffs_statfs s;
     ffs_statfs(fs, &s);
-    return s.free_blocks + space_meta_free(fs) + space_meta_blocks(fs) / LAY_SEGMENT_BLOCKS;
+    return s.free_blocks;
 }
 
 std::string pattern(uint64_t seed, size_t len)

@@ -168,6 +168,8 @@ class FsTest : public ::testing::Test
     // Free blocks once everything freed is free for good. Those in chunks count, and so do the
     // entries of chunks, so that a chunk that is mapped changes nothing.
     uint64_t free_blocks();
+    // The same without the free blocks in chunks.
+    uint64_t free_data();
 
     MemDevice device;
     struct ffs *fs = nullptr;
