@@ -23,6 +23,8 @@ constexpr uint64_t ZOO = 24000;    // where the files of make_zoo() begin
 constexpr uint64_t BALLAST = 400;
 constexpr size_t LEN = 300000;
 constexpr int NAMES = 4000;
+constexpr const char *ATTRIBUTES[] = {"user.a", "user.b", "user.c", "user.d", "user.e", "user.f",
+                                      "user.g", "user.h", "user.i", "user.j", "user.k", "user.l"};
 
 class Resize : public StorageTest
 {
@@ -79,6 +81,9 @@ class Resize : public StorageTest
     }
     std::string zoo; // what describe_zoo() says
     std::vector<std::string> fill_before(uint64_t from);
+    void make_attributes(const char *name, size_t values, size_t len);
+    void make_names(ffs_inode *root);
+    void make_data();
     void make_zoo();
     std::string describe_zoo();
     std::string describe_file(ffs_inode *root, const char *name);
@@ -146,12 +151,17 @@ class Resize : public StorageTest
             places.push_back(lay_slot_mapped(&slot) ? lay_get64(slot.places[0]) : LAY_NONE);
         return places;
     }
-    // How many of them do not end before a block.
+    // How many of them do not end before a block, and have blocks in use.
     uint64_t chunks_past(uint64_t end)
     {
         uint64_t n = 0;
-        for (uint64_t place : chunks())
-            n += place != LAY_NONE && place + LAY_SEGMENT_BLOCKS > end;
+        for (uint64_t place : chunks()) {
+            if (place == LAY_NONE || place + LAY_SEGMENT_BLOCKS <= end)
+                continue;
+            const uint8_t *first = crash_dev_bytes(dev.get()) + (place << LAY_BLOCK_SHIFT);
+            const auto *entries = reinterpret_cast<const lay_entries *>(first);
+            n += lay_get32(entries->free) < LAY_SEGMENT_BLOCKS - 1;
+        }
         return n;
     }
     // Of the last `n` operations: what a cut leaves needs no question to be repaired.
@@ -194,24 +204,36 @@ std::vector<std::string> Resize::fill_before(uint64_t from)
     return before;
 }
 
-// Everything that can lie past a new end, behind files that are removed afterwards.
-void Resize::make_zoo()
+// Fills the first chunks, so that what follows needs further ones.
+void Resize::make_attributes(const char *name, size_t values, size_t len)
 {
-    ffs_inode *root;
-    ffs_cred cred = {};
-    const std::vector<std::string> ballast = fill_before(ZOO);
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    ASSERT_EQ(commit(), 0);
-    ffs_inode *dir, *file, *link;
+    ffs_inode *file;
+    ASSERT_EQ(new_file(name, &file), 0);
+    for (size_t i = 0; i < values; i++) {
+        const std::string value(len, static_cast<char>('a' + i));
+        ASSERT_EQ(ffs_setxattr(file, ATTRIBUTES[i], value.data(), value.size(), 0), 0);
+    }
+    ffs_iput(file, 1);
+}
+
+void Resize::make_names(ffs_inode *root)
+{
+    const ffs_cred cred = {};
+    ffs_inode *dir, *file;
     ASSERT_EQ(ffs_mkdir(root, "names", S_IFDIR | 0755, &cred, &dir), 0);
-    for (int i = 0; i < NAMES; i++) { // more than what the first chunks have room for
+    for (int i = 0; i < NAMES; i++) {
         std::string name = std::string(60, 'n') + std::to_string(i);
         ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &file), 0);
         ffs_iput(file, 1);
     }
     ffs_iput(dir, 1);
+}
+
+void Resize::make_data()
+{
+    ffs_inode *file;
     ASSERT_EQ(new_file("pieces", &file), 0); // a tree of extents
-    for (uint64_t i = 0; i < 400; i++)
+    for (uint64_t i = 0; i < 200; i++)
         ASSERT_EQ(ffs_write(file, i * 8192, &i, sizeof(i)), static_cast<ssize_t>(sizeof(i)));
     ffs_iput(file, 1);
     ASSERT_EQ(new_file("bound", &file), 0);
@@ -221,15 +243,25 @@ void Resize::make_zoo()
     for (uint64_t at : {uint64_t{0}, uint64_t{3} << 20, (uint64_t{5} << 20) + 4096})
         ASSERT_EQ(ffs_write(file, at, "bound", 5), 5);
     ffs_iput(file, 1);
-    ASSERT_EQ(new_file("attributes", &file), 0);
-    ASSERT_EQ(ffs_setxattr(file, "user.a", std::string(3000, 'a').data(), 3000, 0), 0);
-    ASSERT_EQ(ffs_setxattr(file, "user.b", std::string(30000, 'b').data(), 30000, 0), 0);
-    ffs_iput(file, 1);
-    ASSERT_EQ(ffs_symlink(root, "link", std::string(4090, 't').c_str(), &cred, &link), 0);
-    ffs_iput(link, 1);
     ASSERT_EQ(new_file("unwritten", &file), 0);
     ASSERT_EQ(ffs_fallocate(file, 0, 0, 100000), 0);
     ffs_iput(file, 1);
+}
+
+// Everything that can lie past a new end, behind files that are removed afterwards.
+void Resize::make_zoo()
+{
+    const ffs_cred cred = {};
+    ffs_inode *root, *link;
+    const std::vector<std::string> ballast = fill_before(ZOO);
+    for (const char *name : {"fat0", "fat1", "fat2", "fat3"})
+        make_attributes(name, std::size(ATTRIBUTES), 60000);
+    make_attributes("attributes", 2, 3000);
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    make_names(root);
+    make_data();
+    ASSERT_EQ(ffs_symlink(root, "link", std::string(4090, 't').c_str(), &cred, &link), 0);
+    ffs_iput(link, 1);
     for (const std::string &name : ballast)
         ASSERT_EQ(ffs_unlink(root, name.c_str()), 0);
     ffs_iput(root, 1);
@@ -263,7 +295,7 @@ std::string Resize::describe_file(ffs_inode *root, const char *name)
     text += std::to_string(n) + "," + std::to_string(attr.blocks) + "," +
             std::to_string(std::hash<std::string>{}(data)) + "," + describe_sums(file, data.size());
     data.assign(1 << 16, 0);
-    for (const char *x : {"user.a", "user.b"}) {
+    for (const char *x : ATTRIBUTES) {
         ssize_t len = ffs_getxattr(file, x, data.data(), data.size());
         text += "," + std::to_string(len) + (len > 0 ? data.substr(len - 1, 1) : "");
     }
@@ -276,7 +308,7 @@ std::string Resize::describe_zoo()
     ffs_inode *root, *other;
     std::string text;
     EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    for (const char *name : {"old", "pieces", "bound", "attributes", "unwritten"})
+    for (const char *name : {"old", "pieces", "bound", "attributes", "unwritten", "fat0", "fat3"})
         text += describe_file(root, name);
     std::string target(LAY_SYMLINK_MAX, 0);
     if (ffs_lookup(root, "link", &other) == 0) {
@@ -475,6 +507,32 @@ TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
     ASSERT_EQ(shrink(SMALL), 0);
     EXPECT_GT(crash_dev_ops(dev.get()), 100u);
     cut_everywhere(NEW, SMALL);
+}
+
+// The transaction that moves a chunk finds no room in the log, which has images of its blocks.
+TEST_F(Resize, AFullLogGoesHomeBeforeAChunkMoves)
+{
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(), 0);
+    uint64_t ino = NAMES;
+    for (; ffs_log_room(fs) >= 6; ino -= 8) {
+        ASSERT_EQ(set_uid(ino, 77), 0);
+        ASSERT_EQ(commit(), 0);
+    }
+    crash_dev_record(dev.get());
+    ASSERT_EQ(ffs_shrink(fs, SMALL), 0);
+    ASSERT_EQ(unmount(), 0);
+    for (size_t at = 0; at <= 60; at++) { // chunks move first
+        Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+        EXPECT_EQ(check(cut.get(), NEW, SMALL), "") << at;
+        ASSERT_EQ(mount(cut.get()), 0) << why;
+        for (uint64_t i = NAMES; i > ino; i -= 8)
+            EXPECT_EQ(uid(i), 77) << "inode " << i << " after " << at;
+        ASSERT_EQ(unmount(), 0);
+    }
 }
 
 // A label that is written later has the new shape, and the mount after it finds a clean unmount.
