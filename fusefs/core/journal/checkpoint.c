@@ -165,10 +165,11 @@ int ffs_checkpoint(struct ffs *fs)
 {
     int err = checkpoint_put_in_place(fs);
 
+    /* The log still has all images, and a later checkpoint writes them. */
+    if (err == -EINTR || err == -ENOMEM)
+        return err;
     if (!err)
         err = checkpoint_commit_tail(fs);
-    if (err == -EINTR)
-        return err;
     if (err)
         return ffs_fail(fs, "checkpoint", err);
     ffs_home_clear(&fs->home);

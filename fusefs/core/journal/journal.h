@@ -89,7 +89,8 @@ int ffs_commit_freed(struct ffs *fs);
 /*
  * Writes all images in place, makes them durable, reads them back, and commits an empty transaction
  * with which the log begins. The caller holds commit_lock. Returns -EIO if the file system has
- * stopped writing, and -EINTR if the mount was interrupted and the log is unchanged.
+ * stopped writing. Returns -EINTR if the mount was interrupted, or -ENOMEM; the log is unchanged
+ * then, and a later call does it all.
  */
 int ffs_checkpoint(struct ffs *fs);
 

@@ -481,7 +481,10 @@ static int resize_change_over(struct resize *r)
     fs->label = label;
     resize_install(r);
     err = ffs_commit_empty(fs);
-    return err ? err : ffs_checkpoint(fs);
+    if (!err)
+        err = ffs_checkpoint(fs);
+    /* Without memory the log keeps the superblock until the next checkpoint. */
+    return err == -ENOMEM ? 0 : err;
 }
 
 int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
