@@ -199,6 +199,14 @@ TEST_P(Media, NeitherAMountNorFsckShowsWhatIsWrong)
         std::cout << failures_ << " of " << cases << " cases\n";
 }
 
+TEST(MediaImages, HaveEveryKindOfBlock)
+{
+    MediaImage image = media_image(true, true);
+    for (const char *kind : {"label", "mmp", "super", "bitmap", "sums", "map", "entries", "inodes",
+                             "extents", "names", "attributes", "link", "log", "data"})
+        EXPECT_TRUE(image.blocks.count(kind)) << kind;
+}
+
 std::string name_of(const ::testing::TestParamInfo<Media::ParamType> &info)
 {
     auto [csum, crashed, damage] = info.param;
