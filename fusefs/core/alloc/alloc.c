@@ -536,6 +536,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
 
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
 {
+    a->released++;
     for (uint64_t done = 0; done < len;) {
         uint64_t group = (block + done) / LAY_GROUP_BLOCKS;
         struct ffs_group *g = &a->groups[group];

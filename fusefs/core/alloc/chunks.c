@@ -402,31 +402,33 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *addr)
 
 /* --- Blocks and chunks are freed -------------------------------------------------------------- */
 
-/*
- * Returns how many blocks have to be free before an empty chunk is unmapped: the
- * other chunks keep those of `reserve` + 1 empty ones.
- */
-static uint64_t chunks_of_spare(struct ffs *fs)
+/* True if no block of the chunk is in use. */
+static bool chunks_is_empty(struct ffs *fs, uint64_t first)
 {
-    return (fs->geo.reserve + (uint64_t)2) * ffs_chunk_room(&fs->geo);
+    const struct ffs_chunks *c = &fs->chunks;
+
+    for (uint64_t s = first; s < first + lay_chunk_segments(&fs->geo); s++) {
+        struct ffs_buf *buf;
+        if (c->states[s] == FFS_SEGMENT_UNREAD && chunks_get_entries(fs, s, &buf) == 0)
+            ffs_buf_put(buf);
+        if (chunks_free_in(c->states[s]) != LAY_SEGMENT_BLOCKS - 1)
+            return false;
+    }
+    return true;
 }
 
 /*
- * True if no block of the chunk is in use, so that it is unmapped, and the other
- * chunks keep enough free blocks without it. Chunk 0 stays.
+ * True if the chunk is empty and the others keep enough free blocks without it,
+ * so that it is unmapped. Chunk 0 stays.
  */
 static bool chunks_is_spare(struct ffs_tx *tx, uint64_t first)
 {
     struct ffs *fs = tx->fs;
-    const struct ffs_chunks *c = &fs->chunks;
+    uint64_t want = (fs->geo.reserve + 2) * ffs_chunk_room(&fs->geo);
 
-    if (first == 0 || tx->mapped)
+    if (first == 0 || tx->mapped || !chunks_is_empty(fs, first))
         return false;
-    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo); i++) {
-        if (chunks_free_in(c->states[first + i]) != LAY_SEGMENT_BLOCKS - 1)
-            return false;
-    }
-    return c->free >= chunks_of_spare(fs);
+    return chunks_look(fs, want, CHUNKS_LOOK) == 0 && fs->chunks.free >= want;
 }
 
 /* Reserves the memory that the unmapping of a chunk needs until the end of the handle. */
@@ -488,37 +490,14 @@ static int chunks_unmap(struct ffs_tx *tx, uint64_t first)
     return 0;
 }
 
-/*
- * Reads the entries of the chunk that have not been read, and a few others if
- * too few blocks are known to be free, before chunks_is_spare().
- */
-static int chunks_look_for_spare(struct ffs *fs, uint64_t first)
-{
-    int err = 0;
-
-    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++) {
-        struct ffs_buf *buf;
-        if (fs->chunks.states[first + i] != FFS_SEGMENT_UNREAD)
-            continue;
-        err = chunks_get_entries(fs, first + i, &buf);
-        if (!err)
-            ffs_buf_put(buf);
-        err = err == -EUCLEAN ? 0 : err;
-    }
-    return err ? err : chunks_look(fs, chunks_of_spare(fs), CHUNKS_LOOK);
-}
-
 static int chunks_unmap_spare(struct ffs_tx *tx, uint64_t segment)
 {
-    struct ffs *fs = tx->fs;
-    uint64_t first = segment & ~(uint64_t)(lay_chunk_segments(&fs->geo) - 1);
+    uint64_t first = segment & ~(uint64_t)(lay_chunk_segments(&tx->fs->geo) - 1);
+    uint32_t free_blocks = chunks_free_in(tx->fs->chunks.states[segment]);
 
-    if (chunks_free_in(fs->chunks.states[segment]) != LAY_SEGMENT_BLOCKS - 1)
+    if (free_blocks != LAY_SEGMENT_BLOCKS - 1 || !chunks_is_spare(tx, first))
         return 0;
-    int err = chunks_look_for_spare(fs, first);
-    if (err || !chunks_is_spare(tx, first))
-        return err;
-    err = chunks_check_sections(tx->fs, tx->fs->chunks.starts[first]);
+    int err = chunks_check_sections(tx->fs, tx->fs->chunks.starts[first]);
     if (!err)
         err = chunks_dirty_slots(tx, first);
     /* A chunk stays mapped, with all its blocks free, if damage prevents the change. */

@@ -57,8 +57,8 @@ struct ffs_chunks {
     struct ffs_gone *gone; /* in the order of their transactions */
     size_t ngone, gone_cap;
     /*
-     * Value of alloc.released when no space for a chunk was found; the search
-     * is repeated when it has changed.
+     * alloc.released + 1 of the time when no space for a chunk was found, or 0.
+     * The search is repeated when that has changed.
      */
     uint64_t refused;
 };

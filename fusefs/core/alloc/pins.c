@@ -172,7 +172,6 @@ void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed)
     struct ffs_alloc *a = &fs->alloc;
 
     pthread_mutex_lock(&a->lock);
-    a->released += freed->n > 0;
     for (size_t i = 0; i < freed->n; i++)
         pin_release(a, &freed->v[i], &a->deferred);
     pthread_mutex_unlock(&a->lock);
@@ -189,7 +188,6 @@ void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin)
         pin->next->prev = pin->prev;
     for (size_t i = 0; i < a->deferred.n; i++)
         pin_release(a, &a->deferred.v[i], &kept);
-    a->released++;
     ffs_ranges_free(&a->deferred);
     a->deferred = kept;
     pthread_mutex_unlock(&a->lock);
