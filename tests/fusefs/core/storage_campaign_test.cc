@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tests/fusefs/core/inode_ref.h"
+#include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 
 namespace
@@ -70,6 +71,7 @@ class Campaign : public StorageTest
     void promise_all();
     void close_promises(const std::string &path, uint64_t ino);
     void fill_disk();
+    void swing();
 
     int find(const std::string &path, Ref *out);
     int parent_of(const std::string &path, Ref *out, std::string *name);
@@ -96,6 +98,8 @@ class Campaign : public StorageTest
     std::vector<ffs_inode *> open;                        // without a name
     std::vector<char> buffer = std::vector<char>(300000); // more than a file has
     bool lies = false;                                    // the device ignores flushes
+    bool swings = false;                                  // chunks are mapped and unmapped
+    unsigned mapped = 0, unmapped = 0; // how often there were more or fewer chunks
 };
 
 void Campaign::begin(unsigned long workload)
@@ -115,6 +119,9 @@ void Campaign::begin(unsigned long workload)
         ASSERT_EQ(parent_of(dir, &parent, &name), 0);
         ASSERT_EQ(ffs_mkdir(parent.i, name.c_str(), 0755, &CRED, &made.i), 0);
     }
+    swings = workload % 3 == 2;
+    if (swings)
+        swing();
     if (workload % 4 == 3)
         fill_disk();
     ASSERT_EQ(ffs_sync(fs), 0);
@@ -134,6 +141,27 @@ void Campaign::fill_disk()
         else
             len /= 2;
     }
+}
+
+// Five files of 255 blocks of attributes come or go, so that the number of chunks changes.
+void Campaign::swing()
+{
+    Ref root;
+    std::string value(65000, 'v');
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
+    uint64_t before = space_chunks(fs);
+    for (unsigned n = 0; n < 5; n++) {
+        Ref file;
+        std::string name = "m" + std::to_string(n);
+        if (ffs_unlink(root.i, name.c_str()) == 0 ||
+            ffs_mknod(root.i, name.c_str(), S_IFREG | 0600, 0, &CRED, &file.i) != 0)
+            continue;
+        for (int i = 0; i < 15; i++)
+            ffs_setxattr(file.i, ("user." + std::to_string(i)).c_str(), value.data(), value.size(),
+                         0);
+    }
+    mapped += space_chunks(fs) > before;
+    unmapped += space_chunks(fs) < before;
 }
 
 int Campaign::parent_of(const std::string &path, Ref *out, std::string *name)
@@ -295,6 +323,8 @@ void Campaign::step()
         break;
     default:
         change(path);
+        if (swings && random() % 8 == 0)
+            swing();
     }
 }
 
@@ -446,6 +476,8 @@ TEST_F(Campaign, FindsNothing)
         EXPECT_EQ(check_state(state, nullptr), "");
     } else {
         EXPECT_EQ(campaign(states ? strtoull(states, nullptr, 10) : STATES, 1), "");
+        EXPECT_GT(mapped, 3u);
+        EXPECT_GT(unmapped, 3u);
     }
     for (ffs_inode *inode : open)
         ffs_iput(inode, 1);
