@@ -70,6 +70,15 @@ bool fsck_is_claimed(const struct fsck *f, uint64_t block)
     return g && is_set(g->claimed, block);
 }
 
+bool fsck_any_claimed(const struct fsck *f, uint64_t block, uint64_t len)
+{
+    for (uint64_t end = block + len; block < end; block++) {
+        if (fsck_is_claimed(f, block))
+            return true;
+    }
+    return false;
+}
+
 bool fsck_is_metadata(const struct fsck *f, uint64_t block)
 {
     const struct fsck_group *g = group_of(f, block);

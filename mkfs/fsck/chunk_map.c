@@ -191,9 +191,7 @@ static void map_take(struct chunk_map *m, struct fsck_chunk *c)
 {
     uint64_t len = fsck_chunk_blocks(m->f);
 
-    c->won = !m->taken[c->number] && !c->empty;
-    for (uint64_t i = 0; i < len && c->won; i++)
-        c->won = !fsck_is_claimed(m->f, c->place + i);
+    c->won = !m->taken[c->number] && !c->empty && !fsck_any_claimed(m->f, c->place, len);
     if (!c->won)
         return;
     fsck_claim_fixed(m->f, c->place, len);

@@ -15,6 +15,10 @@ struct chunk_scan {
     struct fsck_list *chunks;
     union lay_block *blocks; /* of the segment */
     bool deep;
+    /* The bitmap that was read last; valid only if sound. */
+    uint64_t group;
+    union lay_block bitmap;
+    bool sound;
 };
 
 /* What was found in a segment. */
@@ -116,18 +120,24 @@ static int scan_segment(struct chunk_scan *s, uint64_t block)
     return found.score * 2 >= found.used ? scan_add(s, &place, &found) : 0;
 }
 
-static bool scan_is_open(const struct chunk_scan *s, uint64_t block)
+/* True if a bitmap that is sound has a free block in the segment. A segment is in one group. */
+static bool scan_is_free(struct chunk_scan *s, uint64_t block)
 {
-    for (uint64_t i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
-        if (fsck_is_claimed(s->f, block + i))
-            return false;
-    }
-    return true;
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    uint8_t used[LAY_SEGMENT_BLOCKS / 8];
+
+    if (group != s->group)
+        s->sound = fsck_read_bitmap(s->f, group, &s->bitmap) == 0 &&
+                   lay_check_bitmap(&s->f->img.geo, &s->bitmap.bitmap, group, NULL) == 0;
+    s->group = group;
+    memset(used, 0xff, sizeof(used));
+    return s->sound &&
+           memcmp(s->bitmap.bitmap.bits + block % LAY_GROUP_BLOCKS / 8, used, sizeof(used)) != 0;
 }
 
 int fsck_scan_chunks(struct fsck *f, const struct chunk_map *m, struct fsck_list *chunks, bool deep)
 {
-    struct chunk_scan s = {.f = f, .map = m, .chunks = chunks, .deep = deep};
+    struct chunk_scan s = {.f = f, .map = m, .chunks = chunks, .deep = deep, .group = UINT64_MAX};
     uint64_t end = f->img.geo.blocks / LAY_SEGMENT_BLOCKS;
     int err = 0;
 
@@ -136,7 +146,7 @@ int fsck_scan_chunks(struct fsck *f, const struct chunk_map *m, struct fsck_list
         return -ENOMEM;
     for (uint64_t i = 0; i < end && !err; i++) {
         uint64_t block = i * LAY_SEGMENT_BLOCKS;
-        if (scan_is_open(&s, block) && fsck_in_use(f, block, LAY_SEGMENT_BLOCKS))
+        if (!scan_is_free(&s, block) && !fsck_any_claimed(f, block, LAY_SEGMENT_BLOCKS))
             err = scan_segment(&s, block);
         fsck_progress(f, "chunks", i + 1, end);
     }

@@ -307,6 +307,7 @@ void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len);
 /* Forgets all claims but those of the fixed areas. Returns 0 or -ENOMEM. */
 int fsck_claim_areas(struct fsck *f);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
+bool fsck_any_claimed(const struct fsck *f, uint64_t block, uint64_t len);
 bool fsck_is_metadata(const struct fsck *f, uint64_t block);
 /*
  * Nominates blocks for a record that needs proof. A block that two records
