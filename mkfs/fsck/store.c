@@ -13,8 +13,6 @@
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
 #define COPIED     64u   /* blocks copied or created at once */
-/* Empty transactions before the first one of a repair. */
-#define FIRST_COMMITS 2u
 /* Number of log blocks of a transaction that has only the superblock. */
 #define SUPER_BLOCKS 3u
 
@@ -92,11 +90,11 @@ void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place)
      * superblock's image and the commits take a part of the log.
      */
     uint64_t log = f->img.geo.log_blocks / 2;
-    uint64_t images = log - log / LAY_LOG_TAGS - 4;
+    uint64_t images = log - log / LAY_LOG_TAGS - 5;
 
     s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;
     /* Blocks that are put before the first commits have the number of their transaction. */
-    s->tid = in_place ? tid : tid + FIRST_COMMITS;
+    s->tid = in_place ? tid : tid + STORE_FIRST_COMMITS;
     s->pos = pos;
     s->in_place = in_place;
     s->super.super = f->recovered;
@@ -253,7 +251,7 @@ static int first_commit(struct fsck *f)
 {
     const struct lay_log_mark *newest = &f->log.reader.newest;
 
-    f->store->tid -= FIRST_COMMITS;
+    f->store->tid -= STORE_FIRST_COMMITS;
     return write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
 }
 
@@ -504,6 +502,19 @@ static int put_super(struct fsck *f, union lay_block *b)
     return err;
 }
 
+/* Writes the blocks that were put, by a transaction if the log counts. */
+static int store_write(struct fsck *f)
+{
+    struct store *s = f->store;
+    int err = 0;
+
+    if (!s->in_place)
+        err = write_log(f);
+    else if (!f->set_aside)
+        err = restart_log(f);
+    return err ? err : write_home(f);
+}
+
 int store_commit(struct fsck *f)
 {
     struct store *s = f->store;
@@ -515,18 +526,15 @@ int store_commit(struct fsck *f)
     if (!err && s->unflushed)
         err = bd_flush(f->img.dev);
     s->unflushed = false;
-    if (!err && !s->in_place)
-        err = write_log(f);
-    else if (!err && !f->set_aside)
-        err = restart_log(f);
     if (!err)
-        err = write_home(f);
+        err = store_write(f);
     s->super = super;
     store_forget(s);
-    /* A transaction of the log has advanced it. */
+    /* Transactions of the log advance it. */
     if (s->in_place)
         s->tid++;
-    return err;
+    /* R9a: what the transaction has freed is reused from here on. */
+    return err || s->in_place ? err : commit_tail(f);
 }
 
 int store_finish(struct fsck *f)
@@ -544,11 +552,9 @@ int store_finish(struct fsck *f)
         f->set_aside = false;
         err = store_commit(f);
     }
-    /* The commit behind the one that has these fields. */
+    /* The commit behind the transaction that has these fields. */
     f->sb.clean_incarnation = lay_labels_newest(&f->labels)->incarnation;
     f->sb.clean_tid = lay_put64(s->tid + 1);
     f->sb.clean_pos = lay_put64((s->pos + SUPER_BLOCKS) % geo->log_blocks);
-    if (!err)
-        err = store_commit(f);
-    return err ? err : commit_tail(f);
+    return err ? err : store_commit(f);
 }

@@ -18,6 +18,9 @@
 
 #include "mkfs/fsck/fsck.h"
 
+/* Empty transactions before the first one of a repair. */
+#define STORE_FIRST_COMMITS 2u
+
 /* Initialises the store. Returns 0 or -ENOMEM. */
 int store_init(struct fsck *f);
 /* Frees the store and the blocks not written. */
@@ -25,7 +28,8 @@ void store_destroy(struct fsck *f);
 
 /*
  * Sets the next transaction and its position in the log. If the log is damaged,
- * writes are in place until it begins anew there.
+ * or has no room for the first commits, writes are in place until it begins anew
+ * there.
  */
 void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place);
 

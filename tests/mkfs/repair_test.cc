@@ -191,6 +191,31 @@ TEST_F(Repair, MakesANewIncarnationAndEndsClean)
     EXPECT_EQ(fsck("-p").out, path("img") + ": clean, unmounted in order\n");
 }
 
+/* R9a: what a transaction frees is used again after the commit behind it. */
+TEST_F(Repair, CommitsTwiceBeforeItUsesWhatItFreed)
+{
+    fill_all(img);
+    for (const char *name : {"xattr_twice", "inode_size", "shared_block"}) {
+        for (const ProblemCase &c : problem_cases()) {
+            if (std::string(c.name) == name)
+                c.spoil(img);
+        }
+    }
+    EXPECT_EQ(fsck("-y").status, 1);
+    unsigned found = 0;
+    for (uint64_t pos = 0; pos + 1 < img.geo.log_blocks; pos++) {
+        const auto &d = img.at<lay_log_descriptor>(img.geo.log_start + pos);
+        if (lay_get32(d.head.magic) != LAY_MAGIC_JDESC)
+            continue;
+        const auto &behind =
+            img.at<lay_log_commit>(img.geo.log_start + pos + lay_get32(d.count) + 2);
+        EXPECT_EQ(lay_get32(behind.head.magic), LAY_MAGIC_JCOMMIT);
+        EXPECT_EQ(lay_get64(behind.head.tid), lay_get64(d.head.tid) + 1);
+        found++;
+    }
+    EXPECT_GT(found, 1u);
+}
+
 /* --- Flipped bits ----------------------------------------------------------------------------- */
 
 class FlippedBit : public Repair, public ::testing::WithParamInterface<int>
