@@ -136,6 +136,17 @@ static void report_log(struct fsck *f)
         fsck_say(f, "Journal: %zu transactions replayed in memory, checking the result", replayed);
 }
 
+/*
+ * True if the first commits would hit the tail. Only a crafted log lacks the
+ * room for them (R7d).
+ */
+static bool log_is_full(const struct fsck *f)
+{
+    const struct lay_log *log = &f->log.reader;
+
+    return f->log.state == LOG_WHOLE && log->left + log->replace < STORE_FIRST_COMMITS;
+}
+
 /* Chooses where the log continues, or begins anew if part of it is given up. */
 static void choose_start(struct fsck *f)
 {
@@ -162,7 +173,7 @@ static void choose_start(struct fsck *f)
         damaged = true;
         tid = 1;
     }
-    store_start_at(f, tid, pos, damaged);
+    store_start_at(f, tid, pos, damaged || log_is_full(f));
 }
 
 void fsck_journal(struct fsck *f)

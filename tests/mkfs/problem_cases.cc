@@ -618,6 +618,17 @@ const std::vector<ProblemCase> cases = {
          reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
          i.seal(i.xattr_next);
      }},
+    /* The root's leaf is in the log alone. */
+    {"F710", "nlink_and_a_log_without_room",
+     [](Image &i) {
+         const std::vector<uint8_t> leaf = i.copy(i.root_leaf);
+         i.log(std::vector<std::vector<uint8_t>>(LAY_LOG_TAGS, leaf));
+         for (uint64_t used = LAY_LOG_TAGS + 2; used < i.geo.log_blocks; used++)
+             i.log({});
+         std::memset(&i.at<uint8_t>(i.root_leaf), 0xee, LAY_BLOCK_SIZE);
+         i.inode(INO_FILE).nlink = lay_put32(7);
+         i.seal_inode(INO_FILE);
+     }},
 };
 
 } // namespace
