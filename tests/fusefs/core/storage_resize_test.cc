@@ -29,7 +29,7 @@ constexpr const char *ATTRIBUTES[] = {"user.a", "user.b", "user.c", "user.d", "u
 class Resize : public StorageTest
 {
   protected:
-    const bool data_csum = getenv("DATA_CSUM") != nullptr;
+    bool data_csum = getenv("DATA_CSUM") != nullptr;
 
     void SetUp() override
     {
@@ -493,6 +493,34 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
     EXPECT_EQ(shrink(LAY_MIN_BLOCKS - 1), -ENOSPC);
     EXPECT_EQ(shrink(NEW), -EINVAL);
     ASSERT_EQ(grow(NEW), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+// A block whose data moves keeps its checksum, and one that had none gets none.
+TEST_F(Resize, MovedDataKeepsItsChecksums)
+{
+    data_csum = true;
+    make_device(NEW);
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(shrink(SMALL), 0);
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(describe_zoo(), zoo);
+    ffs_inode *root, *file;
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    for (const char *name : {"old", "pieces", "bound"}) {
+        struct ffs_scrub result = {};
+        ASSERT_EQ(ffs_lookup(root, name, &file), 0);
+        EXPECT_EQ(ffs_scrub(file, 0, 8 << 20, 0, &result), 0);
+        EXPECT_GT(result.matching, 0u) << name;
+        EXPECT_EQ(result.without, 0u) << name;
+        EXPECT_EQ(result.nbad, 0u) << name;
+        ffs_iput(file, 1);
+    }
+    ffs_iput(root, 1);
+    ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
