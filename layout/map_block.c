@@ -35,7 +35,7 @@ void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, 
     lay_seal(mb, 0);
 }
 
-static int chunks_slot(const struct lay_geometry *geo, const struct lay_slot *slot,
+static int map_block_slot(const struct lay_geometry *geo, const struct lay_slot *slot,
                        uint64_t segment, const char **why)
 {
     uint64_t block = lay_get64(slot->places[0]);
@@ -66,7 +66,7 @@ int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_blo
         return lay_bad(why, "reserved");
     for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
         uint64_t segment = index * LAY_MAP_SLOTS + i;
-        err = chunks_slot(geo, &mb->slots[i], segment, why);
+        err = map_block_slot(geo, &mb->slots[i], segment, why);
         if (!err && i > 0 && segment % lay_chunk_segments(geo) != 0 &&
             !lay_slots_follow(&mb->slots[i - 1], &mb->slots[i]))
             err = lay_bad(why, "slot: not behind the other segments of its chunk");
