@@ -149,6 +149,24 @@ int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs
     }
 }
 
+void ffs_chunks_heal(struct ffs *fs)
+{
+    uint64_t n = lay_map_blocks(fs->chunks.end);
+    struct lay_map_block *mb = NULL;
+    const char *what;
+
+    if (atomic_load(&fs->checked.corrected) > 0)
+        mb = aligned_alloc(LAY_BLOCK_SIZE, sizeof(*mb));
+    for (uint64_t i = 0; i < n && mb; i++) {
+        struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = i};
+        uint64_t addr = LAY_ADDR(LAY_KIND_MAP, i);
+        /* An image is written over the block anyway. */
+        if (!ffs_home_has(&fs->home, addr))
+            ffs_checked_read(fs, addr, mb, &expect, &what);
+    }
+    free(mb);
+}
+
 int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
 {
     struct ffs_chunks *c = &fs->chunks, now;

@@ -103,6 +103,11 @@ struct ffs_reason;
  * map is damaged or chunks overlap.
  */
 int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *why);
+/*
+ * Called when a mount has begun to write. Reads the blocks of the map again if a
+ * bit of one was corrected, which is then written.
+ */
+void ffs_chunks_heal(struct ffs *fs);
 void ffs_chunks_destroy(struct ffs *fs);
 /*
  * Makes room for the segments of another geometry, before ffs.geo becomes it.

@@ -266,6 +266,7 @@ static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
     if (err)
         return explain_writing(err, r);
     fs->checked.may_write = true;
+    ffs_chunks_heal(fs);
     err = ffs_orphans_finish(fs);
     if (err == -EINTR)
         return explain_writing(err, r);
