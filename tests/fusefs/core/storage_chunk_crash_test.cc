@@ -201,6 +201,31 @@ TEST_F(ChunkFiles, AnyFreeBlockIsFound)
     check();
 }
 
+// Such as a hole that splits a node.
+TEST_F(ChunkFiles, TheLastBlocksAreForHandlesThatFree)
+{
+    fill_data("data");
+    int err = 0;
+    for (unsigned n = 0; !err && n < 4000; n++)
+        err = add(n, 1);
+    ASSERT_EQ(err, -ENOSPC);
+    auto take = [this](bool use_reserve) {
+        return handle([=](ffs_tx *tx) {
+            uint64_t addr;
+            int e = 0;
+            if (use_reserve)
+                ffs_tx_use_reserve(tx);
+            for (int i = 0; i < 20 && !e; i++)
+                e = ffs_alloc_meta(tx, 0, &addr);
+            return e ? e : -EINTR;
+        });
+    };
+    EXPECT_EQ(take(false), -ENOSPC);
+    EXPECT_EQ(take(true), -EINTR) << "all of them were there";
+    EXPECT_EQ(remove_file("data"), 0);
+    check();
+}
+
 // --- Power cuts ---------------------------------------------------------------------------------
 
 constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM,
