@@ -405,6 +405,32 @@ TEST_F(Chunks, AFreedBlockIsTakenAgainAndHasItsNewContents)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
+// An abort of the handle would need the old contents of the block, and its cache has one of them.
+TEST_F(Chunks, AHandleDoesNotTakeABlockThatItHasFreed)
+{
+    std::vector<uint64_t> one, other;
+    ASSERT_EQ(take(1, 0, &one), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) {
+                  uint64_t addr;
+                  ffs_buf *buf;
+                  int err = ffs_free_meta(tx, one[0]);
+                  if (!err)
+                      err = ffs_alloc_meta(tx, one[0], &addr);
+                  if (!err)
+                      err = ffs_tx_new(tx, addr, LAY_MAGIC_XATTR, OWNER, &buf);
+                  if (!err) {
+                      ffs_buf_put(buf);
+                      other.push_back(addr);
+                  }
+                  return err;
+              }),
+              0);
+    EXPECT_NE(other[0], one[0]);
+    ASSERT_EQ(drop(&other), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
 // Links fill chunks, and others take their place: after a cut at any operation all that a sync has
 // made durable is there.
 TEST_F(Chunks, APowerCutKeepsEveryChunk)
