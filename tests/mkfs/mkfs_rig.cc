@@ -114,7 +114,8 @@ Image::Image(const std::string &file, uint8_t uuid) : bytes(IMAGE_BYTES)
     inode_blocks = {MKFS_INODE_BLOCK};
     root_leaf = MKFS_ROOT_NODE;
     next = root_leaf + 1;
-    metadata = {LAY_ADDR(LAY_KIND_BITMAP, 0), MKFS_INODE_BLOCK, root_leaf};
+    metadata = {LAY_ADDR(LAY_KIND_MAP, 0), LAY_ADDR(LAY_KIND_BITMAP, 0), MKFS_INODE_BLOCK,
+                root_leaf};
     for (uint64_t s = 0; s < plan.chunks; s++) {
         segments.push_back(mkfs_segment_start(&plan, s));
         metadata.push_back(LAY_ADDR_CHUNK(s, 0));
@@ -458,7 +459,8 @@ void Image::log(const std::vector<std::vector<uint8_t>> &images)
     if (!images.empty())
         log_images(images, &chain);
     start_record(&c, LAY_MAGIC_JCOMMIT, log_pos);
-    c.blocks = lay_put32(static_cast<uint32_t>(log_pos - start + 1));
+    uint64_t before = (log_pos + geo.log_blocks - start) % geo.log_blocks;
+    c.blocks = lay_put32(static_cast<uint32_t>(before + 1));
     c.crc = lay_put32(chain);
     c.tail_tid = lay_put64(2);
     c.tail_pos = lay_put64(1);

@@ -101,7 +101,7 @@ class Image
     lay_geometry geo;
     std::vector<uint64_t> segments;     /* the first blocks of the mapped ones */
     std::vector<uint64_t> inode_blocks; /* addresses */
-    /* Addresses of every bitmap, and of every block in use of the chunks. */
+    /* Addresses of the map, the bitmap, and of every block in use of the chunks. */
     std::vector<uint64_t> metadata;
     /* The last two are blocks of data. */
     uint64_t root_leaf, extent_root, extent_leaf, dir_root, dir_leaf, link_block, xattr_block,

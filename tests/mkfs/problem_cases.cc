@@ -8,6 +8,43 @@
 #include <cstring>
 #include <utility>
 
+void use_all_chunks(Image &i)
+{
+    lay_inode &file = i.super().inode_file;
+    uint64_t index = lay_get64(file.size) / LAY_BLOCK_SIZE;
+    unsigned count = lay_get16(file.map_count);
+    if (lay_get16(file.map_kind) != LAY_MAP_INLINE) /* another case has changed it */
+        return;
+    i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(index);
+    for (uint64_t s = 0; s < i.segments.size(); s++) {
+        auto &entries = i.at<lay_entries>(LAY_ADDR_CHUNK(s, 0));
+        lay_extent *e = &file.map.extents[count++];
+        e->file_block = lay_put64(index);
+        for (uint64_t b = 1; b < LAY_SEGMENT_BLOCKS; b++) {
+            uint64_t addr = LAY_ADDR_CHUNK(s, b);
+            auto &ib = i.at<lay_inode_block>(addr);
+            if (entries.used[b / 8] >> b % 8 & 1)
+                continue;
+            if (lay_get32(e->len) == 0)
+                e->block = lay_put64(addr);
+            e->len = lay_put32(lay_get32(e->len) + 1);
+            lay_head_init(&ib.head, LAY_MAGIC_INODES, i.geo.uuid, addr,
+                          index++ * LAY_INODES_PER_BLOCK);
+            ib.next_free = lay_put64(index);
+            i.mark(addr, 1, true);
+            i.inode_blocks.push_back(addr);
+        }
+        entries.free = lay_put32(0);
+        i.seal(LAY_ADDR_CHUNK(s, 0));
+    }
+    i.at<lay_inode_block>(i.inode_blocks.back()).next_free = lay_put64(LAY_NONE);
+    for (uint64_t addr : i.inode_blocks)
+        i.seal(addr);
+    file.map_count = lay_put16(static_cast<uint16_t>(count));
+    file.size = lay_put64(index * LAY_BLOCK_SIZE);
+    i.seal_super();
+}
+
 namespace
 {
 
@@ -48,44 +85,6 @@ void use_all_blocks(Image &i)
     i.super().area.free_blocks = lay_put64(0);
     i.seal(i.geo.bitmap_start);
     i.seal_inode(INO_ATTR);
-    i.seal_super();
-}
-
-/* Gives every free block of the chunks to the inode file, for inodes that are free. */
-void use_all_chunks(Image &i)
-{
-    lay_inode &file = i.super().inode_file;
-    uint64_t index = lay_get64(file.size) / LAY_BLOCK_SIZE;
-    unsigned count = lay_get16(file.map_count);
-    if (lay_get16(file.map_kind) != LAY_MAP_INLINE) /* another case has changed it */
-        return;
-    i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(index);
-    for (uint64_t s = 0; s < i.segments.size(); s++) {
-        auto &entries = i.at<lay_entries>(LAY_ADDR_CHUNK(s, 0));
-        lay_extent *e = &file.map.extents[count++];
-        e->file_block = lay_put64(index);
-        for (uint64_t b = 1; b < LAY_SEGMENT_BLOCKS; b++) {
-            uint64_t addr = LAY_ADDR_CHUNK(s, b);
-            auto &ib = i.at<lay_inode_block>(addr);
-            if (entries.used[b / 8] >> b % 8 & 1)
-                continue;
-            if (lay_get32(e->len) == 0)
-                e->block = lay_put64(addr);
-            e->len = lay_put32(lay_get32(e->len) + 1);
-            lay_head_init(&ib.head, LAY_MAGIC_INODES, i.geo.uuid, addr,
-                          index++ * LAY_INODES_PER_BLOCK);
-            ib.next_free = lay_put64(index);
-            i.mark(addr, 1, true);
-            i.inode_blocks.push_back(addr);
-        }
-        entries.free = lay_put32(0);
-        i.seal(LAY_ADDR_CHUNK(s, 0));
-    }
-    i.at<lay_inode_block>(i.inode_blocks.back()).next_free = lay_put64(LAY_NONE);
-    for (uint64_t addr : i.inode_blocks)
-        i.seal(addr);
-    file.map_count = lay_put16(static_cast<uint16_t>(count));
-    file.size = lay_put64(index * LAY_BLOCK_SIZE);
     i.seal_super();
 }
 
@@ -622,9 +621,9 @@ const std::vector<ProblemCase> cases = {
     {"F710", "nlink_and_a_log_without_room",
      [](Image &i) {
          const std::vector<uint8_t> leaf = i.copy(i.root_leaf);
-         i.log(std::vector<std::vector<uint8_t>>(LAY_LOG_TAGS, leaf));
          for (uint64_t used = LAY_LOG_TAGS + 2; used < i.geo.log_blocks; used++)
              i.log({});
+         i.log(std::vector<std::vector<uint8_t>>(LAY_LOG_TAGS, leaf));
          std::memset(&i.at<uint8_t>(i.root_leaf), 0xee, LAY_BLOCK_SIZE);
          i.inode(INO_FILE).nlink = lay_put32(7);
          i.seal_inode(INO_FILE);

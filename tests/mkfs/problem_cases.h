@@ -25,6 +25,8 @@ inline void PrintTo(const ProblemCase &c, std::ostream *out)
 }
 
 const std::vector<ProblemCase> &problem_cases();
+/* Gives every free block of the chunks to the inode file, for inodes that are free. */
+void use_all_chunks(Image &img);
 /* Image::fill() with data that differ between blocks, and copies as a checkpoint leaves them. */
 void fill_all(Image &img);
 

@@ -216,6 +216,160 @@ TEST_F(Repair, CommitsTwiceBeforeItUsesWhatItFreed)
     EXPECT_GT(found, 1u);
 }
 
+/* --- Chunks ----------------------------------------------------------------------------------- */
+
+class Chunks : public Repair
+{
+  protected:
+    /* Moves the attributes into chunk 1, where fill() puts nothing. */
+    void SetUp() override
+    {
+        fill_all(img);
+        img.xattr_block = move(img.xattr_block, LAY_ADDR_CHUNK(1, 1));
+        img.xattr_next = move(img.xattr_next, LAY_ADDR_CHUNK(1, 2));
+        img.at<lay_xattr_block>(img.xattr_block).next = lay_put64(img.xattr_next);
+        img.inode(INO_ATTR).xattr = lay_put64(img.xattr_block);
+        img.seal_inode(INO_ATTR);
+        img.seal(LAY_ADDR_CHUNK(0, 0));
+        seal_chunk(9);
+        expect_clean();
+        before = list_files(path("img"));
+    }
+    uint64_t move(uint64_t from, uint64_t to)
+    {
+        std::memcpy(&img.at<uint8_t>(to), &img.at<uint8_t>(from), LAY_BLOCK_SIZE);
+        img.at<lay_head>(to).block = lay_put64(to);
+        mark(from, false);
+        mark(to, true);
+        return to;
+    }
+    void mark(uint64_t addr, bool used)
+    {
+        auto &entries = img.at<lay_entries>(LAY_ADDR_CHUNK(lay_addr_segment(addr), 0));
+        img.mark(addr, 1, used);
+        entries.free = lay_put32(lay_get32(entries.free) + (used ? -1 : 1));
+    }
+    void seal_chunk(uint64_t tid)
+    {
+        for (uint64_t b = 0; b < 3; b++)
+            lay_seal(&img.at<lay_head>(LAY_ADDR_CHUNK(1, b)), tid);
+    }
+    void lose_map()
+    {
+        std::memset(&img.at<uint8_t>(LAY_ADDR(LAY_KIND_MAP, 0)), 0xee, LAY_BLOCK_SIZE);
+    }
+    void expect_map(uint64_t chunks)
+    {
+        const auto &map = img.at<lay_map_block>(LAY_ADDR(LAY_KIND_MAP, 0));
+        EXPECT_EQ(lay_get64(img.super().chunks), chunks);
+        for (uint64_t i = 0; i < img.segments.size(); i++)
+            EXPECT_EQ(lay_get64(map.slots[i].places[0]), img.segments[i]) << i;
+    }
+    void expect_repaired(const char *option)
+    {
+        Result r = run({FSCK, option, "-f", path("img")});
+        EXPECT_EQ(r.status, 1) << r.out << r.err;
+        expect_clean();
+        expect_nothing_else_lost(before, list_files(path("img")), {});
+    }
+
+    Files before;
+};
+
+TEST_F(Chunks, AreFoundWithoutTheMap)
+{
+    lose_map();
+    expect_repaired("-p");
+    expect_map(2);
+}
+
+/* The map on the device is older than the chunk: a write of it was lost. */
+TEST_F(Chunks, AreFoundThoughASoundMapLacksThem)
+{
+    lay_slot_set(&img.at<lay_map_block>(LAY_ADDR(LAY_KIND_MAP, 0)).slots[1], LAY_NONE);
+    img.seal(LAY_ADDR(LAY_KIND_MAP, 0));
+    expect_repaired("-y");
+    expect_map(2);
+}
+
+TEST_F(Chunks, AreFoundWithoutTheirEntries)
+{
+    lose_map();
+    std::memset(&img.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0xee, LAY_BLOCK_SIZE);
+    expect_repaired("-p");
+    expect_map(2);
+}
+
+/* A file has a copy of the device, as it was before: also of the chunk. */
+TEST_F(Chunks, AreNotTakenFromTheDataOfAFile)
+{
+    seal_chunk(5);
+    std::memcpy(&img.at<uint8_t>(img.gpu_data), &img.at<uint8_t>(img.segments[1]),
+                LAY_SEGMENT_BLOCKS * LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(img.gpu_data + 1), 0, LAY_BLOCK_SIZE);
+    seal_chunk(9);
+    before = list_files(path("img"));
+    lose_map();
+    expect_repaired("-p");
+    expect_map(2);
+}
+
+/* A chunk that was unmapped has left its entries where a file has space, but no data yet. */
+TEST_F(Chunks, AreNotFoundAgainWhenTheyWereUnmapped)
+{
+    auto &old = img.at<lay_entries>(img.gpu_data);
+    lay_head_init(&old.head, LAY_MAGIC_ENTRIES, img.geo.uuid, LAY_ADDR_CHUNK(2, 0), 0);
+    std::memset(old.used, 0, sizeof(old.used));
+    std::memset(old.ages, 0, sizeof(old.ages));
+    std::memset(old.reserved3, 0, sizeof(old.reserved3));
+    old.reserved = lay_put32(0);
+    old.reserved2 = lay_put64(0);
+    old.used[0] = 1;
+    old.free = lay_put32(LAY_SEGMENT_BLOCKS - 1);
+    lay_seal(&old, 7);
+    before = list_files(path("img"));
+    img.super().chunks = lay_put64(3);
+    img.seal_super();
+    lose_map();
+    expect_repaired("-y");
+    expect_map(2);
+}
+
+TEST_F(Chunks, AreMappedWhenARepairNeedsBlocks)
+{
+    use_all_chunks(img);
+    img.at<lay_head>(img.dir_leaf).crc = lay_put32(1);
+    expect_repaired("-y");
+    expect_map(3);
+}
+
+/* With nothing but blocks that damaged entries do not prove free, nothing else is overwritten. */
+TEST_F(Chunks, LoseNoBlockWhenEntriesAndANodeAreDamaged)
+{
+    std::memset(&img.at<uint8_t>(LAY_ADDR_CHUNK(0, 0)), 0xee, LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0xee, LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(img.dir_root), 0xee, LAY_BLOCK_SIZE);
+    std::memset(&img.at<uint8_t>(img.extent_root), 0xee, LAY_BLOCK_SIZE);
+    expect_repaired("-y");
+}
+
+/* Of a chunk whose blocks are all lost, what was in it is reported, and no more. */
+TEST_F(Chunks, AreReportedWithWhatIsLost)
+{
+    std::memset(&img.at<uint8_t>(img.segments[1]), 0xee, LAY_SEGMENT_BLOCKS * LAY_BLOCK_SIZE);
+    std::string damaged = read_file(path("img"));
+    EXPECT_EQ(run({FSCK, "-p", "-f", path("img")}).status, 4);
+    EXPECT_TRUE(read_file(path("img")) == damaged);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("Loss: inode 7, /attr: extended attributes may be lost"),
+              std::string::npos)
+        << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {"/attr"});
+    expect_map(2);
+}
+
 /* --- Flipped bits ----------------------------------------------------------------------------- */
 
 class FlippedBit : public Repair, public ::testing::WithParamInterface<int>
@@ -352,6 +506,36 @@ TEST_F(DamagedLog, IsAppliedWhenItIsMended)
     Files files = list_files(path("img"));
     EXPECT_TRUE(files.count("/third"));
     expect_nothing_else_lost(before, files, {"/third", "/file", "/hard"});
+}
+
+/* The chunk that the rest maps is kept free until then. */
+TEST_F(DamagedLog, IsAppliedWithAChunkThatItMaps)
+{
+    const uint64_t place = 3072;
+    std::vector<uint8_t> map = img.copy(LAY_ADDR(LAY_KIND_MAP, 0)),
+                         bits = img.copy(img.geo.bitmap_start),
+                         entries = img.copy(LAY_ADDR_CHUNK(1, 0)),
+                         super = img.copy(img.geo.supers[0]);
+    auto *bm = reinterpret_cast<lay_bitmap *>(bits.data());
+    auto *sb = reinterpret_cast<lay_super *>(super.data());
+    lay_slot_set(&reinterpret_cast<lay_map_block *>(map.data())->slots[2], place);
+    reinterpret_cast<lay_head *>(entries.data())->block = lay_put64(LAY_ADDR_CHUNK(2, 0));
+    std::memset(bm->bits + place / 8, 0xff, LAY_SEGMENT_BLOCKS / 8);
+    bm->free = lay_put32(lay_get32(bm->free) - LAY_SEGMENT_BLOCKS);
+    sb->area.free_blocks = lay_put64(lay_get64(sb->area.free_blocks) - LAY_SEGMENT_BLOCKS);
+    sb->chunks = lay_put64(3);
+    sb->bitmap_tids[0] = lay_put64(5);
+    img.log({map, bits, entries, super});
+    EXPECT_EQ(fsck("-y").status, 1);
+    std::string log = kept();
+    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
+    write_file(path("log"), log);
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+    EXPECT_TRUE(r.status == 0 || r.status == 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("4 kept transactions applied"), std::string::npos) << r.out;
+    EXPECT_EQ(lay_get64(img.super().chunks), 3u);
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {"/third", "/file", "/hard"});
 }
 
 TEST_F(DamagedLog, IsNotAppliedWhileItIsDamaged)
