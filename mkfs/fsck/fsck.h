@@ -326,7 +326,7 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
 /* Claims free space for a chunk. Returns its first block, or 0. */
 uint64_t fsck_alloc_chunk(struct fsck *f);
 
-/* --- Chunks (chunk_map.c, segments.c) --------------------------------------------------------- */
+/* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */
 
 /* The arguments for FSCK_AT in a format. */
 #define FSCK_AT          "segment %" PRIu64 " block %u"

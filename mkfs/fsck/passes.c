@@ -55,7 +55,9 @@ static int begin_round(struct fsck *f)
     if (f->round == 1)
         read_start(f);
     int err = fsck_load_map(f);
-    return !err && f->round == 1 ? read_more(f) : err;
+    if (!err && f->round == 1)
+        err = read_more(f);
+    return err ? err : fsck_start_segments(f);
 }
 
 static int read_round(struct fsck *f)

@@ -3,7 +3,7 @@
  * Checks the chunk map and finds the chunks that it does not have.
  *
  * A chunk may be where a sound block of the map says, where a slot of a damaged
- * one says, or where a search (chunk_scan.c) finds its blocks: each names its
+ * one says, or where a search (scan_chunks.c) finds its blocks: each names its
  * own address. Of several places for a chunk, and of several chunks at a place,
  * the one with the newest block of that address wins.
  */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/chunk_map.h"
+#include "mkfs/fsck/find_chunks.h"
 #include "mkfs/fsck/store.h"
 
 #define MAP_PLACED 1u
@@ -31,11 +31,6 @@ struct chunk_map {
     uint64_t dropped;        /* chunks of the map that are lost */
 };
 
-uint64_t fsck_chunk_blocks(const struct fsck *f)
-{
-    return (uint64_t)LAY_SEGMENT_BLOCKS << f->img.geo.chunk_shift;
-}
-
 /* Returns how many chunks the map can have. */
 static uint64_t map_limit(const struct fsck *f)
 {
@@ -43,13 +38,6 @@ static uint64_t map_limit(const struct fsck *f)
 }
 
 /* --- Places of chunks ------------------------------------------------------------------------- */
-
-bool fsck_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr)
-{
-    return lay_get64(b->head.block) == addr &&
-           lay_check_head(b, lay_get32(b->head.magic), f->img.geo.uuid, addr, LAY_ANY_OWNER,
-                          NULL) == 0;
-}
 
 /* Counts the block if it bears the address that it has in the chunk. */
 static int map_weigh_block(struct fsck *f, struct fsck_chunk *c, uint64_t at)
@@ -87,16 +75,6 @@ static int map_weigh(struct fsck *f, struct fsck_chunk *c)
         c->tid = image->tid;
     }
     return err;
-}
-
-bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struct fsck_chunk *out)
-{
-    const struct lay_geometry *geo = &f->img.geo;
-    uint64_t before = segment % lay_chunk_segments(geo) * LAY_SEGMENT_BLOCKS;
-
-    *out = (struct fsck_chunk){.number = segment >> geo->chunk_shift, .place = block - before};
-    return segment < lay_segments(geo) && block % LAY_SEGMENT_BLOCKS == 0 && block >= before &&
-           lay_range_ok(geo, out->place, fsck_chunk_blocks(f));
 }
 
 /*
@@ -181,11 +159,6 @@ static int map_by_number(const void *a, const void *b)
     return p->number < q->number ? -1 : p->number > q->number;
 }
 
-bool fsck_chunk_is_taken(const struct chunk_map *m, uint64_t number)
-{
-    return m->taken[number] != 0;
-}
-
 /* Gives the chunk its place and claims it, unless chunk or place have been taken. */
 static void map_take(struct chunk_map *m, struct fsck_chunk *c)
 {
@@ -256,7 +229,7 @@ static int map_find(struct chunk_map *m)
 
     for (unsigned deep = 0; deep < 2 && !err && m->found + m->empty + m->doubtful < stated;
          deep++) {
-        err = fsck_scan_chunks(m->f, m, &m->chunks, deep);
+        err = fsck_scan_chunks(m->f, m->taken, &m->chunks, deep);
         if (!err)
             err = map_decide(m, false);
         map_trust(m);
@@ -354,19 +327,6 @@ static int map_apply(struct chunk_map *m)
     return err;
 }
 
-int fsck_put_map_block(struct fsck *f, uint64_t index)
-{
-    uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
-    union lay_block b;
-
-    memset(&b, 0, sizeof(b));
-    lay_head_init(&b.head, LAY_MAGIC_MAP, f->img.geo.uuid, addr, 0);
-    b.map.index = lay_put64(index);
-    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
-        lay_slot_set(&b.map.slots[i], image_segment_block(&f->img, index * LAY_MAP_SLOTS + i));
-    return store_put(f, addr, &b);
-}
-
 static void map_check_count(struct chunk_map *m)
 {
     struct fsck *f = m->f;
@@ -421,8 +381,6 @@ int fsck_load_map(struct fsck *f)
         err = map_repair(&m);
     if (!err)
         replay_drop_unmapped(&f->img);
-    if (!err)
-        err = fsck_start_segments(f);
     free(m.chunks.items);
     free(m.blocks.items);
     free(m.taken);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Finds the places of chunks. */
-#ifndef MKFS_FSCK_CHUNK_MAP_H
-#define MKFS_FSCK_CHUNK_MAP_H
+#ifndef MKFS_FSCK_FIND_CHUNKS_H
+#define MKFS_FSCK_FIND_CHUNKS_H
 
 #include "mkfs/fsck/fsck.h"
 
@@ -15,20 +15,15 @@ struct fsck_chunk {
     bool won;               /* it is the place of this chunk */
 };
 
-struct chunk_map;
-
-/* True if the chunk is found already. */
-bool fsck_chunk_is_taken(const struct chunk_map *m, uint64_t number);
 /* Fills a place from that of one segment; false if no chunk can be there. */
 bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struct fsck_chunk *out);
 /* True if the block is sealed for this address. */
 bool fsck_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr);
 /*
- * Adds the places (struct fsck_chunk) of chunks that have none, where the
- * entries of a segment are, or with `deep` any of its blocks. Returns 0, -ENOMEM
- * or a device error.
+ * Adds the places (struct fsck_chunk) of chunks whose element of `taken` is 0,
+ * where the entries of a segment are, or with `deep` any of its blocks. Returns
+ * 0, -ENOMEM or a device error.
  */
-int fsck_scan_chunks(struct fsck *f, const struct chunk_map *m, struct fsck_list *chunks,
-                     bool deep);
+int fsck_scan_chunks(struct fsck *f, const uint8_t *taken, struct fsck_list *chunks, bool deep);
 
 #endif

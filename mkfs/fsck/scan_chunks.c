@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/chunk_map.h"
+#include "mkfs/fsck/find_chunks.h"
 
 struct chunk_scan {
     struct fsck *f;
-    const struct chunk_map *map;
+    const uint8_t *taken; /* per chunk: it is not sought */
     struct fsck_list *chunks;
     union lay_block *blocks; /* of the segment */
     bool deep;
@@ -111,7 +111,7 @@ static int scan_segment(struct chunk_scan *s, uint64_t block)
     if (err)
         return err == -EIO ? 0 : err;
     if (!scan_identify(s, &found.number) || !fsck_chunk_at(s->f, found.number, block, &place) ||
-        fsck_chunk_is_taken(s->map, place.number))
+        s->taken[place.number])
         return 0;
     err = s->deep ? 0 : scan_read(s, block);
     if (err)
@@ -135,9 +135,10 @@ static bool scan_is_free(struct chunk_scan *s, uint64_t block)
            memcmp(s->bitmap.bitmap.bits + block % LAY_GROUP_BLOCKS / 8, used, sizeof(used)) != 0;
 }
 
-int fsck_scan_chunks(struct fsck *f, const struct chunk_map *m, struct fsck_list *chunks, bool deep)
+int fsck_scan_chunks(struct fsck *f, const uint8_t *taken, struct fsck_list *chunks, bool deep)
 {
-    struct chunk_scan s = {.f = f, .map = m, .chunks = chunks, .deep = deep, .group = UINT64_MAX};
+    struct chunk_scan s = {
+        .f = f, .taken = taken, .chunks = chunks, .deep = deep, .group = UINT64_MAX};
     uint64_t end = f->img.geo.blocks / LAY_SEGMENT_BLOCKS;
     int err = 0;
 
