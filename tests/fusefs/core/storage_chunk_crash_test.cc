@@ -179,14 +179,17 @@ TEST_F(ChunkFiles, DataLeavesMetadataTheReserve)
 // A single free block is found, in whichever segment it is, before ENOSPC is returned.
 TEST_F(ChunkFiles, AnyFreeBlockIsFound)
 {
-    add_until(4);
+    ASSERT_EQ(unmount(), 0);
+    make(32u << 20, 256);
+    ASSERT_EQ(mount(), 0) << why;
+    add_until(9);
     fill_data("data");
     unsigned n = 1000, from = n;
     int err = 0;
     while (!err) {
         err = add(n, 1);
         n += err == 0;
-        ASSERT_LT(n, 4000u);
+        ASSERT_LT(n, 9000u);
     }
     ASSERT_EQ(err, -ENOSPC);
     for (unsigned i = from; i < n; i += (n - from) / 23) {
@@ -494,6 +497,22 @@ class WideChunks : public ChunkFiles
         ASSERT_EQ(mount(), 0) << why;
     }
 };
+
+TEST_F(WideChunks, StayWhileASegmentIsInUse)
+{
+    unsigned n = add_until(5);
+    // About 30 values fill a segment; segments 1 to 3 come first, and values of segment 3 stay.
+    const unsigned from = 65, to = 85;
+    for (unsigned i = to; i < n; i++)
+        ASSERT_EQ(remove(i), 0);
+    for (unsigned i = 0; i < from; i++)
+        ASSERT_EQ(remove(i), 0);
+    EXPECT_LT(mapped(), 5u) << "others are empty";
+    check();
+    for (unsigned i = from; i < to; i++)
+        ASSERT_EQ(remove(i), 0) << i;
+    check();
+}
 
 TEST_F(WideChunks, AreMappedAndUnmappedAsWholes)
 {
