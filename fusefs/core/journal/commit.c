@@ -139,16 +139,19 @@ struct snapshot {
     struct ffs_image **images;
 };
 
-/* Marks the superblock when damage was found, so that the last commit asks for fsck. */
+/*
+ * Marks the superblock when damage was found, so that the last commit asks for fsck. A read-only
+ * mount writes nothing.
+ */
 static void commit_mark_error(struct ffs *fs)
 {
     struct lay_super *sb = ffs_super(fs);
     struct ffs_cbuf *cb = ffs_cbuf(fs->super);
     uint32_t state = lay_get32(sb->state);
+    unsigned health = ffs_health(fs);
+    bool found = (health & FFS_CORRUPT) || atomic_load(&fs->checked.any_damaged);
 
-    bool found = (ffs_health(fs) & FFS_CORRUPT) || atomic_load(&fs->checked.any_damaged);
-
-    if (!found || (state & LAY_STATE_ERROR))
+    if (!found || (health & FFS_READ_ONLY) || (state & LAY_STATE_ERROR))
         return;
     if (ffs_running_reserve(fs, 1))
         return;

@@ -272,6 +272,23 @@ TEST_F(FsDamage, ABlockThatStaysBadCostsItsOwnObjects)
     EXPECT_NE(fsck(), "") << "the superblock asks for fsck";
 }
 
+TEST_F(FsDamage, AReadOnlyMountOnlyTellsOfDamage)
+{
+    uint64_t block = blocks(LAY_MAGIC_EXTENTS).at(0);
+    at(block)[100] ^= 3;
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    long before = device.changes();
+    EXPECT_EQ(read_everything(), -EUCLEAN);
+    EXPECT_EQ(counts().damaged, 1u);
+    EXPECT_EQ(ffs_sync(fs), 0);
+    unmount();
+    EXPECT_EQ(device.changes(), before);
+    at(block)[100] ^= 3;
+    opts.read_only = false;
+    ASSERT_EQ(mount(), 0);
+}
+
 TEST_F(FsDamage, ADamagedChecksumBlockCostsReadsOfItsData)
 {
     uint64_t block = block_of(LAY_MAGIC_SUMS);
