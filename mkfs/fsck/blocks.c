@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Records which blocks belong to an object. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -95,9 +96,11 @@ void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len)
 int fsck_claim_areas(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
+    uint64_t groups = lay_groups(geo);
 
+    assert(groups > 0);
     fsck_free_claims(f);
-    f->groups = calloc(lay_groups(geo), sizeof(struct fsck_group *));
+    f->groups = calloc(groups, sizeof(struct fsck_group *));
     if (!f->groups)
         return -ENOMEM;
     fsck_claim_fixed(f, 0, 1);

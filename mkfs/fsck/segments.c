@@ -322,7 +322,7 @@ int fsck_new_chunk(struct fsck *f)
         last = index;
     }
     if (!err)
-        f->sb.chunks = lay_put64(f->img.segment_count / each);
+        f->sb.chunks = lay_put64(f->img.segment_count >> f->img.geo.chunk_shift);
     return err;
 }
 
