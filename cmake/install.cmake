@@ -1,6 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 include(CMakePackageConfigHelpers)
 
+# gpunvme_unit(SOURCE) installs SOURCE, whose name ends in .in, as a unit of
+# systemd. It names the program below the prefix of `cmake --install --prefix`,
+# which is known only when that runs.
+function(gpunvme_unit source)
+    get_filename_component(unit ${source} NAME_WLE)
+    get_filename_component(source ${source} ABSOLUTE)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${unit})
+    install(CODE "
+        get_filename_component(bindir \"${CMAKE_INSTALL_BINDIR}\" ABSOLUTE
+                               BASE_DIR \"\${CMAKE_INSTALL_PREFIX}\")
+        configure_file(\"${source}\" \"${out}\" @ONLY)
+        file(INSTALL \"${out}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")"
+            COMPONENT programs)
+endfunction()
+
 # gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]) installs a shared
 # library for other projects: the library, its headers, TARGET.pc for
 # pkg-config, and a CMake package that defines gpunvme::TARGET. The headers must
