@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Checks the packages: each has its files, no file is in two of them, they
-# install into an empty root, run there, and leave nothing when they are
-# removed.
+# Checks the packages: each has its files, together they have all that
+# `cmake --install` installs, no file is in two of them, they install into an
+# empty root, run there, and leave nothing when they are removed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -66,6 +66,12 @@ has "libgpunvme$major" "/libgpunvme.so.$major" /gpunvme/libcufile.so.0 /bin/gpun
 has libgpunvme-dev /gpunvme/gpunvme.h /gpunvme.pc /gpunvmeConfig.cmake \
     '/libgpunvme.so$'
 has python3-gpunvme /dist-packages/gpunvme/__init__.py /dist-packages/gpunvme/py.typed
+# `cmake --install` shows what a build installs. The package of Python has its
+# folder from another component.
+cmake --install "$build" --prefix "$work/installed/usr" >/dev/null
+missing=$( (cd "$work/installed" && find . ! -type d ! -path '*/site-packages/*' -printf '/%P\n') |
+    sort | comm -23 - <(sed 's/^\.//; /\/man\//s/\.gz$//' "$work/files" | sort))
+[ -z "$missing" ] || wrong "installed, but in no package: $missing"
 twice=$(sort "$work/files" | uniq -d)
 [ -z "$twice" ] || wrong "in two packages: $twice"
 [[ $(dpkg-deb -f "$(file_of libgpunvme-dev)" Depends) = *"libgpunvme$major (= "* ]] ||
