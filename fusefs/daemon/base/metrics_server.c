@@ -104,13 +104,20 @@ int metrics_listen(const struct metrics_address *address)
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
+/* A request for the status and the headers only. */
+static bool is_head(const char *request)
+{
+    return strncmp(request, "HEAD ", 5) == 0;
+}
+
 /* Returns the text of the status line, or NULL if the metrics are requested. */
 static const char *refusal(const char *request)
 {
-    if (strncmp(request, "GET ", 4) != 0)
+    if (strncmp(request, "GET ", 4) != 0 && !is_head(request))
         return "405 Method Not Allowed";
-    size_t n = strcspn(request + 4, " \r\n");
-    if ((n == 1 && request[4] == '/') || (n == 8 && memcmp(request + 4, "/metrics", 8) == 0))
+    const char *path = strchr(request, ' ') + 1;
+    size_t n = strcspn(path, " \r\n");
+    if ((n == 1 && *path == '/') || (n == 8 && memcmp(path, "/metrics", 8) == 0))
         return NULL;
     return "404 Not Found";
 }
@@ -148,7 +155,7 @@ static bool make_reply(struct metrics_server *s, struct connection *c)
                 "HTTP/1.0 %s\r\nContent-Type: text/plain; version=0.0.4\r\n"
                 "Content-Length: %zu\r\nConnection: close\r\n\r\n",
                 refused ? refused : "200 OK", len);
-        if (body)
+        if (body && !is_head(c->request))
             fwrite(body, 1, len, to);
         if (fclose(to) != 0) {
             free(c->reply);

@@ -116,6 +116,16 @@ TEST_F(Metrics, AnswersWithTheWholeText)
     }
 }
 
+TEST_F(Metrics, HeadIsAnsweredAsGetWithoutTheText)
+{
+    std::string got = get("HEAD /metrics HTTP/1.0\r\n\r\n");
+    EXPECT_EQ(got.substr(0, 17), "HTTP/1.0 200 OK\r\n");
+    EXPECT_NE(got.find("Content-Length: " + std::to_string(body_.size()) + "\r\n"),
+              std::string::npos);
+    EXPECT_EQ(got.find("\r\n\r\n") + 4, got.size());
+    EXPECT_EQ(get("HEAD /none HTTP/1.0\r\n\r\n").substr(0, 13), "HTTP/1.0 404 ");
+}
+
 TEST_F(Metrics, RefusesOtherRequests)
 {
     EXPECT_EQ(get("GET /etc/passwd HTTP/1.0\r\n\r\n").substr(0, 13), "HTTP/1.0 404 ");
