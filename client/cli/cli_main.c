@@ -64,6 +64,19 @@ static bool wants_help(int n, char **arguments)
     return false;
 }
 
+static int help(const char *name)
+{
+    const struct cli_command *command = name ? find_command(name) : NULL;
+
+    if (command)
+        cli_print_help(command, stdout);
+    else if (!name)
+        usage(stdout);
+    else
+        return 1 + cli_error(name, "no such command, see gpunvme --help");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (std_files_fill() != 0)
@@ -76,6 +89,8 @@ int main(int argc, char **argv)
         usage(stdout);
         return 0;
     }
+    if (strcmp(argv[1], "help") == 0)
+        return help(argc > 2 ? argv[2] : NULL);
     if (strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "--version") == 0) {
         puts("gpunvme " GPUNVME_VERSION);
         return 0;

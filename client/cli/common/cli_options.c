@@ -192,6 +192,38 @@ static void options_describe(char *letters, struct option *options)
     options[N_DESCRIBED] = (struct option){0};
 }
 
+/* Stores "-x" or "-x (--name)" of an option's letter. */
+static void name_letter(int letter, char *out, size_t len)
+{
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        if (described[i].letter == letter) {
+            snprintf(out, len, "-%c (--%s)", letter, described[i].name);
+            return;
+        }
+    }
+    snprintf(out, len, "-%c", letter);
+}
+
+/*
+ * Reports the option at which getopt_long(3) stopped: a letter, or without one
+ * the word `given`. Returns what cli_parse() returns.
+ */
+static int refuse_option(const char *command, int opt, const char *given)
+{
+    int letter = opt == '?' || opt == ':' ? optopt : opt;
+    char name[64];
+
+    if (letter)
+        name_letter(letter, name, sizeof(name));
+    else
+        snprintf(name, sizeof(name), "%s", given);
+    cli_error(command,
+              opt == ':' ? "option %s needs a value, see gpunvme %s --help"
+                         : "option %s not understood, see gpunvme %s --help",
+              name, command);
+    return 3;
+}
+
 static int apply_option(int opt, const char *value, const char *accepted, struct cli_options *out)
 {
     if (opt == 'o')
@@ -210,10 +242,8 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .interval = 1};
     optind = 1;
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
-        if (opt == '?' || opt == ':' || !strchr(accepted, opt)) {
-            cli_error(argv[0], "option not understood, see gpunvme %s --help", argv[0]);
-            return 3;
-        }
+        if (opt == '?' || opt == ':' || !strchr(accepted, opt))
+            return refuse_option(argv[0], opt, argv[optind - 1]);
         int err = apply_option(opt, optarg, accepted, out);
         if (err)
             return err;

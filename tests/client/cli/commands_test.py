@@ -82,8 +82,20 @@ class Help(unittest.TestCase):
                 arguments = [f"-{letter}"] + ([values[letter]] if letter in values else [])
                 done = subprocess.run([GPUNVME, command, *arguments, "/none"], timeout=60,
                                       capture_output=True, text=True, check=False)
-                refused = "option not understood" in done.stderr
+                refused = f"option -{letter} (--" in done.stderr and "understood" in done.stderr
                 self.assertEqual(refused, letter not in known, (command, letter, done.stderr))
+
+    def test_by_its_name(self):
+        self.assertEqual(run("help")[0], run("--help")[0])
+        self.assertEqual(run("help", "read")[0], run("read", "--help")[0])
+        self.assertIn("nothing: no such command", run("help", "nothing", status=2)[1])
+
+    def test_refusals_name_the_option(self):
+        for arguments, text in ((["--bogus", "x"], "option --bogus not"), (["-Q"], "option -Q not"),
+                                (["-qQ"], "option -Q not"), (["--limit=4"], "-l (--limit) not"),
+                                (["-p"], "option -p (--path) needs a value"),
+                                (["--path"], "option -p (--path) needs a value")):
+            self.assertIn(text, run("read", *arguments, status=2)[1])
 
     def test_values_that_make_no_sense(self):
         for arguments in (("read", "-b", "4"), ("read", "-b", "4095"), ("read", "-b", "0"),
