@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "client/cli/common/out.h"
+
 uint64_t cli_largest(char **files, int n)
 {
     uint64_t max = 0;
@@ -75,8 +77,10 @@ static const char *why_of(const struct cli_transfer *t)
 
 void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
 {
-    printf("%s: %" PRIu64 " bytes, path %s (%s), %" PRIu64 " NVMe commands, %.3f s, %.2f GB/s",
-           t->file, t->bytes, cli_path_name(t->result.path), s->info.executor_name,
+    char bytes[CLI_BYTES_TEXT];
+
+    printf("%s: %s, path %s (%s), %" PRIu64 " NVMe commands, %.3f s, %.2f GB/s", t->file,
+           cli_bytes_text(t->bytes, bytes), cli_path_name(t->result.path), s->info.executor_name,
            t->result.commands, t->seconds, gb_per_s(t));
     if (s->options.checksum)
         printf(", XXH3 %016" PRIx64, t->xxh3);

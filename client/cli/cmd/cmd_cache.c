@@ -269,11 +269,11 @@ static void cache_report(const struct cache *c, bool json)
     cli_out_begin(&out, json, stdout);
     cli_out_string(&out, "directory", "Directory:", c->dir);
     cli_out_string(&out, "kept_by", "Kept by:", c->by_mount ? "the mount" : "this command");
-    cli_out_number(&out, "limit", "Limit, bytes:", c->limit);
-    cli_out_number(&out, "bytes", "Bytes:", c->bytes);
+    cli_out_bytes(&out, "limit", "Limit:", c->limit);
+    cli_out_bytes(&out, "bytes", "Size:", c->bytes);
     cli_out_number(&out, "files", "Files:", c->files);
     cli_out_number(&out, "removed_files", "Files removed:", c->removed);
-    cli_out_number(&out, "removed_bytes", "Bytes removed:", c->removed_bytes);
+    cli_out_bytes(&out, "removed_bytes", "Removed:", c->removed_bytes);
     cli_out_end(&out);
 }
 

@@ -18,6 +18,7 @@
 #include <xxhash.h>
 
 #include "client/cli/common/cli.h"
+#include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
 
 #define MODE_BITS 0777u
@@ -124,14 +125,13 @@ static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
 static void cp_report(const struct copying *p, const struct copy *c)
 {
     double rate = c->seconds > 0 ? (double)c->bytes / 1e9 / c->seconds : 0;
-    char hash[17];
+    char hash[17], bytes[CLI_BYTES_TEXT];
 
     snprintf(hash, sizeof(hash), "%016" PRIx64, c->xxh3);
     if (!p->files) {
-        printf("%s: %" PRIu64
-               " bytes, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n",
-               c->target, c->bytes, cli_path_name(c->read_path), cli_path_name(c->write_path),
-               c->seconds, rate, p->options.checksum ? ", XXH3 " : "",
+        printf("%s: %s, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n", c->target,
+               cli_bytes_text(c->bytes, bytes), cli_path_name(c->read_path),
+               cli_path_name(c->write_path), c->seconds, rate, p->options.checksum ? ", XXH3 " : "",
                p->options.checksum ? hash : "");
         return;
     }

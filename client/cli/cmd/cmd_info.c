@@ -22,7 +22,7 @@ static void print_fields(struct cli_out *out, const struct field *fields, size_t
         if (f->string)
             cli_out_string(out, f->json, f->text, f->string);
         else
-            cli_out_number(out, f->json, f->text, f->number);
+            cli_out_counter(out, f->json, f->text, f->number);
     }
 }
 

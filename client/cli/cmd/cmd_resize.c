@@ -15,6 +15,7 @@
 
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
+#include "client/cli/common/out.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
 
@@ -119,8 +120,10 @@ static void restore_image(const char *path, const struct image *image, uint64_t 
 
 static void resize_report(const char *path, const struct gpunvme_ioc_resize *arg, bool json)
 {
+    char text[CLI_BYTES_TEXT];
+
     if (!json) {
-        printf("%s: %" PRIu64 " bytes\n", path, arg->bytes);
+        printf("%s: %s\n", path, cli_bytes_text(arg->bytes, text));
         return;
     }
     struct json_object *root = cli_json_new();

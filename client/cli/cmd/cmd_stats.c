@@ -65,7 +65,7 @@ static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_s
     static const struct cli_column columns[] = {{"op", "CALL OF PROGRAMS", CLI_CELL_TEXT},
                                                 {"path", "PATH", CLI_CELL_TEXT},
                                                 {"count", "COUNT", CLI_CELL_NUMBER},
-                                                {"bytes", "BYTES", CLI_CELL_NUMBER}};
+                                                {"bytes", "BYTES", CLI_CELL_BYTES}};
     struct cli_table t = {.columns = columns, .n_columns = 4};
     bool ok = true;
 
@@ -107,8 +107,8 @@ static void stats_print_stats(const struct cli_watch *w, bool json)
         if (json)
             cli_out_string(&out, "mount", "Mount:", w->mounts[i].point);
         for (size_t k = 0; k < metrics_n_counters; k++)
-            cli_out_number(&out, metrics_counters[k].name, metrics_counters[k].label,
-                           metrics_value(now, &metrics_counters[k]));
+            cli_out_counter(&out, metrics_counters[k].name, metrics_counters[k].label,
+                            metrics_value(now, &metrics_counters[k]));
         stats_print_fallbacks(&out, now);
         print_latency(&out, "latency", now, latency_of_transfers, 3);
         stats_print_programs(&out, now);

@@ -83,6 +83,23 @@ void cli_out_number(struct cli_out *o, const char *key, const char *label, uint6
     out_field(o, key, label, json_object_new_uint64(value), "%" PRIu64, value);
 }
 
+void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64_t value)
+{
+    char text[CLI_BYTES_TEXT];
+
+    out_field(o, key, label, json_object_new_uint64(value), "%s", cli_bytes_text(value, text));
+}
+
+void cli_out_counter(struct cli_out *o, const char *key, const char *label, uint64_t value)
+{
+    const char *last = strrchr(key, '_');
+
+    if (last && strcmp(last, "_bytes") == 0)
+        cli_out_bytes(o, key, label, value);
+    else
+        cli_out_number(o, key, label, value);
+}
+
 void cli_out_none(struct cli_out *o, const char *key, const char *label)
 {
     out_field(o, key, label, NULL, "none");

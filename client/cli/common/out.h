@@ -38,6 +38,10 @@ void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
+/* Text adds a unit: "4096 bytes (4.10 kB)". */
+void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64_t value);
+/* Prints a number, which is one of bytes if the key ends in "_bytes". */
+void cli_out_counter(struct cli_out *o, const char *key, const char *label, uint64_t value);
 /* Prints a missing number: "none" in text, null in JSON. */
 void cli_out_none(struct cli_out *o, const char *key, const char *label);
 /* Text has three decimal places. */
@@ -87,6 +91,9 @@ void cli_table_free(struct cli_table *t);
 
 /* Formats a size in decimal units as used for drives, for example "1.92 TB". */
 void cli_format_bytes(uint64_t bytes, char *out, size_t len);
+/* Formats the number and, from 1000 on, the size: "4096 bytes (4.10 kB)". */
+#define CLI_BYTES_TEXT 48
+const char *cli_bytes_text(uint64_t bytes, char out[CLI_BYTES_TEXT]);
 
 #ifdef __cplusplus
 }

@@ -233,7 +233,7 @@ const char *cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint
         what = reason;
     }
     cli_out_number(o, "nsid", "NSID:", nsid);
-    cli_out_number(o, "bytes", "Bytes:", info.lbas * info.lba_size);
+    cli_out_bytes(o, "bytes", "Size:", info.lbas * info.lba_size);
     cli_out_number(o, "lba_size", "LBA size:", info.lba_size);
     cli_out_number(o, "metadata", "Metadata per LBA:", info.metadata);
     show_fields(o, page, ns_fields, sizeof(ns_fields) / sizeof(ns_fields[0]));

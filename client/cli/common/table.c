@@ -21,6 +21,18 @@ void cli_format_bytes(uint64_t bytes, char *out, size_t len)
         snprintf(out, len, "%" PRIu64 " B", bytes);
 }
 
+const char *cli_bytes_text(uint64_t bytes, char out[CLI_BYTES_TEXT])
+{
+    char size[16];
+
+    cli_format_bytes(bytes, size, sizeof(size));
+    if (bytes < 1000)
+        snprintf(out, CLI_BYTES_TEXT, "%" PRIu64 " bytes", bytes);
+    else
+        snprintf(out, CLI_BYTES_TEXT, "%" PRIu64 " bytes (%s)", bytes, size);
+    return out;
+}
+
 bool cli_table_add(struct cli_table *t, const char *const *cells)
 {
     char **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));

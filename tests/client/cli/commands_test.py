@@ -324,7 +324,7 @@ class OnMount(unittest.TestCase):
         self.assertIn("another user", run("resize", self.mount, status=1)[1])
         os.truncate(self.image, member)
         os.truncate(self.image, 300 << 20)
-        self.assertEqual(run("resize", self.mount)[0], f"{self.mount}: {300 << 20} bytes\n")
+        self.assertEqual(run("resize", self.mount)[0], f"{self.mount}: {300 << 20} bytes (314.57 MB)\n")
         found = os.statvfs(self.mount)
         self.assertEqual(found.f_blocks * found.f_frsize, 300 << 20)
         large = os.path.join(self.mount, "large")

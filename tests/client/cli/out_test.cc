@@ -53,6 +53,23 @@ TEST(Out, TextHasALineForEachFieldAndTitle)
     EXPECT_NE(all.find("18446744073709551615\n"), std::string::npos) << all;
 }
 
+TEST(Out, BytesHaveAUnitInTextAndNoneInJson)
+{
+    auto sizes = [](struct cli_out *o) {
+        cli_out_bytes(o, "size", "Size:", 104857600);
+        cli_out_counter(o, "read_bytes", "Read:", 999);
+        cli_out_counter(o, "written_bytes", "Written:", 1000);
+        cli_out_counter(o, "bytes_reads", "Reads:", 4096);
+    };
+    std::string all = printed(false, sizes);
+    for (auto line :
+         {" 104857600 bytes (104.86 MB)\n", " 999 bytes\n", " 1000 bytes (1.00 kB)\n", " 4096\n"})
+        EXPECT_NE(all.find(line), std::string::npos) << all;
+    Json root = document(sizes);
+    EXPECT_EQ(number(root.get(), "size"), 104857600u);
+    EXPECT_EQ(number(root.get(), "written_bytes"), 1000u);
+}
+
 TEST(Out, ControlCharactersDoNotReachTheTerminal)
 {
     std::string all =
