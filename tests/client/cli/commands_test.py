@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -439,16 +440,33 @@ class OnMount(unittest.TestCase):
         empty = os.path.join(self.mount, "empty")
         with open(empty, "wb"):
             pass
-        found = document("verify", self.file, empty, status=1)
-        self.assertEqual(len(found["files"]), 1)
-        self.assertIn("empty", found["errors"][0]["message"])
+        for command in ("verify", "bench"):  # a directory of files may have an empty one
+            found = document(command, self.file, empty)["files"]
+            self.assertEqual([w["bytes"] for w in found[1]["methods"]],
+                             [0] * len(found[1]["methods"]))
+            self.assertFalse([w for w in found[1]["methods"] if "bytes_per_s" in w])
+            self.assertNotIn("errors", found)
+        self.assertIn("not a regular file", run("verify", self.mount, status=1)[1])
 
     def test_bench(self):
         found = document("bench", self.file)["files"][0]
         self.assertEqual(found["methods"][0]["method"], "plain copy of the host's memory")
         self.assertTrue(all(w["bytes_per_s"] > 0 for w in found["methods"]))
-        self.assertTrue(all(0 < w["of_limit"] for w in found["methods"][1:]))
+        self.assertTrue(all(0 < w["of_limit"] <= 1 for w in found["methods"][1:]))
         run("bench", "-b", "8K", self.file)
+
+    def test_bench_shows_progress_on_a_terminal(self):
+        for quiet, shown in (([], True), (["-q"], False)):
+            terminal, end = pty.openpty()
+            with subprocess.Popen([GPUNVME, "bench", "-b", "4K", *quiet, self.file], stderr=end,
+                                  stdout=subprocess.DEVNULL):
+                os.close(end)
+                text = b""
+                with contextlib.suppress(OSError):  # how a terminal ends
+                    while part := os.read(terminal, 4096):
+                        text += part
+            os.close(terminal)
+            self.assertEqual(b" %, " in text, shown, text)
 
     def test_check_cufile(self):
         found = {e["id"]: e for e in document("check", "-u", self.file)["checks"]}
