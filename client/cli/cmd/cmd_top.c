@@ -20,6 +20,7 @@
 
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
+#include "client/cli/common/keys.h"
 #include "client/lib/connection.h"
 
 /* A reading of the counters of open files and queues. */
@@ -594,15 +595,19 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
 {
     double last = now_seconds();
     int failed = top_begin(t);
+    struct cli_keys keys;
 
+    cli_keys_begin(&keys);
     for (unsigned i = 0; !failed && (!options->count || i < options->count); i++) {
-        sleep(options->interval);
+        if (cli_keys_wait(&keys, options->interval))
+            break;
         double now = now_seconds();
         if (!list && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
         failed = show_turn(t, now - last, list);
         last = now;
     }
+    cli_keys_end(&keys);
     return failed;
 }
 

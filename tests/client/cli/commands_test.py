@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 import urllib.request
@@ -599,6 +600,34 @@ class OnMount(unittest.TestCase):
         self.assertGreater(sum(q["commands_per_s"] for q in sample["queues"]), 0)
         self.assertEqual({q["use"] for q in sample["queues"]}, {"executor"})
 
+
+    def top_on_a_terminal(self, end):
+        """The exit status, and whether the terminal's modes are those of before."""
+        fresh = pty.openpty()
+        before = termios.tcgetattr(fresh[1])
+        for fd in fresh:
+            os.close(fd)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execv(GPUNVME, [GPUNVME, "top", "-i", "60", self.mount])
+        for _ in range(1000):
+            if not termios.tcgetattr(terminal)[3] & termios.ICANON:
+                break
+            time.sleep(0.01)
+        end(child, terminal)
+        _, status = os.waitpid(child, 0)
+        after = termios.tcgetattr(terminal)
+        os.close(terminal)
+        return status, after == before
+
+    def test_top_ends_by_q_and_by_signals(self):
+        began = time.monotonic()
+        keys = self.top_on_a_terminal(lambda _, terminal: os.write(terminal, b"xq"))
+        self.assertEqual(keys, (0, True))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            ended = self.top_on_a_terminal(lambda child, _, n=number: os.kill(child, n))
+            self.assertEqual(ended, (number, True))
+        self.assertLess(time.monotonic() - began, 30)
 
     def fill(self, folder, files, age):
         """Files of a MiB, used ever later, the first one `age` seconds ago."""
