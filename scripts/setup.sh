@@ -87,6 +87,7 @@ llvm-$GPUNVME_CLANG              cmd:llvm-symbolizer-$GPUNVME_CLANG
 libclang-rt-$GPUNVME_CLANG-dev   dpkg:
 cppcheck             cmd:cppcheck
 shellcheck           cmd:shellcheck
+zsh                  cmd:zsh
 "
 GUEST_PACKAGES='
 qemu-system-x86 cmd:qemu-system-x86_64

@@ -90,6 +90,10 @@ int main(int argc, char **argv)
         usage(stdout);
         return 0;
     }
+    if (strcmp(argv[1], "--complete") == 0) {
+        cli_complete(commands, N_COMMANDS, argc - 2, argv + 2);
+        return 0;
+    }
     if (strcmp(argv[1], "help") == 0)
         return help(argc > 2 ? argv[2] : NULL);
     if (strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "--version") == 0) {

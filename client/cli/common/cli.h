@@ -78,6 +78,18 @@ void cli_print_help(const struct cli_command *command, FILE *to);
 void cli_print_options(FILE *to);
 
 /*
+ * Prints the words that may stand at the place of the last one of a command
+ * line, each with a tab and its description. Prints nothing if there are none,
+ * or it is a file. The shells' completions call this.
+ */
+void cli_complete(const struct cli_command *commands, size_t n_commands, int n, char **words);
+/*
+ * Does so if the word is an option or the value of one (also of `previous`).
+ * Returns false if it is an operand.
+ */
+bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word);
+
+/*
  * Parses the options and stores the index of the first operand in *first.
  * Returns 0, or 1 plus the exit status of the command (so that --help can end
  * it with 0).

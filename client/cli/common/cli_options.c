@@ -23,31 +23,35 @@ static const struct described {
     char letter;
     const char *name, *argument; /* argument is NULL without one */
     const char *help;
-    size_t flag; /* offset of the bool in struct cli_options that it sets; 0: none */
+    size_t flag;        /* offset of the bool in struct cli_options that it sets; 0: none */
+    const char *values; /* with spaces between them; NULL if there is no list of them */
 } described[] = {
-    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats", 0},
-    {'q', "quiet", NULL, "no progress", FLAG(quiet)},
-    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer", FLAG(checksum)},
-    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)", 0},
-    {'p', "path", "PATH", "auto (default), gpu or bounce", 0},
-    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use", FLAG(force)},
-    {'n', "dry-run", NULL, "check, say what would be done, and do nothing", FLAG(dry_run)},
+    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats", 0, "text json"},
+    {'q', "quiet", NULL, "no progress", FLAG(quiet), NULL},
+    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer", FLAG(checksum), NULL},
+    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)", 0,
+     NULL},
+    {'p', "path", "PATH", "auto (default), gpu or bounce", 0, "auto gpu bounce"},
+    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use", FLAG(force),
+     NULL},
+    {'n', "dry-run", NULL, "check, say what would be done, and do nothing", FLAG(dry_run), NULL},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory",
-     FLAG(noiommu)},
-    {'t', "deadline", "MS", "time a command to the drive may take (default 10000)", 0},
+     FLAG(noiommu), NULL},
+    {'t', "deadline", "MS", "time a command to the drive may take (default 10000)", 0, NULL},
     {'d', "data", NULL, "read data by commands of every length, and compare; write nothing",
-     FLAG(data)},
+     FLAG(data), NULL},
     {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held",
-     FLAG(scratch)},
+     FLAG(scratch), NULL},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named",
-     FLAG(cufile)},
-    {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add)},
-    {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct)},
-    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0},
-    {'i', "interval", "SECONDS", "between two turns (default 1)", 0},
-    {'C', "count", "NUMBER", "turns, then end (default: no end)", 0},
-    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole", 0},
-    {'h', "help", NULL, "this text", 0},
+     FLAG(cufile), NULL},
+    {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add),
+     NULL},
+    {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct), NULL},
+    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0, NULL},
+    {'i', "interval", "SECONDS", "between two turns (default 1)", 0, NULL},
+    {'C', "count", "NUMBER", "turns, then end (default: no end)", 0, NULL},
+    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole", 0, NULL},
+    {'h', "help", NULL, "this text", 0, NULL},
 };
 #define N_DESCRIBED (sizeof(described) / sizeof(described[0]))
 
@@ -79,6 +83,70 @@ void cli_print_help(const struct cli_command *command, FILE *to)
           to);
 }
 
+/* --- Completion ------------------------------------------------------------------------------ */
+
+/* Returns the option that a word names, or NULL. */
+static const struct described *named_by(const char *word, size_t len)
+{
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        const struct described *d = &described[i];
+        bool is_letter = len == 2 && word[0] == '-' && word[1] == d->letter;
+        if (is_letter || (len > 2 && strncmp(word, "--", 2) == 0 && strlen(d->name) == len - 2 &&
+                          strncmp(word + 2, d->name, len - 2) == 0))
+            return d;
+    }
+    return NULL;
+}
+
+/* Prints the values that begin with `begun`, each behind the `lead` characters of `word`. */
+static void complete_value(const struct cli_command *command, const struct described *d,
+                           const char *word, size_t lead)
+{
+    const char *begun = word + lead;
+    bool more = d->letter == 'o' && strchr(command->options, 'w');
+    char values[64];
+
+    snprintf(values, sizeof(values), "%s%s", d->values, more ? " prometheus" : "");
+    for (char *at, *value = strtok_r(values, " ", &at); value; value = strtok_r(NULL, " ", &at)) {
+        if (strncmp(value, begun, strlen(begun)) == 0)
+            printf("%.*s%s\t\n", (int)lead, word, value);
+    }
+}
+
+static void complete_names(const struct cli_command *command, const char *begun)
+{
+    char name[32];
+
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        const struct described *d = &described[i];
+        if (d->letter != 'h' && !strchr(command->options, d->letter))
+            continue;
+        snprintf(name, sizeof(name), "--%s%s", d->name, d->argument ? "=" : "");
+        if (strncmp(name, begun, strlen(begun)) == 0)
+            printf("%s\t%s\n", name, d->help);
+    }
+}
+
+bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word)
+{
+    const struct described *before = named_by(previous, strlen(previous));
+    size_t len = strcspn(word, "=");
+
+    if (before && before->argument) {
+        if (before->values)
+            complete_value(command, before, word, 0);
+        return true;
+    }
+    if (word[0] != '-')
+        return false;
+    const struct described *this = word[len] ? named_by(word, len) : NULL;
+    if (this && this->values)
+        complete_value(command, this, word, len + 1);
+    else if (!word[len])
+        complete_names(command, word);
+    return true;
+}
+
 /* --- Values ---------------------------------------------------------------------------------- */
 
 uint64_t cli_parse_size(const char *text, uint64_t most)
@@ -104,7 +172,7 @@ static bool parse_offset(const char *text, uint64_t *offset)
 
 static bool parse_path(const char *text, uint32_t *path)
 {
-    static const char *const names[] = {"auto", "gpu", "bounce"};
+    static const char *const names[] = {"auto", "gpu", "bounce"}; /* as in `described` */
 
     for (*path = 0; *path < 3; ++*path) {
         if (strcmp(text, names[*path]) == 0)

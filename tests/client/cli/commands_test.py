@@ -840,27 +840,73 @@ class OnMount(unittest.TestCase):
 
 
 class Completion(unittest.TestCase):
-    def complete(self, *words):
-        script = f'. "{COMPLETION}/gpunvme.bash"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); ' \
-            '_gpunvme; printf "%s\\n" "${COMPREPLY[@]}"'
-        done = subprocess.run(["bash", "-c", script, "bash", GPUNVME, *words], timeout=60,
+    """The scripts of the shells, over what the command itself prints."""
+
+    ZSH = """
+        _call_program() { shift; eval "$@"; }
+        _describe() {
+            while (( $# )); do
+                case $1 in
+                -t) shift 2 ;;
+                -S) shift 2 ;;
+                -- | words | word) shift ;;
+                *) shown+=("${(P@)1}"); shift ;;
+                esac
+            done
+        }
+        _files() { shown+=(FILES); }
+        compset() { return 1; }
+        complete_it() { source "$1/_gpunvme"; }
+        folder=$1; shift
+        words=("$@"); CURRENT=$#; PREFIX=${words[-1]}; shown=()
+        complete_it "$folder"
+        print -l -- $shown
+    """
+
+    def in_bash(self, *words, breaks=" =:"):
+        script = f'. "{COMPLETION}/gpunvme.bash"; COMP_WORDBREAKS=$1; shift; COMP_LINE="$*"; ' \
+            'COMP_POINT=${#COMP_LINE}; _gpunvme; printf "%s\\n" "${COMPREPLY[@]}"'
+        done = subprocess.run(["bash", "-c", script, "bash", breaks, GPUNVME, *words], timeout=60,
                               capture_output=True, text=True, check=True)
         return done.stdout.split()
 
+    def in_zsh(self, *words):
+        done = subprocess.run(["zsh", "-f", "-c", self.ZSH, "zsh", COMPLETION, GPUNVME, *words],
+                              timeout=60, capture_output=True, text=True, check=True)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.splitlines()
+
     def test_bash(self):
-        self.assertEqual(set(self.complete("")), set(commands()) | {"--help", "--version"})
-        self.assertEqual(self.complete("ver"), ["verify"])
-        self.assertEqual(set(self.complete("read", "-")),
-                         {f"--{name}{value}" for _, name, value in options("read")})
-        self.assertEqual(self.complete("stats", "-o", "p"), ["prometheus"])
-        self.assertEqual(self.complete("read", "-o", "p"), [])
-        self.assertEqual(self.complete("read", "-p", "b"), ["bounce"])
+        self.assertEqual(set(self.in_bash("")), {*commands(), "help", "--help", "--version"})
+        self.assertEqual(self.in_bash("ver"), ["verify"])
+        self.assertEqual(self.in_bash("help", "ver"), ["verify"])
+        for command in commands():
+            self.assertEqual(set(self.in_bash(command, "-")),
+                             {f"--{name}{value}" for _, name, value in options(command)})
+        self.assertEqual(self.in_bash("stats", "-o", "p"), ["prometheus"])
+        self.assertEqual(self.in_bash("read", "-o", "p"), [])
+        self.assertEqual(self.in_bash("read", "-p", "b"), ["bounce"])
+        self.assertEqual(self.in_bash("read", "file"), [])  # bash then completes files
+        self.assertEqual(self.in_bash("nothing", "-"), [])
+
+    def test_bash_behind_a_break_character(self):
+        self.assertEqual(self.in_bash("read", "--path="), ["auto", "gpu", "bounce"])
+        self.assertEqual(self.in_bash("read", "--path=b"), ["bounce"])
+        self.assertEqual(self.in_bash("read", "--path=b", breaks=" "), ["--path=bounce"])
+        self.assertEqual(self.in_bash("read", "--textfile="), [])
 
     def test_zsh(self):
-        try:
-            subprocess.run(["zsh", "-n", f"{COMPLETION}/_gpunvme"], check=True, timeout=60)
-        except FileNotFoundError:
+        if not shutil.which("zsh"):
             self.skipTest("no zsh here")
+        found = dict(line.split(":", 1) for line in self.in_zsh(""))
+        self.assertEqual(set(found), {*commands(), "help", "--help", "--version"})
+        for command in commands():
+            usage = run(command, "--help")[0].splitlines()
+            self.assertEqual(found[command], usage[1])
+        self.assertEqual(self.in_zsh("read", "--pa"), ["--path=:auto (default), gpu or bounce"])
+        self.assertEqual(self.in_zsh("read", "--path=b"), ["--path=bounce:"])
+        self.assertEqual(self.in_zsh("stats", "-o", "p"), ["prometheus:"])
+        self.assertEqual(self.in_zsh("read", "file"), ["FILES"])
 
 
 if __name__ == "__main__":
