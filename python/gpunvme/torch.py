@@ -37,10 +37,18 @@ _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "u
 
 
 def _dtype(entry: Entry) -> torch.dtype:
-    dtype = getattr(torch, _NAMES.get(entry.dtype, ""), None)
+    dtype: torch.dtype | None = getattr(torch, _NAMES.get(entry.dtype, ""), None)
     if dtype is None:
         raise SafetensorError(f"{entry.name}: this torch has no {entry.dtype}")
     return dtype
+
+
+def _event(device: Any) -> Any:
+    """Returns an event behind the work so far of the current stream."""
+    cuda: Any = torch.cuda  # whose classes have no types
+    event = cuda.Event()
+    event.record(cuda.current_stream(device))
+    return event
 
 
 def _shape(entry: Entry) -> tuple[int, ...]:
@@ -349,11 +357,7 @@ class LayerStream:
 
     def _passed(self) -> Any:
         """Returns an event behind the work so far of the current stream, or None without a GPU."""
-        if not self.ring.is_cuda:
-            return None
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self.ring.device))
-        return event
+        return _event(self.ring.device) if self.ring.is_cuda else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a stream of layers is in the middle of reads: it is not pickled")
@@ -412,10 +416,7 @@ class IndexedDataset:
     def _empty(self, n: int) -> tuple[torch.Tensor, Any]:
         """Memory for n records, and the event after which earlier work does not use it any more."""
         out = torch.empty((n, *self.shape), dtype=self.dtype, device=self.device)
-        event = torch.cuda.Event() if out.is_cuda else None
-        if event is not None:
-            event.record(torch.cuda.current_stream(out.device))
-        return out, event
+        return out, _event(out.device) if out.is_cuda else None
 
     def _gather_after(self, index: Any, out: torch.Tensor, event: Any) -> torch.Tensor:
         if event is not None:
@@ -455,7 +456,7 @@ class IndexedDataset:
         generator = torch.Generator().manual_seed(seed)
         order = (torch.randperm(len(self), generator=generator) if shuffle
                  else torch.arange(len(self)))
-        parts = [part for part in order.split(batch_size)
+        parts = [part for part in torch.split(order, batch_size)
                  if not drop_last or len(part) == batch_size]
         with ThreadPoolExecutor(1, "gpunvme-batches") as pool:
             # Memory is made here: it belongs to the stream that uses it.
