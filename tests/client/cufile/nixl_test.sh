@@ -5,7 +5,8 @@
 #
 # usage: nixl_test.sh [--install] [--plugin DIR] RUN MKFS DAEMON
 # NIXL is imported by $GPUNVME_NIXL_PYTHON (python3); --install makes an environment with it first.
-# --plugin: by our plug-in in DIR instead of cuFile; "none": it was not built.
+# --plugin: by our plug-in in DIR instead of cuFile, also under its other names; "none": it was not
+# built.
 # Ends with 77 where there is no NIXL, or no mount can be made.
 set -euo pipefail
 
@@ -70,6 +71,10 @@ use_plugin() {
     local with=("$run") proof="totals: 9 reads"
     if [ "$1" = GPUNVME ]; then
         with=(env "NIXL_PLUGIN_DIR=$plugin_dir" NIXL_LOG_LEVEL=INFO) proof="hold what was written"
+    elif [ -n "$plugin_dir" ]; then
+        with=(env NIXL_LOG_LEVEL=INFO "PYTHON=$python" "XDG_CACHE_HOME=$work/cache"
+            "$plugin_dir/gpunvme-nixl-env")
+        proof="Discovered backend plugin: GPUNVME"
     fi
     echo "== $1 on $2"
     CUFILE_LOGGING_LEVEL=INFO LD_LIBRARY_PATH=$cudart timeout 120 \
@@ -92,8 +97,13 @@ found = glob.glob(sysconfig.get_path("purelib") + "/nvidia/**/libcudart.so.*", r
 print(found[0].rsplit("/", 1)[0] if found else "")')
 mount_image
 plugins=(GDS_MT GDS)
-[ -z "$plugin_dir" ] || plugins=(GPUNVME)
+[ -z "$plugin_dir" ] || plugins=(GPUNVME GDS_MT GDS)
 for plugin in "${plugins[@]}"; do
     use_plugin "$plugin" "$work/mnt"
     use_plugin "$plugin" "$work/tmpfs"
 done
+if [ -n "$plugin_dir" ]; then
+    others=$(find "$work/cache" -name 'libplugin_*' -xtype f ! -lname "$(readlink -f "$plugin_dir")/*" |
+        wc -l)
+    [ "$others" -gt 0 ] || { echo "gpunvme-nixl-env: no link to another plug-in of NIXL"; exit 1; }
+fi
