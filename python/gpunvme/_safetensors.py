@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The format of safetensors: an 8-byte length, a JSON header, and the tensors' bytes."""
 
+import collections
 import contextlib
 import json
 import os
@@ -329,6 +330,38 @@ def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
             read.cancel()
         wait(reads)
     return tensors
+
+
+def stream(paths: Any, empty: Callable[[Entry], Any], keep: Callable[[str], bool] | None = None,
+           ahead: int = 8) -> Iterator[tuple[str, Any]]:
+    """Yields names and tensors, one file after the other. Up to `ahead` tensors are read meanwhile.
+
+    keep: a function of the name, False for tensors that are not read.
+    """
+    for part in shards_of(paths):
+        reads: collections.deque[tuple[str, Any, Future[int]]] = collections.deque()
+        with File(part.path) as file:
+            try:
+                for entry in part.entries(file):
+                    if keep is None or keep(entry.name):
+                        tensor = empty(entry)
+                        read = _pool(ahead).submit(_read, file, entry, tensor)
+                        reads.append((entry.name, tensor, read))
+                    if len(reads) > ahead:
+                        yield _taken(reads)
+                while reads:
+                    yield _taken(reads)
+            finally:
+                for _, _, read in reads:
+                    read.cancel()
+                wait([read for _, _, read in reads])
+
+
+def _taken(reads: collections.deque[tuple[str, Any, Future[int]]]) -> tuple[str, Any]:
+    name, tensor, read = reads[0]
+    read.result()
+    reads.popleft()
+    return name, tensor
 
 
 class Slice:

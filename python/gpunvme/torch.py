@@ -22,11 +22,13 @@ from typing import Any
 import torch
 
 from ._file import File
+from ._install import install
 from ._native import process, refuse_after_fork
 from ._records import Catalogue
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, stream
 
-__all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "load_file", "safe_open"]
+__all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "install", "iter_tensors", "load_file",
+           "safe_open"]
 
 _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
           "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
@@ -121,6 +123,16 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
     return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks,
                 progress=progress, threads=threads,
                 reserve=lambda entries: _reserve(entries, device))
+
+
+def iter_tensors(filename: Any, device: Any = "cpu", *, keep: Callable[[str], bool] | None = None,
+                 ahead: int = 8) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields names and tensors of files as load_file() takes them, in the order of their bytes.
+
+    Up to `ahead` tensors are read while the caller uses one. keep: a function of the name, False for
+    tensors that are not read.
+    """
+    return stream(filename, lambda entry: _empty_now(entry, device), keep, ahead)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name

@@ -4,6 +4,7 @@
 import importlib
 import importlib.util
 import os
+import subprocess
 import sys
 import types
 
@@ -82,3 +83,58 @@ def test_fastsafetensors(torch, folder, device):
     buffers.close()
     loader.close()
     os.unlink(path)
+
+
+def test_vllm(torch, folder):
+    """The loader with vLLM's search for files; a model of vLLM needs its compiled kernels."""
+    pytest.importorskip("vllm.model_executor.model_loader", reason="vllm is not installed")
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    import gpunvme.vllm
+    from vllm.config.load import LoadConfig
+    from vllm.model_executor.model_loader import get_model_loader
+    gpunvme.vllm.register()
+    expected = {f"layers.0.experts.{i}.w1.weight": torch.randn(8, 8) for i in range(4)}
+    expected |= {"embed.weight": torch.randn(16, 8), "unused": torch.ones(3)}
+    path = os.path.join(folder, "model.safetensors")
+    safetensors.save_file(expected, path)
+    loader = get_model_loader(LoadConfig(load_format="gpunvme"))
+    config, model = types.SimpleNamespace(model=folder, revision=None), torch.nn.Linear(1, 1)
+    loader.download_model(config)
+    found = dict(loader.get_all_weights(config, model))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name].cpu(), expected[name]) for name in expected)
+    loader.local_expert_ids = {1, 2}
+    model.is_unused_checkpoint_weight = lambda name: name == "unused"
+    assert sorted(dict(loader.get_all_weights(config, model))) == [
+        "embed.weight", "layers.0.experts.1.w1.weight", "layers.0.experts.2.w1.weight"]
+    os.unlink(path)
+
+
+SGLANG = """
+import sys, torch, gpunvme.sglang, gpunvme.torch
+gpunvme.sglang.register()
+from sglang.srt.model_loader import weight_utils
+if sys.argv[2] == "off":
+    assert weight_utils.safetensors.safe_open is gpunvme._safetensors.reference
+    sys.exit()
+class Opened(gpunvme.torch.safe_open):
+    def __init__(self, name, framework, device, **keywords):
+        assert device == "cuda"  # which this machine may lack
+        super().__init__(name, framework, "cpu", **keywords)
+gpunvme.torch.safe_open = Opened
+found = dict(weight_utils.safetensors_weights_iterator([sys.argv[1]]))
+assert torch.equal(found["a"], torch.arange(10_000)), found
+assert sum(call.bytes for call in gpunvme.stats().values()) == 80_000
+"""
+
+
+@pytest.mark.parametrize("plugins", ["gpunvme, another", ""])
+def test_sglang(torch, tmpfs, plugins):
+    pytest.importorskip("sglang.srt.plugins", reason="sglang is not installed")
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    path = os.path.join(tmpfs, "model.safetensors")
+    safetensors.save_file({"a": torch.arange(10_000)}, path)
+    done = subprocess.run([sys.executable, "-c", SGLANG, path, "on" if plugins else "off"],
+                          env={**os.environ, "SGLANG_PLUGINS": plugins}, capture_output=True,
+                          text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr

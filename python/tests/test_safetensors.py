@@ -272,6 +272,21 @@ def test_headers_of_any_length(tmp_path, padding):
         gpunvme.numpy.load_file(path)
 
 
+@pytest.mark.parametrize("ahead", [1, 8])
+def test_tensors_one_after_the_other(files, ahead):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from gpunvme.torch import iter_tensors
+    expected = tensors(1) | tensors(2)
+    found = list(iter_tensors(files, ahead=ahead, keep=lambda name: not name.endswith("ids")))
+    assert [name for name, _ in found] == [name for name in expected if not name.endswith("ids")]
+    assert all(torch.equal(tensor, torch.from_numpy(expected[name])) for name, tensor in found)
+    one = iter_tensors(files, ahead=ahead)
+    assert next(one)[0] == "1.weight"
+    one.close()  # waits for reads that are under way
+    with pytest.raises(FileNotFoundError):
+        next(iter_tensors("/none"))
+
+
 def test_a_name_in_two_files(files):
     with pytest.raises(ValueError, match="in two files"):
         gpunvme.numpy.load_file([files[0], files[0]])

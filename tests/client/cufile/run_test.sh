@@ -50,8 +50,17 @@ print(files[0])' "$other/libcufile.so.0") || fail "another libcufile.so.0 was no
 rm -r "$other"
 [ "$(readlink -f "$first")" = "$(readlink -f "$folder/libcufile.so.0")" ] || fail "first: $first"
 
+# Python finds the file that replaces safetensors, and goes on without the package gpunvme.
+program='import os, sys
+sys.stdout.write(os.environ["GPUNVME_SAFETENSORS"] + " " + sys.modules["sitecustomize"].__file__)'
+for device in "" cuda:1; do
+    out=$("$run" "--safetensors${device:+=$device}" "$python" -c "$program") || fail "--safetensors"
+    [ "$out" = "${device:-cpu} $(readlink -f "$folder/python/sitecustomize.py")" ] ||
+        fail "--safetensors: $out"
+done
+
 "$run" --help | grep -q "^Usage: gpunvme-run" || fail "--help"
-for wrong in "" "--log" "--strange true"; do
+for wrong in "" "--log" "--strange true" "--safetensors= true"; do
     # shellcheck disable=SC2086
     if "$run" $wrong >/dev/null 2>"${TMPDIR:-/tmp}/gpunvme-run-$$"; then
         fail "'$wrong' was taken"
