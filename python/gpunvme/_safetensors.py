@@ -3,11 +3,13 @@
 
 import collections
 import contextlib
+import errno
 import json
 import os
 import re
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -31,10 +33,11 @@ if not TYPE_CHECKING and reference:
 MAX_HEADER = 100_000_000
 MAX_DEPTH = 127  # of nested values, the outermost included
 FIRST_READ = 64 << 10  # has all of most headers
-BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E4M3": 8,
-        "F8_E4M3FNUZ": 8, "F8_E5M2": 8, "F8_E5M2FNUZ": 8, "F8_E8M0": 8, "I16": 16, "U16": 16,
-        "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64, "U64": 64,
-        "C64": 64}
+# In the order of safetensors, whose files have tensors of later types first.
+BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8,
+        "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16,
+        "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
+        "U64": 64}
 Progress = Callable[[int, int, float], None]
 
 
@@ -362,6 +365,79 @@ def _taken(reads: collections.deque[tuple[str, Any, Future[int]]]) -> tuple[str,
     read.result()
     reads.popleft()
     return name, tensor
+
+
+# --- Writing ---------------------------------------------------------------------------------------
+
+
+def _header(entries: Iterable[Entry], metadata: dict[str, str] | None) -> tuple[bytes, list[Entry]]:
+    """Returns header and places: larger types come first, then names in order, as in safetensors."""
+    order = list(BITS)
+    described: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    placed, at = [], 0
+    for entry in sorted(entries, key=lambda e: (-order.index(e.dtype), e.name)):
+        described[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
+                                 "data_offsets": [at, at + entry.nbytes]}
+        placed.append(entry._replace(begin=at))
+        at += entry.nbytes
+    text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    header = struct.pack("<Q", len(text)) + text
+    return header, [entry._replace(begin=entry.begin + len(header)) for entry in placed]
+
+
+def _write_all(path: str, entries: list[Entry], header: bytes, memory: dict[str, Any],
+               threads: int) -> None:
+    with File(path, "r+") as file:
+        end = entries[-1].begin + entries[-1].nbytes if entries else len(header)
+        os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
+        writes = [_pool(threads).submit(file.write, header)]
+        writes += [_pool(threads).submit(file.write, memory[entry.name], entry.nbytes, entry.begin)
+                   for entry in entries if entry.nbytes]
+        wait(writes)
+        if sum(write.result() for write in writes) != end:
+            raise OSError(errno.EIO, "not written as a whole", path)
+        os.fsync(file.fileno())
+
+
+def _mode_of(path: str) -> int:
+    """Returns the permissions of a file that is replaced, or those of a new one."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def save(filename: Any, memory: dict[str, Any], entries: Iterable[Entry],
+         metadata: dict[str, str] | None, threads: int = 8) -> None:
+    """Writes a file, which appears as a whole and is on the drive when this returns.
+
+    memory: of each tensor, by its name. The places of entries do not count.
+    """
+    if not all(isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
+        raise SafetensorError("metadata that is no text")
+    path = os.path.realpath(filename)
+    folder, name = os.path.split(path)
+    header, placed = _header(entries, metadata)
+    fd, temporary = tempfile.mkstemp(prefix=f".{name[:200]}.", dir=folder)
+    try:
+        os.fchmod(fd, _mode_of(path))
+        _write_all(temporary, placed, header, memory, threads)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(fd)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+# --- Opening ---------------------------------------------------------------------------------------
 
 
 class Slice:

@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy
 
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, save
 
-__all__ = ["SafetensorError", "load_file", "safe_open"]
+__all__ = ["SafetensorError", "load_file", "safe_open", "save_file"]
 
 _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
           "F16": "float16", "I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64",
           "I64": "int64", "U64": "uint64", "C64": "complex64"}
+
+
+_DTYPES = {numpys: name for name, numpys in _NAMES.items()}
 
 
 def _empty(entry: Entry) -> Any:
@@ -27,6 +30,18 @@ def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, progress: bool | 
               threads: int = 8) -> dict[str, Any]:
     """The arrays of files by name; arguments as gpunvme.torch.load_file()."""
     return load(filename, _empty, rank=rank, ranks=ranks, progress=progress, threads=threads)
+
+
+def save_file(tensor_dict: dict[str, Any], filename: Any,
+              metadata: dict[str, str] | None = None) -> None:
+    """As safetensors.numpy.save_file(). The file is synced and appears as a whole."""
+    arrays = {name: numpy.asarray(array, order="C") for name, array in tensor_dict.items()}
+    entries = []
+    for name, array in arrays.items():
+        if str(array.dtype) not in _DTYPES:
+            raise SafetensorError(f"{name}: safetensors has no {array.dtype.str}")
+        entries.append(Entry(name, _DTYPES[str(array.dtype)], array.shape, 0, array.nbytes))
+    save(filename, arrays, entries, metadata)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name

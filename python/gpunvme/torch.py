@@ -25,10 +25,10 @@ from ._file import File
 from ._install import install
 from ._native import process, refuse_after_fork
 from ._records import Catalogue
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, stream
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, save, stream
 
 __all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "install", "iter_tensors", "load_file",
-           "safe_open"]
+           "safe_open", "save_file"]
 
 _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
           "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
@@ -36,6 +36,7 @@ _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "u
           "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
           "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
           "F4": "float4_e2m1fn_x2"}
+_DTYPES = {torchs: name for name, torchs in _NAMES.items()}
 
 
 def _dtype(entry: Entry) -> torch.dtype:
@@ -133,6 +134,40 @@ def iter_tensors(filename: Any, device: Any = "cpu", *, keep: Callable[[str], bo
     tensors that are not read.
     """
     return stream(filename, lambda entry: _empty_now(entry, device), keep, ahead)
+
+
+def _check_apart(tensors: dict[str, torch.Tensor]) -> None:
+    """Raises ValueError for tensors that share memory: in a file they would not."""
+    ranges = sorted((str(tensor.device), tensor.data_ptr(), tensor.nbytes, name)
+                    for name, tensor in tensors.items() if tensor.nbytes)
+    for one, other in itertools.pairwise(ranges):
+        if one[0] == other[0] and one[1] + one[2] > other[1]:
+            raise ValueError(f"{one[3]} and {other[3]} share memory: save one of them, or a copy")
+
+
+def _entry_of(name: str, tensor: torch.Tensor) -> Entry:
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise ValueError(f"{name}: save a contiguous, dense tensor: call contiguous() or to_dense()")
+    dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise SafetensorError(f"{name}: safetensors has no {tensor.dtype}")
+    shape = tuple(tensor.shape)
+    return Entry(name, dtype, (*shape[:-1], 2 * shape[-1]) if dtype == "F4" else shape, 0,
+                 tensor.nbytes)
+
+
+def save_file(tensors: dict[str, torch.Tensor], filename: Any,
+              metadata: dict[str, str] | None = None) -> None:
+    """As safetensors.torch.save_file(), from the memory of the GPU or the host.
+
+    The file is written under another name, synced, and renamed: after a crash there is the old file
+    or the new one. Work of all streams on the tensors' devices is waited for first.
+    """
+    entries = [_entry_of(name, tensor) for name, tensor in tensors.items()]
+    _check_apart(tensors)
+    for device in {tensor.device for tensor in tensors.values()}:
+        _synchronize(device)
+    save(filename, {name: tensor.detach() for name, tensor in tensors.items()}, entries, metadata)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
