@@ -65,7 +65,7 @@ static bool wants_help(int n, char **arguments)
     return false;
 }
 
-static int help(const char *name)
+static int cli_main_help(const char *name)
 {
     const struct cli_command *command = name ? find_command(name) : NULL;
 
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(argv[1], "help") == 0)
-        return help(argc > 2 ? argv[2] : NULL);
+        return cli_main_help(argc > 2 ? argv[2] : NULL);
     if (strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "--version") == 0) {
         puts("gpunvme " GPUNVME_VERSION);
         return 0;

@@ -59,8 +59,8 @@ static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state
 }
 
 /* Reads the whole file. *seconds excludes hashing. */
-static int read_to_end(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
-                       struct cli_progress *progress, double *seconds)
+static int bench_read_to_end(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
+                             struct cli_progress *progress, double *seconds)
 {
     ssize_t n;
 
@@ -87,7 +87,7 @@ static int bench_read_all(struct cli_session *s, struct method *m, int fd, uint6
     m->bytes = 0;
     *seconds = 0;
     cli_progress_start(&progress, m->name, size, s->options.quiet);
-    int err = read_to_end(s, m, fd, hash, &progress, seconds);
+    int err = bench_read_to_end(s, m, fd, hash, &progress, seconds);
     cli_progress_end(&progress);
     return err;
 }
@@ -170,7 +170,7 @@ static int bench_open_file(const char *file, uint64_t *size)
 }
 
 /* A rate of an empty file does not exist. limit: 0 without one. */
-static void report_rate(struct cli_out *out, const struct method *m, double limit)
+static void bench_report_rate(struct cli_out *out, const struct method *m, double limit)
 {
     if (!m->bytes)
         return;
@@ -195,7 +195,7 @@ static void report_method(struct cli_out *out, const struct method *m, bool hash
         return;
     }
     cli_out_bytes(out, "bytes", "Size:", m->bytes);
-    report_rate(out, m, limit);
+    bench_report_rate(out, m, limit);
     snprintf(hash, sizeof(hash), "%016" PRIx64, m->xxh3);
     if (hashed)
         cli_out_string(out, "xxh3", "XXH3:", hash);

@@ -86,7 +86,7 @@ void cli_print_help(const struct cli_command *command, FILE *to)
 /* --- Completion ------------------------------------------------------------------------------ */
 
 /* Returns the option that a word names, or NULL. */
-static const struct described *named_by(const char *word, size_t len)
+static const struct described *options_named_by(const char *word, size_t len)
 {
     for (size_t i = 0; i < N_DESCRIBED; i++) {
         const struct described *d = &described[i];
@@ -99,8 +99,8 @@ static const struct described *named_by(const char *word, size_t len)
 }
 
 /* Prints the values that begin with `begun`, each behind the `lead` characters of `word`. */
-static void complete_value(const struct cli_command *command, const struct described *d,
-                           const char *word, size_t lead)
+static void options_complete_value(const struct cli_command *command, const struct described *d,
+                                   const char *word, size_t lead)
 {
     const char *begun = word + lead;
     bool more = d->letter == 'o' && strchr(command->options, 'w');
@@ -113,7 +113,7 @@ static void complete_value(const struct cli_command *command, const struct descr
     }
 }
 
-static void complete_names(const struct cli_command *command, const char *begun)
+static void options_complete_names(const struct cli_command *command, const char *begun)
 {
     char name[32];
 
@@ -129,21 +129,21 @@ static void complete_names(const struct cli_command *command, const char *begun)
 
 bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word)
 {
-    const struct described *before = named_by(previous, strlen(previous));
+    const struct described *before = options_named_by(previous, strlen(previous));
     size_t len = strcspn(word, "=");
 
     if (before && before->argument) {
         if (before->values)
-            complete_value(command, before, word, 0);
+            options_complete_value(command, before, word, 0);
         return true;
     }
     if (word[0] != '-')
         return false;
-    const struct described *this = word[len] ? named_by(word, len) : NULL;
+    const struct described *this = word[len] ? options_named_by(word, len) : NULL;
     if (this && this->values)
-        complete_value(command, this, word, len + 1);
+        options_complete_value(command, this, word, len + 1);
     else if (!word[len])
-        complete_names(command, word);
+        options_complete_names(command, word);
     return true;
 }
 
@@ -261,7 +261,7 @@ static void options_describe(char *letters, struct option *options)
 }
 
 /* Stores "-x" or "-x (--name)" of an option's letter. */
-static void name_letter(int letter, char *out, size_t len)
+static void options_name_letter(int letter, char *out, size_t len)
 {
     for (size_t i = 0; i < N_DESCRIBED; i++) {
         if (described[i].letter == letter) {
@@ -276,13 +276,13 @@ static void name_letter(int letter, char *out, size_t len)
  * Reports the option at which getopt_long(3) stopped: a letter, or without one
  * the word `given`. Returns what cli_parse() returns.
  */
-static int refuse_option(const char *command, int opt, const char *given)
+static int options_refuse(const char *command, int opt, const char *given)
 {
     int letter = opt == '?' || opt == ':' ? optopt : opt;
     char name[64];
 
     if (letter)
-        name_letter(letter, name, sizeof(name));
+        options_name_letter(letter, name, sizeof(name));
     else
         snprintf(name, sizeof(name), "%s", given);
     cli_error(command,
@@ -311,7 +311,7 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     optind = 1;
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         if (opt == '?' || opt == ':' || !strchr(accepted, opt))
-            return refuse_option(argv[0], opt, argv[optind - 1]);
+            return options_refuse(argv[0], opt, argv[optind - 1]);
         int err = apply_option(opt, optarg, accepted, out);
         if (err)
             return err;

@@ -7,33 +7,33 @@
 #include "blockdev/pci/pci.h"
 #include "client/cli/common/cli.h"
 
-static bool begins(const char *text, const char *begun)
+static bool completion_begins(const char *text, const char *begun)
 {
     return strncmp(text, begun, strlen(begun)) == 0;
 }
 
-static void complete_command(const struct cli_command *commands, size_t n, const char *word)
+static void completion_commands(const struct cli_command *commands, size_t n, const char *word)
 {
     for (size_t i = 0; i < n; i++) {
-        if (begins(commands[i].name, word))
+        if (completion_begins(commands[i].name, word))
             printf("%s\t%s\n", commands[i].name, commands[i].purpose);
     }
 }
 
 /* Options that stand in the place of a command. */
-static void complete_first(const struct cli_command *commands, size_t n, const char *word)
+static void completion_first(const struct cli_command *commands, size_t n, const char *word)
 {
     static const char *const others[] = {"help\tprint this, or the help of a command",
                                          "--help\tprint the commands", "--version\tprint it"};
 
-    complete_command(commands, n, word);
+    completion_commands(commands, n, word);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        if (begins(others[i], word))
+        if (completion_begins(others[i], word))
             puts(others[i]);
     }
 }
 
-static void complete_address(const char *word)
+static void completion_addresses(const char *word)
 {
     struct pci_device *drives;
     size_t n;
@@ -41,7 +41,7 @@ static void complete_address(const char *word)
     if (pci_list("", &drives, &n) != 0)
         return;
     for (size_t i = 0; i < n; i++) {
-        if (begins(drives[i].bdf, word))
+        if (completion_begins(drives[i].bdf, word))
             printf("%s\t%s\n", drives[i].bdf, drives[i].driver);
     }
     free(drives);
@@ -57,10 +57,10 @@ void cli_complete(const struct cli_command *commands, size_t n_commands, int n, 
             command = &commands[i];
     }
     if (n <= 1)
-        complete_first(commands, n_commands, word);
+        completion_first(commands, n_commands, word);
     else if (n == 2 && strcmp(words[0], "help") == 0)
-        complete_command(commands, n_commands, word);
+        completion_commands(commands, n_commands, word);
     else if (command && !cli_complete_option(command, words[n - 2], word) &&
              (strstr(command->operands, "ADDRESS") || strstr(command->operands, "DEVICE")))
-        complete_address(word);
+        completion_addresses(word);
 }

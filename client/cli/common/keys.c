@@ -12,15 +12,15 @@
 
 static volatile sig_atomic_t keys_signal;
 
-static void keep_signal(int number)
+static void keys_keep_signal(int number)
 {
     keys_signal = number;
 }
 
 /* The signals arrive only in ppoll(2), so that none is missed before it. */
-static void catch_signals(struct cli_keys *k)
+static void keys_catch_signals(struct cli_keys *k)
 {
-    struct sigaction action = {.sa_handler = keep_signal};
+    struct sigaction action = {.sa_handler = keys_keep_signal};
     sigset_t ours;
 
     sigemptyset(&ours);
@@ -41,13 +41,13 @@ void cli_keys_begin(struct cli_keys *k)
     keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     keys.c_cc[VMIN] = 1;
     keys.c_cc[VTIME] = 0;
-    catch_signals(k);
+    keys_catch_signals(k);
     k->on = true;
     tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
 }
 
 /* Reads keys. Returns true if one of them is q, or the terminal is gone. */
-static bool is_end(void)
+static bool keys_are_end(void)
 {
     char keys[64];
     ssize_t n = read(STDIN_FILENO, keys, sizeof(keys));
@@ -71,7 +71,7 @@ bool cli_keys_wait(struct cli_keys *k, unsigned seconds)
     while (!keys_signal && (left = until - now_seconds()) > 0) {
         struct timespec t = {.tv_sec = (time_t)left,
                              .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
-        if (ppoll(&in, 1, &t, &k->mask) > 0 && is_end())
+        if (ppoll(&in, 1, &t, &k->mask) > 0 && keys_are_end())
             return true;
     }
     return keys_signal != 0;
