@@ -86,27 +86,36 @@ INSTANTIATE_TEST_SUITE_P(
     CommandLine, RefusalTest,
     ::testing::Values(
         Refusal{"no_such_command", {"raed", "FILE"}, 2, "raed: no such command"},
-        Refusal{"no_such_option", {"read", "--fast", "FILE"}, 2, "read: option not understood"},
-        Refusal{"option_of_another", {"info", "-c", "FILE"}, 2, "info: option not understood"},
-        Refusal{"no_value", {"read", "-b"}, 2, "read: option not understood"},
+        Refusal{
+            "no_such_option", {"read", "--fast", "FILE"}, 2, "read: option --fast not understood"},
+        Refusal{"option_of_another",
+                {"info", "-c", "FILE"},
+                2,
+                "info: option -c (--checksum) not understood"},
+        Refusal{"no_value", {"read", "-b"}, 2, "option -b (--buffer) needs a value"},
         Refusal{"bad_format", {"info", "-o", "xml", "FILE"}, 2, "xml: no such output format"},
         Refusal{"bad_size", {"read", "-b", "12Q", "FILE"}, 2, "12Q: not a buffer size"},
         Refusal{"no_size", {"read", "-b", "0", "FILE"}, 2, "0: not a buffer size"},
         Refusal{"negative_size", {"read", "-b", "-4K", "FILE"}, 2, "-4K: not a buffer size"},
         Refusal{"huge_size", {"read", "-b", "99999999999G", "FILE"}, 2, "not a buffer size"},
         Refusal{"bad_path", {"read", "-p", "fast", "FILE"}, 2, "fast: no such path"},
-        Refusal{"path_of_another", {"extents", "-p", "gpu", "FILE"}, 2, "option not understood"},
+        Refusal{"path_of_another",
+                {"extents", "-p", "gpu", "FILE"},
+                2,
+                "option -p (--path) not understood"},
         Refusal{"read_nothing", {"read"}, 2, "files are needed"},
         Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
         Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},
         Refusal{"info_nothing", {"info"}, 2, "one path is needed"},
         Refusal{"check_two", {"check", "FILE", "FILE"}, 2, "one device at most"},
         Refusal{"identify_nothing", {"identify"}, 2, "one device is needed"},
-        Refusal{"identify_force", {"identify", "-f", "FILE"}, 2, "option not understood"},
+        Refusal{
+            "identify_force", {"identify", "-f", "FILE"}, 2, "option -f (--force) not understood"},
         Refusal{"regs_two", {"regs", "FILE", "FILE"}, 2, "one device is needed"},
         Refusal{"bind_nothing", {"bind"}, 2, "one PCI address is needed"},
         Refusal{"bind_no_address", {"bind", "c1:00"}, 2, "c1:00: no PCI address"},
-        Refusal{"unbind_force", {"unbind", "-f", "c1:00.0"}, 2, "option not understood"}),
+        Refusal{
+            "unbind_force", {"unbind", "-f", "c1:00.0"}, 2, "option -f (--force) not understood"}),
     [](const auto &info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
