@@ -22,16 +22,9 @@
 #define CLIENT_DEVICE_GD_LONE_H
 
 #include "client/device/gd_shared_run.h"
-#include "client/device/gd_timing.h"
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
-#define GD_LONE_TURNS 256u /* polls of a state before deadline and leases: some 200 us */
-/* Are the polls of the CQE timed? Functions of few registers have none for it, and poll at once. */
-#ifdef GPUNVME_DEVICE_SMALL
-#define GD_LONE_IS_TIMED 0
-#else
-#define GD_LONE_IS_TIMED 1
-#endif
+#define GD_LONE_TURNS 256u     /* polls of a state before deadline and leases: some 200 us */
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
@@ -39,11 +32,10 @@ static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it
 
 struct gd_lone {
     uint64_t dst, offset, len;
-    uint64_t staged;         /* where the bytes arrive, to be copied; 0: at dst */
-    uint32_t cid, posted;    /* and, of GQ_STAGE_HIDDEN, as posted */
-    enum gq_stage stage;     /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
-    uint32_t unlocked;       /* of a leader: the lock's word after the completion */
-    struct gd_timing timing; /* lane 0's, of the polls of the CQE */
+    uint64_t staged;      /* where the bytes arrive, to be copied; 0: at dst */
+    uint32_t cid, posted; /* and, of GQ_STAGE_HIDDEN, as posted */
+    enum gq_stage stage;  /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
+    uint32_t unlocked;    /* of a leader: the lock's word after the completion */
 };
 
 /* Without branches: each takes a lone warp longer than all of these comparisons. */
@@ -170,8 +162,6 @@ GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_
             GQ_AT(cid) = gq_lead_post(w, 0, cmd, l->cid);
             gq_fence_entries();
             gq_lead_ring(w, 1);
-            if (GD_LONE_IS_TIMED)
-                gd_timing_event(&l->timing, gd_ticks());
         }
     }
     l->posted = GQ_FROM32(cid, 0);
@@ -237,23 +227,11 @@ GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
     return false;
 }
 
-/* Before a poll: waits for the time of the first one. The times are lane 0's. */
-GQ_FN void gd_lone_time(const struct gd_share *s, struct gd_lone *l)
-{
-    const struct gq_sharer *w = &s->q;
-
-    (void)w; /* on a host */
-    while (GD_LONE_IS_TIMED && GQ_SAME32(gd_timing_is_early(&l->timing, gd_ticks())))
-        gd_idle();
-    if (GD_LONE_IS_TIMED)
-        gd_timing_poll(&l->timing, gd_ticks());
-}
-
 /*
  * True: the command has succeeded. The load of the CQE acquires, as in gq_lead_load(). The turns
  * are those of gd_step(): the next one checks deadline and leases.
  */
-GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
+GQ_FN bool gd_lone_await(struct gd_share *s, const struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
     const struct nvme_cqe *cqe = &w->port.cq[w->lead.head];
@@ -266,7 +244,6 @@ GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
         GQ_LANE_VAR(uint32_t, last);
         uint32_t dw3;
 
-        gd_lone_time(s, l);
         GQ_FOR_LANES(lane)
         {
             GQ_AT(some) = gq_atomic_load(&w->cids->pending[lane]);
@@ -276,8 +253,6 @@ GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
         dw3 = GQ_FROM32(last, 0);
         if (NVME_CQE_PHASE(dw3 >> 16) == w->lead.phase)
             return dw3 == (w->lead.phase << 16 | l->posted);
-        if (GD_LONE_IS_TIMED)
-            gd_timing_missed(&l->timing, gd_ticks());
         if (GQ_BALLOT(some))
             return false;
         gd_idle();
@@ -310,7 +285,6 @@ GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
-    bool learns = GD_LONE_IS_TIMED && s->leads;
     GQ_LANE_VAR(struct gq_page_part, part);
 
     gd_lone_unlock(s, l);
@@ -321,12 +295,8 @@ GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
         }
         gq_fence_device();
     }
-    if (learns)
-        gd_timing_found(&l->timing);
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0 && learns)
-            gq_atomic_store(&w->cids->poll_timing, gd_timing_word(&l->timing));
         if (lane == 0)
             gq_release_cid(w->cids, l->cid);
         if (l->staged)
@@ -354,13 +324,10 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
     struct gd_tables tables;
     struct gd_times times;
     struct gq_cmd cmd;
-    uint32_t learned = 0;
 
     gd_load_times(s, k, &times);
     gd_use_rings(s, k);
     gd_load_tables(s, k, &tables);
-    if (GD_LONE_IS_TIMED)
-        learned = gd_load32(&s->q.cids->poll_timing);
     s->staging = k->staging;
     l->cid = s->seed % GD_STAGED_CIDS;
     if (!gd_lone_claim(s, &times, l->cid)) {
@@ -372,8 +339,6 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
         gd_lone_unclaim(s, l->cid);
         return false;
     }
-    if (GD_LONE_IS_TIMED)
-        l->timing = gd_timing_of(learned);
     if (!gd_lone_run(s, &cmd, l))
         return false;
     gd_lone_take(s, l);

@@ -14,7 +14,6 @@
 
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
-#include "client/device/gd_timing.h"
 
 /*
  * The longest time that the warp keeps a queue which other readers may wait for. The next queue
@@ -34,15 +33,13 @@ struct gd_serve_shared {
 struct gd_serve {
     const struct gd_service_launch *launch;
     struct gq_service_stay *stay;
-    uint64_t *words;              /* of the slot */
-    uint64_t *answer;             /* of the slot */
-    uint32_t number;              /* of the last read that was taken */
-    bool holds;                   /* the reader owns its queue */
-    uint64_t began_ns;            /* when the block began */
-    uint64_t now_ns;              /* last reading of the clock */
-    uint64_t taken_ns;            /* when the queue was taken */
-    struct gd_timing read_timing; /* of polls of the slot, after an answer */
-    struct gd_timing cqe_timing;  /* of polls of the CQE, after the doorbell */
+    uint64_t *words;   /* of the slot */
+    uint64_t *answer;  /* of the slot */
+    uint32_t number;   /* of the last read that was taken */
+    bool holds;        /* the reader owns its queue */
+    uint64_t began_ns; /* when the block began */
+    uint64_t now_ns;   /* last reading of the clock */
+    uint64_t taken_ns; /* when the queue was taken */
     struct gd_reader *reader;
     struct gpunvme_device_file *file; /* the reader's: queues, and leases of the last command */
 };
@@ -140,28 +137,6 @@ GQ_FN int gd_serve_send(const struct gd_serve *t, struct gq_single *s, const str
     return GQ_FROM32(stale, 0) ? -ESTALE : 0;
 }
 
-/* Polls until the command has ended or is lost, and returns what gd_ended() does. */
-GQ_FN int gd_serve_await(struct gd_serve *t, struct gq_single *s)
-{
-    struct gd_reader *w = t->reader;
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            gd_timing_event(&t->cqe_timing, gd_ticks());
-            while (gd_timing_is_early(&t->cqe_timing, gd_ticks()))
-                gd_idle();
-            gd_timing_poll(&t->cqe_timing, gd_ticks());
-            while (gq_single_poll(s) == GQ_OUT_RUNNING) {
-                gd_timing_missed(&t->cqe_timing, gd_ticks());
-                gd_idle();
-                gd_timing_poll(&t->cqe_timing, gd_ticks());
-            }
-        }
-    }
-    return gd_ended(w, s);
-}
-
 /* True if the block at dst matches the checksum at the address `sum`. */
 GQ_FN bool gd_serve_matches(const struct gd_serve *t, uint64_t dst, uint64_t sum)
 {
@@ -190,7 +165,7 @@ GQ_FN int gd_serve_drive(struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen))
     err = gd_serve_send(t, &single, &cmd);
     w->position.cq_db_pending = 0;
     if (!err)
-        err = gd_serve_await(t, &single);
+        err = gd_await(w, &single);
     if (!err && staged)
         gd_copy_single(w, dst, staged);
     if (!err && GQ_FROM32(seen, GD_WORD_OF(kind)) == GD_COMPARED &&
@@ -213,8 +188,6 @@ GQ_FN void gd_serve_one(struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen))
     if (!err)
         err = gd_serve_drive(t, seen);
     gd_serve_answer(t, err);
-    gd_timing_found(&t->cqe_timing);
-    gd_timing_event(&t->read_timing, gd_ticks());
     t->now_ns = GQ_SAME64(gq_clock_ns());
     if (err || w->in_flight || set->n_queues < GD_HOLD_LEAST * t->launch->service.slots ||
         t->now_ns - t->taken_ns > GD_HOLD_NS)
@@ -228,9 +201,6 @@ GQ_FN bool gd_serve_poll(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
     uint32_t number;
     GQ_LANE_VAR(uint32_t, differs);
 
-    while (GQ_SAME32(gd_timing_is_early(&t->read_timing, gd_ticks())))
-        gd_idle();
-    gd_timing_poll(&t->read_timing, gd_ticks());
     GQ_FOR_LANES(lane)
     {
         GQ_AT(seen) = gq_acquire_word(&t->words[lane % GD_REQUEST_WORDS]);
@@ -240,10 +210,8 @@ GQ_FN bool gd_serve_poll(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
     {
         GQ_AT(differs) = GQ_AT(seen) >> 32 != number;
     }
-    if (number == 0 || number == t->number || GQ_BALLOT(differs) != 0) {
-        gd_timing_missed(&t->read_timing, gd_ticks());
+    if (number == 0 || number == t->number || GQ_BALLOT(differs) != 0)
         return false;
-    }
     t->number = number;
     return true;
 }
@@ -292,7 +260,6 @@ GQ_FN bool gd_serve_until_read(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
         polls = t->now_ns - t->began_ns < GQ_SERVICE_STAY_NS;
         if (GQ_FROM32(seen, GD_WORD_OF(kind)) == GD_READ)
             return true;
-        gd_timing_found(&t->read_timing);
         gd_serve_one(t, seen);
         gd_serve_touch(t);
     }
@@ -315,8 +282,6 @@ GQ_FN bool gd_serve(const struct gd_service_launch *l, struct gq_service_stay *s
                             .answer = &l->service.memory->slots[slot].answer,
                             .number = shared->number,
                             .began_ns = began_ns,
-                            .read_timing = gd_timing_new(),
-                            .cqe_timing = gd_timing_new(),
                             .reader = &reader,
                             .file = &file};
     GQ_LANE_VAR(uint64_t, seen);

@@ -66,15 +66,6 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Cycles of the SM: finer than gq_clock_ns(), for differences of less than 2^31. */
-GQ_FN uint32_t gd_ticks(void)
-{
-    uint32_t ticks;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(ticks)::"memory");
-
-    return ticks;
-}
-
 /* Stores `value` if the word is `expected`. Returns the word as it was. */
 GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
 {
@@ -194,12 +185,6 @@ GQ_FN void gd_pause(void)
 GQ_FN void gd_rest(void)
 {
     sched_yield();
-}
-
-/* No poll of a host is timed (gd_timing.h). */
-GQ_FN uint32_t gd_ticks(void)
-{
-    return 0;
 }
 
 /* The controller's thread may need this processor. */

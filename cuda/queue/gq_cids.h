@@ -29,7 +29,6 @@ struct gq_cids {
     uint32_t n_cids;                /* at most depth - 1 and GQ_MAX_CIDS */
     struct gq_cmd *cmds;            /* arrays of n_cids elements */
     uint32_t *states;
-    uint32_t poll_timing; /* belongs to a reader that waits for a lone command, in its format */
 };
 
 #endif

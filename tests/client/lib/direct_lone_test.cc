@@ -303,30 +303,6 @@ TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
     }
 }
 
-// Polls that a command takes to complete are kept for the queue's next reader.
-TEST(DirectSharedLone, LeavesWhatItHasLearnedOfItsPolls)
-{
-#ifdef GPUNVME_DEVICE_SMALL
-    GTEST_SKIP() << "functions of few registers learn nothing";
-#endif
-    Stack s(1, 40, 20);
-    int result;
-    unsigned late = 0; // as late as a few polls of any machine
-    s.on_command = [&late] {
-        auto due = std::chrono::steady_clock::now() + std::chrono::microseconds(++late % 64);
-        while (std::chrono::steady_clock::now() < due)
-            ;
-        return true;
-    };
-    auto steps = [&s] { return s.cids[0].poll_timing >> 16; }; // of more than one read's
-    for (unsigned i = 0; i < 1000 && steps() <= SHARED_TIMING_MISS; i++)
-        ASSERT_NE(read_alone(s, 0, &result), SHARED_OTHER);
-    EXPECT_GT(steps(), SHARED_TIMING_MISS);
-    s.on_command = [] { return true; };
-    EXPECT_NE(read_alone(s, kPage, &result), SHARED_OTHER);
-    EXPECT_TRUE(s.holds(kPage, kPage, kPage));
-}
-
 TEST(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
 {
     for (uint32_t n = 1; n <= 256; n++) {

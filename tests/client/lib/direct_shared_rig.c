@@ -7,8 +7,6 @@
 
 #include "tests/client/lib/direct_shared_rig.h"
 
-static_assert(SHARED_TIMING_MISS == GD_TIMING_MISS, "known to the tests");
-
 struct shared_ticket {
     struct gd_share share;
     uint64_t len;

@@ -34,8 +34,7 @@ void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *
  * CIDs that a group gets for so many lanes by its claim number `tries`, counted from 0, of the
  * queue it begins with; they are given back.
  */
-#define SHARED_TIMING_MISS 15u  /* GD_TIMING_MISS */
-#define SHARED_PATIENCE    256u /* GD_PATIENCE */
+#define SHARED_PATIENCE 256u /* GD_PATIENCE */
 uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries);
 
 /* The queue of n shared ones that a seed becomes; *seed: the next one. inverse: as in gd_set. */
