@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A read by a warp that is one command for one page at most: the short path through a shared queue
- * (gd_shared.h). Words and locks are those of all reads. Left out are loops, and lanes with reads
- * of their own: instructions for them take 2 us, twice a trip over the bus.
+ * The short path of the shared queues (gd_shared.h): a read by a warp of at most a page that is one
+ * command. It uses the same words and locks as all reads, but has no loops and no reads of single
+ * lanes, whose instructions take 2 us, twice a trip over the bus.
  *
- *   gd_lone_claim    CID and lead, and the tables are loaded, in one trip to memory of the GPU
- *   gd_lone_make     the command, from the loaded words
- *   gd_lone_post     in an idle queue: SQE, one fence, doorbells
+ *   gd_lone_claim    claims a CID and the lead while the tables are loaded, in one trip to memory
+ *                    of the GPU
+ *   gd_lone_move     claims a queue that is free if another group leads this one
+ *   gd_lone_make     makes the command from the loaded words
+ *   gd_lone_post     posts it in an idle queue: SQE, one fence, doorbells
  *   gd_lone_await    polls the CQE, and the words of pending commands
- *   gd_lone_publish  in another one: the command is handed to the leader
+ *   gd_lone_publish  hands the command to the leader of a queue that is in use
  *   gd_lone_watch    polls its state, and the lock
- *   gd_lone_take     the queue is unlocked, the page copied, the CID given back
+ *   gd_lone_take     unlocks the queue, copies the bytes, and returns the CID
  *
- * A read that does not fit gives back the CID and the lead and takes the general path. A command
- * that fails or takes long continues there with its CID, as does a command of a group that has to
- * lead the queue for other groups.
+ * A read that does not fit returns the CID and the lead and takes the general path. A command that
+ * fails or takes long continues there with its CID, as does a command of a group that has to lead
+ * the queue for other groups.
  *
  * Every function is called by all lanes of a warp together.
  */
@@ -25,6 +27,7 @@
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
 #define GD_LONE_TURNS 256u     /* polls of a state before deadline and leases: some 200 us */
+#define GD_LONE_TRIES 4u       /* of free queues, which other readers may take first */
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
@@ -32,24 +35,22 @@ static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it
 
 struct gd_lone {
     uint64_t dst, offset, len;
-    uint64_t staged;      /* where the bytes arrive, to be copied; 0: at dst */
+    uint64_t staged;      /* address at which the bytes arrive, to be copied; 0: at dst */
     uint32_t cid, posted; /* and, of GQ_STAGE_HIDDEN, as posted */
     enum gq_stage stage;  /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
     uint32_t unlocked;    /* of a leader: the lock's word after the completion */
 };
 
-/* Without branches: each takes a lone warp longer than all of these comparisons. */
-GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
+/* Has no branches: each takes a lone warp longer than all of these comparisons. */
+GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t len)
 {
-    uint32_t parts = ((uint32_t)(offset | len) & (k->lba_size - 1)) | ((uint32_t)dst & 3u);
-
-    return (len - 1 < GD_LONE_BYTES) & (parts == 0) & (k->n_queues != 0) & (k->sums.words == NULL) &
+    return (len - 1 < GD_LONE_BYTES) & (k->n_queues != 0) & (k->sums.words == NULL) &
            (k->n_extents - 1 < GQ_LANES);
 }
 
 /*
- * A CID, and the lead unless another group has it, for a file whose leases were checked recently:
- * all of them, or nothing is kept.
+ * Claims a CID, and the lead unless another group has it, for a file whose leases were checked
+ * recently. Returns false, and keeps neither, if that fails.
  */
 GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t cid)
 {
@@ -77,7 +78,28 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
     return (found & GD_LOST) == 0;
 }
 
-/* After gd_lone_claim(), of a read that is not one command. */
+/*
+ * Returns a queue that no group has, from the reader's on, or n_queues. Also looks at the queues
+ * that are not shared, because a reader of one command keeps a queue no longer than readers that
+ * need one for themselves do.
+ */
+GQ_FN uint32_t gd_lone_find(const struct gd_share *s, const struct gd_known *k)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t turn = s->queue & (GQ_LANES - 1), mask;
+    GQ_LANE_VAR(uint32_t, is_free);
+
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t at = (lane + turn) & (GQ_LANES - 1);
+
+        GQ_AT(is_free) = at < k->n_queues && GD_FREE(gd_load32(&k->locks[at]));
+    }
+    mask = GQ_BALLOT(is_free);
+    return mask ? (gq_prefix_ones(~mask) + turn) & (GQ_LANES - 1) : k->n_queues;
+}
+
+/* Undoes gd_lone_claim(). */
 GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
 {
     struct gq_sharer *w = &s->q;
@@ -94,29 +116,35 @@ GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
 }
 
 /*
- * The data pointer: to the buffer, whose first page is at iova, or to the staging of the CID, which
- * is for whole pages. False: the CID has none for the read.
+ * Sets the data pointer of a command for `cover` bytes, the first `lead` of which precede the read:
+ * to the buffer, whose first page is at iova, or to the staging of the CID if the drive does not
+ * reach the buffer or the read is not whole LBAs to a multiple of 4. Returns false if the CID has
+ * no staging for them.
  */
 GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iova, uint64_t at,
-                       struct gq_cmd *cmd)
+                       uint32_t lead, uint32_t cover, struct gq_cmd *cmd)
 {
     const struct gd_staging *st = &s->staging;
     uint64_t place = ((uint64_t)s->queue * st->cids + l->cid) * st->bytes;
-    bool stages = iova == GD_UNREACHABLE;
+    bool stages = (iova == GD_UNREACHABLE) | (cover != l->len) | ((l->dst & 3u) != 0);
 
-    l->staged = stages ? st->base + place : 0;
+    l->staged = stages ? st->base + place + lead : 0;
     cmd->prp1 = stages ? st->iova + place : iova + at;
-    cmd->prp2 = stages ? 0 : gq_prp2(iova, 0, at, l->len);
-    return (!stages) | ((l->len == GD_LONE_BYTES) & (l->len <= st->bytes) & (l->dst % 16 == 0) &
-                        (l->cid < st->cids));
+    cmd->prp2 = stages ? gq_prp2(st->iova, 0, place, cover) : gq_prp2(iova, 0, at, cover);
+    return (!stages) | ((cover <= st->bytes) & (l->cid < st->cids));
 }
 
-/* False: the bytes are in no buffer of the first entries, or not in one extent, or a hole. */
+/*
+ * Makes the command for all LBAs that the read touches. Returns false if its bytes are in no buffer
+ * of the first entries, not in one extent, or in a hole.
+ */
 GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
                         const struct gd_tables *t, struct gd_lone *l, struct gq_cmd *cmd)
 {
     const struct gq_sharer *w = &s->q;
     uint32_t shift = gq_prefix_ones(k->lba_size - 1), holding, extents, b, e, next;
+    uint32_t lead = (uint32_t)l->offset & (k->lba_size - 1);
+    uint32_t cover = (lead + (uint32_t)l->len + k->lba_size - 1) & ~(k->lba_size - 1);
     uint64_t lba, to;
     GQ_LANE_VAR(uint64_t, at);
     GQ_LANE_VAR(uint32_t, holds);
@@ -139,16 +167,16 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
     to = GQ_FROM64(t->offset, next);
     to = next == e ? k->end : to;
     lba = GQ_FROM64(t->lba, e);
-    cmd->slba = lba + ((l->offset - GQ_FROM64(t->offset, e)) >> shift);
-    cmd->nlb = ((uint32_t)l->len >> shift) - 1;
+    cmd->slba = lba + ((l->offset - lead - GQ_FROM64(t->offset, e)) >> shift);
+    cmd->nlb = (cover >> shift) - 1;
     return (holding != 0) & (extents != 0) & (lba != GQ_LBA_ZERO) & (l->len <= to - l->offset) &
-           gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), cmd);
+           gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), lead, cover, cmd);
 }
 
 /*
- * By the leader of an idle queue. The fence is lane 0's alone, which has stored the SQE and taken
- * the CID. It also acquires: the CID's former owner loaded its staging before it gave the CID back,
- * and the command may write there.
+ * Posts the command; called by the leader of an idle queue. Only lane 0 fences, because it has
+ * stored the SQE and claimed the CID. The fence also acquires: the CID's former owner loaded its
+ * staging before it released the CID, and the command may write there.
  */
 GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
@@ -174,7 +202,7 @@ GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_
     w->lead = posted;
 }
 
-/* For the group that leads, or will. The fence is as in gq_publish_cmds(). */
+/* Hands the command to the group that leads, or will. The fence is that of gq_publish_cmds(). */
 GQ_FN void gd_lone_publish(const struct gd_share *s, const struct gq_cmd *cmd, uint32_t cid)
 {
     const struct gq_sharer *w = &s->q;
@@ -191,8 +219,8 @@ GQ_FN void gd_lone_publish(const struct gd_share *s, const struct gq_cmd *cmd, u
 }
 
 /*
- * True: the command has succeeded. The fence is as in gq_poll_cmds(). A queue without a leader, or
- * that is lost, is left to the general path.
+ * Returns true if the command has succeeded. The fence is that of gq_poll_cmds(). A queue that has
+ * no leader or is lost is left to the general path.
  */
 GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
 {
@@ -228,8 +256,8 @@ GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
 }
 
 /*
- * True: the command has succeeded. The load of the CQE acquires, as in gq_lead_load(). The turns
- * are those of gd_step(): the next one checks deadline and leases.
+ * Returns true if the command has succeeded. The load of the CQE acquires, like that of
+ * gq_lead_load(). The turns are those of gd_step(): the next one checks deadline and leases.
  */
 GQ_FN bool gd_lone_await(struct gd_share *s, const struct gd_lone *l)
 {
@@ -285,13 +313,17 @@ GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
+    bool whole = l->len == GD_LONE_BYTES && ((l->dst | l->staged) & 15) == 0;
     GQ_LANE_VAR(struct gq_page_part, part);
 
     gd_lone_unlock(s, l);
     if (l->staged) {
         GQ_FOR_LANES(lane)
         {
-            gq_load_page(l->staged, lane, &GQ_AT(part));
+            if (whole)
+                gq_load_page(l->staged, lane, &GQ_AT(part));
+            else
+                gq_copy_any(l->dst, l->staged, (uint32_t)l->len);
         }
         gq_fence_device();
     }
@@ -299,13 +331,13 @@ GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
     {
         if (lane == 0)
             gq_release_cid(w->cids, l->cid);
-        if (l->staged)
+        if (l->staged && whole)
             gq_store_page(l->dst, lane, &GQ_AT(part));
     }
     s->leads = false;
 }
 
-/* Submits the command and awaits it: whether it has succeeded, and otherwise its stage. */
+/* Submits the command and waits for it. Returns true if it has succeeded; else l->stage is set. */
 GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     if (s->leads && s->q.lead.in_flight == 0) {
@@ -318,7 +350,36 @@ GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_l
     return !s->leads && gd_lone_watch(s, l->cid);
 }
 
-/* After gd_share_open(), of a read that suits: whether it has ended. */
+/*
+ * After a claim in a queue that another group leads: claims a free queue instead, or, if there is
+ * none, the former one again. Returns false if the read takes the general path.
+ */
+GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const struct gd_times *t,
+                        uint32_t cid)
+{
+    uint32_t own = s->queue;
+
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
+    for (uint32_t tries = 0; !s->leads; tries++) {
+        uint32_t next = tries < GD_LONE_TRIES ? gd_lone_find(s, k) : own;
+
+        next = next < k->n_queues ? next : own;
+        if (next == own && s->queue == own)
+            return true;
+        gd_lone_unclaim(s, cid);
+        s->queue = next;
+        gd_use_rings(s, k);
+        if (!gd_lone_claim(s, t, cid)) {
+            s->queue = own;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Called after gd_share_open() for a read that suits. Returns true if the read has ended. */
 GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_lone *l)
 {
     struct gd_tables tables;
@@ -330,7 +391,7 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
     gd_load_tables(s, k, &tables);
     s->staging = k->staging;
     l->cid = s->seed % GD_STAGED_CIDS;
-    if (!gd_lone_claim(s, &times, l->cid)) {
+    if (!gd_lone_claim(s, &times, l->cid) || (!s->leads && !gd_lone_move(s, k, &times, l->cid))) {
         s->has_queue = false;
         return false;
     }
@@ -366,7 +427,9 @@ GQ_FN void gd_lone_hand_on(struct gd_share *s, const struct gd_lone *l)
     }
 }
 
-/* The general path of a read, from its beginning or with a command: 0 or -errno. */
+/*
+ * Runs a read on the general path, from its beginning or with its command. Returns 0 or -errno.
+ */
 GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct gd_lone *l)
 {
     if (l->stage != GQ_STAGE_NONE) {
@@ -415,14 +478,14 @@ GQ_FN int gd_lone_leave(const struct gd_share *s, const struct gd_known *k, cons
 #define gd_lone_leave gd_read_on
 #endif
 
-/* A warp's read, len bytes that end before the file does: 0 or -errno. */
+/* Reads len bytes, which end before the file does, by a warp. Returns 0 or -errno. */
 GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *file,
                        const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
 {
     struct gd_lone l = {.dst = dst, .offset = offset, .len = len, .stage = GQ_STAGE_NONE};
 
     gd_share_open(s, gq_whole_group(), file, k, len);
-    if (gd_lone_suits(k, dst, len, offset) && gd_lone_read(s, k, &l))
+    if (gd_lone_suits(k, len) && gd_lone_read(s, k, &l))
         return 0;
     return gd_lone_leave(s, k, &l);
 }

@@ -145,32 +145,114 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
         gq_lead_start(w);
 }
 
+/* What each lane has to copy out of staging: n bytes, or none. */
+struct gd_copies {
+    GQ_LANE_MEMBER(uint64_t, dst);
+    GQ_LANE_MEMBER(uint64_t, src);
+    GQ_LANE_MEMBER(uint32_t, n);
+};
+
+#ifdef __CUDACC__
+
+#define GD_COPY_SHORT 512u /* bytes of copies that are made several at a time */
+#define GD_COPY_AHEAD 8u   /* loads of a lane in flight, of as many copies */
+
+/*
+ * Makes the copies of all lanes, each of at most 1 << shift units of T and of whole ones. n is in
+ * units.
+ */
+template <typename T>
+static __device__ __forceinline__ void gd_copy_units(struct gq_group g, uint64_t dst, uint64_t src,
+                                                     uint32_t n, uint32_t shift)
+{
+    const uint32_t end = g.lanes << shift, last = (1u << shift) - 1;
+
+#pragma unroll 1
+    for (uint32_t first = 0; first < end; first += GD_COPY_AHEAD * g.lanes) {
+        T unit[GD_COPY_AHEAD];
+
+#pragma unroll
+        for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
+            uint32_t i = first + k * g.lanes + g.rank,
+                     of = gq_thread_of(g, (i < end ? i : 0) >> shift);
+            const T *from = (const T *)__shfl_sync(g.mask, src, of) + (i & last);
+
+            if ((i & last) < __shfl_sync(g.mask, n, of) && i < end)
+                unit[k] = __ldcv(from);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
+            uint32_t i = first + k * g.lanes + g.rank,
+                     of = gq_thread_of(g, (i < end ? i : 0) >> shift);
+            T *to = (T *)__shfl_sync(g.mask, dst, of) + (i & last);
+
+            if ((i & last) < __shfl_sync(g.mask, n, of) && i < end)
+                *to = unit[k];
+        }
+    }
+}
+
+/*
+ * Makes copies of n bytes, or none, of any alignment, the longest of which has `most`. It is not
+ * inlined, because its loads in flight would take the registers of a whole read.
+ */
+static __device__ __noinline__ void gd_copy_short(struct gq_group g, uint64_t dst, uint64_t src,
+                                                  uint32_t n, uint32_t most)
+{
+    uint32_t parts = __reduce_or_sync(g.mask, n ? (uint32_t)(dst | src) | n : 0);
+    uint32_t shift = most > 1 ? 32u - (uint32_t)__clz((int)(most - 1)) : 0;
+
+    if (parts % 16 == 0)
+        gd_copy_units<uint4>(g, dst, src, n / 16, shift > 4 ? shift - 4 : 0);
+    else if (parts % 8 == 0)
+        gd_copy_units<uint2>(g, dst, src, n / 8, shift > 3 ? shift - 3 : 0);
+    else if (parts % 4 == 0)
+        gd_copy_units<uint32_t>(g, dst, src, n / 4, shift > 2 ? shift - 2 : 0);
+    else
+        gd_copy_units<unsigned char>(g, dst, src, n, shift);
+}
+
+#endif
+
+/* Makes the copies one after another; `of`: the lanes. */
+GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
+{
+    while (of) {
+        uint32_t i = gq_take_one(&of);
+
+        GQ_FOR_LANES(lane)
+        {
+            gq_copy_4k(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
+                       w->group.lanes);
+        }
+    }
+}
+
 /* Copies the bytes that came into the staging of CIDs; `of`: the lanes. */
 GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint64_t, src);
-    GQ_LANE_VAR(uint64_t, dst);
-    GQ_LANE_VAR(uint32_t, n);
+    struct gd_copies c = {0};
 
     GQ_FOR_LANES(lane)
     {
         const struct gd_part *p = &GQ_AT(s->part);
 
         if (of >> lane & 1u) {
-            GQ_AT(src) = p->staged;
-            GQ_AT(dst) = p->dst - p->bytes;
-            GQ_AT(n) = p->bytes;
+            GQ_AT(c.src) = p->staged;
+            GQ_AT(c.dst) = p->dst - p->bytes;
+            GQ_AT(c.n) = p->bytes;
         }
     }
-    while (of) {
-        uint32_t i = gq_take_one(&of);
+#ifdef __CUDACC__
+    uint32_t most = __reduce_max_sync(w->group.mask, c.n);
 
-        GQ_FOR_LANES(lane)
-        {
-            gq_copy_4k(GQ_FROM64(dst, i), GQ_FROM64(src, i), GQ_FROM32(n, i), lane, w->group.lanes);
-        }
+    if (most <= GD_COPY_SHORT && (of & (of - 1)) != 0) {
+        gd_copy_short(w->group, c.dst, c.src, c.n, most);
+        return;
     }
+#endif
+    gd_copy_each(w, &c, of);
 }
 
 /* -EIO, or -ESTALE if the leases have ended: queues are deleted while reads are under way. */

@@ -181,6 +181,18 @@ GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first
 }
 
 /*
+ * Copies up to 4 KiB of any alignment by a whole warp. Pieces of up to 1 KiB
+ * whose addresses differ by a multiple of 4 take one trip over the bus.
+ */
+GQ_STEP void gq_copy_any(uint64_t dst, uint64_t src, uint32_t len)
+{
+    if (((dst ^ src) & 3) == 0)
+        gq_copy_turns<uint32_t, 8>(dst, src, len);
+    else
+        gq_copy_turns<unsigned char, 8>(dst, src, len);
+}
+
+/*
  * Outstanding loads per lane in a long copy; a source that needs registers
  * defines fewer.
  */
@@ -251,6 +263,12 @@ GQ_FN void gq_load_page(uint64_t src, uint32_t lane, struct gq_page_part *part)
 GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part *part)
 {
     memcpy((struct gq_page_part *)(uintptr_t)dst + lane, part, sizeof(*part));
+}
+
+/* Called by each lane of a warp. */
+GQ_FN void gq_copy_any(uint64_t dst, uint64_t src, uint32_t len)
+{
+    memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, len);
 }
 
 GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)

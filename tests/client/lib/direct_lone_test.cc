@@ -118,20 +118,68 @@ TEST(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
     expect_other(s, address(s, 0), kPage, 0);                    // no buffer
     expect_other(s, address(s, kPage), kPage, 2 * kPage - kLba); // two extents
     expect_other(s, address(s, kPage), kPage + kLba, 0);         // more than a page
-    expect_other(s, address(s, kPage), kLba, 100);               // parts of LBAs
-    expect_other(s, address(s, kPage), kLba - 4, 0);
-    expect_other(s, address(s, kPage + 1), kPage, 0);
+    expect_other(s, address(s, kPage), kLba, 100);               // the staging is one LBA
+    expect_other(s, address(s, kPage + 1), kPage, 0);            // likewise
     expect_other(s, address(s, kPage), 0, 0);
     EXPECT_EQ(s.lock(0), idle);
 }
 
-TEST(DirectSharedLone, StagesWholePagesWhereThereIsRoomForThem)
+// Places of a read in the file and in memory that are not whole LBAs at multiples of 4.
+TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
+{
+    for (bool stages : {false, true}) {
+        Stack s(1, 40, 20);
+        int result;
+        unsigned reads = 0;
+        s.file.set.shared_bytes = GD_STAGED_ALL;
+        if (stages)
+            s.stage_all();
+        for (uint64_t offset : {0, 1, 8, 100, 511, 1000}) {
+            for (uint64_t len : {1, 7, 256, 512, 1000, 4096}) {
+                for (size_t at : {kPage, kPage + 1, kPage + 8, 2 * kPage - 4}) {
+                    memset(&s.pages[0], 0x5a, 5 * kPage);
+                    enum shared_path path = SHARED_OTHER;
+                    for (unsigned i = 0; i < 1000 && path == SHARED_OTHER; i++) {
+                        s.set_checked();
+                        path = shared_read_lone(&s.file, address(s, at), len, offset, &result);
+                    }
+                    ASSERT_NE(path, SHARED_OTHER);
+                    EXPECT_TRUE(s.holds_alone(at, len, offset, 0x5a))
+                        << len << " from " << offset << " at " << at;
+                    reads++;
+                }
+            }
+        }
+        EXPECT_EQ(s.commands, reads) << "one command each";
+        EXPECT_EQ(s.odd_commands, 0u);
+        expect_idle(s);
+    }
+}
+
+// Its own queue is taken by a reader that needs it for itself.
+TEST(DirectSharedLone, TakesAFreeQueueInsteadOfOneThatIsTaken)
+{
+    Stack s(4, 40, 20);
+    int result;
+    uint32_t idle = s.lock(3);
+    for (uint32_t i = 0; i < 3; i++)
+        s.locks[i] |= GD_TAKEN;
+    for (unsigned i = 0; i < 10; i++) {
+        ASSERT_NE(read_alone(s, i % 2 * kPage, &result), SHARED_OTHER);
+        ASSERT_EQ(result, 0);
+        ASSERT_TRUE(s.holds(kPage, kPage, i % 2 * kPage));
+    }
+    EXPECT_NE(s.lock(3), idle) << "the queue that is not shared has served";
+    for (uint32_t i = 0; i < 3; i++)
+        s.locks[i] &= ~GD_TAKEN;
+    expect_idle(s);
+}
+
+TEST(DirectSharedLone, StagesWhereThereIsRoom)
 {
     Stack s(1, 40, 20);
     uint32_t bytes = s.file.set.shared_bytes;
     s.stage_all();
-    expect_other(s, address(s, kPage), kLba, 0);
-    expect_other(s, address(s, kPage + 4), kPage, 0);
     s.file.set.shared_bytes = bytes;
     expect_other(s, address(s, kPage), kPage, 0);
     s.file.set.shared_bytes = GD_STAGED_ALL;

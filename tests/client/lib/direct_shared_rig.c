@@ -47,7 +47,7 @@ enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t 
 
     *result = 0;
     gd_share_open(&s, gq_whole_group(), f, &k, len);
-    if (gd_lone_suits(&k, dst, len, offset) && gd_lone_read(&s, &k, &l))
+    if (gd_lone_suits(&k, len) && gd_lone_read(&s, &k, &l))
         return SHARED_LONE;
     if (l.stage == GQ_STAGE_NONE)
         return SHARED_OTHER;
