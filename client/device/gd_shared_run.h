@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The reads of a group through a shared queue (gd_shared.h), from their first command to the last
- * one's end:
+ * The engine of the shared queues (gd_shared.h): the reads of a group from their first command to
+ * the end of the last one.
  *
- *   gd_submit    lanes without a CID claim one (gd_claim.h), prepare their command, and publish or
- *                post it
- *   gd_wait      a round of the leader, or a poll of the states of its commands and of the lock
- *   gd_collect   copies out of staging, CIDs given back, errors
- *   gd_watch     every GD_TURNS turns: deadlines, leases, queues without a leader
+ *   gd_submit    claims CIDs for lanes without one, prepares their commands, and publishes or
+ *                posts them
+ *   gd_wait      runs a round of the leader, or polls the states of commands and the lock
+ *   gd_collect   copies out of staging, releases CIDs, reports errors
+ *   gd_watch     checks deadlines, leases and queues without a leader every GD_TURNS turns
  *
  * No wake-up is lost: a group that waits polls the lock at each turn, and leads when it is free.
  *
@@ -16,9 +16,187 @@
 #ifndef CLIENT_DEVICE_GD_SHARED_RUN_H
 #define CLIENT_DEVICE_GD_SHARED_RUN_H
 
-#include "client/device/gd_claim.h"
+#include "client/device/gd_shared.h"
 
-/* The reads of the lanes in `of` end with an error, unless their command has ended meanwhile. */
+/* --- The lead, and CIDs ----------------------------------------------------------------------- */
+
+/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 2 ms. */
+#define GD_PATIENCE 256u
+
+/* Tries of a group that waits, of which one loads the lock: some 0.1 ms. */
+#define GD_LOCK_TRIES 32u
+
+/*
+ * Unlocks the queue. The store waits for stores of this leader that stores of the next one must not
+ * overtake: states of CIDs, doorbells. None are in flight when the last command has ended.
+ */
+GQ_FN void gd_stop_leading(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    bool waits = gq_reveal_cmds(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
+    uint32_t word = gd_word_of(&w->lead);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && waits)
+            gd_unlock(s->lock, word);
+        else if (lane == 0)
+            gd_unlock_fenced(s->lock, word);
+    }
+    s->leads = false;
+}
+
+/* Becomes the leader if no group is. Returns the previous word of the lock. */
+GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, word);
+    uint32_t found;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_try_lead(s->lock);
+    }
+    found = GQ_FROM32(word, 0);
+    s->leads = GD_LEADS(found);
+    if (s->leads)
+        w->lead = gd_lead_of(found);
+    return found;
+}
+
+/*
+ * Returns true if a claim of `cids` CIDs for n reads is kept. At least half of the reads, or of the
+ * CIDs of the queue, are needed; after GD_PATIENCE claims one CID suffices. Otherwise, with more
+ * reads than CIDs, each group would get a few at a time, and execute all its code for each few.
+ */
+GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
+{
+    uint32_t most = n < s->q.n_cids ? n : s->q.n_cids;
+
+    return s->tries >= GD_PATIENCE ? cids != 0 : 2 * cids >= most;
+}
+
+/* Returns the word of CIDs for the next claim for n lanes. */
+GQ_FN uint32_t gd_claim_word(const struct gd_share *s, uint32_t n)
+{
+    return s->low ? 0 : (s->seed * n / 32u + s->tries) % gq_cid_words(&s->q);
+}
+
+/*
+ * Called by one lane before a repeated claim. Returns GD_LOST if the lock was loaded and has it.
+ * Only the lock shows a queue that was lost to a reader that had it for itself: no CID is lost
+ * then, and tickets may keep all CIDs. A GPU serves one load of a word after another, so only one
+ * try in GD_LOCK_TRIES loads the lock. Each try after a queue that was found lost loads it, too,
+ * because gd_try_elsewhere() needs the number of lost queues in succession.
+ */
+GQ_FN uint32_t gd_peek_lost(const struct gd_share *s)
+{
+    return s->lost || s->tries % GD_LOCK_TRIES == 0 ? gd_load32(s->lock) & GD_LOST : 0;
+}
+
+/*
+ * Returns true if a repeated claim may succeed, or may find that the queue or the file's queues are
+ * lost. Loads delay claims of other groups less than atomic operations do. Only one word of the
+ * file is loaded, because all groups that wait load the same one, and a GPU serves one load of a
+ * word after another. The lock is loaded first, because the compiler waits for a conditional load,
+ * and for those before it, where the lanes converge.
+ */
+GQ_STEP bool gd_may_claim(struct gd_share *s, uint32_t wanting)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t n = gq_count_ones(wanting), word = gd_claim_word(s, n);
+    GQ_LANE_VAR(uint32_t, lost);
+    GQ_LANE_VAR(uint32_t, taken);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(lost) = gd_peek_lost(s);
+            GQ_AT(taken) = gq_atomic_load(&w->cids->taken[word]);
+            GQ_AT(lost) |= gd_load32(&s->file->set.n_queues) == 0;
+            GQ_AT(lost) |= gq_atomic_load(&w->cids->lost);
+        }
+    }
+    if (GQ_FROM32(lost, 0))
+        return true;
+    s->lost = 0;
+    return gd_suffices(s, 32u - gq_count_ones(GQ_FROM32(taken, 0)), n);
+}
+
+/* Returns the word of the lock. A group with commands, or with its first claim, tries to lead. */
+GQ_FN uint32_t gd_check_lock(struct gd_share *s)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, word);
+
+    if (s->tries == 0 || gd_active(s))
+        return gd_lead_if_free(s);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_load32(s->lock);
+    }
+    return GQ_FROM32(word, 0);
+}
+
+/*
+ * The first CID of a queue is not claimed when a ticket begins, only when one is ended: such a
+ * group keeps it only until its command has completed. So a group gets a CID although tickets, also
+ * its own, hold all other CIDs of the queue.
+ */
+GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
+{
+    return s->leaves && word == 0 ? 1u : 0;
+}
+
+/*
+ * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
+ * CIDs of word *at of w->cids. A group with commands stays at their queue, and does not count how
+ * often it finds that one lost.
+ */
+GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
+{
+    struct gq_sharer *w = &s->q;
+    uint32_t n = gq_count_ones(wanting), first = s->seed * n;
+    uint32_t word = gd_claim_word(s, n), found = 0;
+    uint32_t reserved = gd_reserved_bits(s, word), bits = gq_some_bits(n, first) & ~reserved;
+    GQ_LANE_VAR(uint32_t, got);
+    GQ_LANE_VAR(uint32_t, lost);
+    uint32_t *taken = &w->cids->taken[word];
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
+            GQ_AT(got) = gq_atomic_or(taken, bits);
+        }
+    }
+    if (!s->leads)
+        found = gd_check_lock(s) & GD_LOST;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(lost) |= found;
+            GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got) | reserved, n);
+            if (GQ_AT(got) & reserved) {
+                gq_atomic_clear(taken, reserved);
+                GQ_AT(got) &= ~reserved;
+            }
+            if (GQ_AT(lost) || !gd_suffices(s, gq_count_ones(GQ_AT(got)), n)) {
+                gq_atomic_clear(taken, GQ_AT(got));
+                GQ_AT(got) = 0;
+            }
+        }
+    }
+    s->lost = GQ_FROM32(lost, 0) && !gd_active(s) ? s->lost + 1 : 0;
+    *at = word;
+    return GQ_FROM32(got, 0);
+}
+
+/* --- Errors and waiting for CIDs -------------------------------------------------------------- */
+
+/* Ends the reads of the lanes in `of` with an error, unless their command has ended meanwhile. */
 GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 {
     struct gq_sharer *w = &s->q;
@@ -39,9 +217,9 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 }
 
 /*
- * After a claim that failed, or that was not made. A leader without commands of its own runs one
- * round for those of other groups, whose CIDs become free, and releases the queue. The pauses of a
- * group that only waits grow to some 3 us: its polls delay groups that read.
+ * Called after a claim that failed, or that was not made. A leader without commands of its own runs
+ * one round for those of other groups, whose CIDs become free, and releases the queue. The pauses
+ * of a group that only waits grow to some 3 us: its polls delay groups that read.
  */
 GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
@@ -62,13 +240,13 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_pause();
 }
 
-/* When a read begins, and when its leases were last checked. */
+/* Times at which a read begins, and at which its leases were last checked. */
 struct gd_times {
     GQ_LANE_MEMBER(uint64_t, now);
     GQ_LANE_MEMBER(uint64_t, checked); /* lane 0's */
 };
 
-/* The reads begin now. Nothing waits for the words yet. */
+/* Sets the time at which the reads begin. Nothing waits for the words yet. */
 GQ_FN void gd_load_times(struct gd_share *s, const struct gd_known *k, struct gd_times *t)
 {
     const struct gq_sharer *w = &s->q;
@@ -82,8 +260,8 @@ GQ_FN void gd_load_times(struct gd_share *s, const struct gd_known *k, struct gd
 }
 
 /*
- * Before the first command of the reads, whose CIDs are `got` of a word: false if the leases have
- * ended. The reads have failed then.
+ * Called before the first command of the reads, whose CIDs are `got` of a word. Returns false if
+ * the leases have ended; the reads have failed then.
  */
 GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t wanting,
                         uint32_t word, uint32_t got)
@@ -106,9 +284,9 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
 }
 
 /*
- * Lanes with bytes left and no CID get one, as far as there are some, and submit a command. At
- * first the tables are loaded in one trip with the claim, as are the words of the leases when the
- * reads begin.
+ * Claims CIDs for the lanes with bytes left and no CID, as far as there are some, and submits their
+ * commands. At first the tables are loaded in one trip with the claim, as are the words of the
+ * leases when the reads begin.
  */
 GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)
 {
@@ -255,7 +433,10 @@ GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
     gd_copy_each(w, &c, of);
 }
 
-/* -EIO, or -ESTALE if the leases have ended: queues are deleted while reads are under way. */
+/*
+ * Ends reads that the drive has refused with -EIO, or with -ESTALE if the leases have ended,
+ * because queues are deleted while reads are under way.
+ */
 GQ_STEP void gd_fail_refused(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
@@ -270,7 +451,10 @@ GQ_STEP void gd_fail_refused(struct gd_share *s, uint32_t of)
     }
 }
 
-/* Lane i's command has brought blocks that do not match. Once they are read again. */
+/*
+ * Handles blocks of lane i's command that do not match. They are read again once, and then the read
+ * fails.
+ */
 GQ_STEP void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
 {
     const struct gq_sharer *w = &s->q;
@@ -298,7 +482,7 @@ GQ_STEP void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
     }
 }
 
-/* n bytes of lane i's command, at offset of the file: do they match? */
+/* Returns true if n bytes of lane i's command, at offset of the file, match. */
 GQ_STEP bool gd_compare_one(struct gd_share *s, uint32_t i, uint64_t offset, uint32_t n,
                             uint64_t at)
 {
@@ -310,7 +494,10 @@ GQ_STEP bool gd_compare_one(struct gd_share *s, uint32_t i, uint64_t offset, uin
     return bad == GQ_NO_BAD_BLOCK;
 }
 
-/* The bytes of the lanes' commands, before staged ones are copied; of: the lanes. */
+/*
+ * Compares the bytes of the commands of the lanes in `of`, before staged ones are copied. Returns
+ * the lanes whose bytes match.
+ */
 GQ_STEP uint32_t gd_compare(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
@@ -342,8 +529,8 @@ GQ_STEP uint32_t gd_compare(struct gd_share *s, uint32_t of)
 }
 
 /*
- * After commands have ended: their bytes are compared, copied if they came into staging, and their
- * CIDs given back. The fence orders the loads of staging before that.
+ * Called after commands have ended: compares their bytes, copies those that came into staging, and
+ * releases the CIDs. The fence orders the loads of staging before the release.
  */
 GQ_STEP void gd_collect(struct gd_share *s)
 {
@@ -389,7 +576,7 @@ GQ_STEP void gd_collect(struct gd_share *s)
     }
 }
 
-/* Published commands that no leader has taken up: they are to be submitted once more. */
+/* Withdraws published commands that no leader has taken, so that they are submitted once more. */
 GQ_STEP void gd_withdraw(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -409,14 +596,14 @@ GQ_STEP void gd_withdraw(struct gd_share *s)
         gd_next_queue(s);
 }
 
-/* The queue is lost: commands in flight have no completions any more. */
+/* Abandons a lost queue, in which commands in flight no longer complete. */
 GQ_FN void gd_abandon(struct gd_share *s)
 {
     gd_withdraw(s);
     gd_fail(s, gd_active(s), -EIO);
 }
 
-/* A turn of waiting. */
+/* Makes a turn of waiting. */
 GQ_STEP void gd_wait(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -446,8 +633,8 @@ GQ_STEP void gd_wait(struct gd_share *s)
 }
 
 /*
- * Deadlines, and leases, whose words are in host memory: one group checks them for all. A file
- * without queues has lost its lease, although the check may still be good.
+ * Checks deadlines, and leases, whose words are in host memory: one group checks them for all. A
+ * file without queues has lost its lease, although the check may still be good.
  */
 GQ_STEP void gd_watch(struct gd_share *s)
 {
@@ -480,14 +667,17 @@ GQ_STEP void gd_watch(struct gd_share *s)
         gd_withdraw(s);
 }
 
-/* A leader whose reading found a completion of no command: all that is in flight is unknown. */
+/*
+ * Called by a leader that found a completion of no command: the state of all commands in flight is
+ * unknown.
+ */
 GQ_STEP void gd_break(struct gd_share *s)
 {
     gd_fail(s, gd_active(s), -EIO);
     gd_stop_leading(s);
 }
 
-/* One step. False: all reads of the group have ended, and it does not lead. */
+/* Makes a step. Returns false if all reads of the group have ended and it does not lead. */
 GQ_FN bool gd_step(struct gd_share *s)
 {
     if (gd_active(s))
@@ -504,7 +694,7 @@ GQ_FN bool gd_step(struct gd_share *s)
     return false;
 }
 
-/* The reads begin: submits what can be, of a file as loaded, unless the leases have ended. */
+/* Begins the reads of a file as loaded: submits commands, unless the leases have ended. */
 GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 {
     uint32_t wanting = gd_wanting(s);
@@ -516,9 +706,9 @@ GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * After gd_share_begin(): the rest of it, until all reads have ended. Of a file that has lost its
- * queues (leased_file_disable()) the locks and CIDs are still there, because the host frees them
- * after this kernel: the group leaves them as after a lease that has ended.
+ * Runs the reads that gd_share_begin() has begun until all have ended. If the file has lost its
+ * queues (leased_file_disable()), locks and CIDs are still there, because the host frees them after
+ * this kernel, and the group leaves them like those of a lease that has ended.
  */
 GQ_STEP void gd_share_end(struct gd_share *s)
 {
@@ -545,8 +735,8 @@ GQ_STEP void gd_share_end(struct gd_share *s)
 }
 
 /*
- * Between the two, for a group that does something else meanwhile: leaves the queue. Its
- * published commands are posted, by another leader or by itself.
+ * Leaves the queue between gd_share_begin() and gd_share_end(), for a group that does something
+ * else meanwhile. Its published commands are posted by another leader or by itself.
  */
 GQ_STEP void gd_share_leave(struct gd_share *s)
 {
@@ -558,7 +748,7 @@ GQ_STEP void gd_share_leave(struct gd_share *s)
     gd_stop_leading(s);
 }
 
-/* The first error of the lanes, or 0. */
+/* Returns the first error of the lanes, or 0. */
 GQ_FN int gd_first_error(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
@@ -573,12 +763,15 @@ GQ_FN int gd_first_error(struct gd_share *s)
     return mask ? (int)GQ_FROM32(err, gq_prefix_ones(~mask)) : 0;
 }
 
-/* How a read is dealt out: whole units of the file, but for the ends. */
+/* Division of a read into parts of whole units of the file, except at the ends. */
 struct gd_dealt {
     uint64_t first, each; /* bytes in front of the read in its first unit; bytes of a part */
 };
 
-/* One command if len permits it, all of which is the first part, or neighbouring ones to each. */
+/*
+ * Divides a read into parts of neighbouring units. If one command suffices, the first part is all
+ * of it.
+ */
 GQ_FN struct gd_dealt gd_deal_out(uint32_t max_command, uint64_t len, uint64_t offset,
                                   uint32_t parts)
 {
@@ -591,7 +784,7 @@ GQ_FN struct gd_dealt gd_deal_out(uint32_t max_command, uint64_t len, uint64_t o
                                         << shift};
 }
 
-/* Part i: its bytes, which may be none, and where they begin in the read. */
+/* Returns the bytes of part i, which may be none; *from is their place in the read. */
 GQ_FN uint64_t gd_dealt_part(struct gd_dealt d, uint64_t len, uint32_t i, uint64_t *from)
 {
     uint64_t to = (i + 1) * d.each - d.first;

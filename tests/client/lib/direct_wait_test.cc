@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Groups that wait for CIDs of shared queues (client/device/gd_claim.h).
+// Groups that wait for CIDs of shared queues (client/device/gd_shared_run.h).
 #include <errno.h>
 
 #include <algorithm>
