@@ -13,32 +13,7 @@
 #include "client/device/gd_lone.h"
 #include "client/device/gd_pread.h"
 
-/* Of a thread: a read that was begun. */
-struct gpunvme_ticket {
-    const struct gpunvme_device_file *file;
-    struct gd_part part;
-    struct gq_mine mine;
-    uint32_t queue;
-    int64_t len; /* bytes of the read */
-};
-
-/* A warp's read begins. leaves: of a ticket. Returns its bytes. */
-GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_file *file,
-                             uint64_t dst, uint64_t n, uint64_t offset, bool leaves)
-{
-    const struct gd_known k = gd_load_known(file);
-    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
-
-    gd_share_open(s, gq_whole_group(), file, &k, len);
-    s->leaves = leaves;
-    if (len) {
-        gd_deal(s, k.max_command, dst, len, offset);
-        gd_share_begin(s, &k);
-    }
-    return len;
-}
-
-/* The same of a read for each of the threads in the group. */
+/* Each thread of the group begins a read. Returns its bytes; `leaves` as for gd_begin_warp(). */
 GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
                              const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                              uint64_t offset, bool leaves)
@@ -80,61 +55,25 @@ GQ_FN int64_t gd_shared_pread_lane(const struct gpunvme_device_file *file, uint6
     return s.part.err ? s.part.err : (int64_t)len;
 }
 
-GQ_FN struct gpunvme_ticket gd_ticket(const struct gd_share *s, uint64_t len)
-{
-    return (struct gpunvme_ticket){s->file, s->part, s->q.mine, s->queue, (int64_t)len};
-}
-
-GQ_FN struct gpunvme_ticket gd_shared_begin_warp(const struct gpunvme_device_file *file,
-                                                 uint64_t dst, uint64_t n, uint64_t offset)
+GQ_FN void gd_shared_begin_warp(struct gpunvme_ticket *t, const struct gpunvme_device_file *file,
+                                uint64_t dst, uint64_t n, uint64_t offset)
 {
     struct gd_share s;
-    uint64_t len = gd_begin_warp(&s, file, dst, n, offset, true);
 
+    t->len = (int64_t)gd_begin_warp(&s, file, dst, n, offset, true);
     gd_share_leave(&s);
-    return gd_ticket(&s, len);
+    gd_make_ticket(&s, t);
 }
 
-GQ_FN struct gpunvme_ticket gd_shared_begin_lane(const struct gpunvme_device_file *file,
-                                                 uint64_t dst, uint64_t n, uint64_t offset)
+GQ_FN void gd_shared_begin_lane(struct gpunvme_ticket *t, const struct gpunvme_device_file *file,
+                                uint64_t dst, uint64_t n, uint64_t offset)
 {
     uint32_t mask = __match_any_sync(__activemask(), (unsigned long long)file);
     struct gd_share s;
-    uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset, true);
 
+    t->len = (int64_t)gd_begin_lane(&s, gd_group(mask), file, dst, n, offset, true);
     gd_share_leave(&s);
-    return gd_ticket(&s, len);
-}
-
-/* The file has lost its queues since the tickets began: their reads end, and nothing is touched. */
-GQ_FN void gd_end_all(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-
-    GQ_FOR_LANES(lane)
-    {
-        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left != 0)
-            GQ_AT(s->part).err = -ESTALE;
-        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
-        GQ_AT(s->part).left = 0;
-    }
-}
-
-/* The group continues reads that were begun in one queue. Deadlines count from now. */
-GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpunvme_ticket *t)
-{
-    const struct gd_known k = gd_load_known(t->file);
-
-    gd_share_open(s, group, t->file, &k, (uint64_t)t->len);
-    s->queue = t->queue;
-    s->part = t->part;
-    s->part.sent_us = gd_clock_us();
-    s->q.mine = t->mine;
-    if (k.n_queues == 0)
-        gd_end_all(s);
-    else if (gd_active(s))
-        gd_use_queue(s, &k);
-    gd_share_end(s);
+    gd_make_ticket(&s, t);
 }
 
 GQ_FN int64_t gd_shared_end_warp(const struct gpunvme_ticket *t)
@@ -142,7 +81,7 @@ GQ_FN int64_t gd_shared_end_warp(const struct gpunvme_ticket *t)
     struct gd_share s;
     int err;
 
-    gd_resume(&s, gq_whole_group(), t);
+    gd_resume(&s, gq_whole_group(), t, (uint64_t)t->len);
     err = gd_first_error(&s);
     return err ? err : t->len;
 }
@@ -152,8 +91,8 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
     uint32_t mask = __match_any_sync(__activemask(), (unsigned long long)t->file);
     struct gd_share s;
 
-    mask = __match_any_sync(mask, t->queue);
-    gd_resume(&s, gd_group(mask), t);
+    mask = __match_any_sync(mask, (uint64_t)t->lease << 32 | t->queue);
+    gd_resume(&s, gd_group(mask), t, (uint64_t)t->len);
     return s.part.err ? s.part.err : t->len;
 }
 

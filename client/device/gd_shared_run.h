@@ -633,6 +633,32 @@ GQ_STEP void gd_wait(struct gd_share *s)
 }
 
 /*
+ * Called by a group that does not lead and has abandoned commands. If no other commands are in
+ * flight, the lock becomes GD_LOST. Only a leader stores the lock, and it may have counted the lost
+ * commands before, so the group waits until it leaves, at most for the time of a command.
+ */
+GQ_STEP void gd_mark_lost(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    uint64_t start = GQ_SAME64(gq_clock_ns()),
+             limit = GQ_SAME64(gd_load64(&s->file->set.command_ns));
+    uint32_t found;
+
+    if (GQ_SAME32(gq_atomic_load(&w->cids->lost)) == 0)
+        return;
+    for (;;) {
+        found = gd_lead_if_free(s);
+        if (s->leads || (found & GD_LOST) || GQ_SAME64(gq_clock_ns()) - start > limit)
+            break;
+        gd_pause();
+    }
+    if (!s->leads)
+        return;
+    w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
+    gd_stop_leading(s);
+}
+
+/*
  * Checks deadlines, and leases, whose words are in host memory: one group checks them for all. A
  * file without queues has lost its lease, although the check may still be good.
  */
@@ -640,7 +666,8 @@ GQ_STEP void gd_watch(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
     const struct gpunvme_device_file *f = s->file;
-    uint32_t limit = (uint32_t)(gd_load64(&f->set.command_ns) >> 10), late;
+    uint32_t limit = (uint32_t)(gd_load64(&f->set.command_ns) >> 10), late, active = gd_active(s);
+    bool is_stale;
     GQ_LANE_VAR(uint32_t, stale);
     GQ_LANE_VAR(uint32_t, is_late);
 
@@ -659,12 +686,15 @@ GQ_STEP void gd_watch(struct gd_share *s)
                          gd_clock_us() - p->sent_us > limit;
     }
     late = GQ_BALLOT(is_late);
-    if (GQ_FROM32(stale, 0))
-        gd_fail(s, gd_active(s) | gd_wanting(s), -ESTALE);
+    is_stale = GQ_FROM32(stale, 0) != 0;
+    if (is_stale)
+        gd_fail(s, active | gd_wanting(s), -ESTALE);
     else if (late)
         gd_fail(s, late, -ETIMEDOUT);
     else if (!s->leads)
         gd_withdraw(s);
+    if ((is_stale || late) && active && !s->leads)
+        gd_mark_lost(s);
 }
 
 /*
@@ -811,6 +841,86 @@ GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint6
             GQ_AT(s->part).left = left;
         }
     }
+}
+
+/* A warp's read begins. Returns its bytes. `leaves` is true if the group leaves the queue then. */
+GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_file *file,
+                             uint64_t dst, uint64_t n, uint64_t offset, bool leaves)
+{
+    const struct gd_known k = gd_load_known(file);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
+
+    gd_share_open(s, gq_whole_group(), file, &k, len);
+    s->leaves = leaves;
+    if (len) {
+        gd_deal(s, k.max_command, dst, len, offset);
+        gd_share_begin(s, &k);
+    }
+    return len;
+}
+
+/* Reads that were begun, one a lane, or a warp's one read. */
+struct gpunvme_ticket {
+    const struct gpunvme_device_file *file;
+    uint32_t queue;
+    uint32_t lease;               /* gd_set.number of the lease of the queue */
+    GQ_LANE_MEMBER(int64_t, len); /* bytes of the read */
+    GQ_LANE_MEMBER(struct gd_part, part);
+    GQ_LANE_MEMBER(struct gq_mine, mine);
+};
+
+/* After gd_share_leave(). The lengths are set by the caller. */
+GQ_FN void gd_make_ticket(const struct gd_share *s, struct gpunvme_ticket *t)
+{
+    const struct gq_sharer *w = &s->q;
+
+    t->file = s->file;
+    t->queue = s->queue;
+    t->lease = gd_load32(&s->file->set.number);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(t->part) = GQ_AT(s->part);
+        GQ_AT(t->mine) = GQ_AT(w->mine);
+    }
+}
+
+/*
+ * The file has lost the queues in which the tickets began: their reads end, and no queue is
+ * touched.
+ */
+GQ_FN void gd_end_all(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left != 0)
+            GQ_AT(s->part).err = -ESTALE;
+        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+        GQ_AT(s->part).left = 0;
+    }
+}
+
+/* The group continues reads that were begun in one queue. Deadlines count from now. */
+GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpunvme_ticket *t,
+                     uint64_t len)
+{
+    const struct gd_known k = gd_load_known(t->file);
+    struct gq_sharer *w = &s->q;
+
+    gd_share_open(s, group, t->file, &k, len);
+    s->queue = t->queue;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(s->part) = GQ_AT(t->part);
+        GQ_AT(s->part).sent_us = gd_clock_us();
+        GQ_AT(w->mine) = GQ_AT(t->mine);
+    }
+    if (k.n_queues == 0 || GQ_SAME32(gd_load32(&t->file->set.number)) != t->lease)
+        gd_end_all(s);
+    else if (gd_active(s))
+        gd_use_queue(s, &k);
+    gd_share_end(s);
 }
 
 #endif

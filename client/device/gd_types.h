@@ -102,6 +102,7 @@ struct gd_set {
     uint32_t shared_bytes;           /* a page or two */
     uint32_t staged_cids;            /* the first ones of a queue; whole words of gq_cids.taken */
     uint32_t shared_inverse;         /* gd_inverse() of the number of queues that are shared */
+    uint32_t number; /* of the lease; successive leases of a connection have different ones */
 };
 
 /* The number of shared queues, of n. */

@@ -44,6 +44,7 @@ struct gpunvme_direct {
     struct direct_queue queues[GD_MAX_QUEUES];
     uint64_t arena; /* address in the memory space of locks, queues and their CIDs */
     struct gd_set set;
+    uint32_t leases;                /* number of leases of queues so far */
     struct gpunvme_buffer *staging; /* memory that the controller reaches */
     uint32_t staged_bytes;          /* bytes of staging for each lane and for each CID */
 

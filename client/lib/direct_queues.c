@@ -290,6 +290,7 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .shared_bytes = d->staged_bytes,
         .staged_cids = GD_STAGED_CIDS,
         .shared_inverse = gd_inverse(gd_shared_queues(d->lease.queues)),
+        .number = ++d->leases,
     };
 }
 

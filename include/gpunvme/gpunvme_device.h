@@ -137,7 +137,7 @@ static inline __device__ __noinline__ void
 gpunvme_pread_begin(struct gpunvme_ticket *ticket, const struct gpunvme_device_file *file,
                     void *dst, uint64_t n, uint64_t offset)
 {
-    *ticket = gd_shared_begin_lane(file, (uint64_t)dst, n, offset);
+    gd_shared_begin_lane(ticket, file, (uint64_t)dst, n, offset);
 }
 
 static inline __device__ __noinline__ int64_t gpunvme_pread_end(const struct gpunvme_ticket *ticket)
@@ -149,7 +149,7 @@ static inline __device__ __noinline__ void
 gpunvme_pread_warp_begin(struct gpunvme_ticket *ticket, const struct gpunvme_device_file *file,
                          void *dst, uint64_t n, uint64_t offset)
 {
-    *ticket = gd_shared_begin_warp(file, (uint64_t)dst, n, offset);
+    gd_shared_begin_warp(ticket, file, (uint64_t)dst, n, offset);
 }
 
 static inline __device__ __noinline__ int64_t

@@ -8,24 +8,9 @@
 #include "tests/client/lib/direct_shared_rig.h"
 
 struct shared_ticket {
-    struct gd_share share;
+    struct gpunvme_ticket ticket;
     uint64_t len;
 };
-
-static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, uint64_t dst,
-                      uint64_t n, uint64_t offset, bool leaves)
-{
-    const struct gd_known k = gd_load_known(f);
-    uint64_t len = gq_read_bytes(&f->map, offset, n);
-
-    gd_share_open(s, gq_whole_group(), f, &k, len);
-    s->leaves = leaves;
-    if (len) {
-        gd_deal(s, k.max_command, dst, len, offset);
-        gd_share_begin(s, &k);
-    }
-    return len;
-}
 
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset)
@@ -160,18 +145,22 @@ struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t
                                    uint64_t offset)
 {
     struct shared_ticket *t = calloc(1, sizeof(*t));
+    struct gd_share s;
 
     if (t) {
-        t->len = begin(&t->share, f, dst, len, offset, true);
-        gd_share_leave(&t->share);
+        t->len = gd_begin_warp(&s, f, dst, len, offset, true);
+        gd_share_leave(&s);
+        gd_make_ticket(&s, &t->ticket);
     }
     return t;
 }
 
 int64_t shared_end(struct shared_ticket *t)
 {
-    gd_share_end(&t->share);
-    int err = gd_first_error(&t->share);
+    struct gd_share s;
+
+    gd_resume(&s, gq_whole_group(), &t->ticket, t->len);
+    int err = gd_first_error(&s);
     int64_t result = err ? err : (int64_t)t->len;
     free(t);
     return result;

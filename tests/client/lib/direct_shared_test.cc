@@ -305,6 +305,26 @@ TEST(DirectSharedTickets, EndWithTheDeadline)
     EXPECT_EQ(end_lost_tickets(s, [] {}), std::vector<int64_t>(5, -ETIMEDOUT));
 }
 
+// A renewal has brought other queues, with CIDs of their own.
+TEST(DirectSharedTickets, OfAFormerLeaseTouchNoQueueOfTheNewOne)
+{
+    Stack s(1, 8, 20);
+    std::atomic<bool> goes_on{false};
+    s.on_command = [&] {
+        while (!goes_on)
+            std::this_thread::yield();
+        return true;
+    };
+    auto dst = reinterpret_cast<uint64_t>(s.pages.data()) + kPage;
+    struct shared_ticket *ticket = shared_begin(&s.file, dst, kPage, 0);
+    uint32_t lock = s.lock(0), taken = s.cids[0].taken[0];
+    s.file.set.number++;
+    EXPECT_EQ(shared_end(ticket), -ESTALE);
+    EXPECT_EQ(s.lock(0), lock);
+    EXPECT_EQ(s.cids[0].taken[0], taken);
+    goes_on = true;
+}
+
 TEST(DirectSharedTickets, EndWithTheLease)
 {
     Stack s(2, 8, 20);
@@ -436,6 +456,28 @@ TEST(DirectSharedFails, AsStaleWhenAllQueuesAreLostAndTheLeaseHasEnded)
     s.set_checked();
     EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);
     EXPECT_EQ(s.commands, 2u);
+}
+
+// The leader has counted the lost commands before, and stores that none is lost when it leaves.
+TEST(DirectSharedFails, AndTheLockShowsALostQueueAlthoughTheLeaderDoesNotKnow)
+{
+    Stack s(1, 8, 20);
+    uint32_t idle = s.lock(0);
+    int64_t result = 0;
+    s.file.set.command_ns = 300000000;
+    s.on_command = [] { return false; };
+    auto dst = reinterpret_cast<uint64_t>(s.pages.data()) + kPage;
+    struct shared_ticket *ticket = shared_begin(&s.file, dst, kPage, 0);
+    uint32_t in_flight = s.lock(0);
+    ASSERT_EQ(in_flight & GD_IN_FLIGHT, 1u << GD_FLIGHT_SHIFT);
+    __atomic_fetch_or(&s.locks[0], GD_TAKEN, __ATOMIC_ACQ_REL);
+    std::thread reader([&] { result = shared_end(ticket); });
+    while (__atomic_load_n(&s.cids[0].lost, __ATOMIC_ACQUIRE) == 0)
+        std::this_thread::yield();
+    __atomic_store_n(&s.locks[0], in_flight, __ATOMIC_RELEASE);
+    reader.join();
+    EXPECT_EQ(result, -ETIMEDOUT);
+    EXPECT_NE(s.lock(0) & GD_LOST, 0u) << s.lock(0) << ", was " << idle;
 }
 
 TEST(DirectSharedFails, ALateCompletionLeavesTheQueueToTheOtherCommands)
