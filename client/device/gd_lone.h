@@ -78,27 +78,6 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
     return (found & GD_LOST) == 0;
 }
 
-/*
- * Returns a queue that no group has, from the reader's on, or n_queues. Also looks at the queues
- * that are not shared, because a reader of one command keeps a queue no longer than readers that
- * need one for themselves do.
- */
-GQ_FN uint32_t gd_lone_find(const struct gd_share *s, const struct gd_known *k)
-{
-    const struct gq_sharer *w = &s->q;
-    uint32_t turn = s->queue & (GQ_LANES - 1), mask;
-    GQ_LANE_VAR(uint32_t, is_free);
-
-    GQ_FOR_LANES(lane)
-    {
-        uint32_t at = (lane + turn) & (GQ_LANES - 1);
-
-        GQ_AT(is_free) = at < k->n_queues && GD_FREE(gd_load32(&k->locks[at]));
-    }
-    mask = GQ_BALLOT(is_free);
-    return mask ? (gq_prefix_ones(~mask) + turn) & (GQ_LANES - 1) : k->n_queues;
-}
-
 /* Undoes gd_lone_claim(). */
 GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
 {
@@ -350,6 +329,42 @@ GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_l
     return !s->leads && gd_lone_watch(s, l->cid);
 }
 
+#ifdef GPUNVME_DEVICE_SMALL
+
+/* Kernels of few registers have many warps, which share queues anyway. */
+GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const struct gd_times *t,
+                        uint32_t cid)
+{
+    (void)s;
+    (void)k;
+    (void)t;
+    (void)cid;
+    return true;
+}
+
+#else
+
+/*
+ * Returns a queue that no group has, from the reader's on, or n_queues. Also looks at the queues
+ * that are not shared, because a reader of one command keeps a queue no longer than readers that
+ * need one for themselves do.
+ */
+GQ_FN uint32_t gd_lone_find(const struct gd_share *s, const struct gd_known *k)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t turn = s->queue & (GQ_LANES - 1), mask;
+    GQ_LANE_VAR(uint32_t, is_free);
+
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t at = (lane + turn) & (GQ_LANES - 1);
+
+        GQ_AT(is_free) = at < k->n_queues && GD_FREE(gd_load32(&k->locks[at]));
+    }
+    mask = GQ_BALLOT(is_free);
+    return mask ? (gq_prefix_ones(~mask) + turn) & (GQ_LANES - 1) : k->n_queues;
+}
+
 /*
  * After a claim in a queue that another group leads: claims a free queue instead, or, if there is
  * none, the former one again. Returns false if the read takes the general path.
@@ -378,6 +393,8 @@ GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const stru
     }
     return true;
 }
+
+#endif
 
 /* Called after gd_share_open() for a read that suits. Returns true if the read has ended. */
 GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_lone *l)

@@ -330,64 +330,59 @@ struct gd_copies {
     GQ_LANE_MEMBER(uint32_t, n);
 };
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && !defined(GPUNVME_DEVICE_SMALL)
 
 #define GD_COPY_SHORT 512u /* bytes of copies that are made several at a time */
-#define GD_COPY_AHEAD 8u   /* loads of a lane in flight, of as many copies */
+#define GD_COPY_AHEAD 4u   /* loads of a lane in flight, of as many copies */
 
 /*
- * Makes the copies of all lanes, each of at most 1 << shift units of T and of whole ones. n is in
- * units.
+ * Makes the copies of all lanes of a warp, each of n units of T, at most 1 << shift.
  */
 template <typename T>
-static __device__ __forceinline__ void gd_copy_units(struct gq_group g, uint64_t dst, uint64_t src,
-                                                     uint32_t n, uint32_t shift)
+static __device__ __forceinline__ void gd_copy_units(uint64_t dst, uint64_t src, uint32_t n,
+                                                     uint32_t shift)
 {
-    const uint32_t end = g.lanes << shift, last = (1u << shift) - 1;
-
 #pragma unroll 1
-    for (uint32_t first = 0; first < end; first += GD_COPY_AHEAD * g.lanes) {
+    for (uint32_t i = gq_thread(); i < GQ_LANES << shift; i += GD_COPY_AHEAD * GQ_LANES) {
         T unit[GD_COPY_AHEAD];
 
 #pragma unroll
         for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
-            uint32_t i = first + k * g.lanes + g.rank,
-                     of = gq_thread_of(g, (i < end ? i : 0) >> shift);
-            const T *from = (const T *)__shfl_sync(g.mask, src, of) + (i & last);
+            uint32_t of = (i + k * GQ_LANES) >> shift,
+                     at = (i + k * GQ_LANES) & ((1u << shift) - 1);
+            const T *from = (const T *)__shfl_sync(GQ_LANE_ALL, src, of) + at;
 
-            if ((i & last) < __shfl_sync(g.mask, n, of) && i < end)
+            if (at < __shfl_sync(GQ_LANE_ALL, n, of) && of < GQ_LANES)
                 unit[k] = __ldcv(from);
         }
 #pragma unroll
         for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
-            uint32_t i = first + k * g.lanes + g.rank,
-                     of = gq_thread_of(g, (i < end ? i : 0) >> shift);
-            T *to = (T *)__shfl_sync(g.mask, dst, of) + (i & last);
+            uint32_t of = (i + k * GQ_LANES) >> shift,
+                     at = (i + k * GQ_LANES) & ((1u << shift) - 1);
+            T *to = (T *)__shfl_sync(GQ_LANE_ALL, dst, of) + at;
 
-            if ((i & last) < __shfl_sync(g.mask, n, of) && i < end)
+            if (at < __shfl_sync(GQ_LANE_ALL, n, of) && of < GQ_LANES)
                 *to = unit[k];
         }
     }
 }
 
 /*
- * Makes copies of n bytes, or none, of any alignment, the longest of which has `most`. It is not
- * inlined, because its loads in flight would take the registers of a whole read.
+ * Makes copies of n bytes, or none, of any alignment, the longest of which has `most`, by a whole
+ * warp. It is not inlined, because its loads in flight would take registers of the read.
  */
-static __device__ __noinline__ void gd_copy_short(struct gq_group g, uint64_t dst, uint64_t src,
-                                                  uint32_t n, uint32_t most)
+static __device__ __noinline__ void gd_copy_short(uint64_t dst, uint64_t src, uint32_t n,
+                                                  uint32_t most)
 {
-    uint32_t parts = __reduce_or_sync(g.mask, n ? (uint32_t)(dst | src) | n : 0);
+    uint32_t parts = __reduce_or_sync(GQ_LANE_ALL, n ? (uint32_t)(dst | src) | n : 0);
     uint32_t shift = most > 1 ? 32u - (uint32_t)__clz((int)(most - 1)) : 0;
 
-    if (parts % 16 == 0)
-        gd_copy_units<uint4>(g, dst, src, n / 16, shift > 4 ? shift - 4 : 0);
-    else if (parts % 8 == 0)
-        gd_copy_units<uint2>(g, dst, src, n / 8, shift > 3 ? shift - 3 : 0);
+    if (parts % 8 == 0)
+        gd_copy_units<uint2>(dst, src, n / 8, shift > 3 ? shift - 3 : 0);
     else if (parts % 4 == 0)
-        gd_copy_units<uint32_t>(g, dst, src, n / 4, shift > 2 ? shift - 2 : 0);
+        gd_copy_units<uint32_t>(dst, src, n / 4, shift > 2 ? shift - 2 : 0);
     else
-        gd_copy_units<unsigned char>(g, dst, src, n, shift);
+        gd_copy_units<unsigned char>(dst, src, n, shift);
 }
 
 #endif
@@ -422,11 +417,11 @@ GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
             GQ_AT(c.n) = p->bytes;
         }
     }
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && !defined(GPUNVME_DEVICE_SMALL)
     uint32_t most = __reduce_max_sync(w->group.mask, c.n);
 
-    if (most <= GD_COPY_SHORT && (of & (of - 1)) != 0) {
-        gd_copy_short(w->group, c.dst, c.src, c.n, most);
+    if (most <= GD_COPY_SHORT && (of & (of - 1)) != 0 && w->group.mask == GQ_LANE_ALL) {
+        gd_copy_short(c.dst, c.src, c.n, most);
         return;
     }
 #endif

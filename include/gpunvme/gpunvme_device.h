@@ -34,15 +34,15 @@
  *    Callers may hold locks of their own, but no more warps should wait than
  *    are resident.
  *  - Kernels must run in the primary context of the device.
- *  - A kernel that calls them uses 164 to 208 registers per thread on sm_90,
+ *  - A kernel that calls them uses 164 to 220 registers per thread on sm_90,
  *    255 with lists or reads by blocks; blocks of up to 256 threads always have
  *    that many. With __launch_bounds__ the compiler uses 168 for blocks of 128
- *    threads, 128 for 256, and 64 for more. Reads by threads then spill about
- *    35 words, reads by warps 100, and reads by blocks 230. That fits into the
+ *    threads, 128 for 256, and 64 for more. Reads by threads and warps then
+ *    spill about 110 words, and reads by blocks 240. That fits into the
  *    stack of 1,024 bytes that CUDA allocates for any kernel.
  *  - Kernels with larger blocks define GPUNVME_DEVICE_SMALL before they include
  *    this header. The functions then use 90 to 105 registers, and with the 64
- *    of a block of 1,024 threads none spills more than 8 words. A read of at
+ *    of a block of 1,024 threads none spills more than 9 words. A read of at
  *    most a page by a warp keeps its state in registers. All other reads call
  *    functions with their state on the stack and take longer
  *    (docs/direct.md). Reads by blocks, and lists, then share the queues, too.

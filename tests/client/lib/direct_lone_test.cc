@@ -159,6 +159,9 @@ TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
 // Its own queue is taken by a reader that needs it for itself.
 TEST(DirectSharedLone, TakesAFreeQueueInsteadOfOneThatIsTaken)
 {
+#ifdef GPUNVME_DEVICE_SMALL
+    GTEST_SKIP() << "functions of few registers share the queue";
+#endif
     Stack s(4, 40, 20);
     int result;
     uint32_t idle = s.lock(3);
