@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
         gq_copy_jobs_clear(&copies);
     __syncthreads();
     if (warp) {
-        gq_copy_jobs_serve(&copies, warp - 1);
+        gq_copy_jobs_serve(&copies, warp - 1, GQ_COPY_WARPS);
         return;
     }
     if (l.concludes) {

@@ -6,7 +6,7 @@
  *
  * Each lane has one job, because it has one staged command at a time. The job
  * of a read is posted when the command has succeeded, that of a write before
- * the command is posted. A copy warp serves every sixth job.
+ * the command is posted. The warps serve the jobs in turn.
  *
  * On a host the lanes copy.
  */
@@ -51,15 +51,15 @@ static __device__ void gq_copy_jobs_clear(struct gq_copy_jobs *jobs)
 #define GQ_COPY_AHEAD 8u
 
 /*
- * Main loop of copy warp `rank` of GQ_COPY_WARPS, called by the whole warp.
+ * Main loop of copy warp `rank` of `warps`, called by the whole warp.
  * Copies until the jobs are over and none of its own is posted. The release of
  * a job orders the copied bytes before a fence of the lane that acquires it,
  * and thus before that lane's doorbell.
  */
-static __device__ void gq_copy_jobs_serve(struct gq_copy_jobs *jobs, uint32_t rank)
+static __device__ void gq_copy_jobs_serve(struct gq_copy_jobs *jobs, uint32_t rank, uint32_t warps)
 {
     struct gq_copy_job *mine = &jobs->job[gq_thread()];
-    bool serves = gq_thread() % GQ_COPY_WARPS == rank;
+    bool serves = gq_thread() % warps == rank;
 
     for (;;) {
         bool over = GQ_UNIFORM32(gq_acquire_block(&jobs->over)) != 0;
