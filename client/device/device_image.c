@@ -21,18 +21,11 @@ EMBED(direct_fatbin, DIRECT_FATBIN);
 #define DIRECT_IMAGE NULL
 #endif
 
-#ifdef STAGED_FATBIN
-EMBED(staged_fatbin, STAGED_FATBIN);
-#define STAGED_IMAGE staged_fatbin
+#ifdef LIST_FATBIN
+EMBED(list_fatbin, LIST_FATBIN);
+#define LIST_IMAGE list_fatbin
 #else
-#define STAGED_IMAGE NULL
-#endif
-
-#ifdef READV_FATBIN
-EMBED(readv_fatbin, READV_FATBIN);
-#define READV_IMAGE readv_fatbin
-#else
-#define READV_IMAGE NULL
+#define LIST_IMAGE NULL
 #endif
 
 #ifdef COMPARE_FATBIN
@@ -54,14 +47,9 @@ const void *direct_image(void)
     return DIRECT_IMAGE;
 }
 
-const void *staged_image(void)
+const void *list_image(void)
 {
-    return STAGED_IMAGE;
-}
-
-const void *readv_image(void)
-{
-    return READV_IMAGE;
+    return LIST_IMAGE;
 }
 
 const void *compare_image(void)

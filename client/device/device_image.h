@@ -9,8 +9,7 @@
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
 /* One kernel each: for long staged reads, lists, checksums, client/lib/direct_service.h. */
-const void *staged_image(void);
-const void *readv_image(void);
+const void *list_image(void);
 const void *compare_image(void);
 const void *service_image(void);
 

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The argument of the library's own kernel: all it needs, so that it loads nothing first. */
+/*
+ * The argument of the library's own kernels for reads and lists: all they need, so that they load
+ * nothing first.
+ */
 #ifndef CLIENT_DEVICE_GD_LAUNCH_H
 #define CLIENT_DEVICE_GD_LAUNCH_H
 
 #include "client/device/gd_types.h"
 
-/* A launch of the kernel for staged reads. A read by several blocks without parts has all three. */
-enum gd_step {
-    GD_READS,
-    GD_BEGINS, /* before it: *bytes becomes 0 */
-    GD_ENDS,   /* after it: *bytes becomes the length, unless a block has stored an error */
-};
+/* A block for each share of a list: so many of them at most, with so many pieces at least. */
+#define GD_LIST_QUEUES  32u
+#define GD_QUEUE_PIECES 8u
 
 struct gd_launch {
     struct gpunvme_device_file file;
-    struct gd_buffer buffer; /* holds addr */
-    uint64_t addr, len, offset;
-    int64_t *bytes;
-    struct gd_check *check; /* of a read whose data other warps compare; NULL: the kernel does */
-    bool concludes;         /* after the comparison: reads again what differs */
-    struct gd_parts *parts; /* of a read by blocks that stage it; NULL: none */
-    uint32_t unit;          /* of a staged read: bytes of a command */
-    enum gd_step step;      /* of a staged read */
-    const volatile uint32_t *cancel; /* of a staged read: not 0, it is given up; NULL: never */
+    struct gd_buffer buffer; /* of a read: holds addr; of a list: the pieces' offsets begin at it */
+    uint64_t addr, len, offset;      /* of a read */
+    int64_t *bytes;                  /* of a read */
+    struct gq_read_desc *list;       /* of a list; NULL: a read */
+    uint32_t n;                      /* pieces of the list */
+    uint32_t unit;                   /* of a read by blocks that stage it: bytes of a command */
+    struct gd_check *check;          /* of data that other warps compare; NULL: the kernel does */
+    bool concludes;                  /* after the comparison: reads again what differs */
+    struct gd_parts_table *parts;    /* of launches of several blocks; NULL: shares are even */
+    const volatile uint32_t *cancel; /* of a read by blocks: not 0, it is given up; NULL: never */
 };
 
 #endif

@@ -21,13 +21,14 @@ struct gd_reader {
     struct gq_port port;         /* the queue's */
     struct gq_position position; /* of the rings; after a single command in lane 0 alone */
     uint32_t in_flight, outcome; /* at the end of the last run */
-    bool is_last;                /* the group ended last; only of a list that a counter deals */
+    bool is_last;                /* the group ended last of those that a counter serves */
     uint64_t bad_block;          /* of that run: gq_reader.bad_block */
     bool defers;                 /* whole blocks are compared later, by other warps */
     bool again;                  /* the data did not match once: a second mismatch is an error */
     struct gq_dealing *dealing;  /* of one long read that groups share; NULL: shares are even */
 #ifdef __CUDACC__
-    struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
+    struct gq_copy_jobs *copies;  /* of the block's copy warps; NULL: the group copies */
+    struct gq_prefetch *prefetch; /* of its prefetch warp; NULL: the group loads the list */
 #endif
 };
 

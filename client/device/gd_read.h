@@ -174,6 +174,7 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
 #ifdef __CUDACC__
     r->copies = reads->staged && !reads->sums.words ? w->copies : NULL;
+    r->prefetch = w->prefetch;
 #endif
     r->w.flags_ns += GQ_FLAGS_NS;
     r->w.sq_tail = w->position.entry;

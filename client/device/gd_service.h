@@ -42,7 +42,7 @@ static_assert(sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
 /* In host memory. */
 struct gd_service {
     struct gq_service_memory memory;
-    int64_t launched; /* of a read by a kernel of its own (gd_staged.h): its result, or: */
+    int64_t launched; /* of a read by a kernel of its own (list.cu): its result, or: */
     uint32_t cancel;  /* 1: no host waits for that read any more */
 };
 #define GD_LAUNCHED INT64_MIN /* it has none yet */

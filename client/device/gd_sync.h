@@ -119,6 +119,18 @@ GQ_FN uint32_t gd_sm(void)
 }
 
 /*
+ * The number of the kernel's launch. Launches that run at a time have different ones; an instance
+ * of a graph keeps those of its kernels, but does not run beside itself.
+ */
+GQ_FN uint64_t gd_launch_number(void)
+{
+    uint64_t number;
+
+    asm("mov.u64 %0, %%gridid;" : "=l"(number));
+    return number;
+}
+
+/*
  * Where to begin the search for a queue: warps that run at one time have different numbers, those
  * of the same rank on all SMs adjacent ones.
  */

@@ -152,16 +152,27 @@ struct gpunvme_device_file {
 };
 
 /*
- * Words of one long read that is staged, whose queues are driven by a block each (gd_staged.h).
- * Zero but for `runs` and errnum when a read begins.
+ * Words by which the blocks of one launch deal its reads among themselves (gd_parts.h). Zero while
+ * no launch uses them.
  */
-#define GD_STAGED_QUEUES 8u /* at most */
 struct gd_parts {
     struct gq_dealing dealing;
-    uint32_t left;                     /* groups that have ended */
-    uint32_t runs;                     /* reads that have ended; not reset */
-    uint32_t errnum[GD_STAGED_QUEUES]; /* of each group: 0, or the number of its error */
+    uint32_t left;   /* groups that have ended */
+    uint32_t errnum; /* the greatest number of an error of any group; 0: none */
 };
+
+/*
+ * The words of all launches. A launch is found by its number; a GPU executes at most 128 kernels at
+ * a time.
+ */
+#define GD_LAUNCHES 128u
+struct gd_parts_table {
+    uint64_t number[GD_LAUNCHES]; /* 1 + number of the launch that uses the words; 0: none */
+    struct gd_parts parts[GD_LAUNCHES];
+    uint32_t lock; /* of a group that looks for unused words */
+    uint32_t reserved;
+};
+#define GD_STAGED_QUEUES 8u /* blocks of a long read that is staged, at most */
 
 /*
  * Words of one check: a read, or a list, whose data a second kernel compares and a third one reads

@@ -44,13 +44,12 @@ static int open_memory_space(struct gpunvme_direct *d)
     if (!err && cu && direct_image())
         err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
     if (!err)
-        err = direct_readv_open(d);
-    if (!err)
-        err = direct_staged_open(d);
+        err = direct_list_open(d);
     if (!err)
         err = direct_sums_load(d);
     if (!err && cu)
-        err = direct_service_open(&d->space, d->staged_kernel.function, &d->service);
+        err = direct_service_open(&d->space, d->list_kernel.function && g->info.lease_tier < 2,
+                                  &d->service);
     return err;
 }
 
@@ -133,9 +132,6 @@ int direct_open(struct connection *g, const struct direct_options *options,
     if (!err)
         err = direct_buffers_open(d);
     if (!err)
-        err = direct_slots_open(d, &d->dealings, sizeof(struct gq_dealing),
-                                offsetof(struct gq_dealing, runs));
-    if (!err)
         err = direct_queues_lease(d);
     if (!err)
         err = link_direct(d);
@@ -164,12 +160,10 @@ void direct_close(struct gpunvme_direct *d)
     if (d->staging)
         buffer_unregister(d->staging);
     direct_sums_close(d);
-    direct_staged_close(d);
-    direct_slots_close(d, &d->dealings);
+    direct_list_close(d);
     direct_buffers_close(d);
     if (d->space.cuda) {
         cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);
-        cuda_driver_unload(d->space.cuda, d->space.device, &d->readv_kernel);
         cuda_driver_unload(d->space.cuda, d->space.device, &d->compare_kernel);
     }
     memory_space_close(&d->space);

@@ -15,9 +15,8 @@ struct direct_queue {
 };
 
 /*
- * Slots of words in the memory space, for lists, long staged reads or checks of data in flight
- * (direct_slots.c). Without a free slot a list has even shares, one block makes a staged read, and
- * the reading kernel compares data.
+ * Slots of words in the memory space, for checks of data in flight (direct_slots.c). Without a free
+ * slot the reading kernel compares data.
  */
 #define DIRECT_SLOTS 64u
 
@@ -33,7 +32,7 @@ struct gpunvme_direct {
     struct connection *g;
     struct gpunvme_direct *next, **link; /* in g->directs, under g->lock */
     struct memory_space space;
-    struct cuda_kernel kernel, staged_kernel, readv_kernel, compare_kernel;
+    struct cuda_kernel kernel, list_kernel, compare_kernel;
     struct direct_service *service; /* NULL if there is none */
     uint32_t want_queues, want_depth;
     bool unverified; /* the option GPUNVME_UNVERIFIED was set */
@@ -58,10 +57,9 @@ struct gpunvme_direct {
     uint64_t locks_at; /* address of the queues' lock words in the memory space; 0 without queues */
     uint64_t cids_at;  /* address of their struct gq_cids */
     uint32_t n_cids;   /* number of struct gq_cids */
-    struct direct_slots dealings; /* slots of struct gq_dealing */
-    struct direct_slots parts;    /* slots of struct gd_parts, on mounts that stage */
-    struct direct_slots checks;   /* slots of struct gd_check, for files with checksums */
-    struct gd_buffer *buffers;    /* copy of the table in the memory space */
+    uint64_t parts_at; /* address of the struct gd_parts_table */
+    struct direct_slots checks; /* slots of struct gd_check, for files with checksums */
+    struct gd_buffer *buffers;  /* copy of the table in the memory space */
     uint64_t *buffer_ids;
     uint32_t n_buffers, max_buffers;
     uint64_t buffers_at; /* address of the number of entries; the table is 256 bytes behind */
@@ -95,9 +93,6 @@ int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_
                       struct memory_space_map *out);
 void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
-/* Loads the kernel for lists, if the library has device code (direct_readv.c). */
-int direct_readv_open(struct gpunvme_direct *d);
-
 /* Launches a read, and with l->check also its comparison and conclusion (direct_launch.c). */
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /*
@@ -127,17 +122,17 @@ int direct_no_kernels(void);
 bool direct_has_kernels(void);
 
 /*
- * Loads the kernels for long reads into memory that the controller does not reach
- * (direct_staged.c).
+ * Loads the kernel for lists and for long reads into memory that the controller does not reach, if
+ * the library has device code (direct_list.c).
  */
-int direct_staged_open(struct gpunvme_direct *d);
-void direct_staged_close(struct gpunvme_direct *d);
+int direct_list_open(struct gpunvme_direct *d);
+void direct_list_close(struct gpunvme_direct *d);
 /* Returns true if direct_staged_launch() serves this read. */
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
- * Returns 1 if it launched the read. Returns 0 if one block has to make the read, because the
- * stream is being captured or too many such reads are in flight, while the read is compared or a
- * host waits for it. Otherwise returns -errno, like direct_give_up().
+ * Returns 1 if it launched the read. Returns 0 if one block has to make the read, because the data
+ * is compared and the stream is being captured, or too many such reads are in flight. Otherwise
+ * returns -errno, like direct_give_up().
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 

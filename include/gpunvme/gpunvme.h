@@ -392,12 +392,10 @@ struct gpunvme_stream_transfer {
  * The library reads the values during the call. `bytes` and `pieces` are memory
  * that the GPU reaches (device memory, pinned host memory, or for pieces memory
  * of gpunvme_pieces_alloc()), which the caller keeps until the stream has passed
- * the read. Before the end, *bytes may become 0; in a captured graph it may
- * become an error while other parts of the read still write to the memory. The
- * results of pieces are valid at the end: bytes, -EINVAL for a length of 2^31 or
- * more, or an error listed in gpunvme_device.h. The memory lies in one
- * registration of gpunvme_register() or an allocation of the handle, or -EFAULT
- * is returned. Further errors are -ESTALE, -EINVAL, -ENOTSUP (the library has no
+ * the read. The results of pieces are valid at the end: bytes, -EINVAL for a
+ * length of 2^31 or more, or an error listed in gpunvme_device.h. The memory
+ * lies in one registration of gpunvme_register() or an allocation of the handle,
+ * or -EFAULT is returned. Further errors are -ESTALE, -EINVAL, -ENOTSUP (the library has no
  * kernels), and errors of CUDA. After an error, *bytes is undefined, and nothing
  * is written to the memory. A read may need several launches. If CUDA refuses a
  * later one, the call waits for the work in the stream, for at least three

@@ -35,12 +35,15 @@ void compare_rig_read(const struct compare_rig *r)
 {
     const struct gd_buffer part = gd_part_from(&r->f->set.buffers[0], r->dst);
     struct gd_reader self = reader_of(r);
+    struct gd_list_share share;
 
     self.defers = true;
-    if (r->list)
-        (void)gd_read_share(&self, &part, r->list, r->n, 0, 1, NULL);
-    else
+    if (!r->list) {
         r->check->bytes = read_alone(&self, r);
+        return;
+    }
+    gd_share_list(&self, &part, r->list, r->n, 0, 1, &share);
+    (void)gd_read_share(&self, &part, &share, gd_take_share(&self, &share));
 }
 
 void compare_rig_compare(const struct compare_rig *r, uint32_t groups)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sets of words of lists in flight, as C++ tests call them. */
+/* Sets of words of checks in flight, as C++ tests call them. */
 #include "tests/client/lib/direct_dealing_rig.h"
 
 #include <assert.h>
@@ -20,8 +20,8 @@ struct dealings_rig *dealings_rig_open(void)
     if (!rig)
         return NULL;
     pthread_mutex_init(&rig->d.lock, NULL);
-    if (!direct_slots_open(&rig->d, &rig->d.dealings, sizeof(struct gq_dealing),
-                           offsetof(struct gq_dealing, runs)))
+    if (!direct_slots_open(&rig->d, &rig->d.checks, sizeof(struct gd_check),
+                           offsetof(struct gd_check, runs)))
         return rig;
     free(rig);
     return NULL;
@@ -29,17 +29,17 @@ struct dealings_rig *dealings_rig_open(void)
 
 void dealings_rig_close(struct dealings_rig *rig)
 {
-    direct_slots_close(&rig->d, &rig->d.dealings);
+    direct_slots_close(&rig->d, &rig->d.checks);
     pthread_mutex_destroy(&rig->d.lock);
     free(rig);
 }
 
-struct gq_dealing *dealings_rig_take(struct dealings_rig *rig)
+struct gd_check *dealings_rig_take(struct dealings_rig *rig)
 {
-    return (struct gq_dealing *)(uintptr_t)direct_slots_take(&rig->d, &rig->d.dealings);
+    return (struct gd_check *)(uintptr_t)direct_slots_take(&rig->d, &rig->d.checks);
 }
 
-void dealings_rig_give_back(struct dealings_rig *rig, const struct gq_dealing *set)
+void dealings_rig_give_back(struct dealings_rig *rig, const struct gd_check *set)
 {
-    direct_slots_give_back(&rig->d, &rig->d.dealings, (uintptr_t)set);
+    direct_slots_give_back(&rig->d, &rig->d.checks, (uintptr_t)set);
 }

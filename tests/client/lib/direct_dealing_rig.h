@@ -3,7 +3,7 @@
 #ifndef TESTS_CLIENT_LIB_DIRECT_DEALING_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_DEALING_RIG_H
 
-#include "cuda/queue/gq_work.h"
+#include "client/device/gd_types.h"
 
 #define DEALING_RIG_SETS 64u
 
@@ -11,7 +11,7 @@ struct dealings_rig;
 
 struct dealings_rig *dealings_rig_open(void); /* NULL: out of memory */
 void dealings_rig_close(struct dealings_rig *rig);
-struct gq_dealing *dealings_rig_take(struct dealings_rig *rig);
-void dealings_rig_give_back(struct dealings_rig *rig, const struct gq_dealing *set);
+struct gd_check *dealings_rig_take(struct dealings_rig *rig);
+void dealings_rig_give_back(struct dealings_rig *rig, const struct gd_check *set);
 
 #endif

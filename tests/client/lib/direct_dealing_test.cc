@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Sets of words of lists in flight, as the host gives them to kernels, in this process's memory.
+// Sets of words of checks in flight, as the host gives them to kernels, in this process's memory.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -26,36 +26,36 @@ class Dealings : public testing::Test
     dealings_rig *rig = dealings_rig_open();
 };
 
-TEST_F(Dealings, EachListInFlightHasItsOwn)
+TEST_F(Dealings, EachCheckInFlightHasItsOwn)
 {
-    std::set<gq_dealing *> sets;
+    std::set<gd_check *> sets;
 
     for (unsigned i = 0; i < DEALING_RIG_SETS; i++) {
-        gq_dealing *set = dealings_rig_take(rig);
+        gd_check *set = dealings_rig_take(rig);
         ASSERT_NE(set, nullptr);
-        EXPECT_EQ(set->next | set->left | set->runs, 0u);
+        EXPECT_EQ(set->refused | set->left | set->runs, 0u);
         sets.insert(set);
     }
     EXPECT_EQ(sets.size(), DEALING_RIG_SETS);
-    EXPECT_EQ(dealings_rig_take(rig), nullptr) << "all lists are in flight";
+    EXPECT_EQ(dealings_rig_take(rig), nullptr) << "all checks are in flight";
 }
 
-TEST_F(Dealings, SetOfAListThatHasEndedIsTakenAgain)
+TEST_F(Dealings, SetOfACheckThatHasEndedIsTakenAgain)
 {
-    gq_dealing *sets[DEALING_RIG_SETS];
+    gd_check *sets[DEALING_RIG_SETS];
 
-    for (gq_dealing *&set : sets)
+    for (gd_check *&set : sets)
         set = dealings_rig_take(rig);
-    sets[5]->runs++; // as the last group of a list does
+    sets[5]->runs++; // as the last group of a check does
     EXPECT_EQ(dealings_rig_take(rig), sets[5]);
     EXPECT_EQ(dealings_rig_take(rig), nullptr);
     sets[5]->runs++;
     EXPECT_EQ(dealings_rig_take(rig), sets[5]);
 }
 
-TEST_F(Dealings, SetOfAListThatWasNotLaunchedIsGivenBack)
+TEST_F(Dealings, SetOfACheckThatWasNotLaunchedIsGivenBack)
 {
-    gq_dealing *set = nullptr;
+    gd_check *set = nullptr;
 
     for (unsigned i = 0; i < DEALING_RIG_SETS; i++)
         set = dealings_rig_take(rig);

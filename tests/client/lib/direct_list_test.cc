@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstddef>
 #include <cstring>
@@ -52,7 +53,7 @@ List any_list(const Stack &s, unsigned n, unsigned seed)
 
 // One thread for each share: what each returned.
 std::vector<int> read_shares(Stack &s, List &list, uint32_t groups,
-                             struct gq_dealing *dealing = nullptr)
+                             struct gd_parts *parts = nullptr)
 {
     std::vector<int> returned(groups);
     std::vector<std::thread> threads;
@@ -60,7 +61,7 @@ std::vector<int> read_shares(Stack &s, List &list, uint32_t groups,
         threads.emplace_back([&, rank] {
             returned[rank] = direct_list_read(
                 &s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart, list.data(),
-                static_cast<uint32_t>(list.size()), rank, groups, dealing);
+                static_cast<uint32_t>(list.size()), rank, groups, parts);
         });
     }
     for (std::thread &t : threads)
@@ -97,49 +98,96 @@ TEST(DirectList, SharesAreDealtWithoutGaps)
     }
 }
 
-// Its words are ready for the next list, and the host learns that this one has ended.
-void expect_ended(const struct gq_dealing &d, uint32_t runs)
+// Its words are ready for the next list.
+void expect_ended(const struct gd_parts &p, uint32_t runs)
 {
-    EXPECT_EQ(d.next, 0u);
-    EXPECT_EQ(d.left, 0u);
-    EXPECT_EQ(d.runs, runs);
+    EXPECT_EQ(p.dealing.next, 0u);
+    EXPECT_EQ(p.dealing.left, 0u);
+    EXPECT_EQ(p.dealing.runs, runs);
+    EXPECT_EQ(p.left, 0u);
+    EXPECT_EQ(p.errnum, 0u);
 }
 
 TEST(DirectList, GroupsDealTheListByACounter)
 {
-    struct gq_dealing dealing = {};
+    struct gd_parts parts = {};
     uint32_t runs = 0;
 
     for (unsigned n : {1u, 8u, 31u, 32u, 33u, 64u, 700u}) {
         for (uint32_t groups : {1u, 2u, 5u, GQ_QUEUES_OF_LONG + 3}) {
             Stack s(3, 8, 30);
             List list = any_list(s, n, n + groups);
-            EXPECT_EQ(read_shares(s, list, groups, &dealing), std::vector<int>(groups, 0)) << n;
+            EXPECT_EQ(read_shares(s, list, groups, &parts), std::vector<int>(groups, 0)) << n;
             ASSERT_NO_FATAL_FAILURE(expect_read(s, list)) << n << " by " << groups;
-            expect_ended(dealing, ++runs);
+            expect_ended(parts, ++runs);
         }
     }
+}
+
+// Groups of several launches at a time, each of which knows only the number of its launch.
+TEST(DirectList, GroupsOfALaunchFindTheSameWordsAndTheLastFreesThem)
+{
+    constexpr unsigned kLaunches = 5, kGroups = 4, kRounds = 50;
+    Stack s(1, 8, 30);
+    struct gd_parts_table table = {};
+    for (unsigned round = 0; round < kRounds; round++) {
+        std::atomic<unsigned> last{0}, alone{0};
+        std::vector<std::thread> threads;
+        for (unsigned i = 0; i < kLaunches * kGroups; i++) {
+            threads.emplace_back([&, i] {
+                struct gd_parts *p = parts_rig_take(&s.file, &table, 1 + i % kLaunches);
+                int err = i / kLaunches == 1 ? -EIO : 0;
+                if (__atomic_add_fetch(&p->dealing.next, 1, __ATOMIC_RELAXED) == kGroups) {
+                    alone++;
+                    __atomic_store_n(&p->dealing.next, 0, __ATOMIC_RELAXED);
+                }
+                if (parts_rig_leave(&table, p, kGroups, &err) && err == -EIO)
+                    last++;
+            });
+        }
+        for (std::thread &t : threads)
+            t.join();
+        ASSERT_EQ(alone, kLaunches) << "each launch had words of its own";
+        ASSERT_EQ(last, kLaunches) << "its last group got the error";
+        for (uint64_t number : table.number)
+            ASSERT_EQ(number, 0u);
+    }
+}
+
+TEST(DirectList, ALaunchWithoutWordsGivesUpAfterTheDeadline)
+{
+    Stack s(1, 8, 30);
+    struct gd_parts_table table = {};
+    s.file.set.command_ns = 20 * 1000000;
+    for (uint64_t &number : table.number)
+        number = 7;
+    EXPECT_EQ(parts_rig_take(&s.file, &table, 8), nullptr);
+    table.number[5] = 0;
+    EXPECT_EQ(parts_rig_take(&s.file, &table, 8), &table.parts[5]);
+    EXPECT_EQ(parts_rig_take(&s.file, &table, 8), &table.parts[5]);
 }
 
 TEST(DirectList, GroupsWithoutQueuesGiveEachPieceAnError)
 {
     for (uint32_t groups : {1u, 4u, GQ_QUEUES_OF_LONG + 3}) {
-        struct gq_dealing dealing = {};
+        struct gd_parts parts = {};
         Stack s(2, 8, 30);
         List list = any_list(s, 300, 3);
 
         s.lease = GD_LEASE_REVOKED;
-        read_shares(s, list, groups, &dealing);
+        read_shares(s, list, groups, &parts);
         for (const struct gq_read_desc &a : list)
             ASSERT_EQ(a.result, -ESTALE);
-        expect_ended(dealing, 1);
+        expect_ended(parts, 1);
     }
 }
 
 // Pieces of one length, of which a share of `groups` is read alone: how many have a result?
-ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups)
+ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups, bool staged = false)
 {
     Stack s(1, 8, 30);
+    if (staged)
+        s.stage_all();
     List list;
     for (unsigned i = 0; i < 2 * groups; i++)
         list.push_back({i * kLba, i * kLba, len, kUntouched});
@@ -159,6 +207,9 @@ TEST(DirectList, LongPiecesAreSharedByFewGroups)
     // 40 pieces in groups of two: eight have four pieces, four have two
     EXPECT_EQ(count_read(GQ_LONG_READ, 0, kGroups), 4);
     EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG - 1, kGroups), 2);
+    // Where all is staged, longer ones count as short.
+    EXPECT_EQ(count_read(GD_STAGED_QUEUE / GD_GROUP, GQ_QUEUES_OF_LONG, kGroups, true), 0);
+    EXPECT_EQ(count_read(GQ_LONG_READ, GQ_QUEUES_OF_LONG, kGroups, true), 2);
 
     Stack s(3, 8, 30);
     List list;
@@ -230,7 +281,7 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheList)
 
 TEST(DirectList, LeasesThatEndMeanwhileEndTheListOfACounter)
 {
-    struct gq_dealing dealing = {};
+    struct gd_parts parts = {};
     std::atomic<unsigned> seen{0};
     Stack s(3, 8, 30);
     s.on_command = [&] {
@@ -239,7 +290,7 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheListOfACounter)
         return seen < 50;
     };
     List list = any_list(s, 500, 8);
-    read_shares(s, list, 3, &dealing);
+    read_shares(s, list, 3, &parts);
     auto stale = std::count_if(list.begin(), list.end(),
                                [](const struct gq_read_desc &a) { return a.result == -ESTALE; });
     for (size_t i = 0; i < list.size(); i++) {
@@ -248,14 +299,14 @@ TEST(DirectList, LeasesThatEndMeanwhileEndTheListOfACounter)
         }
     }
     EXPECT_GT(stale, 300);
-    expect_ended(dealing, 1);
+    expect_ended(parts, 1);
 }
 
 // A queue is deleted under the list: results that other groups still store are the last one's.
 TEST(DirectList, RefusedCommandsOfACounterAreStale)
 {
     for (unsigned at : {1u, 50u, 499u}) {
-        struct gq_dealing dealing = {};
+        struct gd_parts parts = {};
         std::atomic<unsigned> seen{0};
         Stack s(3, 8, 30);
         List list;
@@ -269,7 +320,7 @@ TEST(DirectList, RefusedCommandsOfACounterAreStale)
         };
         for (unsigned i = 0; i < 500; i++)
             list.push_back({i * 8 % (2 * kPage) / kLba * kLba, i * kLba, kLba, kUntouched});
-        read_shares(s, list, 3, &dealing);
+        read_shares(s, list, 3, &parts);
         for (size_t i = 0; i < list.size(); i++) {
             if (list[i].result != -ESTALE) {
                 ASSERT_EQ(list[i].result, static_cast<int32_t>(kLba)) << i << " at " << at;
@@ -278,7 +329,7 @@ TEST(DirectList, RefusedCommandsOfACounterAreStale)
         EXPECT_GE(std::count_if(list.begin(), list.end(),
                                 [](const gq_read_desc &a) { return a.result == -ESTALE; }),
                   static_cast<ptrdiff_t>(list.size() - (at - 1)));
-        expect_ended(dealing, 1);
+        expect_ended(parts, 1);
     }
 }
 
@@ -326,17 +377,17 @@ TEST(DirectList, LeasesThatHaveEndedReadNothing)
 TEST(DirectList, OfAFileThatWasOpenedWithoutQueuesNothingIsRead)
 {
     for (uint32_t groups : {1u, 4u}) {
-        struct gq_dealing dealing = {};
+        struct gd_parts parts = {};
         Stack s(2, 8, 30);
         List list = any_list(s, 100, 9);
         const struct gd_buffer *buffers = s.file.set.buffers;
 
         s.file.set = {};
         s.file.set.buffers = buffers;
-        read_shares(s, list, groups, &dealing);
+        read_shares(s, list, groups, &parts);
         for (const struct gq_read_desc &a : list)
             ASSERT_EQ(a.result, -ESTALE);
-        expect_ended(dealing, 1);
+        expect_ended(parts, 1);
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "client/device/gd_types.h"
 
-/* A read to the one buffer of the file's set; the rest is as in struct gd_staged. */
+/* A read to the one buffer of the file's set; the rest is as for gd_share_read(). */
 struct direct_staged_rig {
     const struct gpunvme_device_file *file;
     uint64_t dst, len, offset;

@@ -73,13 +73,14 @@ class DirectStaged : public ::testing::Test
         return read(s, groups, at, len, offset);
     }
 
-    // The words are ready for the next read, and the host learns that this one has ended.
+    // The words are ready for the next read.
     void expect_ended()
     {
         EXPECT_EQ(parts.dealing.next, 0u);
         EXPECT_EQ(parts.dealing.left, 0u);
         EXPECT_EQ(parts.left, 0u);
-        EXPECT_EQ(parts.runs, ++runs);
+        EXPECT_EQ(parts.errnum, 0u);
+        EXPECT_EQ(parts.dealing.runs, ++runs);
     }
 
     void expect_read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)

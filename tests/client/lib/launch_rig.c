@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/device/gd_list_launch.h"
+#include "client/device/gd_launch.h"
 #include "client/lib/cuda_driver_internal.h"
 #include "client/lib/direct.h"
 
@@ -13,14 +13,13 @@
 #define NO_MEMORY   2
 
 /* Handles of kernels: what cuLaunchKernel() is given. */
-static char read_kernel, staged_kernel, list_kernel, compare_kernel;
+static char read_kernel, list_kernel, compare_kernel;
 
 struct kernel {
     const void *function;
 
     union {
         struct gd_launch read;
-        struct gd_list_launch list;
         struct gd_compare_launch compare;
     } args;
 };
@@ -60,11 +59,9 @@ static void read_file(const struct gd_launch *l)
     if (l->check && l->check->refused)
         rig->dirty++;
     memset((void *)(uintptr_t)l->addr, 1, l->len);
-    if (l->parts)
-        l->parts->runs++;
     if (l->check)
         l->check->bytes = (int64_t)l->len;
-    else if (l->step == GD_READS)
+    else
         *l->bytes = (int64_t)l->len;
 }
 
@@ -73,12 +70,12 @@ static void run_read(const struct gd_launch *l)
     if (l->concludes) {
         *l->bytes = l->check->bytes;
         end_check(l->check);
-    } else if (l->step == GD_READS) {
+    } else {
         read_file(l);
     }
 }
 
-static void run_list(const struct gd_list_launch *l)
+static void run_list(const struct gd_launch *l)
 {
     if (l->concludes) {
         end_check(l->check);
@@ -87,16 +84,14 @@ static void run_list(const struct gd_list_launch *l)
     if (l->check && l->check->refused)
         rig->dirty++;
     memset((void *)(uintptr_t)l->buffer.addr, 1, l->n);
-    if (l->dealing)
-        l->dealing->runs++;
 }
 
 static void run(const struct kernel *k)
 {
     if (k->function == &compare_kernel)
         k->args.compare.check->refused += rig->differs;
-    else if (k->function == &list_kernel)
-        run_list(&k->args.list);
+    else if (k->args.read.list)
+        run_list(&k->args.read);
     else
         run_read(&k->args.read);
 }
@@ -123,9 +118,8 @@ static void *run_kernels(void *arg)
 
 static size_t args_of(const void *function)
 {
-    if (function == &compare_kernel)
-        return sizeof(struct gd_compare_launch);
-    return function == &list_kernel ? sizeof(struct gd_list_launch) : sizeof(struct gd_launch);
+    return function == &compare_kernel ? sizeof(struct gd_compare_launch)
+                                       : sizeof(struct gd_launch);
 }
 
 /* Captured kernels have no place: none of them runs. NOLINTNEXTLINE(readability-function-size) */
@@ -253,23 +247,16 @@ static int open_direct(struct launch_rig *r, bool stages)
     d->g = &r->g;
     d->space = (struct memory_space){.cuda = &r->cuda};
     d->kernel.function = &read_kernel;
-    d->readv_kernel.function = &list_kernel;
+    d->list_kernel.function = &list_kernel;
     d->compare_kernel.function = &compare_kernel;
-    d->staged_kernel.function = stages ? &staged_kernel : NULL;
     r->buffer = (struct gd_buffer){
         .addr = addr,
         .len = LAUNCH_RIG_BYTES,
         .target = {.base = addr, .iova = stages ? GD_UNREACHABLE : 0, .len = LAUNCH_RIG_BYTES}};
     d->buffers = &r->buffer;
     d->n_buffers = 1;
-    int err = direct_slots_open(d, &d->dealings, sizeof(struct gq_dealing),
-                                offsetof(struct gq_dealing, runs));
-    if (!err && stages)
-        err = direct_slots_open(d, &d->parts, sizeof(struct gd_parts),
-                                offsetof(struct gd_parts, runs));
-    return err ? err
-               : direct_slots_open(d, &d->checks, sizeof(struct gd_check),
-                                   offsetof(struct gd_check, runs));
+    return direct_slots_open(d, &d->checks, sizeof(struct gd_check),
+                             offsetof(struct gd_check, runs));
 }
 
 static void open_file(struct launch_rig *r, bool sums, uint64_t command_ns)
@@ -318,8 +305,6 @@ void launch_rig_close(struct launch_rig *r)
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     pthread_join(r->thread, NULL);
-    direct_slots_close(&r->d, &r->d.dealings);
-    direct_slots_close(&r->d, &r->d.parts);
     direct_slots_close(&r->d, &r->d.checks);
     free(r->memory);
     free(r);

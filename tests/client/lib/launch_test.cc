@@ -15,7 +15,7 @@ namespace
 {
 
 constexpr uint64_t kPatient = 20u * 1000000000ull, kHasty = 10u * 1000000ull;
-constexpr unsigned kMoreThanSlots = 70, kKernels = 3; // of a read that is compared, or captured
+constexpr unsigned kMoreThanSlots = 70, kKernels = 3; // of a read that is compared
 
 struct shape {
     const char *name;
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Compared, Launch,
                                            shape{"list", false, true, true}),
                          [](const auto &info) { return std::string(info.param.name); });
 
-// A staged read without words, as it is captured.
+// A staged read without checksums is one kernel, also while it is captured.
 class LaunchCaptured : public Launch
 {
 };
@@ -110,14 +110,12 @@ TEST_P(LaunchCaptured, NothingIsWaitedForNorAsked)
 {
     start(kPatient);
     launch_rig_capture(rig_, true);
-    for (unsigned nth = 1; nth <= kKernels; nth++) {
-        launch_rig_refuse(rig_, nth);
-        EXPECT_EQ(read(), -ENOMEM) << nth;
-    }
+    launch_rig_refuse(rig_, 1);
+    EXPECT_EQ(read(), -ENOMEM);
     EXPECT_EQ(launch_rig_queries(rig_), 0u) << "it would invalidate the capture";
     unsigned before = launch_rig_launches(rig_);
     EXPECT_EQ(read(), 0);
-    EXPECT_EQ(launch_rig_launches(rig_), before + kKernels);
+    EXPECT_EQ(launch_rig_launches(rig_), before + 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Staged, LaunchCaptured,
