@@ -10,7 +10,7 @@
 
 /* A block for each share of a list: so many of them at most, with so many pieces at least. */
 #define GD_LIST_QUEUES  32u
-#define GD_QUEUE_PIECES 8u
+#define GD_QUEUE_PIECES 4u
 
 struct gd_launch {
     struct gpunvme_device_file file;

@@ -43,7 +43,10 @@ static __device__ void lead(struct gd_reader *w, const struct gd_launch &l, stru
         gd_store_result(l.bytes, err ? err : (int64_t)l.len);
 }
 
-/* The second warp of a block loads the list, further ones copy staged bytes. */
+/*
+ * The second warp of a block loads the list, further ones copy staged bytes. The first warp loads a
+ * short list by itself, because the way through the ring takes longer than its few loads.
+ */
 extern "C" __global__ void __launch_bounds__(GQ_LIST_WARPS *GQ_LANES, 1)
     gpunvme_direct_list(const __grid_constant__ struct gd_launch l)
 {
@@ -61,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(GQ_LIST_WARPS *GQ_LANES, 1)
     if (warp == 0)
         err = begin(&self, l, &share);
     gq_list_block_clear(&block);
-    const bool prefetches = l.list && !share.compares && !err && share.rank < share.sharing;
+    const bool prefetches = l.list && share.parts && !err && share.rank < share.sharing;
     if (warp > 1) {
         gq_copy_jobs_serve(&block.copies, warp - 2, GQ_COPY_WARPS);
     } else if (warp == 1) {
