@@ -135,7 +135,6 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
         .lane_staging = gd_lane_staging(&f->set),
         .queue_area = GD_QUEUE_STAGING(f->set.lane_bytes),
         .staged = GD_STAGES(b),
-        .list = NULL,
         .whole = {0, 0, 0},
         .unit = gd_unit(f->set.max_command),
         .max_command = f->set.max_command,

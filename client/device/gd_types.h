@@ -66,8 +66,6 @@
 struct gd_queue {
     struct gq_port port;
     struct gq_state state;
-    struct gq_read reads[GD_GROUP];
-    uint32_t results[GD_GROUP];
 };
 
 /*

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(GQ_LANES)
 
 __host__ __device__ unsigned prefetch_warps(const struct gq_reads *reads)
 {
-    return reads->list || reads->desc ? 1 : 0;
+    return reads->desc ? 1 : 0;
 }
 
 __host__ __device__ unsigned copy_warps(const struct gq_reads *reads)

@@ -147,7 +147,7 @@ static __device__ void gq_prefetch_serve(struct gq_prefetch *prefetch, const str
                                          const struct gq_reads *reads, uint32_t rank)
 {
     const struct gq_worker w = {.group = gq_whole_group(), .run = run, .rank = rank};
-    uint64_t *list = reads->desc ? (uint64_t *)reads->desc : (uint64_t *)reads->list;
+    uint64_t *list = (uint64_t *)reads->desc;
     struct gq_neighbours turn[2 * GQ_PREFETCH_TURN] = {}; /* the second half has just been loaded */
     struct gq_portion portion = {};
     uint32_t group = 0;

@@ -18,13 +18,9 @@
 #include "cuda/queue/gq_lanes.h"
 #include "cuda/queue/gq_reads.h"
 
-/*
- * A read in either kind of list has three words; len and result share the last
- * word of a gq_read_desc.
- */
+/* Words of a read of a list; len and result share the last one. */
 #define GQ_READ_WORDS 3u
-static_assert(sizeof(struct gq_read) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
-static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of what was asked");
+static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
 
 /*
  * True if results are stored before reads begin. This is not done with a part
@@ -91,11 +87,11 @@ __device__ __forceinline__ bool gq_prefetch_has(const struct gq_prefetch *prefet
 
 /* Called by one lane. Returns read i of a prefetched group. */
 __device__ __forceinline__ struct gq_read gq_prefetch_read(const struct gq_prefetch *prefetch,
-                                                           uint32_t group, uint32_t i, bool desc)
+                                                           uint32_t group, uint32_t i)
 {
     const uint64_t *words = &prefetch->words[group % GQ_PREFETCH_GROUPS][GQ_READ_WORDS * i];
 
-    return (struct gq_read){words[0], words[1], desc ? (uint32_t)words[2] : words[2]};
+    return (struct gq_read){words[0], words[1], (uint32_t)words[2]};
 }
 
 /*

@@ -73,7 +73,6 @@ struct gq_read {
     uint64_t at; /* offset of its first byte in the target */
     uint64_t len;
 };
-static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
 
 /* A read with its result: bytes (fewer only at the file's end) or -errno. */
 struct gq_read_desc {
@@ -124,8 +123,7 @@ struct gq_reads {
     uint32_t filling;    /* writes: lanes that copy warps serve at once; 0: all */
     uint32_t queue_area; /* bytes of a queue's area; 0: GQ_STAGING_LANES parts */
     bool staged;         /* the controller does not reach the target, so all bytes are staged */
-    const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
-    struct gq_read_desc *desc;  /* reads with results, instead of gq_run.results; NULL: none */
+    struct gq_read_desc *desc; /* gq_run.n_cmds reads with results; NULL: `whole` */
     /*
      * The next two are for desc: the host handles reads that were not begun
      * (gq_readv). 0 means that it does not.

@@ -88,8 +88,6 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
     struct gq_read read;
     uint64_t start, end;
 
-    if (reads->list)
-        return reads->list[i];
     if (reads->desc) {
         const struct gq_read_desc *one = &reads->desc[i];
 
@@ -131,8 +129,7 @@ GQ_FN void gq_take_prefetched(struct gq_reader *r)
     }
     span = r->prefetch->spans[r->prefetched % GQ_PREFETCH_GROUPS];
     if (r->w.group.rank < span.n)
-        r->ahead =
-            gq_prefetch_read(r->prefetch, r->prefetched, r->w.group.rank, r->reads->desc != NULL);
+        r->ahead = gq_prefetch_read(r->prefetch, r->prefetched, r->w.group.rank);
     gq_prefetch_took(r->prefetch, ++r->prefetched);
     r->ahead_first = span.first;
     r->coming = span.n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Rounds of reads that publish nothing, against a drive that has a turn after each round: the test
 // chooses its completions and their time. And reads that wait for the staging of other lanes.
+#include <errno.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +42,6 @@ class Drive : public reads_rig
     std::function<size_t()> completes = [] { return kAll; }; // commands, after a round
     std::function<void()> before_first_half = [] {};
     std::vector<bool> bad = std::vector<bool>(kLbas);
-    std::vector<uint32_t> results = std::vector<uint32_t>(kReads, GQ_READ_OK);
     // Counted: rounds; those that published nothing; rounds since the last command came; the most
     /* stored by a doorbell, and polled by a round */
     uint32_t rounds = 0, halves = 0, calm = 0, longest_reply = 0, most_taken = 0;
@@ -60,9 +60,8 @@ class Drive : public reads_rig
         reads.map = {&extent_, kLbas * kLba, 1, kLba};
         reads.target = target_of(target_);
         reads.staging = target_of(staging_);
-        reads.list = list_.data();
+        reads.desc = list_.data();
         reads.unit = reads.max_command = 8192;
-        run.results = results.data();
         run.flags = &flags;
         run.command_ns = 60000000000u;
         run.n_cmds = kReads;
@@ -96,20 +95,20 @@ class Drive : public reads_rig
     void expect_bytes() const
     {
         for (uint32_t i = 0; i < kReads; i++) {
-            const gq_read &read = list_[i];
+            const gq_read_desc &read = list_[i];
             const uint8_t *place = target_[0].bytes + i * kPlace;
             std::vector<uint8_t> expected(kPlace, kUntouched);
-            if (results[i] == GQ_READ_OK)
+            if (read.result > 0)
                 memcpy(&expected[read.at % kPlace], &media_[read.file_offset], read.len);
-            ASSERT_EQ(memcmp(place, expected.data(), kPlace), 0) << i << " result " << results[i];
+            ASSERT_EQ(memcmp(place, expected.data(), kPlace), 0) << i << " result " << read.result;
         }
     }
 
     void expect_results() const
     {
         for (uint32_t i = 0; i < kReads; i++)
-            ASSERT_EQ(results[i],
-                      bad[list_[i].file_offset / kLba] ? GQ_ENDED | kFailed : GQ_READ_OK)
+            ASSERT_EQ(list_[i].result,
+                      bad[list_[i].file_offset / kLba] ? -EIO : static_cast<int32_t>(list_[i].len))
                 << i;
     }
 
@@ -119,9 +118,9 @@ class Drive : public reads_rig
         for (uint64_t i = 0; i < kReads; i++) {
             uint64_t offset = i * 37 % kLbas * kLba, at = i * kPlace;
             if (staged_every && i % staged_every == 0)
-                list_.push_back({offset + 5, at + 1, 300});
+                list_.push_back({offset + 5, at + 1, 300, INT32_MIN});
             else
-                list_.push_back({offset, at, kLba});
+                list_.push_back({offset, at, kLba, INT32_MIN});
         }
     }
 
@@ -167,7 +166,7 @@ class Drive : public reads_rig
     std::vector<uint8_t> media_ = std::vector<uint8_t>(kLbas * kLba);
     std::vector<Page> target_ = std::vector<Page>(kReads * kPlace / sizeof(Page) + 1);
     std::vector<Page> staging_ = std::vector<Page>(GQ_STAGING_LANES * kLba / sizeof(Page));
-    std::vector<gq_read> list_;
+    std::vector<gq_read_desc> list_;
     gq_file_extent extent_ = {0, 0};
     std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
     std::vector<nvme_cqe> cq_ = std::vector<nvme_cqe>(kDepth);
