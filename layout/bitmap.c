@@ -13,22 +13,6 @@ uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group)
     return left < LAY_GROUP_BLOCKS ? (uint32_t)left : LAY_GROUP_BLOCKS;
 }
 
-bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group)
-{
-    return lay_range_ok(geo, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
-}
-
-void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group)
-{
-    if (lay_get32(bm->head.magic) != 0 || !lay_may_be_zeros(geo, group) ||
-        !lay_is_zero(bm, sizeof(*bm)))
-        return;
-    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, geo->uuid, LAY_ADDR(LAY_KIND_BITMAP, group), 0);
-    bm->group = lay_put32((uint32_t)group);
-    bm->free = lay_put32(LAY_GROUP_BLOCKS);
-    lay_seal(bm, 0);
-}
-
 uint32_t lay_count_ones(const uint8_t *bits, size_t len)
 {
     uint32_t ones = 0;
@@ -81,10 +65,9 @@ static uint64_t entries_of(const struct lay_geometry *geo, uint64_t index)
 int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, uint64_t index,
                    const char **why)
 {
-    if (lay_is_zero(sums, sizeof(*sums)))
-        return 0;
     uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, index);
     int err = lay_check_head(sums, LAY_MAGIC_SUMS, geo->uuid, addr, 0, why);
+
     if (err)
         return err;
     if (lay_get64(sums->index) != index)

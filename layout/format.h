@@ -42,9 +42,12 @@ enum lay_kind {
 
 #define LAY_KIND_SHIFT         60
 #define LAY_ADDR(kind, number) ((uint64_t)(kind) << LAY_KIND_SHIFT | (number))
-#define LAY_ADDR_LABEL         LAY_ADDR(LAY_KIND_LABEL, 0)
-#define LAY_ADDR_MMP           LAY_ADDR(LAY_KIND_MMP, 0)
-#define LAY_ADDR_SUPER         LAY_ADDR(LAY_KIND_SUPER, 0)
+#define LAY_LEVEL_SHIFT        52
+#define LAY_ADDR_LEVEL(kind, level, number) \
+    (LAY_ADDR(kind, number) | (uint64_t)(level) << LAY_LEVEL_SHIFT)
+#define LAY_ADDR_LABEL LAY_ADDR(LAY_KIND_LABEL, 0)
+#define LAY_ADDR_MMP   LAY_ADDR(LAY_KIND_MMP, 0)
+#define LAY_ADDR_SUPER LAY_ADDR(LAY_KIND_SUPER, 0)
 #define LAY_ADDR_CHUNK(segment, block) \
     LAY_ADDR(LAY_KIND_CHUNK, (uint64_t)(segment)*LAY_SEGMENT_BLOCKS + (block))
 
@@ -65,6 +68,7 @@ enum lay_kind {
 #define LAY_MAGIC_SUMS    LAY_MAGIC('c', 's')
 #define LAY_MAGIC_MAP     LAY_MAGIC('c', 'm')
 #define LAY_MAGIC_ENTRIES LAY_MAGIC('e', 'n')
+#define LAY_MAGIC_AGES    LAY_MAGIC('a', 'g')
 
 struct lay_head {
     le32 magic;
@@ -199,7 +203,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* --- 4. Labels and superblock ---------------------------------------------------------------- */
 
 #define LAY_VERSION_MAJOR 3u
-#define LAY_VERSION_MINOR 2u
+#define LAY_VERSION_MINOR 3u
 #define LAY_LABEL_MAX     63u
 #define LAY_LABEL_COPIES  2u
 #define LAY_LABEL_SECOND  2048u /* block of the second copy; the first one is block 0 */
@@ -310,8 +314,8 @@ LAY_OFFSET(lay_mmp, lock, 176);
 struct lay_area {
     le64 bitmaps[2]; /* first blocks of the bitmap area and of its copy, or LAY_NONE */
     le64 sums[2];    /* the same of the checksum area; 0 without LAY_INCOMPAT_DATA_CSUM */
-    le32 bitmap_age; /* 0 */
-    le32 sums_age;   /* 0 */
+    le32 bitmap_age; /* age of the top block of the bitmaps */
+    le32 sums_age;   /* the same of the checksums */
     le64 blocks;     /* size of the file system */
     le64 free_blocks;
     le64 reserved;
@@ -337,14 +341,12 @@ struct lay_super {
     le64 clean_pos;
     le64 map[2];     /* first blocks of the chunk map and of its copy, or LAY_NONE */
     le64 map_blocks; /* of its level 0 */
-    le32 map_age;    /* 0 */
+    le32 map_age;    /* age of the top block of the map */
     le32 reserved;
     le64 chunks; /* that are mapped */
     struct lay_area area;
     uint8_t section_free[LAY_BITMAP_SECTIONS]; /* hints: FORMAT.md 5.2 */
-    /* Sum of the head.tid of all bitmaps in each section: FORMAT.md 5.1. */
-    le64 bitmap_tids[LAY_BITMAP_SECTIONS];
-    uint8_t reserved2[1032];
+    uint8_t reserved2[3080];
 };
 LAY_SIZE(lay_super, 4096);
 LAY_OFFSET(lay_super, hash_seed, 568);
@@ -352,7 +354,7 @@ LAY_OFFSET(lay_super, clean_incarnation, 624);
 LAY_OFFSET(lay_super, map, 656);
 LAY_OFFSET(lay_super, area, 696);
 LAY_OFFSET(lay_super, section_free, 760);
-LAY_OFFSET(lay_super, bitmap_tids, 1016);
+LAY_OFFSET(lay_super, reserved2, 1016);
 
 /* --- 5. Space -------------------------------------------------------------------------------- */
 
@@ -375,8 +377,7 @@ LAY_SIZE(lay_bitmap, 4096);
 #define LAY_NO_SUM       0u    /* the data block has no checksum */
 
 /*
- * Entry e of checksum block i belongs to block i * 1008 + e. A block of zeros
- * has no entries.
+ * Entry e of checksum block i belongs to block i * 1008 + e.
  */
 struct lay_sums {
     struct lay_head head;
@@ -398,14 +399,13 @@ LAY_OFFSET(lay_sums, sums, 64);
 /* Says where a segment is. */
 struct lay_slot {
     le64 places[2]; /* first block of the segment and of its copy, or LAY_NONE */
-    le32 age;       /* 0 */
+    le32 age;       /* of the segment's block of entries, as of the last checkpoint */
     le32 reserved;
 };
 LAY_SIZE(lay_slot, 24);
 
 /*
- * Slot i of block b belongs to segment b * 168 + i. A block of zeros, other
- * than the first one, has no mapped slots.
+ * Slot i of block b belongs to segment b * 168 + i.
  */
 struct lay_map_block {
     struct lay_head head;
@@ -423,12 +423,22 @@ struct lay_entries {
     le32 reserved;
     le64 reserved2;
     uint8_t used[LAY_SEGMENT_BLOCKS / 8]; /* one bit per block of the segment */
-    le32 ages[LAY_SEGMENT_BLOCKS];        /* 0 */
+    le32 ages[LAY_SEGMENT_BLOCKS];        /* of its blocks, as of the last checkpoint */
     uint8_t reserved3[1920];
 };
 LAY_SIZE(lay_entries, 4096);
 LAY_OFFSET(lay_entries, used, 64);
 LAY_OFFSET(lay_entries, ages, 128);
+
+#define LAY_MAX_LEVELS 5u /* of an area */
+/* Ages of the blocks 1008 * number + i one level below, as of the last checkpoint. */
+struct lay_ages {
+    struct lay_head head;
+    le64 reserved[2];
+    le32 ages[LAY_AGES];
+};
+LAY_SIZE(lay_ages, 4096);
+LAY_OFFSET(lay_ages, ages, 64);
 
 /* --- 6. B+trees ------------------------------------------------------------------------------ */
 

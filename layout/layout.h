@@ -35,6 +35,7 @@ union lay_block {
     struct lay_sums sums;
     struct lay_map_block map;
     struct lay_entries entries;
+    struct lay_ages ages;
     struct lay_inode_block inodes;
     struct lay_node node;
     struct lay_xattr_block xattr;
@@ -58,11 +59,10 @@ struct lay_geometry {
     uint64_t blocks;
     /* From the superblock. */
     uint8_t hash_seed[16];
-    uint64_t bitmap_start, bitmap_blocks;
-    uint64_t sums_start, sums_blocks; /* 0 if data has no checksums */
-    uint64_t map_start;
-    uint64_t map_blocks;           /* of level 0 of the chunk map */
-    uint64_t map_len;              /* blocks of the map's area, its other levels included */
+    /* Areas: first block, blocks of level 0, and of all levels. 0 if data has no checksums. */
+    uint64_t bitmap_start, bitmap_blocks, bitmap_len;
+    uint64_t sums_start, sums_blocks, sums_len;
+    uint64_t map_start, map_blocks, map_len;
     uint32_t chunk_shift, reserve; /* as in lay_super */
 };
 
@@ -75,7 +75,15 @@ static inline unsigned lay_addr_kind(uint64_t addr)
 }
 static inline uint64_t lay_addr_number(uint64_t addr)
 {
-    return addr & (((uint64_t)1 << LAY_KIND_SHIFT) - 1);
+    return addr & (((uint64_t)1 << LAY_LEVEL_SHIFT) - 1);
+}
+/*
+ * Returns the level of an address. It includes the bits of the member, which are
+ * 0, so that no address with one is taken for that of a block.
+ */
+static inline unsigned lay_addr_level(uint64_t addr)
+{
+    return (unsigned)(addr >> LAY_LEVEL_SHIFT) & 0xff;
 }
 
 /* Return the segment, and the block in it, of an address of kind LAY_KIND_CHUNK. */
@@ -102,6 +110,22 @@ unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t plac
  * chunk has a home only if the final map has a place for its segment.
  */
 bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
+
+/*
+ * Returns the address of the block that names the age of another one, and sets
+ * *index to the place of the age there. Returns LAY_NONE for blocks of which the
+ * age is named by none: superblock, labels, and records of the log. The address
+ * is valid (lay_home_ok()).
+ */
+uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *index);
+/* Return and set the age of a block in the block that names it, from lay_name_of(). */
+uint32_t lay_named_age(const void *name, uint64_t addr, unsigned index);
+void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age);
+/*
+ * Makes the block that the age 0 stands for: one that was never written. Returns
+ * false if a block at this address must have been written.
+ */
+bool lay_new_block(const struct lay_geometry *geo, uint64_t addr, void *block);
 
 /* --- Checksums and seals --------------------------------------------------------------------- */
 
@@ -277,25 +301,12 @@ bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next);
 
 /* --- Blocks of the file system --------------------------------------------------------------- */
 
-/* True if the group's bitmap may be a block of zeros (FORMAT.md 5.5). */
-bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group);
-/*
- * Expands a bitmap that was read, before it is checked: a block of zeros, where
- * that is allowed, becomes the bitmap that it represents.
- */
-void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group);
 /* Checks the bitmap of a group and its count of free blocks. */
 int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
                      const char **why);
-/* Checks a checksum block. A block of zeros is valid and has no head. */
+/* Checks a checksum block. */
 int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, uint64_t index,
                    const char **why);
-/*
- * Expands a block of the map that was read, before it is checked: a block of
- * zeros becomes one without mapped slots. As the first block of the map the
- * check refuses it.
- */
-void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, uint64_t index);
 /*
  * Checks a block of the map: each mapped segment is inside the file system and
  * outside the fixed areas, and the slots of a chunk follow each other. Whether
@@ -304,6 +315,9 @@ void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, 
  */
 int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_block *mb,
                         uint64_t index, const char **why);
+/* Checks a block of ages. */
+int lay_check_ages(const struct lay_geometry *geo, const struct lay_ages *ages, uint64_t addr,
+                   const char **why);
 /* Checks the entries of a segment. */
 int lay_check_entries(const struct lay_geometry *geo, const struct lay_entries *entries,
                       uint64_t segment, const char **why);

@@ -24,25 +24,16 @@ bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next)
     return lay_get64(next->places[0]) == lay_get64(slot->places[0]) + LAY_SEGMENT_BLOCKS;
 }
 
-void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, uint64_t index)
-{
-    if (lay_get32(mb->head.magic) != 0 || !lay_is_zero(mb, sizeof(*mb)))
-        return;
-    lay_head_init(&mb->head, LAY_MAGIC_MAP, geo->uuid, LAY_ADDR(LAY_KIND_MAP, index), 0);
-    mb->index = lay_put64(index);
-    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
-        lay_slot_set(&mb->slots[i], LAY_NONE);
-    lay_seal(mb, 0);
-}
-
 static int map_block_slot(const struct lay_geometry *geo, const struct lay_slot *slot,
-                       uint64_t segment, const char **why)
+                          uint64_t segment, const char **why)
 {
     uint64_t block = lay_get64(slot->places[0]);
 
     if (lay_get64(slot->places[1]) != LAY_NONE)
         return lay_bad(why, "slot.places");
-    if (lay_get32(slot->age) != 0 || lay_get32(slot->reserved) != 0)
+    if (lay_get32(slot->reserved) != 0)
+        return lay_bad(why, "slot.reserved");
+    if (!lay_slot_mapped(slot) && lay_get32(slot->age) != 0)
         return lay_bad(why, "slot.age");
     if (!lay_slot_mapped(slot))
         return segment == 0 ? lay_bad(why, "slot: chunk 0 is not mapped") : 0;
@@ -74,6 +65,18 @@ int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_blo
     return err;
 }
 
+/* True if only blocks in use have an age, and the entries themselves have none. */
+static bool map_block_ages_ok(const struct lay_entries *entries)
+{
+    if (lay_get32(entries->ages[0]) != 0)
+        return false;
+    for (unsigned b = 1; b < LAY_SEGMENT_BLOCKS; b++) {
+        if (lay_get32(entries->ages[b]) != 0 && !(entries->used[b / 8] >> b % 8 & 1))
+            return false;
+    }
+    return true;
+}
+
 int lay_check_entries(const struct lay_geometry *geo, const struct lay_entries *entries,
                       uint64_t segment, const char **why)
 {
@@ -87,7 +90,7 @@ int lay_check_entries(const struct lay_geometry *geo, const struct lay_entries *
     uint32_t ones = lay_count_ones(entries->used, sizeof(entries->used));
     if (lay_get32(entries->free) != LAY_SEGMENT_BLOCKS - ones)
         return lay_bad(why, "free");
-    if (!lay_is_zero(entries->ages, sizeof(entries->ages)))
+    if (!map_block_ages_ok(entries))
         return lay_bad(why, "ages");
     if (lay_get32(entries->reserved) != 0 || lay_get64(entries->reserved2) != 0 ||
         !lay_is_zero(entries->reserved3, sizeof(entries->reserved3)))

@@ -5,17 +5,6 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Checks that only sections with groups have a sum. */
-static int super_sections(const struct lay_super *sb, const struct lay_geometry *geo,
-                          const char **why)
-{
-    uint64_t each = lay_section_groups(geo);
-    uint64_t sections = (lay_groups(geo) + each - 1) / each;
-    size_t unused = (LAY_BITMAP_SECTIONS - sections) * sizeof(sb->bitmap_tids[0]);
-
-    return lay_is_zero(sb->bitmap_tids + sections, unused) ? 0 : lay_bad(why, "bitmap_tids");
-}
-
 /* Checks the counters and list heads, which change while mounted. */
 static int super_counters(const struct lay_super *sb, const char **why)
 {
@@ -62,8 +51,7 @@ static int super_map(const struct lay_super *sb, struct lay_geometry *geo, const
         return lay_bad(why, "chunk_shift");
     if (blocks == 0 || blocks > lay_map_blocks((uint64_t)LAY_MAX_CHUNKS << shift))
         return lay_bad(why, "map_blocks");
-    if (lay_get64(sb->map[1]) != LAY_NONE || lay_get32(sb->map_age) != 0 ||
-        lay_get32(sb->reserved) != 0)
+    if (lay_get64(sb->map[1]) != LAY_NONE || lay_get32(sb->reserved) != 0)
         return lay_bad(why, "map");
     if (lay_get32(sb->reserve) > LAY_MAX_RESERVE)
         return lay_bad(why, "reserve");
@@ -90,14 +78,15 @@ static int super_area(const struct lay_super *sb, struct lay_geometry *geo, cons
     if (lay_get64(area->bitmaps[1]) != LAY_NONE ||
         lay_get64(area->sums[1]) != (sums ? LAY_NONE : 0) || (!sums && lay_get64(area->sums[0])))
         return lay_bad(why, "area");
-    if (lay_get32(area->bitmap_age) != 0 || lay_get32(area->sums_age) != 0 ||
-        lay_get64(area->reserved) != 0)
+    if ((!sums && lay_get32(area->sums_age) != 0) || lay_get64(area->reserved) != 0)
         return lay_bad(why, "area");
     memcpy(geo->hash_seed, sb->hash_seed, sizeof(geo->hash_seed));
     geo->bitmap_start = lay_get64(area->bitmaps[0]);
     geo->bitmap_blocks = lay_groups_of(geo->blocks);
+    geo->bitmap_len = lay_area_blocks(geo->bitmap_blocks);
     geo->sums_start = lay_get64(area->sums[0]);
     geo->sums_blocks = sums ? lay_sums_blocks(geo->blocks) : 0;
+    geo->sums_len = lay_area_blocks(geo->sums_blocks);
     return lay_check_areas(geo, why);
 }
 
@@ -111,8 +100,6 @@ int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_la
         err = super_map(sb, &own, why);
     if (!err)
         err = super_area(sb, &own, why);
-    if (!err)
-        err = super_sections(sb, &own, why);
     if (!err)
         err = lay_check_inode(&own, &sb->inode_file, 0, why);
     if (!err)
