@@ -165,12 +165,11 @@ void ffs_discard_add(struct ffs_discards *b, uint64_t block, uint64_t len);
 /* Submits the discards. A failure is only logged, because it loses no data. */
 void ffs_discard_submit(struct ffs_discards *b);
 
-/* --- Age of the bitmaps (section.c). In a handle. --------------------------------------------- */
+/* --- Sections (section.c). In a handle. ------------------------------------------------------- */
 
 /*
- * Checks that all bitmaps of the group's section are current, before the group
- * is first used. Returns -EUCLEAN if one is damaged, or older because a write to
- * it was lost; in the latter case the file system becomes read-only.
+ * Reads all bitmaps of the group's section before the group is first used.
+ * Returns -EUCLEAN if one is damaged, or older because a write to it was lost.
  */
 int ffs_section_check(struct ffs *fs, uint64_t group);
 /* Marks the group's section as damaged. */
@@ -182,29 +181,10 @@ struct ffs_section {
     int err;      /* -EUCLEAN with `why`, for block `bad` */
     uint64_t bad; /* logical address of the damaged block */
     const char *why;
-    uint64_t sum, free_blocks;
+    uint64_t free_blocks;
     struct ffs_group *groups;
+    uint32_t *ages; /* of the bitmaps in place */
 };
-/*
- * Reads an unchecked section. Needs no lock, because ffs_section_enter()
- * detects what handles have changed meanwhile.
- */
-void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out);
-/*
- * True if the bitmaps are as recent as the superblock states. Called under
- * ffs.meta.
- */
-bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s);
-/*
- * Marks the section as checked unless that has happened meanwhile, and frees
- * `groups`. Called with ffs.meta held exclusively.
- */
-int ffs_section_enter(struct ffs *fs, struct ffs_section *s);
-/*
- * Sets the tid of a changed bitmap, and adds the change to the sum in the
- * superblock, before the commit copies both.
- */
-void ffs_section_stamp(struct ffs *fs, struct lay_bitmap *bm, uint64_t tid);
 /*
  * Adds to, or subtracts from, the free blocks of the group's section. An undo
  * calls this too.

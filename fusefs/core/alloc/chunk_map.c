@@ -40,11 +40,15 @@ static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *
     struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = index};
     uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
     int err = ffs_interrupted(fs);
+    uint32_t age;
 
     if (err)
         return err;
-    return ffs_home_read(&fs->home, addr, mb) ? ffs_checked_check(fs, addr, mb, &expect, what)
-                                              : ffs_checked_read(fs, addr, mb, &expect, what);
+    if (ffs_home_read(&fs->home, addr, mb))
+        return ffs_checked_check(fs, addr, mb, &expect, what);
+    *what = "a block of ages";
+    err = ffs_age_of(fs, addr, &age);
+    return err ? err : ffs_checked_read(fs, addr, &age, mb, &expect, what);
 }
 
 static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct lay_map_block *mb)
@@ -161,8 +165,9 @@ void ffs_chunks_heal(struct ffs *fs)
         struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = i};
         uint64_t addr = LAY_ADDR(LAY_KIND_MAP, i);
         /* An image is written over the block anyway. */
-        if (!ffs_home_has(&fs->home, addr))
-            ffs_checked_read(fs, addr, mb, &expect, &what);
+        uint32_t age;
+        if (!ffs_home_has(&fs->home, addr) && ffs_age_of(fs, addr, &age) == 0)
+            ffs_checked_read(fs, addr, &age, mb, &expect, &what);
     }
     free(mb);
 }

@@ -518,6 +518,7 @@ static int chunks_clear(struct ffs_tx *tx, uint64_t addr, struct ffs_buf *buf)
     if (err)
         return err;
     ffs_map_clear(chunks_bits(entries), bit, 1);
+    entries->ages[bit] = lay_put32(0);
     entries->free = lay_put32(left);
     chunks_set_free(&tx->fs->chunks, lay_addr_segment(addr), left);
     ffs_ranges_add(&tx->forgotten, addr, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ages of bitmaps (FORMAT.md 5.1): the superblock holds a sum of the transactions that last wrote
- * the bitmaps of each section. A stale bitmap makes the sum of its section smaller.
+ * Sections: groups of which the bitmaps are read together, so that their free
+ * blocks are known (FORMAT.md 5.2), and searches in the map of one group.
  */
 #include <assert.h>
 #include <errno.h>
@@ -44,45 +44,76 @@ struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
 static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
                                struct ffs_section *s)
 {
-    struct ffs_group *groups = s->groups + (first - section_bounds_of(fs, s->index).first);
+    uint64_t at = first - section_bounds_of(fs, s->index).first;
     int err = bd_read(fs->dev, ffs_bytes(fs->geo.bitmap_start + first), buf, ffs_bytes(n));
 
     for (uint64_t i = 0; i < n && !err; i++) {
         struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = first + i};
         s->bad = LAY_ADDR(LAY_KIND_BITMAP, first + i);
-        lay_bitmap_complete(&fs->geo, &buf[i], first + i);
-        err = ffs_checked_check(fs, s->bad, &buf[i], &expect, &s->why);
-        if (err)
-            err = ffs_checked_again(fs, s->bad, &buf[i], &expect, &s->why);
+        err = ffs_checked_there(fs, s->bad, &s->ages[at + i], &buf[i], &expect, &s->why);
         if (err)
             return err;
-        s->sum += lay_get64(buf[i].head.tid);
         s->free_blocks += lay_get32(buf[i].free);
-        groups[i] = ffs_group_of(&buf[i]);
+        s->groups[at + i] = ffs_group_of(&buf[i]);
     }
     return err;
 }
 
-void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
+/* Looks up the ages of the bitmaps. Called under ffs.meta. */
+static int section_get_ages(struct ffs *fs, struct bounds b, struct ffs_section *s)
+{
+    int err = 0;
+
+    s->why = "its age is not known";
+    for (uint64_t g = b.first; g < b.end && !err; g++) {
+        s->bad = LAY_ADDR(LAY_KIND_BITMAP, g);
+        err = ffs_age_of(fs, s->bad, &s->ages[g - b.first]);
+    }
+    return err;
+}
+
+/*
+ * Prepares the reading of a section. Called under ffs.meta. No handle changes a
+ * bitmap of a section before the section is checked, so its ages stay.
+ */
+static void section_prepare(struct ffs *fs, uint64_t index, struct ffs_section *out)
 {
     struct bounds b = section_bounds_of(fs, index);
-    /*
-     * No handle changes a bitmap of a section before the section is checked, so
-     * all of them are on the device.
-     */
-    struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
 
     *out = (struct ffs_section){.index = index, .why = ""};
     out->groups = calloc(b.end - b.first, sizeof(*out->groups));
-    out->err = buf && out->groups ? 0 : -ENOMEM;
-    for (uint64_t g = b.first; g < b.end && !out->err; g += CHUNK)
-        out->err = section_add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, out);
+    out->ages = calloc(b.end - b.first, sizeof(*out->ages));
+    out->err = out->groups && out->ages ? section_get_ages(fs, b, out) : -ENOMEM;
+}
+
+/* Reads the bitmaps of a section, which are all in place. Needs no lock. */
+static void section_read(struct ffs *fs, struct ffs_section *s)
+{
+    struct bounds b = section_bounds_of(fs, s->index);
+    struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
+
+    if (!s->err && !buf)
+        s->err = -ENOMEM;
+    for (uint64_t g = b.first; g < b.end && !s->err; g += CHUNK)
+        s->err = section_add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, s);
     free(buf);
 }
 
-bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s)
+/* Does both, without ffs.meta. */
+static void section_load(struct ffs *fs, uint64_t index, struct ffs_section *out)
 {
-    return s->sum == lay_get64(ffs_super(fs)->bitmap_tids[s->index]);
+    ffs_meta_read(fs);
+    section_prepare(fs, index, out);
+    ffs_meta_done(fs);
+    section_read(fs, out);
+}
+
+static void section_free_arrays(struct ffs_section *s)
+{
+    free(s->groups);
+    free(s->ages);
+    s->groups = NULL;
+    s->ages = NULL;
 }
 
 void ffs_section_give_up(struct ffs *fs, uint64_t group)
@@ -107,9 +138,6 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
     }
     if (s->err)
         return s->err;
-    if (!ffs_section_is_new(fs, s))
-        return ffs_corrupt(fs, LAY_ADDR(LAY_KIND_BITMAP, b.first), 0,
-                           "a bitmap of this section is not the one last written");
     pthread_mutex_lock(&a->lock);
     memcpy(a->groups + b.first, s->groups, (b.end - b.first) * sizeof(*s->groups));
     a->released++;
@@ -120,12 +148,15 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
     return 0;
 }
 
-int ffs_section_enter(struct ffs *fs, struct ffs_section *s)
+/*
+ * Marks the section as checked unless that has happened meanwhile. Called with
+ * ffs.meta held exclusively.
+ */
+static int section_conclude(struct ffs *fs, struct ffs_section *s)
 {
     int err = fs->alloc.section_checked[s->index] ? 0 : section_enter(fs, s);
 
-    free(s->groups);
-    s->groups = NULL;
+    section_free_arrays(s);
     return err;
 }
 
@@ -138,17 +169,9 @@ int ffs_section_check(struct ffs *fs, uint64_t group)
         return 0;
     if (ffs_section_is_damaged(fs, group))
         return -EUCLEAN;
-    ffs_section_read(fs, index, &s);
-    return ffs_section_enter(fs, &s);
-}
-
-void ffs_section_stamp(struct ffs *fs, struct lay_bitmap *bm, uint64_t tid)
-{
-    uint64_t group = lay_get32(bm->group);
-    le64 *sum = &ffs_super(fs)->bitmap_tids[group / lay_section_groups(&fs->geo)];
-
-    *sum = lay_put64(lay_get64(*sum) + tid - lay_get64(bm->head.tid));
-    bm->head.tid = lay_put64(tid);
+    section_prepare(fs, index, &s);
+    section_read(fs, &s);
+    return section_conclude(fs, &s);
 }
 
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
@@ -247,10 +270,10 @@ static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool *f
 {
     struct ffs_section s;
 
-    ffs_section_read(fs, index, &s);
+    section_load(fs, index, &s);
     *found = !s.err && section_serves(fs, &s, align);
     pthread_rwlock_wrlock(&fs->meta);
-    int err = ffs_section_enter(fs, &s);
+    int err = section_conclude(fs, &s);
     pthread_rwlock_unlock(&fs->meta);
     return err;
 }
@@ -263,14 +286,14 @@ static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, 
 {
     struct ffs_section s;
 
-    ffs_section_read(fs, index, &s);
+    section_load(fs, index, &s);
     *found = !s.err && section_serves(fs, &s, align);
     pthread_rwlock_wrlock(&fs->meta);
-    bool good = !s.err && ffs_section_is_new(fs, &s);
+    bool good = !s.err;
     if (good)
-        ffs_section_enter(fs, &s);
+        section_conclude(fs, &s);
     else
-        free(s.groups);
+        section_free_arrays(&s);
     pthread_rwlock_unlock(&fs->meta);
     return good;
 }

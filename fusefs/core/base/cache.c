@@ -233,29 +233,36 @@ static int cache_check_again(const struct ffs_cbuf *cb, const struct ffs_expect 
     return is_node && !cache_is_in_place(cb->pub.data, want) ? -EUCLEAN : 0;
 }
 
-/*
- * Initialises the head of a checksum block in memory if the block on the device
- * is all zeros, which means that it was never written.
- */
-static void cache_begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
+int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age)
 {
-    struct lay_sums *s = cb->pub.data;
+    struct ffs_buf *name;
+    unsigned index;
+    int err = ffs_cache_get_name(fs, addr, &name, &index);
 
-    lay_head_init(&s->head, LAY_MAGIC_SUMS, fs->geo.uuid, cb->pub.block, 0);
-    s->index = lay_put64(index);
+    if (err)
+        return err;
+    assert(name);
+    *age = lay_named_age(name->data, addr, index);
+    ffs_buf_put(name);
+    return 0;
 }
 
+/*
+ * Reads a block from the log, or from its place, where it must have the age that
+ * is named. It is believed without one if the block that names it is damaged.
+ */
 static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
                             const char **why)
 {
     uint64_t at = cb->pub.block;
-    int err = ffs_home_read(&fs->home, at, cb->pub.data)
-                  ? ffs_checked_check(fs, at, cb->pub.data, want, why)
-                  : ffs_checked_read(fs, at, cb->pub.data, want, why);
+    uint32_t age;
 
-    if (!err && want->magic == LAY_MAGIC_SUMS)
-        cache_begin_sums(fs, cb, want->index);
-    return err;
+    if (ffs_home_read(&fs->home, at, cb->pub.data))
+        return ffs_checked_check(fs, at, cb->pub.data, want, why);
+    int err = ffs_age_of(fs, at, &age);
+    if (err && err != -EUCLEAN)
+        return err;
+    return ffs_checked_read(fs, at, err ? NULL : &age, cb->pub.data, want, why);
 }
 
 /* Reads the block without the lock, then wakes its waiters. */
@@ -336,6 +343,30 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
     /* A block in use for two things may lose the changes of one of them. */
     return fresh ? ffs_checked_damaged(fs, block, expect->owner, why)
                  : ffs_corrupt(fs, block, expect->owner, why);
+}
+
+int ffs_cache_get_name(struct ffs *fs, uint64_t addr, struct ffs_buf **name, unsigned *index)
+{
+    uint64_t at = lay_name_of(&fs->geo, addr, index);
+    struct ffs_expect expect = {.index = lay_addr_number(at)};
+
+    *name = NULL;
+    switch (at == LAY_NONE ? LAY_KIND_LABEL : lay_addr_kind(at)) {
+    case LAY_KIND_LABEL:
+        return 0;
+    case LAY_KIND_SUPER:
+        ffs_cache_ref(ffs_cbuf(fs->super));
+        *name = fs->super;
+        return 0;
+    case LAY_KIND_CHUNK:
+        expect.magic = LAY_MAGIC_ENTRIES;
+        expect.index = lay_addr_segment(at);
+        break;
+    default:
+        expect.magic = lay_addr_level(at) > 0 ? LAY_MAGIC_AGES : LAY_MAGIC_MAP;
+        break;
+    }
+    return ffs_buf_get(fs, at, &expect, name);
 }
 
 /* --- Homes ----------------------------------------------------------------------------------- */
@@ -486,6 +517,19 @@ uint32_t ffs_home_age(struct ffs_home *home, uint64_t block)
     uint32_t age = image ? lay_age(image->data) : 0;
     pthread_mutex_unlock(&home->lock);
     return age;
+}
+
+struct ffs_aged *ffs_home_ages(struct ffs_home *home, size_t *n)
+{
+    pthread_mutex_lock(&home->lock);
+    struct ffs_aged *ages = malloc((home->n + 1) * sizeof(*ages));
+    *n = 0;
+    for (size_t i = 0; ages && i < home->bucket_count; i++) {
+        for (const struct ffs_image *image = home->buckets[i]; image; image = image->next)
+            ages[(*n)++] = (struct ffs_aged){image->block, lay_age(image->data)};
+    }
+    pthread_mutex_unlock(&home->lock);
+    return ages;
 }
 
 void ffs_home_clear(struct ffs_home *home)

@@ -124,6 +124,18 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out);
 /* Returns the cached block with a reference, or NULL. */
 struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block);
 /*
+ * Gets the block that names another one, and sets *index to the place of its age
+ * there. *name is NULL if there is none. The errors are those of ffs_buf_get().
+ * The caller holds ffs.meta.
+ */
+int ffs_cache_get_name(struct ffs *fs, uint64_t addr, struct ffs_buf **name, unsigned *index);
+/*
+ * Sets *age to the age that is named for a block: that of the block in place.
+ * Returns -EUCLEAN if the block that names it is damaged. The caller holds
+ * ffs.meta, and the block is not the superblock.
+ */
+int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age);
+/*
  * Hides the block from lookups; its contents live until the last reference is
  * dropped.
  */
@@ -162,6 +174,12 @@ void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, u
 bool ffs_home_has(struct ffs_home *home, uint64_t block);
 /* Returns the age of the image, or 0 if there is none. */
 uint32_t ffs_home_age(struct ffs_home *home, uint64_t block);
+struct ffs_aged {
+    uint64_t block; /* logical address */
+    uint32_t age;   /* of its image */
+};
+/* Returns the ages of all images, which the caller frees, or NULL if memory is short. */
+struct ffs_aged *ffs_home_ages(struct ffs_home *home, size_t *n);
 /* Removes and frees all images. */
 void ffs_home_clear(struct ffs_home *home);
 /* Copies the image of the block to data. Returns false if there is none. */

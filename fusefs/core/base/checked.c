@@ -33,6 +33,8 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
         return lay_check_map_block(geo, data, want->index, why);
     case LAY_MAGIC_ENTRIES:
         return lay_check_entries(geo, data, want->index, why);
+    case LAY_MAGIC_AGES:
+        return lay_check_ages(geo, data, addr, why);
     case LAY_MAGIC_INODES:
         return lay_check_inode_block(geo, data, want->index, addr, why);
     case LAY_MAGIC_EXTENTS:
@@ -49,32 +51,30 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
     }
 }
 
-static bool checked_zeros_are_valid(const struct ffs *fs, const struct ffs_expect *want)
+/* Checks a block of which the age may be known, as it is in place. */
+static int checked_check_aged(struct ffs *fs, uint64_t addr, const uint32_t *age, const void *data,
+                              const struct ffs_expect *want, const char **why)
 {
-    switch (want->magic) {
-    case LAY_MAGIC_SUMS:
-        return true;
-    case LAY_MAGIC_BITMAP:
-        return lay_may_be_zeros(&fs->geo, want->index);
-    case LAY_MAGIC_MAP:
-        return want->index > 0;
-    default:
-        return false;
-    }
+    int err = ffs_checked_check(fs, addr, data, want, why);
+
+    if (err || !age || lay_age(data) == *age)
+        return err;
+    *why = "not the version of the block that was last written";
+    return -EUCLEAN;
 }
 
-/* Expands a block of zeros where it represents a block with a head. */
-static void checked_complete(struct ffs *fs, void *data, const struct ffs_expect *want)
+/* Makes the block that was never written. */
+static int checked_new(struct ffs *fs, uint64_t addr, void *data, const char **why)
 {
-    if (want->magic == LAY_MAGIC_BITMAP)
-        lay_bitmap_complete(&fs->geo, data, want->index);
-    else if (want->magic == LAY_MAGIC_MAP)
-        lay_map_complete(&fs->geo, data, want->index);
+    if (lay_new_block(&fs->geo, addr, data))
+        return 0;
+    *why = "a block that was never written";
+    return -EUCLEAN;
 }
 
 /* Reads the block once, from one of its places. */
-static int checked_read_once(struct ffs *fs, uint64_t addr, uint64_t place, void *data,
-                             const struct ffs_expect *want, const char **why)
+static int checked_read_once(struct ffs *fs, uint64_t addr, const uint32_t *age, uint64_t place,
+                             void *data, const struct ffs_expect *want, const char **why)
 {
     int err = bd_read(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE);
 
@@ -82,32 +82,10 @@ static int checked_read_once(struct ffs *fs, uint64_t addr, uint64_t place, void
         ffs_log(fs, LOG_ERR, "block %llu: read error %d", (unsigned long long)place, -err);
         return -EIO;
     }
-    checked_complete(fs, data, want);
-    return ffs_checked_check(fs, addr, data, want, why);
+    return checked_check_aged(fs, addr, age, data, want, why);
 }
 
 /* --- Correction ------------------------------------------------------------------------------- */
-
-/*
- * Flips the only set bit of a block back, where a block of zeros is valid and
- * therefore has no checksum that could be compared. Returns its number.
- */
-static int checked_clear_bit(void *data)
-{
-    uint8_t *bytes = data;
-    int bit = -EUCLEAN;
-
-    for (int i = 0; i < (int)LAY_BLOCK_SIZE; i++) {
-        if (bytes[i] == 0)
-            continue;
-        if (bit >= 0 || (bytes[i] & (bytes[i] - 1)) != 0)
-            return -EUCLEAN;
-        bit = 8 * i + __builtin_ctz(bytes[i]);
-    }
-    if (bit >= 0)
-        bytes[bit / 8] = 0;
-    return bit;
-}
 
 /*
  * Writes the LBA that holds the corrected bit. On the device it differs from
@@ -140,49 +118,43 @@ static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool 
 
 /*
  * Corrects one flipped bit of a block that was read as it is in `data`, and
- * returns its number. *zeros: the block is one of zeros. The corrected block
- * passes the same check as any other one.
+ * returns its number. The corrected block passes the same check as any other
+ * one, that of its age included.
  */
-static int checked_correct(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
-                           bool *zeros)
+static int checked_correct(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                           const struct ffs_expect *want)
 {
     int bit = lay_correct(NULL, fs->geo.uuid, addr, data);
     const char *why;
 
-    *zeros = bit < 0 && checked_zeros_are_valid(fs, want);
-    if (*zeros)
-        bit = checked_clear_bit(data);
     if (bit < 0)
         return -EUCLEAN;
-    checked_complete(fs, data, want);
-    return ffs_checked_check(fs, addr, data, want, &why) ? -EUCLEAN : bit;
+    return checked_check_aged(fs, addr, age, data, want, &why) ? -EUCLEAN : bit;
 }
 
 enum checked_how { ONCE, AGAIN, AGAIN_AND_HEAL };
 
 /* Reads the block from one of its places, and corrects it unless it is read ONCE. */
-static int checked_read_at(struct ffs *fs, uint64_t addr, uint64_t place, void *data,
-                           const struct ffs_expect *want, const char **why, enum checked_how how)
+static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, uint64_t place,
+                           void *data, const struct ffs_expect *want, const char **why,
+                           enum checked_how how)
 {
-    static const _Alignas(LAY_BLOCK_SIZE) uint8_t zeros[LAY_BLOCK_SIZE];
-    int err = checked_read_once(fs, addr, place, data, want, why);
-    bool is_zeros;
+    int err = checked_read_once(fs, addr, age, place, data, want, why);
 
     if (!err && how != ONCE)
         atomic_fetch_add(&fs->checked.reread, 1);
     if (err != -EUCLEAN || how == ONCE)
         return err;
-    int bit = checked_correct(fs, addr, data, want, &is_zeros);
+    int bit = checked_correct(fs, addr, age, data, want);
     if (bit < 0)
         return bit;
     if (how == AGAIN_AND_HEAL)
-        checked_log_corrected(fs, place, bit,
-                              checked_heal(fs, place, is_zeros ? zeros : data, bit));
+        checked_log_corrected(fs, place, bit, checked_heal(fs, place, data, bit));
     return 0;
 }
 
 /* Reads the block from the first of its places where it is right. */
-static int checked_read_any(struct ffs *fs, uint64_t addr, void *data,
+static int checked_read_any(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                             const struct ffs_expect *want, const char **why, enum checked_how how)
 {
     uint64_t places[FFS_PLACES];
@@ -190,22 +162,32 @@ static int checked_read_any(struct ffs *fs, uint64_t addr, void *data,
     int err = -EUCLEAN;
 
     for (unsigned i = 0; i < n && err; i++)
-        err = checked_read_at(fs, addr, places[i], data, want, why, how);
+        err = checked_read_at(fs, addr, age, places[i], data, want, why, how);
     return err;
 }
 
-int ffs_checked_again(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
-                      const char **why)
+int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                      const struct ffs_expect *want, const char **why)
 {
-    return checked_read_any(fs, addr, data, want, why, AGAIN);
+    if (age && *age == 0)
+        return checked_new(fs, addr, data, why);
+    int err = checked_check_aged(fs, addr, age, data, want, why);
+    return err == -EUCLEAN ? checked_read_any(fs, addr, age, data, want, why, AGAIN) : err;
 }
 
-int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
-                     const char **why)
+int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                     const struct ffs_expect *want, const char **why)
 {
-    int err = checked_read_any(fs, addr, data, want, why, ONCE);
-
-    return err == -EUCLEAN ? checked_read_any(fs, addr, data, want, why, AGAIN_AND_HEAL) : err;
+    if (age && *age == 0)
+        return checked_new(fs, addr, data, why);
+    int err = checked_read_any(fs, addr, age, data, want, why, ONCE);
+    if (err != -EUCLEAN)
+        return err;
+    err = checked_read_any(fs, addr, age, data, want, why, AGAIN_AND_HEAL);
+    const char *sound = "";
+    if (err == -EUCLEAN && age && ffs_checked_check(fs, addr, data, want, &sound) == 0)
+        atomic_fetch_add(&fs->checked.stale, 1);
+    return err;
 }
 
 int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data)

@@ -18,7 +18,7 @@ struct ffs_checked {
     uint64_t damaged_at[FFS_DAMAGED_MAX];
     uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
     bool may_write;   /* the mount has begun to write; does not change afterwards */
-    _Atomic uint64_t reread, corrected;
+    _Atomic uint64_t reread, corrected, stale;
     _Atomic bool any_damaged; /* the superblock is to ask for a run of fsck */
 };
 
@@ -32,19 +32,22 @@ void ffs_checked_destroy(struct ffs_checked *checked);
 int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
                       const struct ffs_expect *want, const char **why);
 /*
- * Reads a block from one of its places and checks it. The caller holds ffs.meta,
- * and no image of the block waits for a checkpoint, so that nobody else writes
- * to its places. Returns -EIO, or -EUCLEAN with *why if the block stays bad.
+ * Reads a block from one of its places and checks it. It must have the age *age,
+ * unless age is NULL, which means that its age is not known. With the age 0 the
+ * block is a new one, and the device is not read. The caller holds ffs.meta, and
+ * no image of the block waits for a checkpoint, so that nobody else writes to
+ * its places. Returns -EIO, or -EUCLEAN with *why if the block stays bad.
  */
-int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
-                     const char **why);
+int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                     const struct ffs_expect *want, const char **why);
 /*
- * Reads a block again that was read without ffs.meta and failed its check. Does
- * not write, and neither logs nor counts a correction, since the cache corrects
- * the block when it is used.
+ * Checks a block of which the bytes at its place are in `data`, and which was
+ * read without ffs.meta. Reads it once more if it fails. Does not write, and
+ * neither logs nor counts a correction, since the cache corrects the block when
+ * it is used.
  */
-int ffs_checked_again(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
-                      const char **why);
+int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                      const struct ffs_expect *want, const char **why);
 /*
  * Corrects one flipped bit of a data block with the checksum entry `sum` in
  * `data` and on the device. The caller excludes writers of the file. Returns

@@ -3,7 +3,8 @@
  * Writes committed blocks to their homes, so that the log can use their space
  * again.
  *
- *     images in place -> flush -> read back -> commit with the later tail -> read back
+ *     commit with naming blocks -> images in place -> flush -> read back
+ *     -> commit with the later tail -> read back
  */
 #include <assert.h>
 #include <errno.h>
@@ -161,9 +162,14 @@ static int checkpoint_commit_tail(struct ffs *fs)
     return ffs_log_write(fs, &tx);
 }
 
-int ffs_checkpoint(struct ffs *fs)
+static int checkpoint_run(struct ffs *fs, enum ffs_commit_how how)
 {
-    int err = checkpoint_put_in_place(fs);
+    int err = ffs_running_commit(fs, how);
+
+    if (err == -EAGAIN)
+        return ffs_fail(fs, "checkpoint: the log has no room", -ENOSPC);
+    if (!err || err == -ENODATA)
+        err = checkpoint_put_in_place(fs);
 
     /* The log still has all images, and a later checkpoint writes them. */
     if (err == -EINTR || err == -ENOMEM)
@@ -175,4 +181,14 @@ int ffs_checkpoint(struct ffs *fs)
     ffs_home_clear(&fs->home);
     atomic_store(&fs->journal.in_place, atomic_load(&fs->journal.committed));
     return 0;
+}
+
+int ffs_checkpoint(struct ffs *fs)
+{
+    return checkpoint_run(fs, FFS_COMMIT_NAMES);
+}
+
+int ffs_checkpoint_frozen(struct ffs *fs)
+{
+    return checkpoint_run(fs, FFS_COMMIT_FROZEN);
 }

@@ -29,6 +29,18 @@ struct ffs_running {
     struct ffs_ranges unmapped; /* addresses of the chunks that it unmaps */
 };
 
+/*
+ * The naming blocks above the blocks that the log and the running transaction
+ * have (naming_set.c): a hash with open addressing. 0 marks an empty slot, since
+ * labels are in no transaction. Protected by ffs.meta, exclusively.
+ */
+#define FFS_NAMING_DEPTH 6u /* naming blocks above a block: entries, map, its levels, superblock \
+                             */
+struct ffs_naming {
+    uint64_t *addrs;
+    size_t cap, n;
+};
+
 struct ffs_journal {
     pthread_mutex_t commit_lock; /* one commit or checkpoint at a time; protects what follows */
     uint64_t tid;                /* number of the next transaction in the log */
@@ -46,7 +58,10 @@ struct ffs_journal {
      */
     _Atomic uint64_t in_place;
     _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
-    struct ffs_running running;   /* under ffs.meta */
+    _Atomic uint64_t taken; /* `used`, and the blocks of a transaction that is being committed */
+    _Atomic uint64_t owed;  /* blocks of the log that a checkpoint would need now (R7d) */
+    struct ffs_running running; /* under ffs.meta */
+    struct ffs_naming naming;
     /*
      * A transaction whose commit failed. Its blocks stay in the cache, because the device has older
      * contents.
@@ -72,9 +87,49 @@ void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb);
  */
 void ffs_running_free(struct ffs *fs, const struct ffs_tx *tx);
 bool ffs_running_empty(const struct ffs_running *r);
+/* Drops the references of a transaction to its blocks, and frees its arrays. Needs no lock. */
+void ffs_running_put(struct ffs_running *r);
+
+enum ffs_commit_how {
+    FFS_COMMIT_PLAIN,
+    FFS_COMMIT_NAMES,  /* with all naming blocks, as a checkpoint needs them (R7c) */
+    FFS_COMMIT_FROZEN, /* the same for a caller that holds ffs.meta exclusively */
+};
+/*
+ * Commits the running transaction. The caller holds commit_lock. Returns -ENODATA
+ * if there is nothing to commit, -EAGAIN if the log has no room for it and for
+ * the naming blocks of the checkpoint after it, and -EIO if the file system has
+ * stopped writing.
+ */
+int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how);
+
+/* --- Naming blocks (naming.c). Under ffs.meta, exclusively. ----------------------------------- */
+
+/* Reserves memory for the naming blocks above so many blocks. Returns 0 or -ENOMEM. */
+int ffs_naming_reserve(struct ffs *fs, unsigned blocks);
+/* Adds the naming blocks above a block to the set. */
+void ffs_naming_add(struct ffs *fs, uint64_t addr);
+/* Adds those above all images that a mount has found in the log. */
+int ffs_naming_begin(struct ffs *fs);
+/* Notes how many blocks of the log a checkpoint would need now. */
+void ffs_naming_note(struct ffs *fs);
+void ffs_naming_clear(struct ffs *fs);
+void ffs_naming_destroy(struct ffs *fs);
+/*
+ * Enters the ages of all images in ffs.home, and adds the naming blocks above
+ * them and above the running transaction to that transaction.
+ */
+int ffs_naming_gather(struct ffs *fs);
+/* Seals the blocks of the running transaction from the bottom up, and enters their ages. */
+void ffs_naming_seal(struct ffs *fs);
 
 /* --- Commits and checkpoints ------------------------------------------------------------------ */
 
+/*
+ * Makes room in the log for a handle: commits transaction `tid` if that is still
+ * running, or makes a checkpoint. Takes commit_lock.
+ */
+int ffs_commit_for_room(struct ffs *fs, uint64_t tid);
 /*
  * Commits a transaction without images, after a checkpoint if the log has no room for it. The
  * caller holds commit_lock. Returns -EIO if the file system has stopped writing.
@@ -94,6 +149,10 @@ int ffs_commit_freed(struct ffs *fs);
  */
 int ffs_checkpoint(struct ffs *fs);
 
+/* Does the same for a caller that holds ffs.meta exclusively: between ffs_freeze() and ffs_thaw().
+ */
+int ffs_checkpoint_frozen(struct ffs *fs);
+
 /* Takes commit_lock and makes a checkpoint if the log uses more than log_blocks blocks. */
 int ffs_checkpoint_above(struct ffs *fs, uint64_t log_blocks);
 /* Takes commit_lock and makes a checkpoint unless the log holds nothing but its newest commit. */
@@ -111,7 +170,11 @@ void ffs_thaw(struct ffs *fs);
 
 /* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images);
-/* Returns the log blocks that the next transaction may use (R7d). */
+/*
+ * Return the log blocks that the next transaction may use, with or without
+ * those that a checkpoint needs for naming blocks (R7d).
+ */
+uint64_t ffs_log_free(const struct ffs *fs);
 uint64_t ffs_log_room(const struct ffs *fs);
 /* Returns the same after a checkpoint. Needs no lock. */
 uint64_t ffs_log_most(const struct ffs *fs);
@@ -145,11 +208,16 @@ struct ffs_recovered {
 struct ffs_reason;
 /*
  * Reads the log into ffs.home, sets the position of the next transaction, finds the superblock
- * given those in place, completes ffs.geo, which is that of the label before, and reads the chunk
- * map. Drops the images of chunks that this map does not have. Writes nothing. Returns -EUCLEAN if
- * log, superblock or map are damaged, unless a read-only mount can show what is left. Takes time
- * and memory proportional to log and map, whatever they hold.
+ * given those in place, and completes ffs.geo, which is that of the label before. Writes nothing.
+ * Returns -EUCLEAN if log or superblock are damaged, unless a read-only mount can show what is
+ * left. Takes time and memory proportional to the log, whatever it holds.
  */
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why);
+/*
+ * Goes on when the superblock is cached: reads the chunk map, and drops the images of chunks that
+ * it does not have, since their space may hold data (FORMAT.md 10.4). Returns -EUCLEAN if the map
+ * is damaged.
+ */
+int ffs_recover_chunks(struct ffs *fs, const struct ffs_reason *why);
 
 #endif

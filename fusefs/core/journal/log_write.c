@@ -24,11 +24,18 @@ uint64_t ffs_log_need(uint64_t images)
     return images + descriptors + 1;
 }
 
-uint64_t ffs_log_room(const struct ffs *fs)
+uint64_t ffs_log_free(const struct ffs *fs)
 {
     uint64_t taken = fs->journal.used + LOG_ROOM;
 
     return taken < fs->geo.log_blocks ? fs->geo.log_blocks - taken : 0;
+}
+
+uint64_t ffs_log_room(const struct ffs *fs)
+{
+    uint64_t owed = atomic_load(&fs->journal.owed), free_blocks = ffs_log_free(fs);
+
+    return owed < free_blocks ? free_blocks - owed : 0;
 }
 
 uint64_t ffs_log_most(const struct ffs *fs)
@@ -212,6 +219,7 @@ static void log_advance(const struct writer *w)
     }
     j->head = w->pos;
     j->used += w->count;
+    atomic_store(&j->taken, j->used);
     j->tid++;
     log_release(w->fs);
 }

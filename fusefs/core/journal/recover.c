@@ -135,6 +135,7 @@ static void recover_position(struct ffs *fs, const struct lay_log *log)
     j->used = (j->head + fs->geo.log_blocks - j->tail_pos) % fs->geo.log_blocks;
     if (j->used == 0)
         j->used = fs->geo.log_blocks;
+    atomic_store(&j->taken, j->used);
     j->super_age = newest->super_age;
     j->running.tid = 1;
     atomic_store(&j->running_tid, 1);
@@ -233,20 +234,6 @@ static bool recover_is_mapped(const struct ffs *fs, uint64_t addr)
            ffs_segment_mapped(&fs->chunks, lay_addr_segment(addr));
 }
 
-/*
- * Reads the chunk map. Images of a chunk that a later transaction has unmapped
- * do not count: its space may hold data (FORMAT.md 10.4).
- */
-static int recover_chunks(struct ffs *fs, const struct ffs_recovered *found,
-                          const struct ffs_reason *why)
-{
-    int err = ffs_chunks_load(fs, &found->super, why);
-
-    if (!err)
-        ffs_home_filter(&fs->home, recover_is_mapped, fs);
-    return err;
-}
-
 static int recover_explain(int err, const struct ffs_reason *why)
 {
     switch (err) {
@@ -284,8 +271,7 @@ static int recover_with(struct recovery *r, struct ffs_recovered *found,
         return err;
     recover_position(fs, &r->log);
     found->corrected = r->log.corrected;
-    err = recover_geometry(fs, found, why);
-    return err ? err : recover_chunks(fs, found, why);
+    return recover_geometry(fs, found, why);
 }
 
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why)
@@ -299,4 +285,14 @@ int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_re
     int err = recover_with(r, found, why);
     free(r);
     return err;
+}
+
+int ffs_recover_chunks(struct ffs *fs, const struct ffs_reason *why)
+{
+    int err = ffs_chunks_load(fs, ffs_super(fs), why);
+
+    if (err)
+        return err;
+    ffs_home_filter(&fs->home, recover_is_mapped, fs);
+    return ffs_naming_begin(fs) ? ffs_refuse(why, -ENOMEM, "out of memory") : 0;
 }

@@ -37,7 +37,7 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
          * Every round makes a transaction durable. Other threads may fill the next one, but then
          * those make progress. While the file system is frozen, the commit waits for ffs_thaw().
          */
-        err = starved ? ffs_commit_freed(fs) : ffs_commit(fs, tid);
+        err = starved ? ffs_commit_freed(fs) : ffs_commit_for_room(fs, tid);
         if (err)
             return err;
     }

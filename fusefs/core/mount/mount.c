@@ -240,7 +240,9 @@ static int start_from(struct ffs *fs, struct ffs_recovered *found, const struct 
         err = ffs_refuse(r, -ENOMEM, "out of memory");
     if (err)
         return err;
-    return load_super(fs, &found->super) ? ffs_refuse(r, -ENOMEM, "out of memory") : 0;
+    if (load_super(fs, &found->super))
+        return ffs_refuse(r, -ENOMEM, "out of memory");
+    return ffs_recover_chunks(fs, r);
 }
 
 static int explain_writing(int err, const struct ffs_reason *r)
@@ -404,9 +406,7 @@ static int finish_writing(struct ffs *fs)
      * This is also done after a corruption was found: earlier complete
      * operations are kept, with the mark for fsck.
      */
-    int commit_err = ffs_commit(fs, ffs_running_tid(fs));
-    if (!commit_err)
-        commit_err = ffs_checkpoint_now(fs);
+    int commit_err = ffs_checkpoint_now(fs);
     return err ? err : commit_err;
 }
 

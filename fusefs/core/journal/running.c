@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The running transaction, which has all changes since the last commit. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "fusefs/core/state.h"
+
+/*
+ * Returns at most how many further naming blocks a handle of so many blocks can
+ * need. Entries are the only ones of which there are many.
+ */
+static uint64_t running_names_of(const struct ffs *fs, unsigned blocks)
+{
+    const unsigned others = 8; /* blocks of the map and of levels */
+
+    return ffs_min(blocks, fs->chunks.end + others);
+}
+
+bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
+{
+    const struct ffs_journal *j = &fs->journal;
+    /* One more block is the superblock, if an error is marked in it. */
+    uint64_t images = j->running.n + blocks + 1;
+    uint64_t taken = atomic_load(&j->taken);
+
+    if (j->running.n == 0 && taken <= 1)
+        return ffs_log_need(images) <= ffs_log_most(fs);
+    images += j->naming.n + running_names_of(fs, blocks);
+    return taken - 1 + ffs_log_need(images) <= ffs_log_most(fs);
+}
+
+int ffs_running_reserve(struct ffs *fs, unsigned blocks)
+{
+    struct ffs_running *r = &fs->journal.running;
+    size_t need = r->n + blocks + 1;
+    int err = ffs_naming_reserve(fs, blocks + 1);
+
+    if (err || need <= r->cap)
+        return err;
+    size_t cap = need * 2;
+    struct ffs_cbuf **bufs = realloc(r->bufs, cap * sizeof(struct ffs_cbuf *));
+    if (!bufs)
+        return -ENOMEM;
+    r->bufs = bufs;
+    r->cap = cap;
+    return 0;
+}
+
+void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
+{
+    struct ffs_running *r = &fs->journal.running;
+
+    if (cb->running_at) {
+        ffs_buf_put(&cb->pub);
+        return;
+    }
+    assert(r->n < r->cap);
+    r->bufs[r->n++] = cb;
+    cb->running_at = r->n;
+    ffs_naming_add(fs, cb->pub.block);
+    ffs_naming_note(fs);
+    if (r->n == fs->geo.log_blocks / 4)
+        ffs_background_hurry(fs);
+}
+
+static void running_remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
+{
+    struct ffs_cbuf *last = r->bufs[--r->n];
+
+    r->bufs[cb->running_at - 1] = last;
+    last->running_at = cb->running_at;
+    cb->running_at = 0;
+    ffs_buf_put(&cb->pub);
+}
+
+/*
+ * Removes a freed block from the transaction and the cache, where a new block may take its address.
+ */
+static void running_forget(struct ffs *fs, uint64_t block)
+{
+    struct ffs_cbuf *cb = ffs_cache_find(fs, block);
+
+    if (!cb)
+        return;
+    if (cb->running_at)
+        running_remove_buf(&fs->journal.running, cb);
+    ffs_cache_forget(cb);
+    ffs_buf_put(&cb->pub);
+}
+
+void ffs_running_free(struct ffs *fs, const struct ffs_tx *tx)
+{
+    struct ffs_running *r = &fs->journal.running;
+
+    for (size_t i = 0; i < tx->forgotten.n; i++) {
+        for (uint64_t b = 0; b < tx->forgotten.v[i].len; b++)
+            running_forget(fs, tx->forgotten.v[i].block + b);
+    }
+    ffs_ranges_join(&r->freed, &tx->freed);
+    ffs_ranges_join(&r->unmapped, &tx->unmapped);
+    ffs_chunks_leave(fs, &tx->unmapped);
+}
+
+bool ffs_running_empty(const struct ffs_running *r)
+{
+    return r->n == 0;
+}
+
+/* Drops the references of a transaction to its blocks, and frees its arrays. */
+void ffs_running_put(struct ffs_running *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ffs_buf_put(&r->bufs[i]->pub);
+    free(r->bufs);
+    ffs_ranges_free(&r->freed);
+    ffs_ranges_free(&r->unmapped);
+}
