@@ -3,11 +3,12 @@
  * Changes the shape of a mounted file system, without handles and after a
  * checkpoint.
  *
- * The new bitmaps, checksums and chunk map are written to free blocks or past
- * the old end. A transaction with the new superblock begins a log with a new id (FORMAT.md
- * 10.6), which does not exist before the labels name it. All that is durable
- * before the labels are written. The old file system is valid until then, and
- * the new one afterwards.
+ * The new bitmaps, checksums and chunk map, with the levels of their ages, are
+ * written to free blocks or past the old end. A transaction with the new
+ * superblock, which has the ages of their tops, begins a log with a new id
+ * (FORMAT.md 10.6), which does not exist before the labels name it. All that is
+ * durable before the labels are written. The old file system is valid until
+ * then, and the new one afterwards.
  */
 #include "fusefs/core/mount/resize.h"
 
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/core/mount/levels.h"
 #include "fusefs/core/state.h"
 
 #define BATCH 256u /* blocks per transfer: 1 MiB */
@@ -26,7 +28,7 @@ struct resize {
     struct lay_geometry old, geo;
     uint64_t tid; /* of the transaction with the new superblock */
     uint64_t free_blocks;
-    uint64_t ages[LAY_BITMAP_SECTIONS];         /* sums of the tids of the old bitmaps as read */
+    uint32_t ages[BATCH];                       /* of blocks of an area */
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* values of the new superblock */
     struct ffs_group *groups;                   /* of the new shape */
     union lay_block *batch;                     /* BATCH blocks */
@@ -87,8 +89,8 @@ static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t g
 
     resize_release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
     resize_release(map, group, old->map_start, old->map_len);
-    resize_release(map, group, old->bitmap_start, old->bitmap_blocks);
-    resize_release(map, group, old->sums_start, old->sums_blocks);
+    resize_release(map, group, old->bitmap_start, old->bitmap_len);
+    resize_release(map, group, old->sums_start, old->sums_len);
     resize_release(map, group, old->log_start, old->log_blocks);
     resize_release(map, group, old->supers[0], 1);
     resize_release(map, group, old->supers[1], 1);
@@ -101,8 +103,8 @@ static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, u
 
     return resize_is_free(map, group, geo->blocks, past) &&
            resize_is_free(map, group, geo->map_start, geo->map_len) &&
-           resize_is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
-           resize_is_free(map, group, geo->sums_start, geo->sums_blocks) &&
+           resize_is_free(map, group, geo->bitmap_start, geo->bitmap_len) &&
+           resize_is_free(map, group, geo->sums_start, geo->sums_len) &&
            resize_is_free(map, group, geo->log_start, geo->log_blocks) &&
            resize_is_free(map, group, geo->supers[0], 1) &&
            resize_is_free(map, group, geo->supers[1], 1);
@@ -115,11 +117,56 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
 
     resize_occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
     resize_occupy(map, group, geo->map_start, geo->map_len);
-    resize_occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
-    resize_occupy(map, group, geo->sums_start, geo->sums_blocks);
+    resize_occupy(map, group, geo->bitmap_start, geo->bitmap_len);
+    resize_occupy(map, group, geo->sums_start, geo->sums_len);
     resize_occupy(map, group, geo->log_start, geo->log_blocks);
     resize_occupy(map, group, geo->supers[0], 1);
     resize_occupy(map, group, geo->supers[1], 1);
+}
+
+/*
+ * Gets the ages of n blocks of level 0 of an old area. All of them are in place.
+ * *any says whether one of them was ever written.
+ */
+static int resize_get_ages(struct resize *r, enum lay_kind kind, uint64_t first, uint64_t n,
+                           bool *any)
+{
+    int err = 0;
+
+    *any = false;
+    for (uint64_t i = 0; i < n && !err; i++) {
+        err = ffs_age_of(r->fs, LAY_ADDR(kind, first + i), &r->ages[i]);
+        *any |= r->ages[i] != 0;
+    }
+    return err;
+}
+
+typedef int (*resize_check_fn)(const struct lay_geometry *old, const union lay_block *block,
+                               uint64_t index);
+
+/*
+ * Checks n blocks that were read, of which the ages are known. One that was
+ * never written becomes zeros.
+ */
+static int resize_check_blocks(struct resize *r, union lay_block *blocks, uint64_t first,
+                               uint64_t n, resize_check_fn check)
+{
+    int err = 0;
+
+    for (uint64_t i = 0; i < n && !err; i++) {
+        if (r->ages[i] == 0)
+            memset(&blocks[i], 0, sizeof(blocks[i]));
+        else
+            err = lay_age(&blocks[i]) == r->ages[i] ? check(&r->old, &blocks[i], first + i)
+                                                    : -EUCLEAN;
+    }
+    return err;
+}
+
+static int resize_check_bitmap(const struct lay_geometry *old, const union lay_block *block,
+                               uint64_t index)
+{
+    return lay_check_bitmap(old, &block->bitmap, index, NULL);
 }
 
 /*
@@ -128,21 +175,16 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
  */
 static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
 {
-    uint64_t groups = lay_groups(&r->old), each = lay_section_groups(&r->old);
-    uint64_t there = first >= groups ? 0 : groups - first < n ? groups - first : n;
-    int err = there == 0 ? 0
-                         : bd_read(r->fs->dev, ffs_bytes(r->old.bitmap_start + first), r->other,
-                                   ffs_bytes(there));
+    uint64_t groups = lay_groups(&r->old);
+    uint64_t there = first >= groups ? 0 : ffs_min(groups - first, n);
+    bool any;
+    int err = resize_get_ages(r, LAY_KIND_BITMAP, first, there, &any);
 
-    memset(r->other + there, 0, (n - there) * sizeof(*r->other));
-    for (uint64_t i = 0; i < there && !err; i++) {
-        struct lay_bitmap *bm = &r->other[i].bitmap;
-        lay_bitmap_complete(&r->old, bm, first + i);
-        err = lay_check_bitmap(&r->old, bm, first + i, NULL);
-        if (!err)
-            r->ages[(first + i) / each] += lay_get64(bm->head.tid);
-    }
-    return err;
+    memset(r->other, 0, n * sizeof(*r->other));
+    if (!err && any)
+        err =
+            bd_read(r->fs->dev, ffs_bytes(r->old.bitmap_start + first), r->other, ffs_bytes(there));
+    return err ? err : resize_check_blocks(r, r->other, first, there, resize_check_bitmap);
 }
 
 static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap *was,
@@ -188,33 +230,46 @@ static int resize_write_batch(struct resize *r, uint64_t at, uint64_t n)
     return err;
 }
 
+/* Makes and writes n bitmaps, of which the first `kept` belong to the new shape. */
+static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uint64_t kept,
+                               struct ffs_levels *levels)
+{
+    int err = resize_read_old(r, first, n);
+
+    for (uint64_t i = 0; i < n && !err; i++)
+        err = resize_make_bitmap(r, first + i, &r->other[i].bitmap, &r->batch[i].bitmap);
+    if (!err && kept > 0)
+        err = resize_write_batch(r, r->geo.bitmap_start + first, kept);
+    for (uint64_t i = 0; i < kept && !err; i++)
+        err = ffs_levels_add(levels, lay_age(&r->batch[i]));
+    return err;
+}
+
 static int resize_write_bitmaps(struct resize *r)
 {
-    uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo);
-    uint64_t all = have > groups ? have : groups;
+    uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo), all = ffs_max(have, groups);
+    struct ffs_levels levels;
     int err = 0;
 
+    ffs_levels_begin(&levels, r->fs, &r->geo, LAY_KIND_BITMAP, groups, r->tid);
     for (uint64_t g = 0, n; g < all && !err; g += n) {
         n = resize_batch_of(all - g);
-        err = resize_read_old(r, g, n);
-        for (uint64_t i = 0; i < n && !err; i++)
-            err = resize_make_bitmap(r, g + i, &r->other[i].bitmap, &r->batch[i].bitmap);
-        if (!err && g < groups)
-            err = resize_write_batch(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
+        err = resize_write_groups(r, g, n, g < groups ? ffs_min(n, groups - g) : 0, &levels);
     }
-    for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS && !err; i++)
-        err = r->ages[i] == lay_get64(r->sb.bitmap_tids[i]) ? 0 : -EUCLEAN;
+    r->sb.area.bitmap_age = lay_put32(levels.top);
+    ffs_levels_end(&levels);
     return err;
 }
 
 /* --- Checksums of data, and the chunk map ----------------------------------------------------- */
 
-/* An area whose blocks keep their contents and their logical addresses. */
+/* An area whose blocks of level 0 keep their contents and their logical addresses. */
 struct resize_area {
+    enum lay_kind kind;
     uint64_t from, to; /* first blocks of the old place and of the new one */
-    uint64_t kept;     /* blocks that are copied */
-    uint64_t len;      /* blocks of the new place; those behind the copied ones become zeros */
-    int (*check)(const struct lay_geometry *old, const union lay_block *block, uint64_t index);
+    uint64_t kept;     /* blocks of level 0 that are copied */
+    uint64_t blocks;   /* of level 0; those behind the copied ones are new */
+    resize_check_fn check;
 };
 
 static int resize_check_sums(const struct lay_geometry *old, const union lay_block *block,
@@ -226,82 +281,83 @@ static int resize_check_sums(const struct lay_geometry *old, const union lay_blo
 static int resize_check_map(const struct lay_geometry *old, const union lay_block *block,
                             uint64_t index)
 {
-    struct lay_map_block map = block->map;
-
-    lay_map_complete(old, &map, index);
-    return lay_check_map_block(old, &map, index, NULL);
+    return lay_check_map_block(old, &block->map, index, NULL);
 }
 
-static int resize_read_area(struct resize *r, const struct resize_area *a, uint64_t at, uint64_t n)
+/* Copies n blocks from block `at` of the area on. Blocks that were never written stay so. */
+static int resize_copy_blocks(struct resize *r, const struct resize_area *a, uint64_t at,
+                              uint64_t n)
 {
-    int err = bd_read(r->fs->dev, ffs_bytes(a->from + at), r->batch, ffs_bytes(n));
+    bool any;
+    int err = resize_get_ages(r, a->kind, at, n, &any);
 
-    for (uint64_t i = 0; i < n && !err; i++)
-        err = a->check(&r->old, &r->batch[i], at + i);
-    return err;
+    if (err || !any)
+        return err;
+    err = bd_read(r->fs->dev, ffs_bytes(a->from + at), r->batch, ffs_bytes(n));
+    if (!err)
+        err = resize_check_blocks(r, r->batch, at, n, a->check);
+    return err ? err : resize_write_batch(r, a->to + at, n);
 }
 
-/* Copies an area to its new place, if that differs from the old one. */
-static int resize_copy_area(struct resize *r, const struct resize_area *a)
+/*
+ * Copies an area to its new place, if that differs from the old one, and sets
+ * *age to the age of its top.
+ */
+static int resize_copy_area(struct resize *r, const struct resize_area *a, le32 *age)
 {
+    struct ffs_levels levels;
     int err = 0;
 
     if (a->to == a->from)
         return 0;
+    ffs_levels_begin(&levels, r->fs, &r->geo, a->kind, a->blocks, r->tid);
     for (uint64_t at = 0, n; at < a->kept && !err; at += n) {
         n = resize_batch_of(a->kept - at);
-        err = resize_read_area(r, a, at, n);
-        if (!err)
-            err = resize_write_batch(r, a->to + at, n);
+        err = resize_copy_blocks(r, a, at, n);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = ffs_levels_add(&levels, r->ages[i]);
     }
-    if (err || a->kept == a->len)
-        return err;
-    err = bd_write_zeroes(r->fs->dev, ffs_bytes(a->to + a->kept), ffs_bytes(a->len - a->kept));
-    return err ? err : ffs_flush(r->fs);
+    for (uint64_t at = a->kept; at < a->blocks && !err; at++)
+        err = ffs_levels_add(&levels, 0);
+    *age = lay_put32(levels.top);
+    ffs_levels_end(&levels);
+    return err;
 }
 
-/* Entries of new blocks are zeros, since these have no checksums. */
 static int resize_write_sums(struct resize *r)
 {
-    const struct resize_area area = {.from = r->old.sums_start,
+    const struct resize_area area = {.kind = LAY_KIND_SUMS,
+                                     .from = r->old.sums_start,
                                      .to = r->geo.sums_start,
                                      .kept = ffs_min(r->old.sums_blocks, r->geo.sums_blocks),
-                                     .len = r->geo.sums_blocks,
+                                     .blocks = r->geo.sums_blocks,
                                      .check = resize_check_sums};
 
-    return resize_copy_area(r, &area);
+    return resize_copy_area(r, &area, &r->sb.area.sums_age);
 }
 
-/* New slots are zeros, and so are the levels above the map. */
 static int resize_write_map(struct resize *r)
 {
-    const struct resize_area area = {.from = r->old.map_start,
+    const struct resize_area area = {.kind = LAY_KIND_MAP,
+                                     .from = r->old.map_start,
                                      .to = r->geo.map_start,
                                      .kept = ffs_min(r->old.map_blocks, r->geo.map_blocks),
-                                     .len = r->geo.map_len,
+                                     .blocks = r->geo.map_blocks,
                                      .check = resize_check_map};
 
-    return resize_copy_area(r, &area);
+    return resize_copy_area(r, &area, &r->sb.map_age);
 }
 
 /* --- Superblock and labels -------------------------------------------------------------------- */
 
-/*
- * All bitmaps have the same tid, so the sum of a section is their number times
- * that tid.
- */
 static void resize_set_sections(struct resize *r)
 {
     uint64_t each = lay_section_groups(&r->geo), groups = lay_groups(&r->geo);
     struct lay_super *sb = &r->sb;
 
-    memset(sb->bitmap_tids, 0, sizeof(sb->bitmap_tids));
     memset(sb->section_free, 0, sizeof(sb->section_free));
-    for (uint64_t first = 0; first < groups; first += each) {
-        uint64_t n = groups - first < each ? groups - first : each;
-        sb->bitmap_tids[first / each] = lay_put64(n * r->tid);
+    for (uint64_t first = 0; first < groups; first += each)
         sb->section_free[first / each] = ffs_section_hint_of(r->section_free[first / each]);
-    }
 }
 
 static void resize_set_super(struct resize *r)
@@ -357,15 +413,24 @@ static int resize_begin_log(struct resize *r, struct ffs_image *image)
  * Removes blocks from the cache that were written without it, or that the new
  * shape does not have.
  */
-static void resize_forget(struct ffs *fs, enum lay_kind kind, uint64_t first, uint64_t end)
+static void resize_forget(struct ffs *fs, enum lay_kind kind, unsigned level, uint64_t first,
+                          uint64_t end)
 {
     for (uint64_t i = first; i < end; i++) {
-        struct ffs_cbuf *cb = ffs_cache_find(fs, LAY_ADDR(kind, i));
+        struct ffs_cbuf *cb = ffs_cache_find(fs, LAY_ADDR_LEVEL(kind, level, i));
         if (cb) {
             ffs_cache_forget(cb);
             ffs_buf_put(&cb->pub);
         }
     }
+}
+
+/* Removes the levels of ages, and the blocks below from block `kept` on. */
+static void resize_forget_area(struct ffs *fs, enum lay_kind kind, uint64_t blocks, uint64_t kept)
+{
+    resize_forget(fs, kind, 0, kept, blocks);
+    for (unsigned level = 1; lay_level_blocks(blocks, level) > 0; level++)
+        resize_forget(fs, kind, level, 0, lay_level_blocks(blocks, level));
 }
 
 /* Keeps the map of a group with busy blocks, which count as used in it. */
@@ -410,9 +475,9 @@ static void resize_install(struct resize *r)
     struct ffs *fs = r->fs;
     struct lay_geometry *geo = &fs->geo;
 
-    resize_forget(fs, LAY_KIND_BITMAP, 0, r->old.bitmap_blocks);
-    resize_forget(fs, LAY_KIND_SUMS, r->geo.sums_blocks, r->old.sums_blocks);
-    resize_forget(fs, LAY_KIND_MAP, r->geo.map_blocks, r->old.map_blocks);
+    resize_forget_area(fs, LAY_KIND_BITMAP, r->old.bitmap_blocks, 0);
+    resize_forget_area(fs, LAY_KIND_SUMS, r->old.sums_blocks, r->geo.sums_blocks);
+    resize_forget_area(fs, LAY_KIND_MAP, r->old.map_blocks, r->geo.map_blocks);
     resize_install_groups(r);
     geo->blocks = r->geo.blocks;
     geo->map_start = r->geo.map_start;
@@ -421,7 +486,9 @@ static void resize_install(struct resize *r)
     geo->reserve = r->geo.reserve;
     geo->bitmap_start = r->geo.bitmap_start;
     geo->bitmap_blocks = r->geo.bitmap_blocks;
+    geo->bitmap_len = r->geo.bitmap_len;
     geo->sums_start = r->geo.sums_start;
+    geo->sums_len = r->geo.sums_len;
     __atomic_store_n(&geo->sums_blocks, r->geo.sums_blocks, __ATOMIC_RELAXED);
     memcpy(geo->supers, r->geo.supers, sizeof(geo->supers));
     memcpy(ffs_super(fs), &r->sb, sizeof(r->sb));
@@ -482,7 +549,7 @@ static int resize_change_over(struct resize *r)
     resize_install(r);
     err = ffs_commit_empty(fs);
     if (!err)
-        err = ffs_checkpoint(fs);
+        err = ffs_checkpoint_frozen(fs);
     /* Without memory the log keeps the superblock until the next checkpoint. */
     return err == -ENOMEM ? 0 : err;
 }
@@ -523,9 +590,11 @@ static struct lay_geometry resize_larger(const struct lay_geometry *old, uint64_
     }
     geo.bitmap_start = at;
     geo.bitmap_blocks = lay_groups_of(blocks);
+    geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
     if (ffs_has_sums(old)) {
-        geo.sums_start = geo.bitmap_start + geo.bitmap_blocks;
+        geo.sums_start = geo.bitmap_start + geo.bitmap_len;
         geo.sums_blocks = lay_sums_blocks(blocks);
+        geo.sums_len = lay_area_blocks(geo.sums_blocks);
     }
     return geo;
 }
@@ -535,8 +604,7 @@ static uint64_t resize_needed(const struct lay_geometry *old, uint64_t blocks)
 {
     const struct lay_geometry geo = resize_larger(old, blocks);
 
-    return geo.sums_blocks ? geo.sums_start + geo.sums_blocks
-                           : geo.bitmap_start + geo.bitmap_blocks;
+    return geo.sums_len ? geo.sums_start + geo.sums_len : geo.bitmap_start + geo.bitmap_len;
 }
 
 static uint64_t resize_least(const struct lay_geometry *old)

@@ -220,8 +220,8 @@ static int shrink_copy_chunk(const struct shrink *s, uint64_t from, uint64_t to,
 }
 
 /*
- * Enters another place of a segment in the map. Memory follows when the whole
- * chunk has moved.
+ * Enters another place of a segment in the map, with the same age. Memory
+ * follows when the whole chunk has moved.
  */
 static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, uint64_t block)
 {
@@ -234,7 +234,7 @@ static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, uint64_t block)
     err = ffs_tx_dirty(tx, buf);
     if (!err) {
         struct lay_map_block *map = buf->data;
-        lay_slot_set(&map->slots[segment % LAY_MAP_SLOTS], block);
+        map->slots[segment % LAY_MAP_SLOTS].places[0] = lay_put64(block);
     }
     ffs_buf_put(buf);
     return err;
@@ -322,8 +322,8 @@ static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 {
     const uint64_t labels_and_mmp = LAY_LABEL_COPIES + 1;
 
-    return labels_and_mmp + LAY_SUPER_COPIES + geo->map_len + geo->bitmap_blocks +
-           geo->sums_blocks + geo->log_blocks;
+    return labels_and_mmp + LAY_SUPER_COPIES + geo->map_len + geo->bitmap_len + geo->sums_len +
+           geo->log_blocks;
 }
 
 /*
@@ -340,8 +340,10 @@ static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks
     geo.map_blocks = ffs_min(geo.map_blocks, lay_map_blocks(slots));
     geo.map_len = lay_area_blocks(geo.map_blocks);
     geo.bitmap_blocks = lay_groups_of(blocks);
+    geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
     if (geo.sums_blocks)
         geo.sums_blocks = lay_sums_blocks(blocks);
+    geo.sums_len = lay_area_blocks(geo.sums_blocks);
     return geo;
 }
 
@@ -356,10 +358,10 @@ uint64_t ffs_shrink_least(struct ffs *fs)
     for (uint64_t need = 0; need != blocks;) {
         struct lay_geometry geo = shrink_shape_of(fs, blocks);
         /*
-         * The new bitmaps and a new map are written while the old ones still exist. A chunk and
-         * the areas need ranges without gaps.
+         * The new areas are written while the old ones still exist. These and a chunk need ranges
+         * without gaps.
          */
-        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_blocks + geo.map_len +
+        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_len + geo.map_len + geo.sums_len +
                ffs_chunk_blocks(&geo);
         if (need <= blocks)
             break;
@@ -415,41 +417,45 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
 }
 
 /*
- * Finds places for the bitmaps, for a chunk map of another length, and for each
- * area that reaches past the limit.
+ * Places an area at block *at, and *at behind it, if its length has changed or
+ * it reaches past the limit.
  */
-static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
+static void shrink_place_area(const struct shrink *s, uint64_t *start, uint64_t len,
+                              uint64_t old_len, uint64_t *at)
 {
-    bool map = geo->map_len != s->fs->geo.map_len || geo->map_start + geo->map_len > s->limit;
-    bool sums = geo->sums_start + geo->sums_blocks > s->limit;
-    bool log = geo->log_start + geo->log_blocks > s->limit;
-    uint64_t want = geo->bitmap_blocks, at = 0;
+    if (len == old_len && *start + len <= s->limit)
+        return;
+    *start = *at;
+    *at += len;
+}
 
-    want += (map ? geo->map_len : 0) + (sums ? geo->sums_blocks : 0) + (log ? geo->log_blocks : 0);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        want += geo->supers[i] >= s->limit;
-    int err = shrink_find_run(s, want, &at);
-    if (err)
-        return err;
+/* Places the bitmaps and all else that moves from block `at` on. Returns the end. */
+static uint64_t shrink_place_from(const struct shrink *s, struct lay_geometry *geo, uint64_t at)
+{
+    const struct lay_geometry *old = &s->fs->geo;
+
     geo->bitmap_start = at;
-    at += geo->bitmap_blocks;
-    if (map) {
-        geo->map_start = at;
-        at += geo->map_len;
-    }
-    if (sums) {
-        geo->sums_start = at;
-        at += geo->sums_blocks;
-    }
-    if (log) {
-        geo->log_start = at;
-        at += geo->log_blocks;
-    }
+    at += geo->bitmap_len;
+    shrink_place_area(s, &geo->map_start, geo->map_len, old->map_len, &at);
+    shrink_place_area(s, &geo->sums_start, geo->sums_len, old->sums_len, &at);
+    shrink_place_area(s, &geo->log_start, geo->log_blocks, old->log_blocks, &at);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (geo->supers[i] >= s->limit)
             geo->supers[i] = at++;
     }
-    return 0;
+    return at;
+}
+
+/* Finds places for the areas. */
+static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
+{
+    struct lay_geometry trial = *geo;
+    uint64_t at;
+    int err = shrink_find_run(s, shrink_place_from(s, &trial, 0), &at);
+
+    if (!err)
+        shrink_place_from(s, geo, at);
+    return err;
 }
 
 /* Clears the entries past the end of the file system. */
