@@ -8,6 +8,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -61,11 +62,13 @@ static bool mkfs_in_chunk(const struct mkfs_plan *plan, uint64_t block, uint64_t
     return false;
 }
 
-/* True if every block of the group is free; its bitmap is then a block of zeros. */
+/* True if the group is whole and free; its bitmap is then not written. */
 static bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
 {
-    return lay_may_be_zeros(&plan->geo, group) &&
-           !mkfs_in_chunk(plan, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
+    uint64_t first = group * LAY_GROUP_BLOCKS;
+
+    return lay_range_ok(&plan->geo, first, LAY_GROUP_BLOCKS) &&
+           !mkfs_in_chunk(plan, first, LAY_GROUP_BLOCKS);
 }
 
 /*
@@ -115,8 +118,8 @@ static uint64_t mkfs_lowest(const struct lay_geometry *geo, uint64_t from, uint6
         geo->supers[1] + 1,
         geo->log_start + geo->log_blocks,
         geo->map_start + geo->map_len,
-        geo->bitmap_start + geo->bitmap_blocks,
-        geo->sums_start + geo->sums_blocks,
+        geo->bitmap_start + geo->bitmap_len,
+        geo->sums_start + geo->sums_len,
     };
     uint64_t lowest = LAY_NONE;
 
@@ -160,18 +163,20 @@ static void place(struct mkfs_plan *plan, uint64_t log_blocks)
     geo->map_blocks = map;
     geo->map_len = lay_area_blocks(map);
     uint64_t groups = lay_groups_of(geo->blocks);
-    geo->bitmap_start = mkfs_lowest_area(geo, groups);
+    geo->bitmap_start = mkfs_lowest_area(geo, lay_area_blocks(groups));
     geo->bitmap_blocks = groups;
+    geo->bitmap_len = lay_area_blocks(groups);
     if (geo->incompat & LAY_INCOMPAT_DATA_CSUM) {
         uint64_t sums = lay_sums_blocks(geo->blocks);
-        geo->sums_start = mkfs_lowest_area(geo, sums);
+        geo->sums_start = mkfs_lowest_area(geo, lay_area_blocks(sums));
         geo->sums_blocks = sums;
+        geo->sums_len = lay_area_blocks(sums);
     }
     geo->log_start = mkfs_lowest_area(geo, log_blocks);
     geo->log_blocks = log_blocks;
     mkfs_place_chunks(plan);
     plan->free_blocks = geo->blocks - LAY_LABEL_COPIES - 1 - LAY_SUPER_COPIES - geo->map_len -
-                        geo->bitmap_blocks - geo->sums_blocks - geo->log_blocks -
+                        geo->bitmap_len - geo->sums_len - geo->log_blocks -
                         plan->chunks * mkfs_chunk_blocks(geo);
 }
 
@@ -207,6 +212,12 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
 #define SINGLE_BLOCKS 64u    /* read at once by one command each; less than BATCH_BLOCKS */
 
+/* A block that was written and whose age another block names. */
+struct format_aged {
+    uint64_t addr;
+    uint32_t age;
+};
+
 /* State shared by the steps of one format. */
 struct format {
     struct bd_dev *dev;
@@ -214,7 +225,9 @@ struct format {
     const struct mkfs_plan *plan;
     uint8_t *buf; /* BATCH_BLOCKS blocks of memory that the device reaches */
     struct lay_incarnation incarnation;
-    uint32_t super_age;
+    struct format_aged *aged; /* in the order in which they were written */
+    size_t aged_count;
+    uint32_t map_age, bitmap_age, super_age;
 };
 
 static const struct lay_geometry *geo_of(const struct format *f)
@@ -268,37 +281,16 @@ static int seal_and_write(struct format *f, uint64_t block)
     return format_write_blocks(f, block, 1);
 }
 
-/* Makes one of several blocks of a kind, which the number identifies. */
-typedef void (*make_fn)(const struct format *f, void *block, uint64_t number);
-
-static int format_write_made(struct format *f, make_fn make, uint64_t number, uint64_t place)
-{
-    make(f, f->buf, number);
-    return seal_and_write(f, place);
-}
-
-/* Compares a block on the device with what was written. */
-static int format_verify_made(struct format *f, make_fn make, uint64_t number, uint64_t place)
-{
-    uint8_t *wanted = f->buf + LAY_BLOCK_SIZE;
-    int err = format_read_blocks(f, place, 1);
-
-    make(f, wanted, number);
-    lay_seal(wanted, 0);
-    if (!err && memcmp(f->buf, wanted, LAY_BLOCK_SIZE) != 0)
-        err = -EUCLEAN;
-    return err;
-}
-
 static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 {
     return !lay_range_ok(&plan->geo, block, 1) || mkfs_in_chunk(plan, block, 1);
 }
 
-static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
+static void format_make_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
 {
     uint32_t free_bits = 0;
 
+    format_init(f, bm, LAY_MAGIC_BITMAP, LAY_ADDR(LAY_KIND_BITMAP, group), 0);
     for (uint32_t b = 0; b < LAY_GROUP_BLOCKS; b++) {
         if (in_use(f->plan, group * LAY_GROUP_BLOCKS + b))
             bm->bits[b / 8] |= (uint8_t)(1u << b % 8);
@@ -319,27 +311,6 @@ static int write_zeros(struct format *f, uint64_t block, uint64_t count)
         err = format_interrupted(f);
         if (!err)
             err = bd_write_zeroes(f->dev, block << LAY_BLOCK_SHIFT, n << LAY_BLOCK_SHIFT);
-    }
-    return err;
-}
-
-static int write_bitmap(struct format *f, uint64_t group)
-{
-    uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
-
-    fill_bitmap(f, new_block(f, LAY_MAGIC_BITMAP, addr, 0), group);
-    return seal_and_write(f, geo_of(f)->bitmap_start + group);
-}
-
-/* A bitmap of zeros, like nearly all, represents a free group. */
-static int write_bitmaps(struct format *f)
-{
-    const struct lay_geometry *geo = geo_of(f);
-    int err = write_zeros(f, geo->bitmap_start, geo->bitmap_blocks);
-
-    for (uint64_t group = 0; group < lay_groups(geo) && !err; group++) {
-        if (!mkfs_group_is_free(f->plan, group))
-            err = write_bitmap(f, group);
     }
     return err;
 }
@@ -392,12 +363,6 @@ static int write_log(struct format *f)
     return err ? err : write_zeros(f, geo->log_start + end, geo->log_blocks - end);
 }
 
-/* A checksum block of zeros is valid and has no entries. */
-static int write_sums(struct format *f)
-{
-    return write_zeros(f, geo_of(f)->sums_start, geo_of(f)->sums_blocks);
-}
-
 static void set_times(const struct format *f, struct lay_inode *inode)
 {
     struct lay_time now = lay_time_make(f->params->time_sec, f->params->time_nsec);
@@ -422,38 +387,27 @@ static void fill_root(const struct format *f, struct lay_inode *root)
     root->map.tree.blocks = lay_put64(1);
 }
 
-static void format_make_inodes(const struct format *f, void *block, uint64_t number)
+static void format_make_inodes(const struct format *f, struct lay_inode_block *ib)
 {
-    struct lay_inode_block *ib = block;
-
-    (void)number;
-    format_init(f, block, LAY_MAGIC_INODES, MKFS_INODE_BLOCK, 0);
+    format_init(f, ib, LAY_MAGIC_INODES, MKFS_INODE_BLOCK, 0);
     ib->next_free = lay_put64(LAY_NONE);
     ib->used = 1u | 1u << LAY_INO_ROOT;
     fill_root(f, &ib->inodes[LAY_INO_ROOT]);
 }
 
-static void format_make_leaf(const struct format *f, void *block, uint64_t number)
+static void format_make_entries(const struct format *f, struct lay_entries *entries,
+                                uint64_t segment)
 {
-    (void)number;
-    format_init(f, block, LAY_MAGIC_DIR, MKFS_ROOT_NODE, LAY_INO_ROOT);
-}
-
-static void format_make_entries(const struct format *f, void *block, uint64_t segment)
-{
-    struct lay_entries *entries = block;
     uint64_t used = segment == 0 ? 1 + lay_addr_index(MKFS_ROOT_NODE) : 1;
 
-    format_init(f, block, LAY_MAGIC_ENTRIES, LAY_ADDR_CHUNK(segment, 0), 0);
+    format_init(f, entries, LAY_MAGIC_ENTRIES, LAY_ADDR_CHUNK(segment, 0), 0);
     entries->used[0] = (uint8_t)((1u << used) - 1);
     entries->free = lay_put32((uint32_t)(LAY_SEGMENT_BLOCKS - used));
 }
 
-static void format_make_map(const struct format *f, void *block, uint64_t index)
+static void format_make_map(const struct format *f, struct lay_map_block *map, uint64_t index)
 {
-    struct lay_map_block *map = block;
-
-    format_init(f, block, LAY_MAGIC_MAP, LAY_ADDR(LAY_KIND_MAP, index), 0);
+    format_init(f, map, LAY_MAGIC_MAP, LAY_ADDR(LAY_KIND_MAP, index), 0);
     map->index = lay_put64(index);
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
         uint64_t segment = index * LAY_MAP_SLOTS + i;
@@ -463,48 +417,151 @@ static void format_make_map(const struct format *f, void *block, uint64_t index)
     }
 }
 
-/* What is done with each block of map and chunks: it is written or verified. */
-typedef int (*made_fn)(struct format *f, make_fn make, uint64_t number, uint64_t place);
+/* --- Blocks with ages ------------------------------------------------------------------------- */
 
-static int format_each_segment(struct format *f, made_fn done)
+/* Makes the block of an address in the buffer, without the ages that it names. */
+static void format_make(struct format *f, uint64_t addr)
 {
-    uint64_t first = mkfs_segment_start(f->plan, 0);
-    int err = 0;
+    union lay_block *b = (void *)f->buf;
 
-    for (uint64_t s = 0; s < mkfs_segments(f->plan) && !err; s++)
-        err = done(f, format_make_entries, s, mkfs_segment_start(f->plan, s));
-    if (!err)
-        err = done(f, format_make_inodes, 0, first + lay_addr_index(MKFS_INODE_BLOCK));
-    return err ? err : done(f, format_make_leaf, 0, first + lay_addr_index(MKFS_ROOT_NODE));
+    if (lay_addr_kind(addr) == LAY_KIND_MAP && lay_addr_level(addr) == 0)
+        format_make_map(f, &b->map, lay_addr_number(addr));
+    else if (lay_addr_kind(addr) == LAY_KIND_BITMAP && lay_addr_level(addr) == 0)
+        format_make_bitmap(f, &b->bitmap, lay_addr_number(addr));
+    else if (addr == MKFS_INODE_BLOCK)
+        format_make_inodes(f, &b->inodes);
+    else if (addr == MKFS_ROOT_NODE)
+        format_init(f, b, LAY_MAGIC_DIR, MKFS_ROOT_NODE, LAY_INO_ROOT);
+    else if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+        format_make_entries(f, &b->entries, lay_addr_segment(addr));
+    else
+        (void)lay_new_block(geo_of(f), addr, b);
 }
 
-/* Returns how many blocks of the map have mapped slots; the others are zeros. */
-static uint64_t format_map_used(const struct format *f)
+static uint64_t format_place(const struct format *f, uint64_t addr)
 {
-    return lay_map_blocks(mkfs_segments(f->plan));
+    uint64_t places[2];
+
+    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+        return mkfs_segment_start(f->plan, lay_addr_segment(addr)) + lay_addr_index(addr);
+    unsigned n = lay_places(geo_of(f), addr, places);
+    assert(n > 0 && "mkfs makes only blocks that the file system has");
+    (void)n;
+    return places[0];
 }
 
-static int format_each_map_block(struct format *f, made_fn done)
+/* Remembers the age of the sealed block in the buffer. Returns 0 or -ENOMEM. */
+static int format_remember(struct format *f, uint64_t addr)
+{
+    size_t n = f->aged_count;
+
+    /* The list is full if its length is 0 or a power of two. */
+    if ((n & (n - 1)) == 0) {
+        void *bigger = realloc(f->aged, (n ? 2 * n : 1) * sizeof(*f->aged));
+        if (!bigger)
+            return -ENOMEM;
+        f->aged = bigger;
+    }
+    f->aged[f->aged_count++] = (struct format_aged){addr, lay_age(f->buf)};
+    return 0;
+}
+
+static int format_write_aged(struct format *f, uint64_t addr)
+{
+    int err = seal_and_write(f, format_place(f, addr));
+
+    return err ? err : format_remember(f, addr);
+}
+
+static int format_make_and_write(struct format *f, uint64_t addr)
+{
+    format_make(f, addr);
+    return format_write_aged(f, addr);
+}
+
+static uint64_t format_name_of(const struct format *f, size_t i)
+{
+    unsigned index;
+
+    return lay_name_of(geo_of(f), f->aged[i].addr, &index);
+}
+
+/*
+ * Writes the block that names block *i of the list, with the ages of all blocks
+ * before `end` that it names, and sets *i behind them.
+ */
+static int format_write_name(struct format *f, size_t *i, size_t end)
+{
+    uint64_t name = format_name_of(f, *i);
+
+    format_make(f, name);
+    for (; *i < end && format_name_of(f, *i) == name; (*i)++) {
+        unsigned index;
+        lay_name_of(geo_of(f), f->aged[*i].addr, &index);
+        lay_set_named_age(f->buf, f->aged[*i].addr, index, f->aged[*i].age);
+    }
+    return format_write_aged(f, name);
+}
+
+/*
+ * Writes the levels above the blocks of an area that are listed from i on, in
+ * ascending order. *top becomes the age that the superblock names.
+ */
+static int format_write_names(struct format *f, size_t i, uint32_t *top)
 {
     int err = 0;
 
-    for (uint64_t i = 0; i < format_map_used(f) && !err; i++)
-        err = done(f, format_make_map, i, geo_of(f)->map_start + i);
+    while (!err && format_name_of(f, i) != LAY_ADDR_SUPER) {
+        size_t end = f->aged_count;
+        while (i < end && !err)
+            err = format_write_name(f, &i, end);
+    }
+    *top = err ? 0 : f->aged[i].age;
     return err;
 }
 
 static int format_write_chunks(struct format *f)
 {
-    return format_each_segment(f, format_write_made);
+    size_t i = f->aged_count, entries = i + 2;
+    int err = format_make_and_write(f, MKFS_INODE_BLOCK);
+
+    if (!err)
+        err = format_make_and_write(f, MKFS_ROOT_NODE);
+    if (!err)
+        err = format_write_name(f, &i, entries);
+    for (uint64_t s = 1; s < mkfs_segments(f->plan) && !err; s++)
+        err = format_make_and_write(f, LAY_ADDR_CHUNK(s, 0));
+    return err ? err : format_write_names(f, entries, &f->map_age);
 }
 
-/* A block of zeros, like nearly all, has no mapped slots. */
-static int format_write_map(struct format *f)
+static int format_write_bitmaps(struct format *f)
 {
-    int err = write_zeros(f, geo_of(f)->map_start, geo_of(f)->map_len);
+    size_t first = f->aged_count;
+    int err = 0;
 
-    return err ? err : format_each_map_block(f, format_write_made);
+    for (uint64_t group = 0; group < lay_groups(geo_of(f)) && !err; group++) {
+        if (!mkfs_group_is_free(f->plan, group))
+            err = format_make_and_write(f, LAY_ADDR(LAY_KIND_BITMAP, group));
+    }
+    return err ? err : format_write_names(f, first, &f->bitmap_age);
 }
+
+static int format_verify_aged(struct format *f)
+{
+    const union lay_block *b = (void *)f->buf;
+    int err = 0;
+
+    for (size_t i = 0; i < f->aged_count && !err; i++) {
+        uint64_t addr = f->aged[i].addr;
+        err = format_read_blocks(f, format_place(f, addr), 1);
+        if (!err && (lay_age(b) != f->aged[i].age ||
+                     lay_block_crc(geo_of(f)->uuid, addr, b) != lay_get32(b->head.crc)))
+            err = -EUCLEAN;
+    }
+    return err;
+}
+
+/* --- Superblock and labels -------------------------------------------------------------------- */
 
 static void fill_inode_file(const struct format *f, struct lay_inode *inode)
 {
@@ -533,11 +590,13 @@ static void fill_super(const struct format *f, struct lay_super *sb)
     sb->map[0] = lay_put64(geo->map_start);
     sb->map[1] = lay_put64(LAY_NONE);
     sb->map_blocks = lay_put64(geo->map_blocks);
+    sb->map_age = lay_put32(f->map_age);
     sb->chunks = lay_put64(f->plan->chunks);
     sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
     sb->area.bitmaps[1] = lay_put64(LAY_NONE);
     sb->area.sums[0] = lay_put64(geo->sums_start);
     sb->area.sums[1] = lay_put64(geo->sums_blocks ? LAY_NONE : 0);
+    sb->area.bitmap_age = lay_put32(f->bitmap_age);
     sb->area.blocks = lay_put64(geo->blocks);
     sb->area.free_blocks = lay_put64(f->plan->free_blocks);
 }
@@ -694,28 +753,6 @@ static bool format_is_zero(const void *data, size_t len)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0;
 }
 
-static int verify_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
-{
-    if (mkfs_group_is_free(f->plan, group))
-        return format_is_zero(bm, sizeof(*bm)) ? 0 : -EUCLEAN;
-    return lay_check_bitmap(geo_of(f), bm, group, NULL);
-}
-
-static int verify_bitmaps(struct format *f)
-{
-    const struct lay_geometry *geo = geo_of(f);
-    int err = 0;
-
-    for (uint64_t group = 0; group < lay_groups(geo) && !err; group += BATCH_BLOCKS) {
-        uint64_t left = lay_groups(geo) - group;
-        uint64_t n = left < BATCH_BLOCKS ? left : BATCH_BLOCKS;
-        err = format_read_blocks(f, geo->bitmap_start + group, n);
-        for (uint64_t i = 0; i < n && !err; i++)
-            err = verify_bitmap(f, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)), group + i);
-    }
-    return err;
-}
-
 static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
 {
     int err = 0;
@@ -779,25 +816,6 @@ static int verify_log(struct format *f)
     return err ? err : verify_zeros(f, geo->log_start + end, geo->log_blocks - end);
 }
 
-static int verify_sums(struct format *f)
-{
-    return verify_zeros(f, geo_of(f)->sums_start, geo_of(f)->sums_blocks);
-}
-
-static int format_verify_chunks(struct format *f)
-{
-    return format_each_segment(f, format_verify_made);
-}
-
-static int format_verify_map(struct format *f)
-{
-    const struct lay_geometry *geo = geo_of(f);
-    uint64_t used = format_map_used(f);
-    int err = format_each_map_block(f, format_verify_made);
-
-    return err ? err : verify_zeros(f, geo->map_start + used, geo->map_len - used);
-}
-
 typedef int (*step_fn)(struct format *f);
 
 static int run_steps(struct format *f, const step_fn *steps, size_t n)
@@ -811,11 +829,10 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn blocks[] = {
-        erase_old,    write_mmp,   write_supers,      write_bitmaps,
-        write_log,    write_sums,  format_write_map,  format_write_chunks,
-        format_flush, verify_mmp,  verify_supers,     verify_bitmaps,
-        verify_log,   verify_sums, format_verify_map, format_verify_chunks};
+    static const step_fn blocks[] = {erase_old,           write_mmp,    format_write_bitmaps,
+                                     format_write_chunks, write_supers, write_log,
+                                     format_flush,        verify_mmp,   format_verify_aged,
+                                     verify_supers,       verify_log};
     static const step_fn labels[] = {write_labels, verify_labels};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
@@ -833,6 +850,7 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
         if (err)
             (void)zero_labels(&f);
     }
+    free(f.aged);
     bd_dma_free(dev, f.buf, (size_t)BATCH_BLOCKS << LAY_BLOCK_SHIFT);
     return err;
 }
