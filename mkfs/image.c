@@ -62,6 +62,8 @@ static int image_check_block(const struct lay_geometry *geo, const union lay_blo
     case LAY_MAGIC_MAP:
         return number < geo->map_blocks ? lay_check_map_block(geo, &b->map, number, NULL)
                                         : -EUCLEAN;
+    case LAY_MAGIC_AGES:
+        return lay_check_ages(geo, &b->ages, addr, NULL);
     case LAY_MAGIC_BITMAP:
         return number < geo->bitmap_blocks ? lay_check_bitmap(geo, &b->bitmap, number, NULL)
                                            : -EUCLEAN;
@@ -72,20 +74,31 @@ static int image_check_block(const struct lay_geometry *geo, const union lay_blo
     }
 }
 
-/* Corrects one flipped bit, if that makes the block pass all checks. */
-static int image_correct(struct image *img, uint64_t addr, union lay_block *out)
+static enum image_age image_compare_age(const uint32_t *age, const union lay_block *b)
+{
+    if (!age)
+        return IMAGE_AGE_UNKNOWN;
+    return lay_age(b) == *age ? IMAGE_AGE_RIGHT : IMAGE_AGE_STALE;
+}
+
+/*
+ * Corrects one flipped bit, if that makes the block pass all checks. age may be
+ * NULL, if it is not known.
+ */
+static int image_correct(struct image *img, uint64_t addr, const uint32_t *age,
+                         union lay_block *out)
 {
     union lay_block b = *out;
 
-    if (lay_block_crc(img->geo.uuid, addr, out) == lay_get32(out->head.crc))
-        return 0;
     /* A flip leaves one of these as it was; most other content has neither. */
     if (lay_get64(out->head.block) != addr &&
         memcmp(out->head.uuid, img->geo.uuid, sizeof(img->geo.uuid)) != 0)
         return 0;
     if (lay_correct(NULL, img->geo.uuid, addr, &b) < 0 ||
-        image_check_block(&img->geo, &b, addr) != 0)
+        image_check_block(&img->geo, &b, addr) != 0 ||
+        image_compare_age(age, &b) == IMAGE_AGE_STALE)
         return 0;
+    img->age = image_compare_age(age, &b);
     *out = b;
     return img->corrected(img->corrected_arg, addr, out);
 }
@@ -109,20 +122,130 @@ static int image_read_home(struct image *img, uint64_t addr, union lay_block *ou
     return 0;
 }
 
-int image_read(struct image *img, uint64_t addr, union lay_block *out)
+/* Gives zeros for an unreadable block, where that is asked for. `err` is that of the read. */
+static int image_tolerate(struct image *img, int err, union lay_block *out)
 {
-    img->unreadable = false;
-    if (img->changed && img->changed(img->changed_arg, addr, out))
-        return 0;
-    const struct image_patch *p = image_find_patch(img, addr);
-    int err = p ? image_read_patch(img, p, out) : image_read_home(img, addr, out);
     img->unreadable = err == -EIO && img->tolerant;
-    if (img->unreadable) {
-        memset(out, 0, sizeof(*out));
+    img->age = err ? IMAGE_AGE_DAMAGED : IMAGE_AGE_RIGHT;
+    if (!img->unreadable)
+        return err;
+    memset(out, 0, sizeof(*out));
+    return 0;
+}
+
+/* Judges, and perhaps corrects, a block as it was read from its place. */
+static int image_judge(struct image *img, uint64_t addr, const uint32_t *age, union lay_block *out)
+{
+    if (lay_block_crc(img->geo.uuid, addr, out) == lay_get32(out->head.crc)) {
+        img->age = image_compare_age(age, out);
         return 0;
     }
+    img->age = IMAGE_AGE_DAMAGED;
+    return img->corrected ? image_correct(img, addr, age, out) : 0;
+}
+
+int image_read(struct image *img, uint64_t addr, union lay_block *out)
+{
+    const struct image_patch *p = image_find_patch(img, addr);
+    uint32_t age;
+    bool known;
+
+    img->unreadable = false;
+    img->age = IMAGE_AGE_RIGHT;
+    if (img->changed && img->changed(img->changed_arg, addr, out))
+        return 0;
     /* The reader of the log has checked its images already. */
-    return err || p || !img->corrected ? err : image_correct(img, addr, out);
+    if (p)
+        return image_tolerate(img, image_read_patch(img, p, out), out);
+    int err = image_named_age(img, addr, &age, &known);
+    if (err)
+        return err;
+    if (known && age == 0 && lay_new_block(&img->geo, addr, out)) {
+        img->unreadable = false;
+        img->age = IMAGE_AGE_NEW;
+        return 0;
+    }
+    err = image_tolerate(img, image_read_home(img, addr, out), out);
+    return err || img->unreadable ? err : image_judge(img, addr, known ? &age : NULL, out);
+}
+
+/* --- Ages ------------------------------------------------------------------------------------- */
+
+#define IMAGE_LEVELS  5u  /* of an area, level 0 included */
+#define IMAGE_ENTRIES 64u /* blocks of entries that are kept */
+
+/* A naming block as after recovery. */
+struct image_name {
+    uint64_t addr; /* 0: none */
+    bool sound;
+    union lay_block b;
+};
+
+/* The last naming block of each level of each area, and some blocks of entries. */
+struct image_names {
+    struct image_name levels[LAY_KIND_SUMS + 1][IMAGE_LEVELS];
+    struct image_name entries[IMAGE_ENTRIES];
+};
+
+static struct image_name *image_name_slot(struct image_names *names, uint64_t addr)
+{
+    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+        return &names->entries[lay_addr_segment(addr) % IMAGE_ENTRIES];
+    assert(lay_addr_kind(addr) <= LAY_KIND_SUMS && lay_addr_level(addr) < IMAGE_LEVELS);
+    return &names->levels[lay_addr_kind(addr)][lay_addr_level(addr)];
+}
+
+/*
+ * Reads a naming block. What names it is read first, into other slots: each
+ * level has its own.
+ */
+static int image_read_name(struct image *img, uint64_t addr, struct image_name *n)
+{
+    int err = image_read(img, addr, &n->b);
+
+    if (err && err != -EIO)
+        return err;
+    n->addr = addr;
+    n->sound = !err && img->age != IMAGE_AGE_STALE && img->age != IMAGE_AGE_DAMAGED &&
+               image_check_block(&img->geo, &n->b, addr) == 0;
+    return 0;
+}
+
+int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known)
+{
+    unsigned index;
+    uint64_t places[2];
+    union lay_block b;
+    bool exists = image_places(img, addr, places) > 0;
+    uint64_t name = exists ? lay_name_of(&img->geo, addr, &index) : LAY_NONE;
+
+    *known = name != LAY_NONE;
+    if (name == LAY_NONE)
+        return 0;
+    if (name == LAY_ADDR_SUPER) {
+        *known = img->super_known;
+        *age = lay_named_age(&img->super, addr, index);
+        return 0;
+    }
+    if (img->changed && img->changed(img->changed_arg, name, &b)) {
+        *age = lay_named_age(&b, addr, index);
+        return 0;
+    }
+    if (!img->names)
+        img->names = calloc(1, sizeof(*img->names));
+    if (!img->names)
+        return -ENOMEM;
+    struct image_name *n = image_name_slot(img->names, name);
+    int err = n->addr == name ? 0 : image_read_name(img, name, n);
+    *known = !err && n->sound;
+    *age = *known ? lay_named_age(&n->b, addr, index) : 0;
+    return err;
+}
+
+void image_forget_names(struct image *img)
+{
+    free(img->names);
+    img->names = NULL;
 }
 
 /* --- Chunk map -------------------------------------------------------------------------------- */
@@ -148,7 +271,8 @@ static int image_read_map_block(struct image *img, uint64_t index)
         return err;
     if (img->unreadable)
         return image_bad_map(img, index, "unreadable");
-    lay_map_complete(&img->geo, &b.map, index);
+    if (img->age == IMAGE_AGE_STALE)
+        return image_bad_map(img, index, IMAGE_STALE_WHY);
     if (lay_check_map_block(&img->geo, &b.map, index, &why) != 0)
         return image_bad_map(img, index, why);
     for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
@@ -220,6 +344,7 @@ void image_drop_patches(struct image *img)
     free(img->patches);
     img->patches = NULL;
     img->patch_count = 0;
+    image_forget_names(img);
 }
 
 void image_end(struct image *img)

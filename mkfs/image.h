@@ -34,11 +34,24 @@ struct image_segment {
     uint64_t block; /* of the device: where the segment begins */
 };
 
-/* A damaged block of the chunk map. */
+/* A damaged or stale block of the chunk map. */
 struct image_bad_map {
     uint64_t index;
     const char *why;
 };
+
+/* What the ages say about a block (FORMAT.md 2.4). */
+enum image_age {
+    /* The last version: changed by a repair, an image of the log, or of the named age. */
+    IMAGE_AGE_RIGHT,
+    IMAGE_AGE_NEW,     /* was never written: the device was not read */
+    IMAGE_AGE_STALE,   /* sound by its own checksum, but of another age than the named one */
+    IMAGE_AGE_UNKNOWN, /* sound, but the block that names it is damaged or stale */
+    IMAGE_AGE_DAMAGED, /* does not match its own checksum, or is unreadable */
+};
+#define IMAGE_STALE_WHY "not the version that was last written"
+
+struct image_names;
 
 struct image {
     struct bd_dev *dev;
@@ -59,14 +72,23 @@ struct image {
     void *changed_arg;
     /*
      * Called with a metadata block in which image_read() has corrected one flipped
-     * bit (FORMAT.md 2.1); all checks of the block alone pass. May change the block;
-     * an error ends the read. NULL: no block is corrected.
+     * bit (FORMAT.md 2.1); all checks of the block alone pass, and it has the age
+     * that is named, if that is known. May change the block; an error ends the read.
+     * NULL: no block is corrected.
      */
     int (*corrected)(void *arg, uint64_t addr, union lay_block *b);
     void *corrected_arg;
     /* Reads an unreadable block as zeros, which no check accepts. */
     bool tolerant;
-    bool unreadable; /* the block of the last image_read() was unreadable */
+    bool unreadable;    /* the block of the last image_read() was unreadable */
+    enum image_age age; /* of the block of the last image_read() */
+    /*
+     * Names the ages of the tops of map, bitmaps and checksums. They are not known
+     * if the superblock is not the one that the log names.
+     */
+    union lay_block super;
+    bool super_known;
+    struct image_names *names; /* the naming blocks that were read last */
 };
 
 /*
@@ -79,8 +101,19 @@ void image_end(struct image *img);
 /* Returns the device for the functions of layout/label.h. */
 struct lay_io image_io(struct image *img);
 
-/* Reads the metadata block of an address as after recovery. Returns 0 or an error. */
+/*
+ * Reads the metadata block of an address as after recovery, and sets img->age.
+ * A stale block is given as it is. Returns 0 or an error.
+ */
 int image_read(struct image *img, uint64_t addr, union lay_block *out);
+/*
+ * Finds the age that is named for a block other than the superblock, as of the
+ * last checkpoint, or as a repair has changed it. *known is false if the block
+ * that names it is damaged or stale. Returns 0 or -ENOMEM.
+ */
+int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known);
+/* Forgets the naming blocks, after one of them has been written in place. */
+void image_forget_names(struct image *img);
 /* Returns the newest image in the log, or NULL; part of the patches. */
 struct image_patch *image_find_patch(const struct image *img, uint64_t addr);
 /* Reads the image of a patch. */
@@ -96,8 +129,8 @@ int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
 
 /*
  * Reads blocks of the chunk map, as after recovery, until `chunks` chunks are
- * found; UINT64_MAX reads them all. Segments of a damaged block are not mapped,
- * and img->bad_maps has the block. Two segments may have one place, and a chunk
+ * found; UINT64_MAX reads them all. Segments of a damaged or stale block are not
+ * mapped, and img->bad_maps has the block. Two segments may have one place, and a chunk
  * of 16 segments that lies in two blocks may be mapped in part: the caller looks
  * for that. Needs the complete geometry. Returns 0, -ENOMEM or a device error.
  */

@@ -183,6 +183,7 @@ int replay_super(struct image *img, const struct log *log, const struct lay_supe
     int err = 0;
 
     *lost = false;
+    img->super_known = false;
     if (image) {
         err = image_read_patch(img, image, &b);
         *super = b.super;
@@ -193,7 +194,11 @@ int replay_super(struct image *img, const struct log *log, const struct lay_supe
         if (home)
             *super = *home;
     }
-    return err ? err : lay_check_super(super, &img->geo, &img->geo, why);
+    if (!err)
+        err = lay_check_super(super, &img->geo, &img->geo, why);
+    img->super.super = *super;
+    img->super_known = !err && !*lost && log->state != LOG_LOST;
+    return err;
 }
 
 /* --- Images ----------------------------------------------------------------------------------- */
@@ -261,6 +266,7 @@ void replay_drop_unmapped(struct image *img)
             free(img->patches[i].corrected);
     }
     img->patch_count = kept;
+    image_forget_names(img);
 }
 
 int replay_map(struct image *img, uint64_t chunks)

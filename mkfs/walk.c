@@ -56,6 +56,13 @@ static void walk_leaf(struct walk *w, const struct lay_node *leaf)
         w->ops->name(w->arg, d);
 }
 
+/* True, with *why set, if image_read() has found an older version of a block. */
+static bool walk_stale(const struct image *img, const char **why)
+{
+    *why = IMAGE_STALE_WHY;
+    return img->age == IMAGE_AGE_STALE;
+}
+
 /* Recursion is as deep as the tree is high: at most LAY_MAX_HEIGHT. */
 static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo, uint64_t hi)
 {
@@ -67,7 +74,8 @@ static int walk_node(struct walk *w, uint64_t block, unsigned level, uint64_t lo
     int err = image_read(w->img, block, &w->nodes[level]);
     if (err)
         return err;
-    if (lay_check_node(&w->img->geo, node, w->magic, block, w->ino, level, lo, hi, &why) != 0) {
+    if (walk_stale(w->img, &why) ||
+        lay_check_node(&w->img->geo, node, w->magic, block, w->ino, level, lo, hi, &why) != 0) {
         damaged(w, block, why);
         return 0;
     }
@@ -163,7 +171,8 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
         err = image_read(img, block, &b);
         if (err)
             break;
-        if (lay_check_xattr_block(&img->geo, &b.xattr, block, ino, &why) != 0) {
+        if (walk_stale(img, &why) ||
+            lay_check_xattr_block(&img->geo, &b.xattr, block, ino, &why) != 0) {
             damaged(&w, block, why);
             break;
         }
@@ -207,6 +216,8 @@ int walk_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
     if (f.found == 0)
         return -ENOENT;
     err = image_read(img, f.found, &b);
+    if (!err && walk_stale(img, why))
+        err = -EUCLEAN;
     if (!err)
         err = lay_check_inode_block(&img->geo, &b.inodes, f.file_block, f.found, why);
     if (!err)
