@@ -52,11 +52,11 @@ TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
                                               {LAY_LABEL_SECOND, 1},
                                               {geo.supers[0], 1},
                                               {geo.supers[1], 1},
-                                              {geo.bitmap_start, geo.bitmap_blocks},
+                                              {geo.bitmap_start, geo.bitmap_len},
                                               {geo.log_start, geo.log_blocks},
                                               {geo.map_start, geo.map_len}};
         if (data_csum)
-            areas[geo.sums_start] = geo.sums_blocks;
+            areas[geo.sums_start] = geo.sums_len;
         for (uint32_t i = 0; i < plan.chunks; i++)
             areas[plan.chunk_starts[i]] = uint64_t{LAY_SEGMENT_BLOCKS} << geo.chunk_shift;
         EXPECT_EQ(areas.size(), (data_csum ? 9u : 8u) + plan.chunks);
@@ -84,7 +84,7 @@ TEST(Plan, LeavesTheDocumentedPartOfASmallFileSystemForData)
     mkfs_plan plan;
     params.data_csum = true;
     ASSERT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), 0);
-    EXPECT_EQ(plan.free_blocks, 2804u); // one less when checksums have a level of ages
+    EXPECT_EQ(plan.free_blocks, 2803u);
     EXPECT_EQ(plan.chunk_starts[0], LAY_SEGMENT_BLOCKS);
     EXPECT_EQ(plan.chunk_starts[1], 2 * LAY_SEGMENT_BLOCKS);
 }
@@ -206,20 +206,39 @@ class NewFileSystem : public ::testing::TestWithParam<uint64_t>
         return *reinterpret_cast<lay_block *>(&dev.bytes[block * LAY_BLOCK_SIZE]);
     }
 
-    /* The block at an address, by the map. */
-    lay_block &in_chunk(uint64_t addr)
+    /* The block of the device that an address has, by the map. */
+    lay_block &place(uint64_t addr)
     {
-        uint64_t segment = lay_addr_segment(addr), places[2] = {0, 0};
-        const lay_map_block &map = at(plan.geo.map_start + segment / LAY_MAP_SLOTS).map;
-        EXPECT_EQ(lay_slot_places(&map.slots[segment % LAY_MAP_SLOTS], addr, places), 1u);
+        uint64_t places[2] = {0, 0}, segment = lay_addr_segment(addr);
+        if (lay_addr_kind(addr) == LAY_KIND_CHUNK) {
+            lay_map_block map = block(LAY_ADDR(LAY_KIND_MAP, segment / LAY_MAP_SLOTS)).map;
+            EXPECT_EQ(lay_slot_places(&map.slots[segment % LAY_MAP_SLOTS], addr, places), 1u);
+        } else {
+            EXPECT_GE(lay_places(&plan.geo, addr, places), 1u);
+        }
         return at(places[0]);
     }
 
-    bool bit(uint64_t block)
+    /* The block at an address, which is new or has the age that is named. */
+    lay_block block(uint64_t addr)
     {
-        lay_bitmap bm = at(plan.geo.bitmap_start + block / LAY_GROUP_BLOCKS).bitmap;
-        uint64_t b = block % LAY_GROUP_BLOCKS;
-        lay_bitmap_complete(&plan.geo, &bm, block / LAY_GROUP_BLOCKS);
+        unsigned index;
+        lay_block b;
+        uint64_t name = lay_name_of(&plan.geo, addr, &index);
+        if (name == LAY_NONE)
+            return place(addr);
+        lay_block above = block(name);
+        uint32_t age = lay_named_age(&above, addr, index);
+        if (age == 0 && lay_new_block(&plan.geo, addr, &b))
+            return b;
+        EXPECT_EQ(lay_age(&place(addr)), age) << std::hex << addr;
+        return place(addr);
+    }
+
+    bool bit(uint64_t block_of_device)
+    {
+        uint64_t b = block_of_device % LAY_GROUP_BLOCKS;
+        lay_bitmap bm = block(LAY_ADDR(LAY_KIND_BITMAP, block_of_device / LAY_GROUP_BLOCKS)).bitmap;
         return bm.bits[b / 8] >> b % 8 & 1;
     }
 
@@ -244,8 +263,7 @@ TEST_P(NewFileSystem, HasAMapOfChunk0AndTheReserve)
 {
     unsigned mapped = 0;
     for (uint64_t i = 0; i < plan.geo.map_blocks; i++) {
-        lay_map_block &map = at(plan.geo.map_start + i).map;
-        lay_map_complete(&plan.geo, &map, i);
+        lay_map_block map = block(LAY_ADDR(LAY_KIND_MAP, i)).map;
         ASSERT_EQ(lay_check_map_block(&plan.geo, &map, i, &why), 0) << i << " " << why;
         mapped += static_cast<unsigned>(
             std::count_if(std::begin(map.slots), std::end(map.slots),
@@ -257,7 +275,7 @@ TEST_P(NewFileSystem, HasAMapOfChunk0AndTheReserve)
 TEST_P(NewFileSystem, HasEntriesOfEachSegment)
 {
     for (uint64_t s = 0; s < plan.chunks; s++) {
-        const lay_entries &entries = in_chunk(LAY_ADDR_CHUNK(s, 0)).entries;
+        lay_entries entries = block(LAY_ADDR_CHUNK(s, 0)).entries;
         ASSERT_EQ(lay_check_entries(&plan.geo, &entries, s, &why), 0) << s << " " << why;
         EXPECT_EQ(lay_get32(entries.free), LAY_SEGMENT_BLOCKS - (s == 0 ? 3u : 1u));
         EXPECT_EQ(entries.used[0], s == 0 ? 7u : 1u);
@@ -266,11 +284,12 @@ TEST_P(NewFileSystem, HasEntriesOfEachSegment)
 
 TEST_P(NewFileSystem, HasARootDirectory)
 {
-    const lay_inode_block &ib = in_chunk(MKFS_INODE_BLOCK).inodes;
+    lay_inode_block ib = block(MKFS_INODE_BLOCK).inodes;
+    lay_node leaf = block(MKFS_ROOT_NODE).node;
     ASSERT_EQ(lay_check_inode_block(&plan.geo, &ib, 0, MKFS_INODE_BLOCK, &why), 0) << why;
     EXPECT_EQ(lay_get64(ib.inodes[LAY_INO_ROOT].map.tree.root), MKFS_ROOT_NODE);
-    EXPECT_EQ(lay_check_node(&plan.geo, &in_chunk(MKFS_ROOT_NODE).node, LAY_MAGIC_DIR,
-                             MKFS_ROOT_NODE, LAY_INO_ROOT, 0, 0, UINT64_MAX, &why),
+    EXPECT_EQ(lay_check_node(&plan.geo, &leaf, LAY_MAGIC_DIR, MKFS_ROOT_NODE, LAY_INO_ROOT, 0, 0,
+                             UINT64_MAX, &why),
               0)
         << why;
 }
@@ -279,8 +298,7 @@ TEST_P(NewFileSystem, HasBitmapsOfItsAreasAndChunks)
 {
     uint64_t free = 0;
     for (uint64_t g = 0; g < lay_groups(&plan.geo); g++) {
-        lay_bitmap bm = at(plan.geo.bitmap_start + g).bitmap;
-        lay_bitmap_complete(&plan.geo, &bm, g);
+        lay_bitmap bm = block(LAY_ADDR(LAY_KIND_BITMAP, g)).bitmap;
         ASSERT_EQ(lay_check_bitmap(&plan.geo, &bm, g, &why), 0) << why;
         free += lay_get32(bm.free);
     }
@@ -291,6 +309,27 @@ TEST_P(NewFileSystem, HasBitmapsOfItsAreasAndChunks)
     }
     EXPECT_TRUE(bit(plan.geo.map_start));
     EXPECT_FALSE(bit(plan.geo.blocks - 1));
+}
+
+TEST_P(NewFileSystem, HasNewChecksums)
+{
+    for (uint64_t i = 0; i < plan.geo.sums_blocks; i++) {
+        lay_block b = block(LAY_ADDR(LAY_KIND_SUMS, i));
+        ASSERT_EQ(lay_check_sums(&plan.geo, &b.sums, i, &why), 0) << why;
+        EXPECT_TRUE(std::all_of(std::begin(b.sums.sums), std::end(b.sums.sums),
+                                [](le32 sum) { return lay_get32(sum) == LAY_NO_SUM; }));
+    }
+}
+
+// What a device held before is not read, because the ages of those blocks are 0.
+TEST_P(NewFileSystem, HasNotWrittenWhatIsNew)
+{
+    const std::set<uint64_t> written(dev.written.begin(), dev.written.end());
+    const lay_geometry &geo = plan.geo;
+    for (uint64_t i = 0; i < geo.sums_len; i++)
+        EXPECT_EQ(written.count(geo.sums_start + i), 0u) << i;
+    for (uint64_t i = 1; i < geo.map_blocks; i++)
+        EXPECT_EQ(written.count(geo.map_start + i), 0u) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, NewFileSystem,

@@ -145,6 +145,49 @@ std::vector<uint8_t> Image::copy(uint64_t block)
     return std::vector<uint8_t>(p, p + LAY_BLOCK_SIZE);
 }
 
+/* True if it is the address of a metadata block that another one names. */
+bool Image::is_metadata(uint64_t addr) const
+{
+    if (!lay_home_ok(&geo, addr))
+        return false;
+    return lay_addr_kind(addr) != LAY_KIND_CHUNK || lay_addr_segment(addr) < segments.size();
+}
+
+/* Enters the age of a sealed block in the one that names it, which is sealed if it was before. */
+void Image::enter_age(uint64_t addr)
+{
+    unsigned index;
+    uint64_t name = lay_name_of(&geo, addr, &index);
+    if (name == LAY_NONE)
+        return;
+    lay_block &above = at<lay_block>(name);
+    if (lay_get32(above.head.magic) == 0 && !lay_new_block(&geo, name, &above))
+        return;
+    bool whole = lay_block_crc(geo.uuid, name, &above) == lay_get32(above.head.crc);
+    bool free = lay_addr_kind(addr) == LAY_KIND_CHUNK && lay_addr_index(addr) != 0 &&
+                !(above.entries.used[index / 8] >> index % 8 & 1);
+    if (lay_get64(above.head.block) != name || free)
+        return;
+    lay_set_named_age(&above, addr, index, lay_age(&at<lay_block>(addr)));
+    if (!whole)
+        return;
+    if (name == LAY_ADDR_SUPER) {
+        seal_super(lay_get64(super().head.tid));
+        return;
+    }
+    lay_seal(&above, lay_get64(above.head.tid));
+    enter_age(name);
+}
+
+void Image::seal(uint64_t block, uint64_t tid)
+{
+    auto &head = at<lay_head>(block);
+    uint64_t addr = lay_get64(head.block);
+    lay_seal(&head, tid);
+    if (is_metadata(addr) && place(addr) == place(block))
+        enter_age(addr);
+}
+
 void Image::mark(uint64_t block, uint64_t len, bool used)
 {
     bool in_chunk = lay_addr_kind(block) == LAY_KIND_CHUNK;
@@ -154,6 +197,8 @@ void Image::mark(uint64_t block, uint64_t len, bool used)
     for (uint64_t b = first; b < first + len; b++) {
         uint8_t bit = static_cast<uint8_t>(1u << b % 8);
         bits[b / 8] = static_cast<uint8_t>(used ? bits[b / 8] | bit : bits[b / 8] & ~bit);
+        if (in_chunk && !used)
+            at<lay_entries>(LAY_ADDR_CHUNK(lay_addr_segment(block), 0)).ages[b] = lay_put32(0);
     }
 }
 

@@ -77,10 +77,8 @@ class Image
         auto &ib = at<lay_inode_block>(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
         return ib.inodes[ino % LAY_INODES_PER_BLOCK];
     }
-    void seal(uint64_t block)
-    {
-        lay_seal(&at<lay_head>(block), 0);
-    }
+    /* Also enters the age in the blocks above, up to the first one that is damaged. */
+    void seal(uint64_t block, uint64_t tid = 0);
     void seal_inode(uint64_t ino)
     {
         seal(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
@@ -109,6 +107,8 @@ class Image
 
   private:
     uint64_t take(uint32_t magic, uint64_t owner);
+    bool is_metadata(uint64_t addr) const;
+    void enter_age(uint64_t addr);
     lay_inode &start_inode(uint64_t ino, uint32_t mode, lay_map_kind kind, uint64_t blocks);
     void add_names();
     void add_files();
