@@ -211,35 +211,56 @@ static int image_read_name(struct image *img, uint64_t addr, struct image_name *
     return 0;
 }
 
+/*
+ * Gets the naming block of an address, or NULL if it is damaged or stale. `b` is
+ * space for one that a repair has changed. Returns 0 or -ENOMEM.
+ */
+static int image_get_name(struct image *img, uint64_t addr, union lay_block *b,
+                          const union lay_block **name)
+{
+    *name = img->super_known ? &img->super : NULL;
+    if (addr == LAY_ADDR_SUPER)
+        return 0;
+    *name = b;
+    if (img->changed && img->changed(img->changed_arg, addr, b))
+        return 0;
+    if (!img->names)
+        img->names = calloc(1, sizeof(*img->names));
+    if (!img->names)
+        return -ENOMEM;
+    struct image_name *n = image_name_slot(img->names, addr);
+    int err = n->addr == addr ? 0 : image_read_name(img, addr, n);
+    *name = !err && n->sound ? &n->b : NULL;
+    return err;
+}
+
+/* True if the entries do not have the block as used: then they name no age. */
+static bool image_is_unused(const union lay_block *name, uint64_t addr)
+{
+    unsigned i = lay_addr_index(addr);
+
+    return lay_addr_kind(addr) == LAY_KIND_CHUNK && i != 0 &&
+           !(name->entries.used[i / 8] >> i % 8 & 1);
+}
+
 int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known)
 {
     unsigned index;
     uint64_t places[2];
     union lay_block b;
-    bool exists = image_places(img, addr, places) > 0;
-    uint64_t name = exists ? lay_name_of(&img->geo, addr, &index) : LAY_NONE;
+    const union lay_block *name;
 
-    *known = name != LAY_NONE;
-    if (name == LAY_NONE)
+    *known = false;
+    *age = 0;
+    if (image_places(img, addr, places) == 0)
         return 0;
-    if (name == LAY_ADDR_SUPER) {
-        *known = img->super_known;
-        *age = lay_named_age(&img->super, addr, index);
-        return 0;
-    }
-    if (img->changed && img->changed(img->changed_arg, name, &b)) {
-        *age = lay_named_age(&b, addr, index);
-        return 0;
-    }
-    if (!img->names)
-        img->names = calloc(1, sizeof(*img->names));
-    if (!img->names)
-        return -ENOMEM;
-    struct image_name *n = image_name_slot(img->names, name);
-    int err = n->addr == name ? 0 : image_read_name(img, name, n);
-    *known = !err && n->sound;
-    *age = *known ? lay_named_age(&n->b, addr, index) : 0;
-    return err;
+    uint64_t above = lay_name_of(&img->geo, addr, &index);
+    int err = above == LAY_NONE ? 0 : image_get_name(img, above, &b, &name);
+    if (err || above == LAY_NONE || !name || image_is_unused(name, addr))
+        return err;
+    *known = true;
+    *age = lay_named_age(name, addr, index);
+    return 0;
 }
 
 void image_forget_names(struct image *img)

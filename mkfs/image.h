@@ -46,7 +46,7 @@ enum image_age {
     IMAGE_AGE_RIGHT,
     IMAGE_AGE_NEW,     /* was never written: the device was not read */
     IMAGE_AGE_STALE,   /* sound by its own checksum, but of another age than the named one */
-    IMAGE_AGE_UNKNOWN, /* sound, but the block that names it is damaged or stale */
+    IMAGE_AGE_UNKNOWN, /* sound, but no age is named for it: image_named_age() */
     IMAGE_AGE_DAMAGED, /* does not match its own checksum, or is unreadable */
 };
 #define IMAGE_STALE_WHY "not the version that was last written"
@@ -109,7 +109,8 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out);
 /*
  * Finds the age that is named for a block other than the superblock, as of the
  * last checkpoint, or as a repair has changed it. *known is false if the block
- * that names it is damaged or stale. Returns 0 or -ENOMEM.
+ * that names it is damaged or stale, or if entries have the block as unused.
+ * Returns 0 or -ENOMEM.
  */
 int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known);
 /* Forgets the naming blocks, after one of them has been written in place. */

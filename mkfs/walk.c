@@ -56,11 +56,17 @@ static void walk_leaf(struct walk *w, const struct lay_node *leaf)
         w->ops->name(w->arg, d);
 }
 
-/* True, with *why set, if image_read() has found an older version of a block. */
+/*
+ * True if image_read() has found an older version of a block. Sets *why then; it
+ * may be NULL.
+ */
 static bool walk_stale(const struct image *img, const char **why)
 {
-    *why = IMAGE_STALE_WHY;
-    return img->age == IMAGE_AGE_STALE;
+    bool stale = img->age == IMAGE_AGE_STALE;
+
+    if (stale && why)
+        *why = IMAGE_STALE_WHY;
+    return stale;
 }
 
 /* Recursion is as deep as the tree is high: at most LAY_MAX_HEIGHT. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Metadata is found through the chunk map, of which the log may have a newer version. */
+/*
+ * Metadata is found through the chunk map, of which the log may have a newer version, and is what
+ * the ages say.
+ */
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -30,16 +33,15 @@ class ImageMap : public ToolTest
             bd_close(dev);
     }
 
-    void open()
+    void open(bool any = false)
     {
-        bool lost = false;
         const char *why = nullptr;
         ASSERT_EQ(bd_file_open(path("img").c_str(), 0, 0, &dev), 0);
         ASSERT_EQ(image_start(&image, dev, false, &labels), 0);
         lay_io io = image_io(&image);
         ASSERT_EQ(lay_supers_read(&io, &image.geo, &supers), 0);
         ASSERT_EQ(replay_read(&image, &labels, &supers, &log), 0);
-        ASSERT_EQ(replay_super(&image, &log, &supers, false, &super, &lost, &why), 0) << why;
+        ASSERT_EQ(replay_super(&image, &log, &supers, any, &super, &lost, &why), 0) << why;
         ASSERT_EQ(replay_replay(&image, &log), 0);
         image.corrected = [](void *arg, uint64_t, lay_block *) {
             ++*static_cast<unsigned *>(arg);
@@ -47,6 +49,21 @@ class ImageMap : public ToolTest
         };
         image.corrected_arg = &corrected;
         ASSERT_EQ(replay_map(&image, lay_get64(super.chunks)), 0);
+    }
+
+    image_age age_of(uint64_t addr)
+    {
+        lay_block b;
+        EXPECT_EQ(image_read(&image, addr, &b), 0);
+        return image.age;
+    }
+
+    /* Makes a new version of a block and puts the old one back in its place. */
+    void make_stale(uint64_t addr)
+    {
+        const lay_block old = img.at<lay_block>(addr);
+        img.seal(addr, 9);
+        img.at<lay_block>(addr) = old;
     }
 
     /* The map with a slot changed, as an image for the log. */
@@ -65,6 +82,7 @@ class ImageMap : public ToolTest
     lay_super super{};
     ::log log{};
     unsigned corrected = 0;
+    bool lost = false;
 };
 
 TEST_F(ImageMap, FindsBlocksInChunks)
@@ -136,6 +154,125 @@ TEST_F(ImageMap, IsReadWithOneWrongBit)
     open();
     EXPECT_EQ(corrected, 1u);
     EXPECT_EQ(image.segment_count, img.segments.size());
+}
+
+TEST_F(ImageMap, IsDamagedIfItIsAnOlderVersion)
+{
+    make_stale(MAP);
+    open();
+    ASSERT_EQ(image.bad_map_count, 1u);
+    EXPECT_STREQ(image.bad_maps[0].why, IMAGE_STALE_WHY);
+}
+
+class ImageAges : public ImageMap
+{
+  protected:
+    /* Adds an area of checksums of which no block was written, and what the device held before. */
+    void add_sums()
+    {
+        lay_area &area = img.super().area;
+        img.geo.incompat |= LAY_INCOMPAT_DATA_CSUM;
+        img.label().incompat = lay_put64(img.geo.incompat);
+        img.seal_label();
+        img.geo.sums_start = 3500;
+        img.geo.sums_blocks = lay_sums_blocks(img.geo.blocks);
+        img.geo.sums_len = lay_area_blocks(img.geo.sums_blocks);
+        memset(&img.at<uint8_t>(3500), 0xee, img.geo.sums_len * LAY_BLOCK_SIZE);
+        memset(&img.at<uint8_t>(SUMS_TOP), 0, LAY_BLOCK_SIZE);
+        area.sums[0] = lay_put64(img.geo.sums_start);
+        area.sums[1] = lay_put64(LAY_NONE);
+        img.seal_super();
+    }
+    const uint64_t SUMS_TOP = LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0);
+};
+
+TEST_F(ImageAges, AreThoseThatAreNamed)
+{
+    open();
+    for (uint64_t addr : img.metadata)
+        EXPECT_EQ(age_of(addr), IMAGE_AGE_RIGHT) << std::hex << addr;
+}
+
+TEST_F(ImageAges, TellOlderVersionsOfAllBlocks)
+{
+    const std::vector<uint64_t> blocks = img.metadata;
+    for (size_t i = 1; i < blocks.size(); i++) { // all but the map
+        make_stale(blocks[i]);
+        open();
+        EXPECT_EQ(age_of(blocks[i]), IMAGE_AGE_STALE) << std::hex << blocks[i];
+        EXPECT_EQ(corrected, 0u);
+        replay_free(&log);
+        image_end(&image);
+        bd_close(dev);
+        img.seal(blocks[i]);
+    }
+    open();
+}
+
+TEST_F(ImageAges, TellBlocksThatWereNeverWritten)
+{
+    add_sums();
+    open();
+    for (uint64_t i = 0; i < img.geo.sums_blocks; i++)
+        EXPECT_EQ(age_of(LAY_ADDR(LAY_KIND_SUMS, i)), IMAGE_AGE_NEW);
+    EXPECT_EQ(age_of(SUMS_TOP), IMAGE_AGE_NEW);
+}
+
+TEST_F(ImageAges, AreInLevels)
+{
+    add_sums();
+    lay_block &sums = img.at<lay_block>(LAY_ADDR(LAY_KIND_SUMS, 2));
+    lay_new_block(&img.geo, LAY_ADDR(LAY_KIND_SUMS, 2), &sums);
+    sums.sums.sums[7] = lay_put32(7);
+    img.seal(LAY_ADDR(LAY_KIND_SUMS, 2));
+    open();
+    EXPECT_EQ(age_of(SUMS_TOP), IMAGE_AGE_RIGHT);
+    EXPECT_EQ(age_of(LAY_ADDR(LAY_KIND_SUMS, 2)), IMAGE_AGE_RIGHT);
+    EXPECT_EQ(age_of(LAY_ADDR(LAY_KIND_SUMS, 3)), IMAGE_AGE_NEW);
+}
+
+TEST_F(ImageAges, AreUnknownBelowADamagedBlock)
+{
+    memset(&img.at<uint8_t>(LAY_ADDR_CHUNK(0, 0)) + 3000, 0xee, 100);
+    open();
+    EXPECT_EQ(age_of(LAY_ADDR_CHUNK(0, 0)), IMAGE_AGE_DAMAGED);
+    EXPECT_EQ(age_of(img.root_leaf), IMAGE_AGE_UNKNOWN);
+    EXPECT_EQ(age_of(IN_SEGMENT_1), IMAGE_AGE_RIGHT);
+}
+
+TEST_F(ImageAges, AreUnknownBelowAnOlderVersion)
+{
+    make_stale(LAY_ADDR_CHUNK(0, 0));
+    open();
+    EXPECT_EQ(age_of(img.root_leaf), IMAGE_AGE_UNKNOWN);
+}
+
+TEST_F(ImageAges, OfTheTopsAreUnknownWithoutTheSuperblockThatTheLogNames)
+{
+    img.commit().super_age = lay_put32(1);
+    img.seal_commit();
+    open(true);
+    EXPECT_TRUE(lost);
+    EXPECT_EQ(age_of(MAP), IMAGE_AGE_UNKNOWN);
+    EXPECT_EQ(age_of(LAY_ADDR(LAY_KIND_BITMAP, 0)), IMAGE_AGE_UNKNOWN);
+    EXPECT_EQ(age_of(img.root_leaf), IMAGE_AGE_RIGHT);
+}
+
+TEST_F(ImageAges, DoNotMatterForABlockOfTheLog)
+{
+    make_stale(img.root_leaf);
+    img.log({img.copy(img.root_leaf)});
+    open();
+    EXPECT_EQ(age_of(img.root_leaf), IMAGE_AGE_RIGHT);
+}
+
+TEST_F(ImageAges, KeepAnOlderVersionFromBeingCorrected)
+{
+    make_stale(img.root_leaf);
+    img.at<lay_node>(img.root_leaf).u.bytes[9] ^= 1;
+    open();
+    EXPECT_EQ(age_of(img.root_leaf), IMAGE_AGE_DAMAGED);
+    EXPECT_EQ(corrected, 0u);
 }
 
 TEST_F(ImageMap, EntriesAreReadWithOneWrongBit)
