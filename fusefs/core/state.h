@@ -82,6 +82,11 @@ struct ffs {
     struct ffs_flushes flushes;
     struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
+    /*
+     * The superblock is not the one that the log names, so that the ages of the
+     * top blocks are not known. Only a read-only mount shows that.
+     */
+    bool super_is_old;
     struct ffs_inode inode_file;
     /*
      * Old contents of the blocks that a handle changes, by their index in it.

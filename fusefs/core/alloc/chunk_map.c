@@ -48,7 +48,10 @@ static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *
         return ffs_checked_check(fs, addr, mb, &expect, what);
     *what = "a block of ages";
     err = ffs_age_of(fs, addr, &age);
-    return err ? err : ffs_checked_read(fs, addr, &age, mb, &expect, what);
+    bool unknown = err == -EUCLEAN && fs->super_is_old;
+    if (err && !unknown)
+        return err;
+    return ffs_checked_read(fs, addr, unknown ? NULL : &age, mb, &expect, what);
 }
 
 static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct lay_map_block *mb)

@@ -243,8 +243,9 @@ int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age)
         return err;
     assert(name);
     *age = lay_named_age(name->data, addr, index);
+    err = name == fs->super && fs->super_is_old ? -EUCLEAN : 0;
     ffs_buf_put(name);
-    return 0;
+    return err;
 }
 
 /*

@@ -203,6 +203,7 @@ static int recover_super(struct recovery *r, struct ffs_recovered *found,
                                   "shown as it is", why);
         if (err)
             return err;
+        fs->super_is_old = true;
     }
     found->super = *sb;
     return 0;

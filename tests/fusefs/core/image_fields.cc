@@ -61,8 +61,9 @@ const Fields super = {FIELD(lay_super, state),
                       FIELD(lay_super, area.sums[0]),
                       FIELD(lay_super, area.blocks),
                       FIELD(lay_super, area.free_blocks),
-                      FIELD(lay_super, bitmap_tids[0]),
-                      FIELD(lay_super, bitmap_tids[1])};
+                      FIELD(lay_super, map_age),
+                      FIELD(lay_super, area.bitmap_age),
+                      FIELD(lay_super, area.sums_age)};
 
 const Fields bitmap = {FIELD(lay_bitmap, group),
                        FIELD(lay_bitmap, free),

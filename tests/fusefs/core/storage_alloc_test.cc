@@ -444,8 +444,9 @@ TEST_F(Hints, AnAbortedHandleDoesNotChangeThem)
         for (uint64_t g = 3 * s; g < 3 * s + 3 && g < geo.bitmap_blocks; g++) {
             lay_bitmap bm;
             memcpy(&bm, bytes + (geo.bitmap_start + g) * LAY_BLOCK_SIZE, sizeof(bm));
-            if (lay_get32(bm.head.magic) == 0) // it was never written
+            if (lay_get32(bm.head.magic) == 0) { // it was never written
                 ASSERT_TRUE(lay_new_block(&geo, LAY_ADDR(LAY_KIND_BITMAP, g), &bm));
+            }
             free_bits += lay_get32(bm.free);
         }
         uint8_t hint = sb->section_free[s];

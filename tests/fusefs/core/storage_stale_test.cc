@@ -82,8 +82,9 @@ void Stale::change_file(const char *name, int version)
     Ref root, file;
     std::string value(3000, static_cast<char>('a' + version));
     ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
-    if (ffs_lookup(root.i, name, &file.i) != 0)
+    if (ffs_lookup(root.i, name, &file.i) != 0) {
         ASSERT_EQ(ffs_mknod(root.i, name, S_IFREG | 0644, 0, &CRED, &file.i), 0);
+    }
     ASSERT_EQ(ffs_setxattr(file.i, "user.x", value.data(), value.size(), 0), 0);
     for (uint64_t i = 0; i < 400; i++)
         ASSERT_GT(ffs_write(file.i, (i * 3 + static_cast<uint64_t>(version)) * 4096, value.data(),
@@ -99,8 +100,9 @@ void Stale::change(int version)
     change_file("pieces", version);
     change_file("other", version);
     ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
-    if (ffs_lookup(root.i, "dir", &dir.i) != 0)
+    if (ffs_lookup(root.i, "dir", &dir.i) != 0) {
         ASSERT_EQ(ffs_mkdir(root.i, "dir", 0755, &CRED, &dir.i), 0);
+    }
     for (int i = 0; i < NAMES; i++) {
         Ref file;
         std::string name = std::string(40, 'n') + std::to_string(i) + "." + suffix;
@@ -231,7 +233,7 @@ std::string Stale::try_block(uint64_t block)
             wrong = name + " is of an older state";
     }
     exercise();
-    ffs_metadata_counts counts;
+    struct ffs_metadata_counts counts;
     ::ffs_metadata_counts(fs, &counts);
     if (single && counts.damaged == 0 && wrong.empty())
         wrong = "not found";
