@@ -85,7 +85,9 @@ void Stale::change_file(const char *name, int version)
     if (ffs_lookup(root.i, name, &file.i) != 0) {
         ASSERT_EQ(ffs_mknod(root.i, name, S_IFREG | 0644, 0, &CRED, &file.i), 0);
     }
-    ASSERT_EQ(ffs_setxattr(file.i, "user.x", value.data(), value.size(), 0), 0);
+    // The block of attributes stays when the other one is replaced.
+    ASSERT_EQ(ffs_setxattr(file.i, "user.constant", "", 0, 0), 0);
+    ASSERT_EQ(ffs_setxattr(file.i, "user.x", value.data(), 300, 0), 0);
     for (uint64_t i = 0; i < 400; i++)
         ASSERT_GT(ffs_write(file.i, (i * 3 + static_cast<uint64_t>(version)) * 4096, value.data(),
                             value.size()),
@@ -130,7 +132,8 @@ std::string Stale::look_at(ffs_inode *dir, const std::string &name)
     ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode.i, data.data(), data.size())
                                    : ffs_read(inode.i, 0, data.data(), data.size());
     ssize_t x = S_ISLNK(attr.mode) ? 0 : ffs_getxattr(inode.i, "user.x", &data[7 << 20], 4096);
-    if (n < 0 || (x < 0 && x != -ENODATA))
+    // A read ends before what cannot be read.
+    if (n < static_cast<ssize_t>(attr.size) || (x < 0 && x != -ENODATA))
         return "error";
     for (const auto &part : {data.substr(0, static_cast<size_t>(n)),
                              data.substr(7 << 20, x > 0 ? static_cast<size_t>(x) : 0)})
@@ -148,7 +151,8 @@ Stale::View Stale::look()
         static_cast<std::vector<std::string> *>(arg)->emplace_back(name, len);
         return 0;
     };
-    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
+    if (ffs_iget(fs, LAY_INO_ROOT, &root.i) != 0)
+        return {{"/", "error"}};
     view["/"] = ffs_readdir(root.i, 0, add, &names) < 0 ? "error" : "whole";
     for (const std::string &name : names)
         view["/" + name] = look_at(root.i, name);
@@ -234,7 +238,7 @@ std::string Stale::try_block(uint64_t block)
     }
     exercise();
     struct ffs_metadata_counts counts;
-    ::ffs_metadata_counts(fs, &counts);
+    ffs_metadata_counts(fs, &counts);
     if (single && counts.damaged == 0 && wrong.empty())
         wrong = "not found";
     unmount();
@@ -247,7 +251,7 @@ TEST_F(Stale, StatesOfEveryKindAreFound)
     for (uint64_t block : changed_blocks()) {
         const lay_head &is = head(new_image, block);
         const char *magic = reinterpret_cast<const char *>(&is.magic);
-        if (kinds[lay_get32(is.magic)]++ >= 40) // of each kind
+        if (kinds[lay_get32(is.magic)]++ >= 8) // of each kind
             continue;
         EXPECT_EQ(try_block(block), "") << "block " << block << ", " << std::string(magic, 4)
                                         << ", address " << std::hex << lay_get64(is.block);
