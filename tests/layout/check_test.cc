@@ -68,7 +68,7 @@ const Case label_cases[] = {
     {OBJECT_LABEL, "second_log", "logs", [](lay_block &o) { o.label.logs[1] = lay_put64(3000); }},
     {OBJECT_LABEL, "super_at_mmp", "supers",
      [](lay_block &o) { o.label.supers[0] = lay_put64(LAY_MMP_BLOCK); }},
-    {OBJECT_LABEL, "super_in_log", "logs", [](lay_block &o) { o.label.supers[1] = lay_put64(45); }},
+    {OBJECT_LABEL, "super_in_log", "logs", [](lay_block &o) { o.label.supers[1] = lay_put64(47); }},
     {OBJECT_LABEL, "super_past_end", "supers",
      [](lay_block &o) { o.label.supers[1] = lay_put64(OBJECT_BLOCKS); }},
     {OBJECT_LABEL, "super_twice", "supers",
@@ -114,13 +114,12 @@ const Case super_cases[] = {
      [](lay_block &o) { o.super.reserve = lay_put32(LAY_MAX_RESERVE + 1); }},
     {OBJECT_SUPER, "map_at_label", "map", [](lay_block &o) { o.super.map[0] = lay_put64(0); }},
     {OBJECT_SUPER, "map_none", "map", [](lay_block &o) { o.super.map[0] = lay_put64(LAY_NONE); }},
-    {OBJECT_SUPER, "map_in_log", "map", [](lay_block &o) { o.super.map[0] = lay_put64(1068); }},
+    {OBJECT_SUPER, "map_in_log", "map", [](lay_block &o) { o.super.map[0] = lay_put64(1070); }},
     {OBJECT_SUPER, "map_levels_in_super", "map",
      [](lay_block &o) { o.super.map[0] = lay_put64(OBJECT_BLOCKS / 2 - 2); }},
     {OBJECT_SUPER, "map_past_end", "map",
      [](lay_block &o) { o.super.map[0] = lay_put64(OBJECT_BLOCKS - 2); }},
     {OBJECT_SUPER, "map_copied", "map", [](lay_block &o) { o.super.map[1] = lay_put64(3000); }},
-    {OBJECT_SUPER, "map_age", "map", [](lay_block &o) { o.super.map_age = lay_put32(1); }},
     {OBJECT_SUPER, "map_blocks_none", "map_blocks",
      [](lay_block &o) { o.super.map_blocks = lay_put64(0); }},
     {OBJECT_SUPER, "map_blocks_many", "map_blocks",
@@ -146,16 +145,14 @@ const Case super_cases[] = {
      [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(0); }},
     {OBJECT_SUPER, "bitmaps_over_super", "bitmaps",
      [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(OBJECT_BLOCKS / 2 - 1); }},
+    {OBJECT_SUPER, "bitmap_levels_over_super", "bitmaps",
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(OBJECT_BLOCKS / 2 - 2); }},
     {OBJECT_SUPER, "bitmaps_past_end", "bitmaps",
      [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(OBJECT_BLOCKS - 1); }},
     {OBJECT_SUPER, "bitmaps_in_log", "bitmaps",
-     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(46); }},
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(48); }},
     {OBJECT_SUPER, "bitmaps_copied", "area",
      [](lay_block &o) { o.super.area.bitmaps[1] = lay_put64(3000); }},
-    {OBJECT_SUPER, "area_age", "area",
-     [](lay_block &o) { o.super.area.bitmap_age = lay_put32(1); }},
-    {OBJECT_SUPER, "area_sums_age", "area",
-     [](lay_block &o) { o.super.area.sums_age = lay_put32(1); }},
     {OBJECT_SUPER, "area_reserved", "area",
      [](lay_block &o) { o.super.area.reserved = lay_put64(1); }},
     {OBJECT_SUPER, "free_inode_block", "free_inode_block",
@@ -167,9 +164,7 @@ const Case super_cases[] = {
     {OBJECT_SUPER, "mounted", "mounted",
      [](lay_block &o) { o.super.mounted.nsec = lay_put32(1000000000); }},
     {OBJECT_SUPER, "reserved", "map", [](lay_block &o) { o.super.reserved = lay_put32(1); }},
-    {OBJECT_SUPER, "reserved2", "reserved", [](lay_block &o) { o.super.reserved2[1031] = 1; }},
-    {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
-     [](lay_block &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
+    {OBJECT_SUPER, "reserved2", "reserved", [](lay_block &o) { o.super.reserved2[3079] = 1; }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",
      [](lay_block &o) { o.super.inode_file.mode = lay_put32(0100644); }},
     {OBJECT_SUPER, "inode_file_uid", "inode_file",
@@ -215,10 +210,9 @@ const Case chunk_cases[] = {
     {OBJECT_MAP, "index", "index", [](lay_block &o) { o.map.index = lay_put64(1); }},
     {OBJECT_MAP, "owner", "owner", [](lay_block &o) { o.head.owner = lay_put64(1); }},
     {OBJECT_MAP, "reserved", "reserved", [](lay_block &o) { o.map.reserved = lay_put64(1); }},
-    {OBJECT_MAP, "age", "slot.age", [](lay_block &o) { map_slot(o, 0).age = lay_put32(1); }},
     {OBJECT_MAP, "age_unmapped", "slot.age",
      [](lay_block &o) { map_slot(o, 2).age = lay_put32(1); }},
-    {OBJECT_MAP, "slot_reserved", "slot.age",
+    {OBJECT_MAP, "slot_reserved", "slot.reserved",
      [](lay_block &o) { map_slot(o, 167).reserved = lay_put32(1); }},
     {OBJECT_MAP, "copy", "slot.places",
      [](lay_block &o) { map_slot(o, 6).places[1] = lay_put64(20480); }},
@@ -252,11 +246,18 @@ const Case chunk_cases[] = {
      }},
     {OBJECT_ENTRIES, "free", "free", [](lay_block &o) { o.entries.free = lay_put32(510); }},
     {OBJECT_ENTRIES, "ages", "ages", [](lay_block &o) { o.entries.ages[511] = lay_put32(1); }},
+    {OBJECT_ENTRIES, "ages_own", "ages", [](lay_block &o) { o.entries.ages[0] = lay_put32(1); }},
     {OBJECT_ENTRIES, "reserved", "reserved",
      [](lay_block &o) { o.entries.reserved = lay_put32(1); }},
     {OBJECT_ENTRIES, "reserved2", "reserved",
      [](lay_block &o) { o.entries.reserved2 = lay_put64(1); }},
     {OBJECT_ENTRIES, "reserved3", "reserved", [](lay_block &o) { o.entries.reserved3[1919] = 1; }},
+    {OBJECT_AGES, "owner", "owner", [](lay_block &o) { o.head.owner = lay_put64(1); }},
+    {OBJECT_AGES, "reserved", "reserved", [](lay_block &o) { o.ages.reserved[1] = lay_put64(1); }},
+    {OBJECT_AGES, "past_end", "ages past the end",
+     [](lay_block &o) { o.ages.ages[40] = lay_put32(1); }},
+    {OBJECT_AGES, "past_end_last", "ages past the end",
+     [](lay_block &o) { o.ages.ages[LAY_AGES - 1] = lay_put32(1); }},
 };
 
 const Case inode_cases[] = {
@@ -700,9 +701,9 @@ TEST(Addresses, AreTranslatedToPlaces)
     EXPECT_EQ(places(LAY_ADDR_MMP), (Places{LAY_MMP_BLOCK}));
     EXPECT_EQ(places(LAY_ADDR_SUPER), (Places{2, OBJECT_BLOCKS / 2}));
     EXPECT_EQ(places(LAY_ADDR(LAY_KIND_BITMAP, 1)), (Places{4}));
-    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_SUMS, 39)), (Places{44}));
-    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_LOG, 1023)), (Places{1068}));
-    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_MAP, 1)), (Places{1070}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_SUMS, 39)), (Places{45}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_LOG, 1023)), (Places{1070}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_MAP, 1)), (Places{1072}));
 }
 
 TEST(Addresses, OutsideTheFileSystemHaveNoPlace)

@@ -24,12 +24,14 @@ void object_geometry(struct lay_geometry *geo)
     geo->supers[1] = OBJECT_BLOCKS / 2;
     geo->bitmap_start = 3;
     geo->bitmap_blocks = 2;
-    geo->sums_start = 5;
+    geo->bitmap_len = 3;
+    geo->sums_start = 6;
     geo->sums_blocks = 40;
+    geo->sums_len = 41;
     geo->log_id = 0x1112131415161718;
-    geo->log_start = 45;
+    geo->log_start = 47;
     geo->log_blocks = 1024;
-    geo->map_start = 1069;
+    geo->map_start = 1071;
     geo->map_blocks = 2;
     geo->map_len = 3;
     geo->chunk_shift = 1;
@@ -98,11 +100,14 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
     sb->map[0] = lay_put64(geo->map_start);
     sb->map[1] = lay_put64(LAY_NONE);
     sb->map_blocks = lay_put64(geo->map_blocks);
+    sb->map_age = lay_put32(0x31);
     sb->chunks = lay_put64(2);
     sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
     sb->area.bitmaps[1] = lay_put64(LAY_NONE);
     sb->area.sums[0] = lay_put64(geo->sums_start);
     sb->area.sums[1] = lay_put64(LAY_NONE);
+    sb->area.bitmap_age = lay_put32(0x32);
+    sb->area.sums_age = lay_put32(0x33);
     sb->area.blocks = lay_put64(geo->blocks);
     sb->area.free_blocks = lay_put64(30000);
     sb->inode_file.mode = lay_put32(S_IFREG);
@@ -141,6 +146,7 @@ static void make_map(struct lay_map_block *mb)
     for (unsigned i = 0; i < 2; i++) {
         lay_slot_set(&mb->slots[i], (8 + i) * LAY_SEGMENT_BLOCKS);
         lay_slot_set(&mb->slots[SEGMENT + i], (21 + i) * LAY_SEGMENT_BLOCKS);
+        mb->slots[SEGMENT + i].age = lay_put32(0x34);
     }
 }
 
@@ -149,6 +155,14 @@ static void make_entries(struct lay_entries *entries)
     entries->used[0] = 0x03;
     entries->used[9] = 0x01;
     entries->free = lay_put32(LAY_SEGMENT_BLOCKS - 3);
+    entries->ages[1] = lay_put32(UINT32_MAX);
+}
+
+/* Of the checksums, of which there are 40 blocks. */
+static void make_ages(struct lay_ages *ages)
+{
+    ages->ages[0] = lay_put32(1);
+    ages->ages[39] = lay_put32(UINT32_MAX);
 }
 
 static void make_inode(struct lay_inode *inode, uint32_t mode, enum lay_map_kind kind,
@@ -325,6 +339,9 @@ static void fill(const struct lay_geometry *geo, enum object_kind kind, union la
     case OBJECT_ENTRIES:
         make_entries(&o->entries);
         break;
+    case OBJECT_AGES:
+        make_ages(&o->ages);
+        break;
     case OBJECT_INODES:
         make_inodes(&o->inodes);
         break;
@@ -361,6 +378,7 @@ static const struct {
     [OBJECT_SUMS] = {"checksum block", LAY_MAGIC_SUMS, LAY_ADDR(LAY_KIND_SUMS, 39), 0},
     [OBJECT_MAP] = {"map block", LAY_MAGIC_MAP, LAY_ADDR(LAY_KIND_MAP, 0), 0},
     [OBJECT_ENTRIES] = {"block of entries", LAY_MAGIC_ENTRIES, LAY_ADDR_CHUNK(SEGMENT, 0), 0},
+    [OBJECT_AGES] = {"block of ages", LAY_MAGIC_AGES, LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0), 0},
     [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, META, 8 * INODE_INDEX},
     [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, META, OBJECT_OWNER},
     [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, META, OBJECT_OWNER},
@@ -424,6 +442,8 @@ int object_check(enum object_kind kind, const union lay_block *o, const char **w
         return lay_check_map_block(&geo, &o->map, 0, why);
     case OBJECT_ENTRIES:
         return lay_check_entries(&geo, &o->entries, SEGMENT, why);
+    case OBJECT_AGES:
+        return lay_check_ages(&geo, &o->ages, addr, why);
     case OBJECT_INODES:
         return lay_check_inode_block(&geo, &o->inodes, INODE_INDEX, addr, why);
     case OBJECT_EXTENT_LEAF:
