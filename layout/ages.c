@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ages in naming blocks, and blocks that were never written (FORMAT.md 2.4 and 5.6). */
+/* Ages in naming blocks, and blocks that were never written (FORMAT.md 2.4, 5.1 and 5.5). */
 #include <assert.h>
 #include <string.h>
 

@@ -388,13 +388,24 @@ struct lay_sums {
 LAY_SIZE(lay_sums, 4096);
 LAY_OFFSET(lay_sums, sums, 64);
 
+#define LAY_AGES       1008u /* in a block of ages */
+#define LAY_MAX_LEVELS 5u    /* of an area */
+
+/* Ages of the blocks 1008 * number + i one level below, as of the last checkpoint. */
+struct lay_ages {
+    struct lay_head head;
+    le64 reserved[2];
+    le32 ages[LAY_AGES];
+};
+LAY_SIZE(lay_ages, 4096);
+LAY_OFFSET(lay_ages, ages, 64);
+
 #define LAY_SEGMENT_BLOCKS  512u /* 2 MiB, aligned to its size */
 #define LAY_MAX_CHUNK_SHIFT 4u
 #define LAY_MAX_CHUNKS      (1u << 22)
 #define LAY_MAX_SEGMENTS    (LAY_MAX_CHUNKS << LAY_MAX_CHUNK_SHIFT)
-#define LAY_MAX_RESERVE     64u   /* chunks */
-#define LAY_MAP_SLOTS       168u  /* in a block of the map */
-#define LAY_AGES            1008u /* in a block of ages: FORMAT.md 5.6 */
+#define LAY_MAX_RESERVE     64u  /* chunks */
+#define LAY_MAP_SLOTS       168u /* in a block of the map */
 
 /* Says where a segment is. */
 struct lay_slot {
@@ -429,16 +440,6 @@ struct lay_entries {
 LAY_SIZE(lay_entries, 4096);
 LAY_OFFSET(lay_entries, used, 64);
 LAY_OFFSET(lay_entries, ages, 128);
-
-#define LAY_MAX_LEVELS 5u /* of an area */
-/* Ages of the blocks 1008 * number + i one level below, as of the last checkpoint. */
-struct lay_ages {
-    struct lay_head head;
-    le64 reserved[2];
-    le32 ages[LAY_AGES];
-};
-LAY_SIZE(lay_ages, 4096);
-LAY_OFFSET(lay_ages, ages, 64);
 
 /* --- 6. B+trees ------------------------------------------------------------------------------ */
 

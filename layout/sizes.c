@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Computes the sizes of areas, of chunks and of their map (FORMAT.md 4.6 and 5.6). */
+/* Computes the sizes of areas, of chunks and of their map (FORMAT.md 4.6, 5.5 and 5.6). */
 #include "layout/layout.h"
 
 #define SIZES_PART    8u /* all chunks together can have at least an eighth of the space */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the levels of ages of an area that gets a new place (FORMAT.md 5.6).
+ * Writes the levels of ages of an area that gets a new place (FORMAT.md 5.5).
  * Private to the changes of size.
  */
 #ifndef FUSEFS_CORE_MOUNT_LEVELS_H
