@@ -171,7 +171,6 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
 
 /* --- Ages ------------------------------------------------------------------------------------- */
 
-#define IMAGE_LEVELS  5u  /* of an area, level 0 included */
 #define IMAGE_ENTRIES 64u /* blocks of entries that are kept */
 
 /* A naming block as after recovery. */
@@ -183,7 +182,7 @@ struct image_name {
 
 /* The last naming block of each level of each area, and some blocks of entries. */
 struct image_names {
-    struct image_name levels[LAY_KIND_SUMS + 1][IMAGE_LEVELS];
+    struct image_name levels[LAY_KIND_SUMS + 1][LAY_MAX_LEVELS];
     struct image_name entries[IMAGE_ENTRIES];
 };
 
@@ -191,7 +190,7 @@ static struct image_name *image_name_slot(struct image_names *names, uint64_t ad
 {
     if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
         return &names->entries[lay_addr_segment(addr) % IMAGE_ENTRIES];
-    assert(lay_addr_kind(addr) <= LAY_KIND_SUMS && lay_addr_level(addr) < IMAGE_LEVELS);
+    assert(lay_addr_kind(addr) <= LAY_KIND_SUMS && lay_addr_level(addr) < LAY_MAX_LEVELS);
     return &names->levels[lay_addr_kind(addr)][lay_addr_level(addr)];
 }
 
