@@ -72,6 +72,7 @@ const std::map<uint32_t, std::string> KINDS = {
     {LAY_MAGIC_BITMAP, "bitmap"},   {LAY_MAGIC_SUMS, "sums"}, {LAY_MAGIC_INODES, "inodes"},
     {LAY_MAGIC_EXTENTS, "extents"}, {LAY_MAGIC_DIR, "names"}, {LAY_MAGIC_XATTR, "attributes"},
     {LAY_MAGIC_SYMLINK, "link"},    {LAY_MAGIC_MAP, "map"},   {LAY_MAGIC_ENTRIES, "entries"},
+    {LAY_MAGIC_AGES, "ages"},
 };
 
 // Blocks that objects own, which are free again when the entries say so.

@@ -77,9 +77,8 @@ bool Media::must_be_whole() const
 }
 
 /*
- * The worst that needs no word. Data without checksums is not verified. An old
- * block is believed as long as no other block has its age. Without its newest
- * commit, the log ends whole with the one before.
+ * The worst that needs no word. Data without checksums is not verified. Without
+ * its newest commit, the log ends whole with the one before.
  */
 MediaVerdict Media::worst_allowed() const
 {
@@ -87,8 +86,6 @@ MediaVerdict Media::worst_allowed() const
         return MEDIA_SAME;
     if (case_.kind == "data")
         return image().data_csum ? MEDIA_ERROR : MEDIA_WRONG;
-    if (case_.damage == MEDIA_STALE)
-        return MEDIA_WRONG;
     return case_.kind == "log" && image().crashed ? MEDIA_DIFFERS : MEDIA_ERROR;
 }
 
@@ -202,8 +199,8 @@ TEST_P(Media, NeitherAMountNorFsckShowsWhatIsWrong)
 TEST(MediaImages, HaveEveryKindOfBlock)
 {
     MediaImage image = media_image(true, true);
-    for (const char *kind : {"label", "mmp", "super", "bitmap", "sums", "map", "entries", "inodes",
-                             "extents", "names", "attributes", "link", "log", "data"})
+    for (const char *kind : {"label", "mmp", "super", "bitmap", "sums", "map", "entries", "ages",
+                             "inodes", "extents", "names", "attributes", "link", "log", "data"})
         EXPECT_TRUE(image.blocks.count(kind)) << kind;
 }
 
