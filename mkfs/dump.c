@@ -115,7 +115,9 @@ static void dump_area(const struct lay_area *area, struct json_object *to)
     dump_put_number(to, "free_blocks", lay_get64(area->free_blocks));
     dump_put_number(to, "bitmap_start", lay_get64(area->bitmaps[0]));
     dump_put_number(to, "bitmap_blocks", lay_groups_of(lay_get64(area->blocks)));
+    dump_put_number(to, "bitmap_age", lay_get32(area->bitmap_age));
     dump_put_number(to, "sums_start", lay_get64(area->sums[0]));
+    dump_put_number(to, "sums_age", lay_get32(area->sums_age));
 }
 
 static void dump_super(const struct lay_super *sb, bool clean, struct json_object *to)
@@ -127,6 +129,7 @@ static void dump_super(const struct lay_super *sb, bool clean, struct json_objec
     dump_area(&sb->area, to);
     dump_put_number(to, "map_start", lay_get64(sb->map[0]));
     dump_put_number(to, "map_blocks", lay_get64(sb->map_blocks));
+    dump_put_number(to, "map_age", lay_get32(sb->map_age));
     dump_put_number(to, "chunk_shift", lay_get32(sb->chunk_shift));
     dump_put_number(to, "chunks", lay_get64(sb->chunks));
     dump_put_number(to, "reserve", lay_get32(sb->reserve));
@@ -165,6 +168,7 @@ static void dump_images(const struct image *img, const struct log *log, struct j
         uint64_t addr = log->images[i].addr;
         dump_put_number(row, "tid", log->images[i].tid);
         dump_put_number(row, "kind", lay_addr_kind(addr));
+        dump_put_number(row, "level", lay_addr_level(addr));
         dump_put_number(row, "number", lay_addr_number(addr));
         dump_put_number(row, "pos", log->images[i].pos);
         if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
@@ -215,10 +219,18 @@ static const char *magic_name(uint32_t magic)
     }
 }
 
+/* Reads a block. Returns 0, -EUCLEAN for an older version of it, or a device error. */
+static int dump_read(struct image *img, uint64_t addr, union lay_block *b)
+{
+    int err = image_read(img, addr, b);
+
+    return !err && img->age == IMAGE_AGE_STALE ? -EUCLEAN : err;
+}
+
 /* Reads the entries of a segment. Returns 0, -EUCLEAN or a device error. */
 static int read_entries(struct image *img, uint64_t segment, union lay_block *b)
 {
-    int err = image_read(img, LAY_ADDR_CHUNK(segment, 0), b);
+    int err = dump_read(img, LAY_ADDR_CHUNK(segment, 0), b);
 
     return err ? err : lay_check_entries(&img->geo, &b->entries, segment, NULL);
 }
@@ -249,18 +261,21 @@ static int add_block(struct image *img, uint64_t addr, struct json_object *to)
     struct json_object *row = json_object_new_object();
     union lay_block b;
     int err = image_read(img, addr, &b);
+    bool stale = img->age == IMAGE_AGE_STALE;
 
     dump_put_address(row, "address", img, addr);
     if (!err)
         err = lay_check_head(&b, lay_get32(b.head.magic), img->geo.uuid, addr, LAY_ANY_OWNER, NULL);
-    dump_put_flag(row, "sound", !err);
+    dump_put_flag(row, "sound", !err && !stale);
     if (!err) {
+        dump_put_flag(row, "stale", stale);
+        dump_put_number(row, "age", lay_age(&b));
         dump_put_string(row, "holds", magic_name(lay_get32(b.head.magic)));
         dump_put_number(row, "owner", lay_get64(b.head.owner));
         dump_put_number(row, "tid", lay_get64(b.head.tid));
     }
     json_object_array_add(to, row);
-    return err;
+    return stale ? -EUCLEAN : err;
 }
 
 /* Adds the blocks in use of a segment. Returns -ENXIO if it is not mapped. */
@@ -326,7 +341,7 @@ static int put_target(struct image *img, uint64_t ino, const struct lay_inode *i
     size_t head = size < LAY_PAYLOAD ? size : LAY_PAYLOAD;
     union lay_block b;
 
-    int err = image_read(img, block, &b);
+    int err = dump_read(img, block, &b);
     if (!err)
         err = lay_check_symlink_block(&img->geo, &b.symlink, block, ino, NULL);
     if (err)

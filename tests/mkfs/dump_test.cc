@@ -104,10 +104,14 @@ TEST_F(Dump, ShowsTheBlocksOfASegment)
     Result r = dump({"-g", "0"});
     EXPECT_EQ(r.status, 1);
     EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": segment: damaged, run fsck.gpunvme\n");
-    for (const char *row : {"address=0/0 address_place=512 sound=yes holds=entries owner=0 tid=0\n",
-                            "address=0/1 address_place=513 sound=yes holds=inodes owner=0 tid=0\n",
-                            "address=0/2 address_place=514 sound=yes holds=names owner=1 tid=0\n"})
-        EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
+    const char *const holds[] = {"entries owner=0", "inodes owner=0", "names owner=1"};
+    for (unsigned b = 0; b < 3; b++) {
+        std::string row = "address=0/" + std::to_string(b) +
+                          " address_place=" + std::to_string(512 + b) + " sound=yes stale=no age=" +
+                          std::to_string(lay_age(&img.at<lay_block>(LAY_ADDR_CHUNK(0, b)))) +
+                          " holds=" + holds[b] + " tid=0\n";
+        EXPECT_NE(r.out.find(row), std::string::npos) << row << r.out;
+    }
     std::string bad = "address=0/" + std::to_string(lay_addr_index(img.dir_leaf));
     EXPECT_NE(r.out.find(bad + " address_place=" + std::to_string(img.place(img.dir_leaf)) +
                          " sound=no\n"),
@@ -116,6 +120,29 @@ TEST_F(Dump, ShowsTheBlocksOfASegment)
     r = dump({"-g", "2"});
     EXPECT_EQ(r.status, 1);
     EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": segment: not mapped\n");
+}
+
+TEST_F(Dump, ReportsAnOlderVersionOfABlock)
+{
+    const lay_block old = img.at<lay_block>(img.dir_leaf);
+    img.seal(img.dir_leaf, 9);
+    img.at<lay_block>(img.dir_leaf) = old;
+    std::string row = " address_place=" + std::to_string(img.place(img.dir_leaf)) +
+                      " sound=no stale=yes age=" + std::to_string(lay_age(&old));
+    Result r = dump({"-g", "0"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
+    r = dump({"-d", std::to_string(INO_DIR)});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("damaged, run fsck.gpunvme"), std::string::npos) << r.err;
+}
+
+TEST_F(Dump, ShowsTheAgesOfTheTopsOfAreas)
+{
+    Result r = dump({"-s"});
+    uint32_t age = lay_age(&img.at<lay_block>(LAY_ADDR(LAY_KIND_MAP, 0)));
+    EXPECT_TRUE(shows(r, "  map_age: " + std::to_string(age) + "\n")) << r.out;
+    EXPECT_TRUE(shows(r, "  sums_age: 0\n")) << r.out;
 }
 
 TEST_F(Dump, ReportsADamagedChunkMap)
