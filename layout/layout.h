@@ -212,8 +212,8 @@ static inline uint64_t lay_groups(const struct lay_geometry *geo)
 }
 
 /*
- * Returns the groups per section of lay_super.bitmap_tids; the last section may
- * have fewer.
+ * Returns the groups per section of lay_super.section_free; the last section
+ * may have fewer.
  */
 static inline uint64_t lay_section_groups(const struct lay_geometry *geo)
 {
