@@ -262,6 +262,32 @@ TEST_F(Stale, StatesOfEveryKindAreFound)
         EXPECT_GT(kinds[magic], 0) << std::hex << magic;
 }
 
+// A change of the size that moves all areas would make it the present state.
+TEST_F(Stale, AStateIsNotCopiedByAShrink)
+{
+    int tried = 0;
+    for (uint64_t block : changed_blocks()) {
+        uint32_t magic = lay_get32(head(new_image, block).magic);
+        if (magic != LAY_MAGIC_SUMS && magic != LAY_MAGIC_BITMAP)
+            continue;
+        restore(new_image);
+        memcpy(crash_dev_bytes(dev.get()) + (block << LAY_BLOCK_SHIFT), &head(old_image, block),
+               LAY_BLOCK_SIZE);
+        ASSERT_EQ(mount(), 0) << why;
+        const uint64_t before = ffs_geometry(fs)->blocks;
+        EXPECT_EQ(ffs_shrink(fs, before - LAY_SUMS_ENTRIES), -EUCLEAN) << block;
+        EXPECT_EQ(ffs_geometry(fs)->blocks, before);
+        unmount();
+        tried++;
+    }
+    EXPECT_GE(tried, 2);
+    restore(new_image);
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(ffs_shrink(fs, ffs_geometry(fs)->blocks - LAY_SUMS_ENTRIES), 0);
+    EXPECT_EQ(look(), present);
+    EXPECT_EQ(unmount(), 0);
+}
+
 // With neither place of the present superblock there is nothing to go by.
 TEST_F(Stale, BothPlacesOfTheSuperblockAreRefused)
 {
