@@ -123,7 +123,7 @@ class TwoBranches : public FsCrafted
                 continue;
             second = lay_get64(node.u.branches[1].key);
             node.u.branches[from].child = node.u.branches[to].child;
-            image_repair_block(reinterpret_cast<uint8_t *>(&node));
+            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&node));
         }
         EXPECT_EQ(mount(), 0);
         return second;
@@ -175,7 +175,7 @@ TEST_F(FsCrafted, AnInodeFalselyOnTheOrphanListTakesNoReference)
             if (lay_get64(slot.size) == SIZE)
                 slot.next_orphan = lay_put64(LAY_NONE);
         }
-        image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
+        image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&inodes));
     }
     ASSERT_EQ(mount(), 0);
     Inode open = create("open"), liar = lookup("liar");
@@ -206,7 +206,7 @@ TEST_F(FsCrafted, AnOrphanListThatIsARingEnds)
                 inodes.inodes[i].next_orphan =
                     lay_put64(lay_get64(inodes.head.owner) + i == inos[0] ? inos[1] : inos[0]);
         }
-        image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
+        image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&inodes));
     }
     super().orphan = lay_put64(inos[0]);
     image_seal_super(device.bytes(), &geo);
@@ -275,7 +275,7 @@ class HoleInAUnit : public FsCrafted
             if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
                 continue;
             change(ib.inodes[slot]);
-            image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&ib));
         }
     }
     void expect_refused(const std::string &data)
@@ -325,7 +325,7 @@ class CraftedChunks : public FsCrafted
     }
     void expect_refused(const char *what)
     {
-        image_repair_block(reinterpret_cast<uint8_t *>(&map()));
+        image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&map()));
         image_seal_super(device.bytes(), &geo);
         EXPECT_EQ(mount(), -EUCLEAN) << what;
         unmount();
@@ -339,7 +339,7 @@ class CraftedChunks : public FsCrafted
                 lay_get64(ib.head.owner) != ino - ino % LAY_INODES_PER_BLOCK)
                 continue;
             change(ib.inodes[ino % LAY_INODES_PER_BLOCK]);
-            image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&ib));
         }
     }
 };

@@ -58,7 +58,9 @@ class FsExtent : public FsTest
                 lay_put16(0)};
         inode->map_count = lay_put16(3);
         inode->blocks = lay_put64(lay_get64(inode->blocks) - (after - kFirst));
-        image_repair_block(at);
+        lay_geometry geo;
+        ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
+        image_seal_block(device.bytes(), &geo, at);
     }
     uint8_t *inode_block(uint64_t ino)
     {

@@ -134,6 +134,7 @@ class Base
     lay_geometry geo = {};
     std::vector<uint8_t> clean, crashed;
     std::vector<uint64_t> blocks; // metadata of the crashed image, the log's records too
+    std::vector<uint64_t> names;  // blocks of the device that name ages
 
   private:
     void fill(struct ffs *fs);
@@ -210,6 +211,12 @@ Base::Base(bool data_csum)
     for (uint64_t at = 0; at < BYTES / LAY_BLOCK_SIZE; at++) {
         if (image_is_metadata(&crashed[at * LAY_BLOCK_SIZE]))
             blocks.push_back(at);
+        lay_head head;
+        memcpy(&head, &crashed[at * LAY_BLOCK_SIZE], sizeof(head));
+        for (uint32_t magic : {LAY_MAGIC_ENTRIES, LAY_MAGIC_MAP, LAY_MAGIC_AGES, LAY_MAGIC_SUPER}) {
+            if (lay_get32(head.magic) == magic)
+                names.push_back(at);
+        }
     }
 }
 
@@ -248,8 +255,7 @@ class Mutator
     {
         for (unsigned n = 0; n < 8 && !in_->empty(); n++)
             mutate();
-        for (uint64_t at : changed_)
-            image_repair_block(device_->block(at));
+        seal_changed();
         if (changed_.count(base_.geo.supers[0]) > 0) {
             device_->block(base_.geo.supers[1]);
             image_seal_super(device_->block(0), &base_.geo);
@@ -265,6 +271,14 @@ class Mutator
     }
 
   private:
+    // Seals the changed blocks, and enters their ages where they are named.
+    void seal_changed()
+    {
+        for (uint64_t at : base_.names)
+            device_->block(at);
+        for (uint64_t at : changed_)
+            image_seal_block(device_->block(0), &base_.geo, device_->block(at));
+    }
     uint64_t any_block()
     {
         return base_.blocks[in_->take(2) % base_.blocks.size()];

@@ -72,6 +72,57 @@ void image_seal_super(uint8_t *image, const struct lay_geometry *geo)
     image_repair_block((uint8_t *)c);
 }
 
+/* Returns the block of the device at which a metadata block is, or LAY_NONE. */
+static uint64_t place_of(const uint8_t *image, const struct lay_geometry *geo, uint64_t addr)
+{
+    uint64_t places[2] = {LAY_NONE}, segment = lay_addr_segment(addr);
+
+    if (lay_addr_kind(addr) != LAY_KIND_CHUNK)
+        return lay_places(geo, addr, places) > 0 ? places[0] : LAY_NONE;
+    if (!lay_home_ok(geo, addr))
+        return LAY_NONE;
+    uint64_t at = geo->map_start + segment / LAY_MAP_SLOTS;
+    const struct lay_map_block *mb = (const void *)(image + (at << LAY_BLOCK_SHIFT));
+    uint64_t start = lay_get64(mb->slots[segment % LAY_MAP_SLOTS].places[0]);
+    return lay_range_ok(geo, start, LAY_SEGMENT_BLOCKS) ? start + lay_addr_index(addr) : LAY_NONE;
+}
+
+static bool names_ages(const uint8_t *block)
+{
+    switch (lay_get32(((const struct lay_head *)block)->magic)) {
+    case LAY_MAGIC_ENTRIES:
+    case LAY_MAGIC_MAP:
+    case LAY_MAGIC_AGES:
+    case LAY_MAGIC_SUPER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void image_seal_block(uint8_t *image, const struct lay_geometry *geo, uint8_t *block)
+{
+    for (;;) {
+        uint64_t addr = lay_get64(((const struct lay_head *)block)->block);
+        unsigned index;
+        image_repair_block(block);
+        if (addr == LAY_ADDR_SUPER)
+            break;
+        /* Images in the log are named by nothing. */
+        uint64_t own = place_of(image, geo, addr);
+        if (own == LAY_NONE || block != image + (own << LAY_BLOCK_SHIFT))
+            return;
+        uint64_t name = lay_name_of(geo, addr, &index);
+        uint64_t place = name == LAY_NONE ? LAY_NONE : place_of(image, geo, name);
+        if (place == LAY_NONE || !names_ages(image + (place << LAY_BLOCK_SHIFT)))
+            return;
+        uint32_t age = lay_age(block);
+        block = image + (place << LAY_BLOCK_SHIFT);
+        lay_set_named_age(block, addr, index, age);
+    }
+    image_seal_super(image, geo);
+}
+
 static uint8_t *block_at(const struct repair *r)
 {
     return r->image + ((r->geo->log_start + r->pos) << LAY_BLOCK_SHIFT);

@@ -18,6 +18,11 @@ extern "C" {
 bool image_is_metadata(const uint8_t *block);
 /* Seals one block again, with the transaction and the address that its head names. */
 void image_repair_block(uint8_t *block);
+/*
+ * Does the same, and enters the age of a block in place in the block that names it, and so on up to
+ * the superblock and the newest commit. `image` is the first byte; `geo` is its geometry.
+ */
+void image_seal_block(uint8_t *image, const struct lay_geometry *geo, uint8_t *block);
 /* Stores the geometry of an image, from its first label and superblock. Returns 0 or -EUCLEAN. */
 int image_geometry(const uint8_t *image, struct lay_geometry *geo);
 /* Returns the newest commit of the log, sealed or not, or NULL. */

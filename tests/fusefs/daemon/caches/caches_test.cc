@@ -505,6 +505,8 @@ TEST_F(CachesTest, ADirectoryIsWalkedOnceHoweverOftenItIsNamed)
         inode->reset();
     end();
     unmount();
+    lay_geometry geo;
+    ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
     for (uint8_t *block = device.bytes(); block < device.bytes() + device.size();
          block += LAY_BLOCK_SIZE) {
         auto *node = reinterpret_cast<lay_node *>(block);
@@ -515,7 +517,7 @@ TEST_F(CachesTest, ADirectoryIsWalkedOnceHoweverOftenItIsNamed)
             if (change != changes.end())
                 *reinterpret_cast<le64 *>(at) = lay_put64(change->second);
         }
-        image_repair_block(block);
+        image_seal_block(device.bytes(), &geo, block);
     }
     check_at_end = false;
     ASSERT_EQ(mount(), 0);

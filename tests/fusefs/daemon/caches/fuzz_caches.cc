@@ -110,7 +110,9 @@ void mutate(Base *base, const uint8_t *data)
         if (lay_get64(number) == from)
             memcpy(at, &to, sizeof(to));
     }
-    image_repair_block(block);
+    lay_geometry geo;
+    if (image_geometry(base->image.data(), &geo) == 0)
+        image_seal_block(base->device.bytes(), &geo, block);
 }
 
 void ignore(void *, uint64_t, uint64_t, const char *)
