@@ -309,6 +309,7 @@ int image_read_map(struct image *img, uint64_t chunks)
     int err = 0;
 
     image_drop_map(img);
+    image_forget_names(img);
     for (uint64_t i = 0; i < img->geo.map_blocks && img->segment_count < segments && !err; i++)
         err = image_read_map_block(img, i);
     return err;

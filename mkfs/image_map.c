@@ -95,5 +95,4 @@ void image_drop_map(struct image *img)
     img->segments = NULL;
     img->bad_maps = NULL;
     img->segment_count = img->bad_map_count = 0;
-    image_forget_names(img);
 }
