@@ -197,25 +197,58 @@ static int shrink_move_file(const struct shrink *s, struct ffs_inode *inode)
 
 /* --- Chunks ----------------------------------------------------------------------------------- */
 
-/* Copies a chunk to another place durably, and reads it back. */
-static int shrink_copy_chunk(const struct shrink *s, uint64_t from, uint64_t to, uint64_t len)
+/* True if the block at an address is whole and has the age that is named. */
+static bool shrink_is_present(struct ffs *fs, uint64_t addr, const void *data, uint32_t age)
+{
+    const struct lay_head *head = data;
+
+    return lay_age(data) == age && lay_block_crc(fs->geo.uuid, addr, data) == lay_get32(head->crc);
+}
+
+/* Checks the blocks of a segment that are in use, all of which are in place. */
+static int shrink_check_segment(struct ffs *fs, uint64_t segment, const uint8_t *data)
+{
+    const struct lay_entries *entries = (const void *)data;
+    int err = 0;
+
+    for (uint32_t b = 0; b < LAY_SEGMENT_BLOCKS && !err; b++) {
+        uint64_t addr = LAY_ADDR_CHUNK(segment, b);
+        uint32_t age = 0;
+        if (entries->used[b / 8] >> b % 8 & 1)
+            err = ffs_age_of(fs, addr, &age);
+        if (!err && age != 0 && !shrink_is_present(fs, addr, data + ffs_bytes(b), age))
+            err = -EUCLEAN;
+    }
+    return err;
+}
+
+static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint64_t to)
 {
     struct bd_dev *dev = s->fs->dev;
     const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
     uint8_t *copy = (uint8_t *)s->data + bytes;
+    int err = bd_read(dev, ffs_bytes(s->fs->chunks.starts[segment]), s->data, bytes);
+
+    if (!err)
+        err = bd_read(dev, ffs_bytes(to), copy, bytes);
+    if (!err && memcmp(s->data, copy, bytes) != 0)
+        err = -EUCLEAN;
+    return err ? err : shrink_check_segment(s->fs, segment, s->data);
+}
+
+/* Copies the chunk with this first segment durably, and reads the copy back. */
+static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t to)
+{
+    const uint32_t segments = lay_chunk_segments(&s->fs->geo);
     int err = 0;
 
-    for (uint64_t at = 0; at < len && !err; at += LAY_SEGMENT_BLOCKS)
-        err = shrink_copy_data(s, from + at, to + at, LAY_SEGMENT_BLOCKS);
+    for (uint32_t i = 0; i < segments && !err; i++)
+        err = shrink_copy_data(s, s->fs->chunks.starts[first + i], to + i * LAY_SEGMENT_BLOCKS,
+                               LAY_SEGMENT_BLOCKS);
     if (!err)
         err = ffs_flush(s->fs);
-    for (uint64_t at = 0; at < len && !err; at += LAY_SEGMENT_BLOCKS) {
-        err = bd_read(dev, ffs_bytes(from + at), s->data, bytes);
-        if (!err)
-            err = bd_read(dev, ffs_bytes(to + at), copy, bytes);
-        if (!err && memcmp(s->data, copy, bytes) != 0)
-            err = -EUCLEAN;
-    }
+    for (uint32_t i = 0; i < segments && !err; i++)
+        err = shrink_compare_segment(s, first + i, to + i * LAY_SEGMENT_BLOCKS);
     return err;
 }
 
@@ -248,7 +281,7 @@ static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint6
     ffs_tx_use_reserve(tx); /* it frees as much as it takes */
     int err = ffs_alloc(tx, 0, blocks, blocks, LAY_GPU_ALIGN, &to, &len);
     if (!err)
-        err = shrink_copy_chunk(s, from, to, blocks);
+        err = shrink_copy_chunk(s, first, to);
     for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
         err = shrink_set_slot(tx, first + i, to + i * LAY_SEGMENT_BLOCKS);
     if (err)

@@ -563,6 +563,33 @@ TEST_F(Resize, AnImageInTheLogFollowsItsChunk)
     }
 }
 
+TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
+{
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    uint8_t *damaged = nullptr; // in a block in use of a chunk that has to move
+    for (uint64_t place : chunks()) {
+        uint8_t *first = crash_dev_bytes(dev.get()) + (place << LAY_BLOCK_SHIFT);
+        const auto *entries = reinterpret_cast<const lay_entries *>(first);
+        for (unsigned b = 1; place != LAY_NONE && place >= SMALL && b < LAY_SEGMENT_BLOCKS; b++) {
+            if (entries->used[b / 8] >> b % 8 & 1)
+                damaged = first + b * LAY_BLOCK_SIZE + 1000;
+        }
+    }
+    ASSERT_NE(damaged, nullptr);
+    damaged[0] ^= 3;
+    EXPECT_EQ(shrink(SMALL), -EUCLEAN);
+    damaged[0] ^= 3;
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(blocks(), NEW);
+    EXPECT_EQ(describe_zoo(), zoo);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(shrink(SMALL), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
 // A label that is written later has the new shape, and the mount after it finds a clean unmount.
 TEST_F(Resize, TheLabelChangesAfterwards)
 {
