@@ -198,7 +198,7 @@ static struct image_name *image_name_slot(struct image_names *names, uint64_t ad
  * Reads a naming block. What names it is read first, into other slots: each
  * level has its own.
  */
-static int image_read_name(struct image *img, uint64_t addr, struct image_name *n)
+static int image_load_name(struct image *img, uint64_t addr, struct image_name *n)
 {
     int err = image_read(img, addr, &n->b);
 
@@ -228,8 +228,20 @@ static int image_get_name(struct image *img, uint64_t addr, union lay_block *b,
     if (!img->names)
         return -ENOMEM;
     struct image_name *n = image_name_slot(img->names, addr);
-    int err = n->addr == addr ? 0 : image_read_name(img, addr, n);
+    int err = n->addr == addr ? 0 : image_load_name(img, addr, n);
     *name = !err && n->sound ? &n->b : NULL;
+    return err;
+}
+
+int image_read_name(struct image *img, uint64_t addr, union lay_block *out, bool *sound)
+{
+    union lay_block b;
+    const union lay_block *name;
+    int err = image_get_name(img, addr, &b, &name);
+
+    *sound = !err && name;
+    if (*sound)
+        *out = *name;
     return err;
 }
 

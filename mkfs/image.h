@@ -113,6 +113,11 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out);
  * Returns 0 or -ENOMEM.
  */
 int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known);
+/*
+ * Reads a block that names ages. *sound is false, and *out unchanged, if it is
+ * damaged or stale. Returns 0 or -ENOMEM.
+ */
+int image_read_name(struct image *img, uint64_t addr, union lay_block *out, bool *sound);
 /* Forgets the naming blocks, after one of them has been written in place. */
 void image_forget_names(struct image *img);
 /* Returns the newest image in the log, or NULL; part of the patches. */

@@ -13,12 +13,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are compared a
 /* Results over the groups so far. */
 struct totals {
     uint64_t free_blocks;
-    uint64_t ages;  /* current section: sum of head.tid */
-    uint64_t sound; /* current section: number of valid bitmaps */
-    bool old;       /* the sum of a section must be corrected */
-    bool changed;   /* a bitmap was written */
-    bool whole;     /* no bitmap remains damaged */
-    uint64_t sums[LAY_BITMAP_SECTIONS];
+    bool whole; /* no bitmap remains damaged */
 };
 
 /* One line reports blocks that have the same finding. */
@@ -102,26 +97,30 @@ static enum problem bitmap_problem(const char *why)
     return strcmp(why, "bits past the end") == 0 ? PROBLEM_BITMAP_TAIL : PROBLEM_BITMAP;
 }
 
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const char **why)
 {
     int err = image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), b);
 
-    if (!err && !f->img.unreadable)
-        lay_bitmap_complete(&f->img.geo, &b->bitmap, group);
-    return err;
+    if (err)
+        return err;
+    if (f->img.age == IMAGE_AGE_STALE) {
+        *why = IMAGE_STALE_WHY;
+        return -EUCLEAN;
+    }
+    return lay_check_bitmap(&f->img.geo, &b->bitmap, group, why);
 }
 
 bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len)
 {
     uint64_t loaded = UINT64_MAX;
+    const char *why;
     union lay_block b;
     bool sound = false;
 
     for (uint64_t end = block + len; block < end; block++) {
         uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
         if (group != loaded)
-            sound = fsck_read_bitmap(f, group, &b) == 0 &&
-                    lay_check_bitmap(&f->img.geo, &b.bitmap, group, NULL) == 0;
+            sound = fsck_read_bitmap(f, group, &b, &why) == 0;
         loaded = group;
         if (sound && !(b.bitmap.bits[bit / 8] >> bit % 8 & 1))
             return false;
@@ -130,17 +129,16 @@ bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len)
 }
 
 /* *sound is true if the bitmap can be counted, as it is or as repaired. */
-static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
-                               bool *sound)
+static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, bool *sound)
 {
     uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
     const char *why = NULL;
-    int err = fsck_read_bitmap(f, group, b);
+    int err = fsck_read_bitmap(f, group, b, &why);
 
-    if (err)
+    if (err && err != -EUCLEAN)
         return err;
-    *sound = lay_check_bitmap(&f->img.geo, &b->bitmap, group, &why) == 0;
+    *sound = !err;
     if (*sound)
         compare_group(&range, &b->bitmap, group);
     else
@@ -148,22 +146,8 @@ static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *
     if (!range.fix)
         return 0;
     make_bitmap(f, group, b);
-    *sound = t->changed = true;
+    *sound = true;
     return store_put(f, addr, b);
-}
-
-/* Checks the section that ends here: ages and number of sound bitmaps. */
-static void check_section(struct fsck *f, uint64_t group, struct totals *t)
-{
-    uint64_t each = lay_section_groups(&f->img.geo);
-    uint64_t section = group / each;
-    bool all = t->sound == group - section * each + 1;
-
-    t->sums[section] = t->ages;
-    if (all && !t->changed && t->ages != lay_get64(f->sb.bitmap_tids[section]) &&
-        fsck_report(f, PROBLEM_BITMAP_OLD, NULL, "groups %" PRIu64 " to %" PRIu64, section * each,
-                    group))
-        t->old = true;
 }
 
 static void bitmaps_check_free(struct fsck *f, const struct totals *t)
@@ -181,24 +165,16 @@ static void bitmaps_check_free(struct fsck *f, const struct totals *t)
 static int check_groups(struct fsck *f, struct totals *t)
 {
     const struct lay_geometry *geo = &f->img.geo;
-    uint64_t each = lay_section_groups(geo);
     union lay_block b;
 
     for (uint64_t group = 0; group < lay_groups(geo); group++) {
         bool sound = false;
-        if (group % each == 0)
-            t->ages = t->sound = 0;
-        int err = bitmaps_check_group(f, group, &b, t, &sound);
+        int err = bitmaps_check_group(f, group, &b, &sound);
         if (err)
             return err;
         t->whole = t->whole && sound;
-        if (sound) {
+        if (sound)
             t->free_blocks += lay_get32(b.bitmap.free);
-            t->ages += lay_get64(b.head.tid);
-            t->sound++;
-        }
-        if ((group + 1) % each == 0 || group + 1 == lay_groups(geo))
-            check_section(f, group, t);
         fsck_progress(f, "bitmaps", group + 1, lay_groups(geo));
     }
     return 0;
@@ -215,7 +191,5 @@ int fsck_bitmaps(struct fsck *f)
     if (err)
         return err;
     bitmaps_check_free(f, &t);
-    for (unsigned i = 0; i < LAY_BITMAP_SECTIONS && (t.old || t.changed); i++)
-        f->sb.bitmap_tids[i] = lay_put64(t.sums[i]);
     return 0;
 }

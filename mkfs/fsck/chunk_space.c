@@ -27,15 +27,36 @@ bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struc
            lay_range_ok(geo, out->place, fsck_chunk_blocks(f));
 }
 
+/* Sets a slot. The age of entries that stay where they were stays, too. */
+static int chunk_space_set(struct fsck *f, uint64_t segment, const struct lay_slot *old,
+                           struct lay_slot *slot)
+{
+    uint32_t age;
+    int err = 0;
+
+    lay_slot_set(slot, image_segment_block(&f->img, segment));
+    if (!lay_slot_mapped(slot))
+        return 0;
+    if (old && lay_get64(old->places[0]) == lay_get64(slot->places[0]))
+        age = lay_get32(old->age);
+    else
+        err = fsck_age_of_block(f, LAY_ADDR_CHUNK(segment, 0), &age);
+    slot->age = lay_put32(age);
+    return err;
+}
+
 int fsck_put_map_block(struct fsck *f, uint64_t index)
 {
     uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
-    union lay_block b;
+    union lay_block b, old;
+    bool sound;
+    int err = image_read_name(&f->img, addr, &old, &sound);
 
     memset(&b, 0, sizeof(b));
     lay_head_init(&b.head, LAY_MAGIC_MAP, f->img.geo.uuid, addr, 0);
     b.map.index = lay_put64(index);
-    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
-        lay_slot_set(&b.map.slots[i], image_segment_block(&f->img, index * LAY_MAP_SLOTS + i));
-    return store_put(f, addr, &b);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++)
+        err = chunk_space_set(f, index * LAY_MAP_SLOTS + i, sound ? &old.map.slots[i] : NULL,
+                              &b.map.slots[i]);
+    return err ? err : store_put(f, addr, &b);
 }

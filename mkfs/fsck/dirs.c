@@ -178,6 +178,8 @@ static bool dirs_claim_node(void *arg, uint64_t addr)
 
 static enum problem dirs_kind_of_damage(const char *why)
 {
+    if (strcmp(why, IMAGE_STALE_WHY) == 0)
+        return PROBLEM_STALE;
     if (strstr(why, "out of order"))
         return PROBLEM_DIR_ORDER;
     if (strncmp(why, "dirent.key: not the hash", 24) == 0)

@@ -21,12 +21,11 @@ static bool marked_free(struct allocator *a, uint64_t block)
 {
     uint64_t group = block / LAY_GROUP_BLOCKS;
     uint64_t bit = block % LAY_GROUP_BLOCKS;
-    struct image *img = &a->f->img;
+    const char *why;
 
     if (group != a->group) {
         a->group = group;
-        a->sound = fsck_read_bitmap(a->f, group, &a->bits) == 0 &&
-                   lay_check_bitmap(&img->geo, &a->bits.bitmap, group, NULL) == 0;
+        a->sound = fsck_read_bitmap(a->f, group, &a->bits, &why) == 0;
     }
     return a->sound && !(a->bits.bitmap.bits[bit / 8] >> bit % 8 & 1);
 }

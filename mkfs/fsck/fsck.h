@@ -54,7 +54,7 @@ struct inode_info {
 #define INODE_REACHED   0x10u /* reachable from the root */
 #define INODE_ON_PATH   0x20u /* on the current walk to the root */
 #define INODE_HAS_NAMES 0x40u /* a directory with entries */
-#define INODE_DOUBTED   0x80u /* out of a block whose checksum failed */
+#define INODE_DOUBTED   0x80u /* out of a block whose checksum failed, or that is stale */
 
 #define FIX_CLEAR  0x001u /* free the inode */
 #define FIX_MAP    0x002u /* rebuild map or directory from valid nodes */
@@ -326,6 +326,24 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
 /* Claims free space for a chunk. Returns its first block, or 0. */
 uint64_t fsck_alloc_chunk(struct fsck *f);
 
+/* --- Ages (ages.c) ---------------------------------------------------------------------------- */
+
+/*
+ * Checks the blocks that have the ages of map, bitmaps and checksums. A damaged
+ * one is built from the blocks below it.
+ */
+int fsck_levels(struct fsck *f);
+/*
+ * Returns in *age the age that a block has: 0 if it was never written, and any
+ * other one if it is damaged. Returns 0, -ENOMEM or a device error.
+ */
+int fsck_age_of_block(struct fsck *f, uint64_t addr, uint32_t *age);
+/*
+ * Fills the ages of a block that names some: the present ones, if they are
+ * known, otherwise those that the block has, or those of the blocks themselves.
+ */
+int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b);
+
 /* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */
 
 /* The arguments for FSCK_AT in a format. */
@@ -417,8 +435,11 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 int fsck_directories(struct fsck *f);
 int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
-/* Reads the unchecked bitmap of a group and expands it if it may be zero. */
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b);
+/*
+ * Reads the bitmap of a group. Returns 0, -EUCLEAN with *why if it is damaged or
+ * stale, -ENOMEM or a device error.
+ */
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const char **why);
 /* True if the bitmaps mark all blocks of a range as in use, as far as they are sound. */
 bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len);
 int fsck_sums(struct fsck *f);

@@ -76,18 +76,28 @@ static void kept_take_super(struct fsck *f, const struct lay_super *sb)
     f->sb.clean_incarnation = now.clean_incarnation;
     f->sb.clean_tid = now.clean_tid;
     f->sb.clean_pos = now.clean_pos;
+    /* These are the ages of what is in place. */
+    f->sb.map_age = now.map_age;
+    f->sb.area.bitmap_age = now.area.bitmap_age;
+    f->sb.area.sums_age = now.area.sums_age;
 }
 
 /* Puts an image, unless the map does not have its segment. */
 static int kept_put_image(struct fsck *f, const struct image_patch *p, union lay_block *b)
 {
+    uint32_t magic = lay_get32(b->head.magic);
     uint64_t places[2];
+    int err = 0;
 
     if (p->addr == LAY_ADDR_SUPER) {
         kept_take_super(f, &b->super);
         return 0;
     }
-    return image_places(&f->img, p->addr, places) > 0 ? store_put(f, p->addr, b) : 0;
+    if (image_places(&f->img, p->addr, places) == 0)
+        return 0;
+    if (magic == LAY_MAGIC_ENTRIES || magic == LAY_MAGIC_MAP || magic == LAY_MAGIC_AGES)
+        err = fsck_fill_ages(f, p->addr, b);
+    return err ? err : store_put(f, p->addr, b);
 }
 
 /* The images are in the order of their kinds: those of the map come before those in chunks. */

@@ -54,7 +54,9 @@ static int begin_round(struct fsck *f)
     f->meta_at = 0;
     if (f->round == 1)
         read_start(f);
-    int err = fsck_load_map(f);
+    int err = fsck_levels(f);
+    if (!err)
+        err = fsck_load_map(f);
     if (!err && f->round == 1)
         err = read_more(f);
     return err ? err : fsck_start_segments(f);
@@ -113,7 +115,7 @@ static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
     image_places(&f->img, addr, places);
     if (!fsck_report(f, PROBLEM_FLIPPED_BIT, NULL, "block %" PRIu64, places[0]))
         return 0;
-    return store_put_corrected(f, addr, b);
+    return store_put(f, addr, b);
 }
 
 int fsck_run(struct fsck *f)

@@ -39,11 +39,11 @@ static bool plan_is_unproven(const struct lay_extent *e)
 static bool plan_in_use(struct plan *p, uint64_t block)
 {
     uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
+    const char *why;
 
     if (group != p->group) {
         p->group = group;
-        p->bitmap_sound = fsck_read_bitmap(p->f, group, &p->bitmap) == 0 &&
-                          lay_check_bitmap(&p->f->img.geo, &p->bitmap.bitmap, group, NULL) == 0;
+        p->bitmap_sound = fsck_read_bitmap(p->f, group, &p->bitmap, &why) == 0;
     }
     return p->bitmap_sound && p->bitmap.bitmap.bits[bit / 8] >> bit % 8 & 1;
 }
@@ -59,6 +59,7 @@ static uint32_t plan_sum_of(struct plan *p, uint64_t block)
     if (index != p->index) {
         p->index = index;
         p->sums_sound = image_read(&p->f->img, LAY_ADDR(LAY_KIND_SUMS, index), &p->sums) == 0 &&
+                        p->f->img.age != IMAGE_AGE_STALE &&
                         lay_check_sums(geo, &p->sums.sums, index, NULL) == 0;
     }
     return p->sums_sound ? lay_get32(p->sums.sums.sums[block % LAY_SUMS_ENTRIES]) : LAY_NO_SUM;

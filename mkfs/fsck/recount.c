@@ -31,7 +31,7 @@ static int recount_adopt(struct fsck *f, uint64_t addr, void *arg)
     int err = image_read(&f->img, addr, &b);
 
     (void)arg;
-    if (err || !is_missing(f, &b, addr, &index))
+    if (err || f->img.age == IMAGE_AGE_STALE || !is_missing(f, &b, addr, &index))
         return err;
     struct inode_block_info *info = &f->inode_blocks[index];
     err = info->addr ? image_read(&f->img, info->addr, &other) : 0;

@@ -47,6 +47,8 @@ static bool references_claim_node(void *arg, uint64_t addr)
 /* Maps the wrong field that a check names to a problem. */
 static enum problem references_kind_of_damage(enum problem general, const char *why)
 {
+    if (strcmp(why, IMAGE_STALE_WHY) == 0)
+        return PROBLEM_STALE;
     if (general == PROBLEM_XATTR_BLOCK && strncmp(why, "xattr", 5) == 0)
         return PROBLEM_XATTR_RECORD;
     if (general != PROBLEM_TREE_NODE)
@@ -63,7 +65,8 @@ static void references_report_damage(void *arg, uint64_t addr, const char *why)
 
     if (w->damage == PROBLEM_XATTR_BLOCK)
         fix = FIX_XATTR;
-    else if (w->damage == PROBLEM_SYMLINK_BLOCK && strcmp(why, "checksum") != 0)
+    else if (w->damage == PROBLEM_SYMLINK_BLOCK && strcmp(why, "checksum") != 0 &&
+             strcmp(why, IMAGE_STALE_WHY) != 0)
         fix = FIX_CLEAR;
     if (w->damage != PROBLEM_TREE_NODE)
         fsck_lose(w->f, w->ino, fix == FIX_XATTR ? LOSS_XATTRS : LOSS_TARGET);
@@ -183,14 +186,15 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode)
 {
     uint64_t addr = lay_get64(inode->map.link.block);
     uint64_t size = lay_get64(inode->size);
-    const char *why = NULL;
+    const char *why = IMAGE_STALE_WHY;
     union lay_block b;
 
     int err = image_read(&w->f->img, addr, &b);
     if (err)
         return err;
     w->damage = PROBLEM_SYMLINK_BLOCK;
-    if (lay_check_symlink_block(&w->f->img.geo, &b.symlink, addr, w->ino, &why) != 0) {
+    if (w->f->img.age == IMAGE_AGE_STALE ||
+        lay_check_symlink_block(&w->f->img.geo, &b.symlink, addr, w->ino, &why) != 0) {
         references_report_damage(w, addr, why);
         return -EUCLEAN;
     }

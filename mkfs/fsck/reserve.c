@@ -24,6 +24,7 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {
     union lay_block b;
     uint64_t loaded = UINT64_MAX;
+    const char *why;
 
     for (unsigned i = 0; i < lay_get16(leaf->count); i++) {
         uint64_t block = lay_get64(leaf->u.extents[i].block);
@@ -32,7 +33,8 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
             continue;
         for (; block < end; block++) {
             uint64_t group = block / LAY_GROUP_BLOCKS;
-            if (group != loaded && fsck_read_bitmap(f, group, &b) != 0)
+            int err = group == loaded ? 0 : fsck_read_bitmap(f, group, &b, &why);
+            if (err && err != -EUCLEAN)
                 return false;
             loaded = group;
             if (!is_lost(f, &b.bitmap, block))
@@ -78,7 +80,7 @@ static int lost_leaves_look(struct fsck *f, uint64_t addr, void *arg)
     union lay_block b;
     int err = image_read(&f->img, addr, &b);
 
-    if (err || !is_wanted(f, &b, magic, addr) ||
+    if (err || f->img.age == IMAGE_AGE_STALE || !is_wanted(f, &b, magic, addr) ||
         (magic == LAY_MAGIC_EXTENTS && !extents_are_lost(f, &b.node)))
         return err;
     return lost_leaves_keep(f, &b.node, addr);

@@ -160,6 +160,7 @@ static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
         return 0;
     int err = image_read(&s->f->img, addr, &b);
     unsigned level = lay_get16(b.node.level);
+    bool stale = s->f->img.age == IMAGE_AGE_STALE;
     if (err)
         return err;
     if (!is_mine(s, &b.head, addr) || level >= below)
@@ -168,13 +169,14 @@ static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
     if (!node)
         return -ENOMEM;
     *node = addr;
-    if (lay_check_node(geo, &b.node, s->magic, addr, s->ino, level, keys.first, keys.last, NULL)) {
+    if (stale ||
+        lay_check_node(geo, &b.node, s->magic, addr, s->ino, level, keys.first, keys.last, NULL)) {
         err = salvage_add_range(s->out, keys.first, keys.last);
         keys = salvage_no_keys;
     }
     if (err || level > 0)
         return err ? err : salvage_take_children(s, &b.node, keys);
-    bool sealed = lay_check_head(&b, s->magic, geo->uuid, addr, s->ino, NULL) == 0;
+    bool sealed = !stale && lay_check_head(&b, s->magic, geo->uuid, addr, s->ino, NULL) == 0;
     return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node, sealed)
                                      : take_extents(s, &b.node, sealed);
 }

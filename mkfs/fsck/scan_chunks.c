@@ -125,10 +125,10 @@ static bool scan_is_free(struct chunk_scan *s, uint64_t block)
 {
     uint64_t group = block / LAY_GROUP_BLOCKS;
     uint8_t used[LAY_SEGMENT_BLOCKS / 8];
+    const char *why;
 
     if (group != s->group)
-        s->sound = fsck_read_bitmap(s->f, group, &s->bitmap) == 0 &&
-                   lay_check_bitmap(&s->f->img.geo, &s->bitmap.bitmap, group, NULL) == 0;
+        s->sound = fsck_read_bitmap(s->f, group, &s->bitmap, &why) == 0;
     s->group = group;
     memset(used, 0xff, sizeof(used));
     return s->sound &&

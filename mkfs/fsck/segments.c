@@ -83,7 +83,7 @@ struct segments_entries {
     struct fsck *f;
     uint64_t segment; /* LAY_NONE: none */
     union lay_block b;
-    bool sound;
+    bool sound, stale;
     const char *why; /* what is wrong with them */
 };
 
@@ -95,7 +95,10 @@ static int segments_read(struct segments_entries *e, uint64_t segment)
         return 0;
     e->segment = segment;
     err = image_read(&e->f->img, LAY_ADDR_CHUNK(segment, 0), &e->b);
-    e->sound = !err && lay_check_entries(&e->f->img.geo, &e->b.entries, segment, &e->why) == 0;
+    e->why = IMAGE_STALE_WHY;
+    e->stale = e->f->img.age == IMAGE_AGE_STALE;
+    e->sound = !err && !e->stale &&
+               lay_check_entries(&e->f->img.geo, &e->b.entries, segment, &e->why) == 0;
     return err;
 }
 
@@ -192,7 +195,8 @@ static int segments_check(struct segments_entries *e, const struct fsck_segment 
 
     if (err)
         return err;
-    sealed = lay_check_head(&e->b, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0, NULL) == 0;
+    sealed = !e->stale &&
+             lay_check_head(&e->b, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0, NULL) == 0;
     if (!(e->sound ? segments_compare(e, s)
                    : fsck_report(f, PROBLEM_ENTRIES, e->why, "segment %" PRIu64, s->segment)))
         return 0;
@@ -202,7 +206,8 @@ static int segments_check(struct segments_entries *e, const struct fsck_segment 
         memcpy(b.entries.used, e->b.entries.used, sizeof(b.entries.used));
     lay_head_init(&b.head, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0);
     segments_make(s, f->incomplete, &b.entries);
-    return store_put(f, addr, &b);
+    err = fsck_fill_ages(f, addr, &b);
+    return err ? err : store_put(f, addr, &b);
 }
 
 int fsck_entries(struct fsck *f)

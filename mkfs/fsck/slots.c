@@ -516,14 +516,24 @@ static void slots_keep_valid(struct fsck *f, struct lay_inode_block *ib, uint64_
     }
 }
 
-/* Returns true if the content of the block is kept though its checksum is wrong. */
+/*
+ * Returns true if the content of the block, which image_read() has just read,
+ * is kept though its checksum is wrong, or though it is stale.
+ */
 static bool fit_head(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
                      bool report, bool *save)
 {
     uint64_t first = index * LAY_INODES_PER_BLOCK;
     const char *why = NULL;
+    bool sound = lay_check_head(ib, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first, &why) == 0;
 
-    if (lay_check_head(ib, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first, &why) == 0)
+    if (sound && f->img.age == IMAGE_AGE_STALE) {
+        if (report && fsck_report(f, PROBLEM_STALE, NULL, "inodes %" PRIu64 " to %" PRIu64, first,
+                                  first + LAY_INODES_PER_BLOCK - 1))
+            *save = true;
+        return true;
+    }
+    if (sound)
         return false;
     if (report && fsck_report(f, PROBLEM_INODE_BLOCK, why, "inodes %" PRIu64 " to %" PRIu64, first,
                               first + LAY_INODES_PER_BLOCK - 1))
@@ -544,7 +554,7 @@ static bool fit_head(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
 }
 
 /*
- * Marks the inodes of a block whose checksum failed: the maps of regular files
+ * Marks the inodes of a block whose checksum failed, or that is stale: the maps of regular files
  * need proof, and the counts of blocks help to give it.
  */
 static void slots_doubt(struct fsck *f, const struct lay_inode_block *ib, uint64_t index)

@@ -11,10 +11,12 @@
 #include "support/minmax.h"
 
 #define BUCKETS    1024u
-#define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
+#define MAX_BLOCKS 1024u /* of one transaction: 4 MiB */
 #define COPIED     64u   /* blocks copied or created at once */
 /* Number of log blocks of a transaction that has only the superblock. */
 #define SUPER_BLOCKS 3u
+/* A block and those that name it: entries, levels, but not the superblock. */
+#define CHAIN (1u + 1u + LAY_MAX_LEVELS)
 
 struct entry {
     struct entry *next; /* next entry of the bucket */
@@ -22,10 +24,18 @@ struct entry {
     union lay_block b;
 };
 
+/* A block that is in place, but whose age is not yet in the block that names it. */
+struct placed {
+    uint64_t addr;
+    uint32_t age;
+    bool used; /* entries are to have it as used; otherwise they decide */
+};
+
 struct store {
     struct entry *buckets[BUCKETS];
-    struct entry *order[MAX_BLOCKS];
-    size_t count, room; /* blocks per transaction, excluding the superblock */
+    struct fsck_list order;  /* struct entry *: in the order in which they were put */
+    struct fsck_list placed; /* struct placed */
+    size_t room;             /* blocks per transaction, excluding the superblock */
     uint64_t tid, pos;  /* next transaction and its position in the log */
     bool in_place;      /* the log is damaged: write without it */
     bool begun;         /* the incarnation is made, and the log's images are in place */
@@ -64,20 +74,32 @@ int store_init(struct fsck *f)
     return 0;
 }
 
+static struct entry *store_entry(const struct store *s, size_t i)
+{
+    return ((struct entry **)s->order.items)[i];
+}
+
 static void store_forget(struct store *s)
 {
-    for (size_t i = 0; i < s->count; i++)
-        free(s->order[i]);
+    for (size_t i = 0; i < s->order.count; i++)
+        free(store_entry(s, i));
     memset(s->buckets, 0, sizeof(s->buckets));
-    s->count = 0;
+    s->order.count = s->placed.count = 0;
+}
+
+static void store_free(struct store *s)
+{
+    store_forget(s);
+    free(s->order.items);
+    free(s->placed.items);
+    free(s);
 }
 
 void store_destroy(struct fsck *f)
 {
     if (!f->store)
         return;
-    store_forget(f->store);
-    free(f->store);
+    store_free(f->store);
     f->store = NULL;
     f->img.changed = NULL;
 }
@@ -93,8 +115,7 @@ void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place)
     uint64_t images = log - log / LAY_LOG_TAGS - 5;
 
     s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;
-    /* Blocks that are put before the first commits have the number of their transaction. */
-    s->tid = in_place ? tid : tid + STORE_FIRST_COMMITS;
+    s->tid = tid;
     s->pos = pos;
     s->in_place = in_place;
     s->super.super = f->recovered;
@@ -146,7 +167,134 @@ static int each_place(struct fsck *f, uint64_t addr, const union lay_block *b, s
     return err;
 }
 
-/* --- Beginning -------------------------------------------------------------------------------- */
+/* --- Putting ---------------------------------------------------------------------------------- */
+
+static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
+{
+    struct store *s = f->store;
+    struct entry **p = store_find(s, addr);
+
+    b->head.block = lay_put64(addr);
+    memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
+    lay_seal(b, s->tid);
+    if (!*p) {
+        struct entry **item = fsck_grow(&s->order, sizeof(*item));
+        struct entry *e = item ? calloc(1, sizeof(*e)) : NULL;
+        if (!e) {
+            s->order.count -= item != NULL;
+            return -ENOMEM;
+        }
+        e->addr = addr;
+        *item = *p = e;
+    }
+    (*p)->b = *b;
+    return 0;
+}
+
+/* --- Ages ------------------------------------------------------------------------------------- */
+
+/*
+ * Puts the blocks that name a block, up to the superblock, as they are. One that
+ * is damaged or stale gets all its ages when it is built anew.
+ */
+static int store_put_names(struct fsck *f, uint64_t addr)
+{
+    unsigned index;
+    union lay_block b;
+    bool sound;
+
+    for (;;) {
+        addr = lay_name_of(&f->img.geo, addr, &index);
+        if (addr == LAY_NONE || addr == LAY_ADDR_SUPER || *store_find(f->store, addr))
+            return 0;
+        int err = image_read_name(&f->img, addr, &b, &sound);
+        if (!err && sound)
+            err = fsck_store_put(f, addr, &b);
+        if (err || !sound)
+            return err;
+    }
+}
+
+/* Returns true if entries may have an age for the block: it is in use, or is from now on. */
+static bool store_use(struct lay_entries *entries, unsigned index, bool use)
+{
+    uint8_t bit = (uint8_t)(1u << index % 8);
+
+    if (entries->used[index / 8] & bit)
+        return true;
+    if (use) {
+        entries->free = lay_put32(lay_get32(entries->free) - 1);
+        entries->used[index / 8] |= bit;
+    }
+    return use;
+}
+
+/*
+ * Enters the age of a block in the block that names it, if that is to be
+ * written. With `use` entries have the block as used then.
+ */
+static void store_enter_age(struct fsck *f, uint64_t addr, uint32_t age, bool use)
+{
+    unsigned index;
+    uint64_t above = lay_name_of(&f->img.geo, addr, &index);
+
+    if (above == LAY_NONE)
+        return;
+    if (above == LAY_ADDR_SUPER) {
+        lay_set_named_age(&f->sb, addr, index, age);
+        lay_set_named_age(&f->img.super, addr, index, age);
+        return;
+    }
+    struct entry *e = *store_find(f->store, above);
+    if (!e || (lay_addr_kind(above) == LAY_KIND_CHUNK && !store_use(&e->b.entries, index, use)))
+        return;
+    lay_set_named_age(&e->b, addr, index, age);
+}
+
+/* What names a block has a higher rank. */
+#define RANKS (2u + LAY_MAX_LEVELS)
+static unsigned store_rank(uint64_t addr)
+{
+    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+        return lay_addr_index(addr) == 0;
+    return 2 + lay_addr_level(addr);
+}
+
+/*
+ * Computes the ages of everything that is written, from the lowest blocks to
+ * the superblock, and seals each block when it is complete.
+ */
+static void store_enter_ages(struct fsck *f)
+{
+    struct store *s = f->store;
+    const struct placed *placed = s->placed.items;
+
+    for (size_t i = 0; i < s->placed.count; i++)
+        store_enter_age(f, placed[i].addr, placed[i].age, placed[i].used);
+    for (unsigned rank = 0; rank < RANKS; rank++) {
+        for (size_t i = 0; i < s->order.count; i++) {
+            struct entry *e = store_entry(s, i);
+            if (store_rank(e->addr) != rank)
+                continue;
+            lay_seal(&e->b, s->tid);
+            store_enter_age(f, e->addr, lay_age(&e->b), true);
+        }
+    }
+    s->placed.count = 0;
+}
+
+/* Notes the age of a block in place for the next transaction. */
+static int store_note_age(struct store *s, uint64_t addr, uint32_t age, bool used)
+{
+    struct placed *p = fsck_grow(&s->placed, sizeof(*p));
+
+    if (!p)
+        return -ENOMEM;
+    *p = (struct placed){addr, age, used};
+    return 0;
+}
+
+/* --- Images of the log ------------------------------------------------------------------------ */
 
 static int each_patch(struct fsck *f, store_block_fn fn)
 {
@@ -251,49 +399,7 @@ static int first_commit(struct fsck *f)
 {
     const struct lay_log_mark *newest = &f->log.reader.newest;
 
-    f->store->tid -= STORE_FIRST_COMMITS;
     return write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
-}
-
-/*
- * Removes all checksums of data. They may be older than the data if
- * transactions are given up.
- */
-static int remove_sums(struct fsck *f)
-{
-    const struct lay_geometry *geo = &f->img.geo;
-    int err = 0;
-
-    if (f->empty_sums && geo->sums_blocks)
-        err = bd_write_zeroes(f->img.dev, geo->sums_start << LAY_BLOCK_SHIFT,
-                              geo->sums_blocks << LAY_BLOCK_SHIFT);
-    return err ? err : bd_flush(f->img.dev);
-}
-
-/*
- * Makes an incarnation and moves the log's images to their places, so that
- * transactions can follow (FORMAT.md 10.4).
- */
-static int store_recover(struct fsck *f)
-{
-    struct store *s = f->store;
-    int err = new_incarnation(f);
-
-    s->begun = true;
-    if (!err && !s->in_place)
-        err = first_commit(f);
-    if (!err)
-        err = write_patches(f);
-    if (!err)
-        err = heal_supers(f);
-    if (!err)
-        err = remove_sums(f);
-    return err || s->in_place ? err : commit_tail(f);
-}
-
-static int store_begin(struct fsck *f)
-{
-    return f->store->begun ? 0 : store_recover(f);
 }
 
 /* --- A transaction in the log ----------------------------------------------------------------- */
@@ -326,7 +432,7 @@ static int append_images(struct log_writer *w, size_t first, size_t n)
     lay_log_init(&d, LAY_MAGIC_JDESC, geo, &lay_labels_newest(&f->labels)->incarnation, at);
     d.desc.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n && !err; i++) {
-        const struct entry *e = f->store->order[first + i];
+        const struct entry *e = store_entry(f->store, first + i);
         err = store_append(w, &e->b, &pos);
         d.desc.tags[i].block = lay_put64(e->addr);
         d.desc.tags[i].age = lay_put32(lay_age(&e->b));
@@ -336,21 +442,20 @@ static int append_images(struct log_writer *w, size_t first, size_t n)
     return err ? err : write_block(f, geo->log_start + at, &d, 0);
 }
 
-/* The transaction is its own tail, since the blocks of those before are in place. */
-static int write_log(struct fsck *f)
+/* Writes the transaction in memory, with the tail of the log. */
+static int write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
 {
     struct store *s = f->store;
     struct log_writer w = {.f = f};
-    uint64_t tid = s->tid, pos = s->pos;
     int err = 0;
 
-    for (size_t i = 0; i < s->count && !err; i += LAY_LOG_TAGS) {
-        size_t left = s->count - i;
+    for (size_t i = 0; i < s->order.count && !err; i += LAY_LOG_TAGS) {
+        size_t left = s->order.count - i;
         err = append_images(&w, i, left < LAY_LOG_TAGS ? left : LAY_LOG_TAGS);
     }
     if (!err)
         err = bd_flush(f->img.dev);
-    return err ? err : write_commit(f, w.blocks + 1, w.chain, tid, pos);
+    return err ? err : write_commit(f, w.blocks + 1, w.chain, tail_tid, tail_pos);
 }
 
 /*
@@ -370,7 +475,7 @@ static int restart_log(struct fsck *f)
         return err;
     f->img.geo.log_id = id;
     s->in_place = false;
-    err = write_log(f);
+    err = write_log(f, tid, pos);
     if (!err)
         err = new_incarnation(f);
     return err ? err : write_commit(f, 1, 0, tid, pos);
@@ -384,67 +489,194 @@ static int write_home(struct fsck *f)
     int err = 0;
 
     for (unsigned k = 0; k < 2 && !err; k++) {
-        for (size_t i = 0; i < s->count && !err; i++)
-            err = each_place(f, s->order[i]->addr, &s->order[i]->b, steps[k]);
+        for (size_t i = 0; i < s->order.count && !err; i++)
+            err = each_place(f, store_entry(s, i)->addr, &store_entry(s, i)->b, steps[k]);
         if (!err)
             err = bd_flush(f->img.dev);
+    }
+    image_forget_names(&f->img);
+    return err;
+}
+
+/* --- Checkpoint of the log -------------------------------------------------------------------- */
+
+/* Notes the ages of the log's images, and puts the blocks in which they are missing. */
+static int note_patches(struct fsck *f, struct store *names)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < f->img.patch_count && !err; i++) {
+        const struct image_patch *p = &f->img.patches[i];
+        union lay_block b;
+        uint32_t age;
+        bool known;
+        err = image_read_patch(&f->img, p, &b);
+        if (!err)
+            err = image_named_age(&f->img, p->addr, &age, &known);
+        if (err || !known || age == lay_age(&b))
+            continue;
+        err = store_put_names(f, p->addr);
+        if (!err)
+            err = store_note_age(names, p->addr, lay_age(&b), false);
     }
     return err;
 }
 
-/* --- Putting ---------------------------------------------------------------------------------- */
+/* The blocks of the log that the transaction in memory takes. */
+static uint64_t log_blocks(const struct store *s)
+{
+    return s->order.count + (s->order.count + LAY_LOG_TAGS - 1) / LAY_LOG_TAGS + 1;
+}
 
-static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
+/*
+ * Removes all checksums of data. They may be older than the data if
+ * transactions are given up.
+ */
+static void remove_sums(struct fsck *f)
+{
+    if (!f->empty_sums)
+        return;
+    f->sb.area.sums_age = f->img.super.super.area.sums_age = lay_put32(0);
+    image_forget_names(&f->img);
+}
+
+/*
+ * Writes the transaction that enters the ages of the log's images in the blocks
+ * that name them (FORMAT.md 10.2). A crafted log may lack the room for it: then
+ * the log is written anew later.
+ */
+static int log_names(struct fsck *f, union lay_block *super)
 {
     struct store *s = f->store;
-    struct entry **p = store_find(s, addr);
+    const struct lay_log_mark *newest = &f->log.reader.newest;
+    uint64_t room = f->log.reader.left + f->log.reader.replace;
 
-    b->head.block = lay_put64(addr);
-    memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
-    lay_seal(b, s->tid);
-    if (!*p) {
-        assert(s->count < MAX_BLOCKS);
-        *p = calloc(1, sizeof(**p));
-        if (!*p)
-            return -ENOMEM;
-        (*p)->addr = addr;
-        s->order[s->count++] = *p;
+    store_enter_ages(f);
+    remove_sums(f);
+    super->super.map_age = f->sb.map_age;
+    super->super.area.bitmap_age = f->sb.area.bitmap_age;
+    super->super.area.sums_age = f->sb.area.sums_age;
+    int err = fsck_store_put(f, LAY_ADDR_SUPER, super);
+    if (err || s->in_place)
+        return err;
+    if (log_blocks(s) + STORE_FIRST_COMMITS > room) {
+        s->in_place = true;
+        return 0;
     }
-    (*p)->b = *b;
-    return 0;
+    return write_log(f, newest->tail_tid, newest->tail_pos);
+}
+
+/*
+ * Names the ages of the log's images, apart from what the repair has changed,
+ * and puts everything in place. `names` is the store for that.
+ */
+static int checkpoint_log(struct fsck *f, struct store *s, struct store *names)
+{
+    union lay_block super = s->super;
+    int err = note_patches(f, names);
+
+    /* The changed blocks of the repair get these ages, too. */
+    const struct placed *placed = names->placed.items;
+    for (size_t i = 0; i < names->placed.count && !err; i++)
+        err = store_note_age(s, placed[i].addr, placed[i].age, false);
+    if (!err && (names->placed.count || f->empty_sums))
+        err = log_names(f, &super);
+    for (size_t i = 0; i < names->order.count && !err; i++)
+        err = store_note_age(s, store_entry(names, i)->addr, lay_age(&store_entry(names, i)->b),
+                             false);
+    if (!err)
+        err = write_patches(f);
+    if (!err)
+        err = write_home(f);
+    names->super = super;
+    return err;
+}
+
+static void store_use_for_image(struct fsck *f, struct store *s)
+{
+    f->store = s;
+    f->img.changed_arg = s;
+}
+
+/* Puts everything that the log holds in place, with its ages. */
+static int store_checkpoint(struct fsck *f)
+{
+    struct store *s = f->store, *names = calloc(1, sizeof(*names));
+
+    if (!names)
+        return -ENOMEM;
+    names->tid = s->tid;
+    names->pos = s->pos;
+    names->in_place = s->in_place;
+    names->super = s->super;
+    store_use_for_image(f, names);
+    int err = checkpoint_log(f, s, names);
+    store_use_for_image(f, s);
+    s->tid = names->tid;
+    s->pos = names->pos;
+    s->in_place = names->in_place;
+    s->super = names->super;
+    store_free(names);
+    return err;
+}
+
+/* --- Beginning -------------------------------------------------------------------------------- */
+
+/*
+ * Makes an incarnation and moves the log's images to their places, so that
+ * transactions can follow (FORMAT.md 10.4).
+ */
+static int store_recover(struct fsck *f)
+{
+    struct store *s = f->store;
+    int err = new_incarnation(f);
+
+    s->begun = true;
+    if (!err && !s->in_place)
+        err = first_commit(f);
+    if (!err)
+        err = store_checkpoint(f);
+    if (!err)
+        err = heal_supers(f);
+    return err || s->in_place ? err : commit_tail(f);
+}
+
+static int store_begin(struct fsck *f)
+{
+    return f->store->begun ? 0 : store_recover(f);
+}
+
+/* --- Interface --------------------------------------------------------------------------------- */
+
+/* Makes room for a block and those that name it, which are put. */
+static int store_prepare(struct fsck *f, uint64_t addr)
+{
+    int err = f->store->order.count + CHAIN > f->store->room ? store_commit(f) : 0;
+
+    return err ? err : store_put_names(f, addr);
 }
 
 int store_put(struct fsck *f, uint64_t addr, union lay_block *b)
 {
-    int err = f->store->count >= f->store->room ? store_commit(f) : 0;
+    int err = store_prepare(f, addr);
 
     return err ? err : fsck_store_put(f, addr, b);
-}
-
-int store_put_corrected(struct fsck *f, uint64_t addr, union lay_block *b)
-{
-    uint64_t old = lay_get64(b->head.tid);
-    int err = store_put(f, addr, b);
-
-    if (!err && lay_addr_kind(addr) == LAY_KIND_BITMAP) {
-        uint64_t section = lay_addr_number(addr) / lay_section_groups(&f->img.geo);
-        le64 *sum = &f->sb.bitmap_tids[section];
-        *sum = lay_put64(lay_get64(*sum) + lay_get64(b->head.tid) - old);
-    }
-    return err;
 }
 
 int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = store_begin(f);
 
+    if (!err)
+        err = store_prepare(f, addr);
     if (err)
         return err;
     b->head.block = lay_put64(addr);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, f->store->tid);
     f->store->unflushed = true;
-    return each_place(f, addr, b, put_block);
+    err = store_note_age(f->store, addr, lay_age(b), true);
+    return err ? err : each_place(f, addr, b, put_block);
 }
 
 int store_put_data(struct fsck *f, uint64_t block, const void *data)
@@ -492,6 +724,7 @@ static void fit_super(struct lay_super *sb)
 /* Puts the superblock; -EUCLEAN, without a write, if it is invalid. */
 static int put_super(struct fsck *f, union lay_block *b)
 {
+    store_enter_ages(f);
     fit_super(&f->sb);
     b->super = f->sb;
     lay_head_init(&b->head, LAY_MAGIC_SUPER, f->img.geo.uuid, LAY_ADDR_SUPER, 0);
@@ -508,8 +741,9 @@ static int store_write(struct fsck *f)
     struct store *s = f->store;
     int err = 0;
 
+    /* The transaction is its own tail, since the blocks of those before are in place. */
     if (!s->in_place)
-        err = write_log(f);
+        err = write_log(f, s->tid, s->pos);
     else if (!f->set_aside)
         err = restart_log(f);
     return err ? err : write_home(f);

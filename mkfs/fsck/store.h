@@ -12,6 +12,10 @@
  * the transactions, in a state that another run can repair. This holds because
  * references to new blocks are written after the blocks, and old blocks are
  * reused only when nothing refers to them.
+ *
+ * The store enters the ages of what it writes in the blocks that name them. A
+ * naming block that is damaged or stale is left alone; who builds it anew takes
+ * the ages from the blocks (fsck_fill_ages()).
  */
 #ifndef MKFS_FSCK_STORE_H
 #define MKFS_FSCK_STORE_H
@@ -38,11 +42,6 @@ void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place);
  * sealing it. May first write the blocks put before.
  */
 int store_put(struct fsck *f, uint64_t addr, union lay_block *b);
-/*
- * Like store_put(), for a block that only lost a flipped bit: its transaction
- * replaces the old one in the sums of bitmap ages (FORMAT.md 5.1).
- */
-int store_put_corrected(struct fsck *f, uint64_t addr, union lay_block *b);
 /* Writes an unreferenced block of fsck_alloc() directly to its place. */
 int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b);
 /* Writes a data block directly to a block of fsck_alloc(). */

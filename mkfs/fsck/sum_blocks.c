@@ -100,15 +100,32 @@ static int keep_matching(struct fsck *f, uint64_t index, union lay_block *b)
     return store_put(f, addr, b);
 }
 
-static int sum_blocks_check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
+/* True if the block as it is on the device is new, or sound and of the named age. */
+static int sum_blocks_is_right(struct fsck *f, uint64_t index, const union lay_block *b,
+                               bool *right)
 {
-    const char *why = NULL;
-    union lay_block b;
+    uint32_t age;
+    bool known;
+    int err = image_named_age(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &age, &known);
 
-    if (lay_check_sums(&f->img.geo, sums, index, &why) == 0)
-        return 0;
-    int err = image_read(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &b);
-    if (err || lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0)
+    *right = !err && known &&
+             (age == 0 || (age == lay_age(b) &&
+                           lay_check_sums(&f->img.geo, &b->sums, index, NULL) == 0));
+    return err;
+}
+
+static int sum_blocks_check_block(struct fsck *f, uint64_t index, const union lay_block *read)
+{
+    const char *why = IMAGE_STALE_WHY;
+    union lay_block b;
+    bool right;
+    int err = sum_blocks_is_right(f, index, read, &right);
+
+    if (err || right)
+        return err;
+    err = image_read(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &b);
+    if (err || (f->img.age != IMAGE_AGE_STALE &&
+                lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0))
         return err;
     /* The next round knows which blocks are data. */
     if (f->structural)
@@ -147,7 +164,7 @@ int fsck_sums(struct fsck *f)
         n = geo->sums_blocks - first < CHUNK ? geo->sums_blocks - first : CHUNK;
         err = read_chunk(f, first, n, chunk);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = sum_blocks_check_block(f, first + i, &chunk[i].sums);
+            err = sum_blocks_check_block(f, first + i, &chunk[i]);
         fsck_progress(f, "checksums", first + n, geo->sums_blocks);
     }
     free(chunk);
@@ -164,7 +181,8 @@ int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len)
         err = image_read(&f->img, addr, &b);
         if (err)
             break;
-        if (lay_check_sums(&f->img.geo, &b.sums, index, NULL) != 0) {
+        if (f->img.age == IMAGE_AGE_STALE ||
+            lay_check_sums(&f->img.geo, &b.sums, index, NULL) != 0) {
             err = empty_block(f, index);
         } else if (lay_get32(b.sums.sums[block % LAY_SUMS_ENTRIES]) != LAY_NO_SUM) {
             b.sums.sums[block % LAY_SUMS_ENTRIES] = lay_put32(LAY_NO_SUM);

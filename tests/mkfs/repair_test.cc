@@ -524,7 +524,6 @@ TEST_F(DamagedLog, IsAppliedWithAChunkThatItMaps)
     bm->free = lay_put32(lay_get32(bm->free) - LAY_SEGMENT_BLOCKS);
     sb->area.free_blocks = lay_put64(lay_get64(sb->area.free_blocks) - LAY_SEGMENT_BLOCKS);
     sb->chunks = lay_put64(3);
-    sb->bitmap_tids[0] = lay_put64(5);
     img.log({map, bits, entries, super});
     EXPECT_EQ(fsck("-y").status, 1);
     std::string log = kept();
