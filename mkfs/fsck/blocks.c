@@ -107,9 +107,9 @@ int fsck_claim_areas(struct fsck *f)
     fsck_claim_fixed(f, LAY_MMP_BLOCK, 1);
     fsck_claim_fixed(f, LAY_LABEL_SECOND, 1);
     fsck_claim_fixed(f, geo->map_start, geo->map_len);
-    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
+    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_len);
     fsck_claim_fixed(f, geo->log_start, geo->log_blocks);
-    fsck_claim_fixed(f, geo->sums_start, geo->sums_blocks);
+    fsck_claim_fixed(f, geo->sums_start, geo->sums_len);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         fsck_claim_fixed(f, geo->supers[i], 1);
     return 0;

@@ -325,6 +325,7 @@ static int map_apply(struct chunk_map *m)
             err = image_set_segment(img, (c[i].number << img->geo.chunk_shift) + s,
                                     c[i].place + s * LAY_SEGMENT_BLOCKS);
     }
+    image_forget_names(img);
     return err;
 }
 

@@ -321,6 +321,7 @@ int fsck_new_chunk(struct fsck *f)
         if (!err)
             err = segments_put_entries(f, segment);
     }
+    image_forget_names(&f->img);
     for (uint64_t i = 0; i < each && !err; i++) {
         uint64_t index = (number * each + i) / LAY_MAP_SLOTS;
         err = index == last ? 0 : fsck_put_map_block(f, index);

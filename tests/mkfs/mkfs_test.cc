@@ -64,7 +64,7 @@ TEST_F(Mkfs, PrintsASummary)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 3.2\nUUID: " + UUID +
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 3.3\nUUID: " + UUID +
                          "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
                          "Free blocks: 14329\nLog blocks: 1024\n");
     EXPECT_EQ(r.err, "");
@@ -74,7 +74,7 @@ TEST_F(Mkfs, ReservesRoomForChecksumsOnRequest)
 {
     Result r = mkfs({"-s", "64M", "-O", "data_csum"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_NE(r.out.find("Free blocks: 14312\nLog blocks: 1024\nChecksum blocks: 17\n"),
+    EXPECT_NE(r.out.find("Free blocks: 14311\nLog blocks: 1024\nChecksum blocks: 17\n"),
               std::string::npos)
         << r.out;
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);

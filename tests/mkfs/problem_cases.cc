@@ -126,6 +126,27 @@ void spoil_block(Image &i, uint64_t block)
     std::memset(&i.at<uint8_t>(block) + 2000, 0xee, 100);
 }
 
+/* Puts the state before the last one in the place of a block. */
+void make_stale(Image &i, uint64_t addr)
+{
+    std::vector<uint8_t> old = i.copy(addr);
+    i.seal(addr, 9);
+    std::memcpy(&i.at<uint8_t>(addr), old.data(), old.size());
+}
+
+/* Adds checksums, of which one block was written; returns its address. */
+uint64_t write_sums(Image &i)
+{
+    add_sums(i);
+    const uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, i.file_data / LAY_SUMS_ENTRIES);
+    lay_new_block(&i.geo, addr, &i.at<lay_sums>(addr));
+    uint64_t block = i.file_data;
+    i.at<lay_sums>(addr).sums[block % LAY_SUMS_ENTRIES] =
+        lay_put32(lay_data_sum(&i.at<uint8_t>(block)));
+    i.seal(addr);
+    return addr;
+}
+
 /* Changes a field of an inode. */
 #define INODE(ino, assignment)   \
     [](Image &i) {               \
@@ -210,6 +231,11 @@ const std::vector<ProblemCase> cases = {
          i.super().orphan = lay_put64(LAY_NONE);
          i.seal_super();
      }},
+    {"F334", "inode_block_older", [](Image &i) { make_stale(i, i.inode_blocks[1]); }, {"/gpu"}},
+    {"F334", "extent_node_older", [](Image &i) { make_stale(i, i.extent_leaf); }},
+    {"F334", "directory_node_older", [](Image &i) { make_stale(i, i.dir_leaf); }},
+    {"F334", "attributes_older", [](Image &i) { make_stale(i, i.xattr_next); }},
+    {"F334", "target_older", [](Image &i) { make_stale(i, i.link_block); }},
     {"F401", "superblock", [](Image &i) { spoil_block(i, i.geo.supers[0]); }},
     {"F401", "superblock_bit", [](Image &i) { i.super().state = lay_put32(1); }},
     {"F402", "superblock_copy", [](Image &i) { spoil_block(i, i.geo.supers[1]); }},
@@ -326,11 +352,28 @@ const std::vector<ProblemCase> cases = {
          entries.free = lay_put32(lay_get32(entries.free) + 1);
          i.seal(LAY_ADDR_CHUNK(0, 0));
      }},
+    {"F501", "bitmap_older", [](Image &i) { make_stale(i, LAY_ADDR(LAY_KIND_BITMAP, 0)); }},
+    {"F501", "bitmap_never_written",
+     [](Image &i) { std::memset(&i.at<uint8_t>(i.geo.bitmap_start), 0, LAY_BLOCK_SIZE); }},
+    {"F507", "checksum_block_older", [](Image &i) { make_stale(i, write_sums(i)); }},
+    {"F507", "checksum_block_never_written",
+     [](Image &i) { std::memset(&i.at<uint8_t>(write_sums(i)), 0, LAY_BLOCK_SIZE); }},
+    {"F508", "map_block_older", [](Image &i) { make_stale(i, LAY_ADDR(LAY_KIND_MAP, 0)); }},
+    {"F511", "entries_older", [](Image &i) { make_stale(i, LAY_ADDR_CHUNK(0, 0)); }},
+    {"F514", "ages",
+     [](Image &i) {
+         write_sums(i);
+         spoil_block(i, LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0));
+     }},
+    {"F514", "ages_older",
+     [](Image &i) {
+         write_sums(i);
+         make_stale(i, LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0));
+     }},
     {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 3; }},
     {"F507", "checksum_block",
      [](Image &i) {
-         add_sums(i);
-         i.at<uint8_t>(i.geo.sums_start + 1) = 1;
+         i.at<uint8_t>(write_sums(i)) ^= 3;
      }},
     {"F502", "leaked_block",
      [](Image &i) {

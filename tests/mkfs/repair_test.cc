@@ -251,8 +251,8 @@ class Chunks : public Repair
     }
     void seal_chunk(uint64_t tid)
     {
-        for (uint64_t b = 0; b < 3; b++)
-            lay_seal(&img.at<lay_head>(LAY_ADDR_CHUNK(1, b)), tid);
+        for (uint64_t b : {1, 2, 0})
+            img.seal(LAY_ADDR_CHUNK(1, b), tid);
     }
     void lose_map()
     {
