@@ -149,6 +149,29 @@ TEST_F(Repair, DoesNotTakeAnotherFilesDataForALostLeaf)
     expect_nothing_else_lost(before, list_files(path("img")), {"/tree", "/dir/tree2"});
 }
 
+/* The blocks went to another file after this state of the inodes. */
+TEST_F(Repair, PrefersTheOwnerWhoseInodeIsTheLastVersion)
+{
+    fill_all(img);
+    Files before = list_files(path("img"));
+    const uint64_t addr = img.inode_blocks[INO_FILE / LAY_INODES_PER_BLOCK];
+    std::vector<uint8_t> last = img.copy(addr);
+    img.inode(INO_FILE).map.extents[0].block = lay_put64(img.gpu_data + 3);
+    img.seal(addr);
+    std::vector<uint8_t> old = img.copy(addr);
+    std::memcpy(&img.at<uint8_t>(addr), last.data(), last.size());
+    img.seal(addr, 9);
+    std::memcpy(&img.at<uint8_t>(addr), old.data(), old.size());
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("F334 inodes 0 to 7: "), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("F304"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("Loss: inode 2, "), std::string::npos) << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {"/file", "/hard"});
+    EXPECT_EQ(lay_get16(img.inode(INO_FILE).map.extents[0].flags), LAY_EXTENT_DAMAGED);
+}
+
 TEST_F(Repair, ReplaysTheLogFirst)
 {
     fill_all(img);
