@@ -102,7 +102,7 @@ TEST_F(Tune, InvalidArgumentsAreRefused)
 TEST_F(Tune, AGrowthHasRoomForTheNewBitmapsAndChecksums)
 {
     EXPECT_EQ(run({MKFS, "-f", "-q", "-O", "data_csum", "-s", "32M", path("img")}).status, 0);
-    refused(tune({"-s", "33595392"}), 1, "give 33599488 bytes or more");
+    refused(tune({"-s", "33591296"}), 1, "give 33599488 bytes or more");
     EXPECT_EQ(tune({"-s", "33599488"}).status, 0);
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
 }

@@ -335,12 +335,12 @@ TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
     put_old(old, geo.bitmap_start);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(write(lookup("f"), 8192, "x"), -EUCLEAN);
-    EXPECT_EQ(ffs_mknod(root, "g", S_IFREG, 0, &cred, Inode().out()), -EROFS);
+    EXPECT_EQ(ffs_mknod(root, "g", S_IFREG, 0, &cred, Inode().out()), 0) << "needs none of them";
     EXPECT_EQ(read_all(lookup("f")), "data") << "still read";
     root.reset();
     ffs_unmount(fs);
     fs = nullptr;
-    EXPECT_NE(fsck().find("F504"), std::string::npos);
+    EXPECT_NE(fsck().find("F501"), std::string::npos) << "another version than the last one";
 }
 
 // Half of the device.
