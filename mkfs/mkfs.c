@@ -428,7 +428,7 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
 
-    printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_blocks, geo->bitmap_start);
+    printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_len, geo->bitmap_start);
     printf("Log start: %" PRIu64 "\n", geo->log_start);
     if (geo->sums_blocks)
         printf("Checksums start: %" PRIu64 "\n", geo->sums_start);
@@ -456,7 +456,7 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
     printf("Free blocks: %" PRIu64 "\n", plan->free_blocks);
     printf("Log blocks: %" PRIu64 "\n", geo->log_blocks);
     if (geo->sums_blocks)
-        printf("Checksum blocks: %" PRIu64 "\n", geo->sums_blocks);
+        printf("Checksum blocks: %" PRIu64 "\n", geo->sums_len);
     if (o->verbose)
         print_where(o, plan);
 }

@@ -74,7 +74,7 @@ TEST_F(Dump, ShowsTheTransactionsInTheLog)
     Result r = dump({"-j"});
     EXPECT_TRUE(shows(r, "recovered_transactions: 2\n")) << r.out;
     EXPECT_TRUE(shows(r, "tid=3 pos=4 blocks=3 images=1 ")) << r.out;
-    EXPECT_TRUE(shows(r, "tid=2 kind=4 number=2 pos=2 address=0/2 address_place=" +
+    EXPECT_TRUE(shows(r, "tid=2 kind=4 level=0 number=2 pos=2 address=0/2 address_place=" +
                              std::to_string(img.place(img.root_leaf)) + "\n"))
         << r.out;
 }
