@@ -105,12 +105,14 @@ class RepairBig : public ToolTest
     {
         ASSERT_EQ(bd_write(dev, block << LAY_BLOCK_SHIFT, buf, LAY_BLOCK_SIZE, 0), 0);
     }
-    /* Bitmaps at the end of the device, and the first node of a directory after the root's. */
+    /* The bitmaps that were written, and the first node of a directory after the root's. */
     void spoil()
     {
-        for (uint64_t group = lay_groups(&geo) - 40; group < lay_groups(&geo); group += 3) {
+        for (uint64_t group = 0; group < lay_groups(&geo); group++) {
             read(geo.bitmap_start + group);
-            buf[100] ^= 1;
+            if (lay_get32(reinterpret_cast<lay_head *>(buf)->magic) != LAY_MAGIC_BITMAP)
+                continue;
+            buf[100] ^= 3;
             write(geo.bitmap_start + group);
         }
         uint64_t block = geo.log_start + geo.log_blocks;
