@@ -74,18 +74,26 @@ static int image_check_block(const struct lay_geometry *geo, const union lay_blo
     }
 }
 
-static enum image_age image_compare_age(const uint32_t *age, const union lay_block *b)
+/* The age that is named for a block. */
+struct image_named {
+    uint32_t age;
+    bool known;
+    uint64_t tid; /* of the block that names it */
+};
+
+static enum image_age image_compare_age(const struct image *img, const struct image_named *named,
+                                        const union lay_block *b)
 {
-    if (!age)
+    if (!named->known)
         return IMAGE_AGE_UNKNOWN;
-    return lay_age(b) == *age ? IMAGE_AGE_RIGHT : IMAGE_AGE_STALE;
+    if (lay_age(b) == named->age)
+        return IMAGE_AGE_RIGHT;
+    return img->names_lost && lay_get64(b->head.tid) > named->tid ? IMAGE_AGE_UNKNOWN
+                                                                  : IMAGE_AGE_STALE;
 }
 
-/*
- * Corrects one flipped bit, if that makes the block pass all checks. age may be
- * NULL, if it is not known.
- */
-static int image_correct(struct image *img, uint64_t addr, const uint32_t *age,
+/* Corrects one flipped bit, if that makes the block pass all checks. */
+static int image_correct(struct image *img, uint64_t addr, const struct image_named *named,
                          union lay_block *out)
 {
     union lay_block b = *out;
@@ -96,9 +104,9 @@ static int image_correct(struct image *img, uint64_t addr, const uint32_t *age,
         return 0;
     if (lay_correct(NULL, img->geo.uuid, addr, &b) < 0 ||
         image_check_block(&img->geo, &b, addr) != 0 ||
-        image_compare_age(age, &b) == IMAGE_AGE_STALE)
+        image_compare_age(img, named, &b) == IMAGE_AGE_STALE)
         return 0;
-    img->age = image_compare_age(age, &b);
+    img->age = image_compare_age(img, named, &b);
     *out = b;
     return img->corrected(img->corrected_arg, addr, out);
 }
@@ -134,21 +142,23 @@ static int image_tolerate(struct image *img, int err, union lay_block *out)
 }
 
 /* Judges, and perhaps corrects, a block as it was read from its place. */
-static int image_judge(struct image *img, uint64_t addr, const uint32_t *age, union lay_block *out)
+static int image_judge(struct image *img, uint64_t addr, const struct image_named *named,
+                       union lay_block *out)
 {
     if (lay_block_crc(img->geo.uuid, addr, out) == lay_get32(out->head.crc)) {
-        img->age = image_compare_age(age, out);
+        img->age = image_compare_age(img, named, out);
         return 0;
     }
     img->age = IMAGE_AGE_DAMAGED;
-    return img->corrected ? image_correct(img, addr, age, out) : 0;
+    return img->corrected ? image_correct(img, addr, named, out) : 0;
 }
+
+static int image_find_age(struct image *img, uint64_t addr, struct image_named *named);
 
 int image_read(struct image *img, uint64_t addr, union lay_block *out)
 {
     const struct image_patch *p = image_find_patch(img, addr);
-    uint32_t age;
-    bool known;
+    struct image_named named;
 
     img->unreadable = false;
     img->age = IMAGE_AGE_RIGHT;
@@ -157,16 +167,16 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
     /* The reader of the log has checked its images already. */
     if (p)
         return image_tolerate(img, image_read_patch(img, p, out), out);
-    int err = image_named_age(img, addr, &age, &known);
+    int err = image_find_age(img, addr, &named);
     if (err)
         return err;
-    if (known && age == 0 && lay_new_block(&img->geo, addr, out)) {
+    if (named.known && named.age == 0 && lay_new_block(&img->geo, addr, out)) {
         img->unreadable = false;
         img->age = IMAGE_AGE_NEW;
         return 0;
     }
     err = image_tolerate(img, image_read_home(img, addr, out), out);
-    return err || img->unreadable ? err : image_judge(img, addr, known ? &age : NULL, out);
+    return err || img->unreadable ? err : image_judge(img, addr, &named, out);
 }
 
 /* --- Ages ------------------------------------------------------------------------------------- */
@@ -254,24 +264,33 @@ static bool image_is_unused(const union lay_block *name, uint64_t addr)
            !(name->entries.used[i / 8] >> i % 8 & 1);
 }
 
-int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known)
+static int image_find_age(struct image *img, uint64_t addr, struct image_named *named)
 {
     unsigned index;
     uint64_t places[2];
     union lay_block b;
     const union lay_block *name;
 
-    *known = false;
-    *age = 0;
+    *named = (struct image_named){0};
     if (image_places(img, addr, places) == 0)
         return 0;
     uint64_t above = lay_name_of(&img->geo, addr, &index);
     int err = above == LAY_NONE ? 0 : image_get_name(img, above, &b, &name);
     if (err || above == LAY_NONE || !name || image_is_unused(name, addr))
         return err;
-    *known = true;
-    *age = lay_named_age(name, addr, index);
+    *named = (struct image_named){lay_named_age(name, addr, index), true,
+                                  lay_get64(name->head.tid)};
     return 0;
+}
+
+int image_named_age(struct image *img, uint64_t addr, uint32_t *age, bool *known)
+{
+    struct image_named named;
+    int err = image_find_age(img, addr, &named);
+
+    *age = named.age;
+    *known = named.known;
+    return err;
 }
 
 void image_forget_names(struct image *img)

@@ -46,7 +46,7 @@ enum image_age {
     IMAGE_AGE_RIGHT,
     IMAGE_AGE_NEW,     /* was never written: the device was not read */
     IMAGE_AGE_STALE,   /* sound by its own checksum, but of another age than the named one */
-    IMAGE_AGE_UNKNOWN, /* sound, but no age is named for it: image_named_age() */
+    IMAGE_AGE_UNKNOWN, /* sound, but no age is named for it: image_named_age(), names_lost */
     IMAGE_AGE_DAMAGED, /* does not match its own checksum, or is unreadable */
 };
 #define IMAGE_STALE_WHY "not the version that was last written"
@@ -88,6 +88,11 @@ struct image {
      */
     union lay_block super;
     bool super_known;
+    /*
+     * Part of the log is lost, which may have named the ages of blocks that are in
+     * place: the age of a block that is later than what names it is not known.
+     */
+    bool names_lost;
     struct image_names *names; /* the naming blocks that were read last */
 };
 

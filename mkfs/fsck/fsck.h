@@ -326,7 +326,9 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
 /* Claims free space for a chunk. Returns its first block, or 0. */
 uint64_t fsck_alloc_chunk(struct fsck *f);
 
-/* --- Ages (ages.c) ---------------------------------------------------------------------------- */
+#define FSCK_AGES_BEHIND "later blocks are in place"
+
+/* --- Ages (named_ages.c) ---------------------------------------------------------------------------- */
 
 /*
  * Checks the blocks that have the ages of map, bitmaps and checksums. A damaged
@@ -343,6 +345,14 @@ int fsck_age_of_block(struct fsck *f, uint64_t addr, uint32_t *age);
  * known, otherwise those that the block has, or those of the blocks themselves.
  */
 int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b);
+/*
+ * If part of the log is lost, enters the ages of blocks in place that are later
+ * than the block that names them. *changed says whether there were any. Returns
+ * 0, -ENOMEM or a device error.
+ */
+int fsck_refresh_ages(struct fsck *f, uint64_t addr, union lay_block *b, bool *changed);
+/* Does that for the blocks of the map, which is known. */
+int fsck_map_ages(struct fsck *f);
 
 /* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */
 

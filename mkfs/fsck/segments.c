@@ -186,20 +186,38 @@ static bool segments_compare(const struct segments_entries *e, const struct fsck
     return fix;
 }
 
+/* *fix is true if the entries are to be corrected. */
+static int segments_judge_entries(struct segments_entries *e, const struct fsck_segment *s,
+                                  bool *fix)
+{
+    struct fsck *f = e->f;
+    bool behind;
+
+    if (!e->sound) {
+        *fix = fsck_report(f, PROBLEM_ENTRIES, e->why, "segment %" PRIu64, s->segment);
+        return 0;
+    }
+    *fix = segments_compare(e, s);
+    int err = fsck_refresh_ages(f, LAY_ADDR_CHUNK(s->segment, 0), &e->b, &behind);
+    if (behind && fsck_report(f, PROBLEM_AGES, FSCK_AGES_BEHIND, "segment %" PRIu64, s->segment))
+        *fix = true;
+    return err;
+}
+
 static int segments_check(struct segments_entries *e, const struct fsck_segment *s)
 {
     struct fsck *f = e->f;
     uint64_t addr = LAY_ADDR_CHUNK(s->segment, 0);
-    bool sealed;
+    bool sealed, fix;
     int err = segments_read(e, s->segment);
 
     if (err)
         return err;
     sealed = !e->stale &&
              lay_check_head(&e->b, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0, NULL) == 0;
-    if (!(e->sound ? segments_compare(e, s)
-                   : fsck_report(f, PROBLEM_ENTRIES, e->why, "segment %" PRIu64, s->segment)))
-        return 0;
+    err = segments_judge_entries(e, s, &fix);
+    if (err || !fix)
+        return err;
     union lay_block b = {0};
     memset(b.entries.used, 0xff, sizeof(b.entries.used));
     if (sealed)
@@ -219,6 +237,7 @@ int fsck_entries(struct fsck *f)
     /* Maps that still have to be repaired decide which blocks are in use. */
     if (f->structural || f->fix_inode_file)
         return 0;
+    err = fsck_map_ages(f);
     for (size_t i = 0; i < f->segments.count && !err; i++)
         err = segments_check(&e, &s[i]);
     return err;

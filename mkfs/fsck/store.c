@@ -24,17 +24,16 @@ struct entry {
     union lay_block b;
 };
 
-/* A block that is in place, but whose age is not yet in the block that names it. */
+/* An image of the log whose age is missing in the block that names it. */
 struct placed {
     uint64_t addr;
     uint32_t age;
-    bool used; /* entries are to have it as used; otherwise they decide */
 };
 
 struct store {
     struct entry *buckets[BUCKETS];
     struct fsck_list order;  /* struct entry *: in the order in which they were put */
-    struct fsck_list placed; /* struct placed */
+    struct fsck_list placed; /* struct placed, of a checkpoint */
     size_t room;             /* blocks per transaction, excluding the superblock */
     uint64_t tid, pos;  /* next transaction and its position in the log */
     bool in_place;      /* the log is damaged: write without it */
@@ -201,13 +200,15 @@ static int store_put_names(struct fsck *f, uint64_t addr)
 {
     unsigned index;
     union lay_block b;
-    bool sound;
+    bool sound, changed;
 
     for (;;) {
         addr = lay_name_of(&f->img.geo, addr, &index);
         if (addr == LAY_NONE || addr == LAY_ADDR_SUPER || *store_find(f->store, addr))
             return 0;
         int err = image_read_name(&f->img, addr, &b, &sound);
+        if (!err && sound)
+            err = fsck_refresh_ages(f, addr, &b, &changed);
         if (!err && sound)
             err = fsck_store_put(f, addr, &b);
         if (err || !sound)
@@ -249,6 +250,7 @@ static void store_enter_age(struct fsck *f, uint64_t addr, uint32_t age, bool us
     if (!e || (lay_addr_kind(above) == LAY_KIND_CHUNK && !store_use(&e->b.entries, index, use)))
         return;
     lay_set_named_age(&e->b, addr, index, age);
+    lay_seal(&e->b, f->store->tid);
 }
 
 /* What names a block has a higher rank. */
@@ -267,10 +269,7 @@ static unsigned store_rank(uint64_t addr)
 static void store_enter_ages(struct fsck *f)
 {
     struct store *s = f->store;
-    const struct placed *placed = s->placed.items;
 
-    for (size_t i = 0; i < s->placed.count; i++)
-        store_enter_age(f, placed[i].addr, placed[i].age, placed[i].used);
     for (unsigned rank = 0; rank < RANKS; rank++) {
         for (size_t i = 0; i < s->order.count; i++) {
             struct entry *e = store_entry(s, i);
@@ -280,18 +279,6 @@ static void store_enter_ages(struct fsck *f)
             store_enter_age(f, e->addr, lay_age(&e->b), true);
         }
     }
-    s->placed.count = 0;
-}
-
-/* Notes the age of a block in place for the next transaction. */
-static int store_note_age(struct store *s, uint64_t addr, uint32_t age, bool used)
-{
-    struct placed *p = fsck_grow(&s->placed, sizeof(*p));
-
-    if (!p)
-        return -ENOMEM;
-    *p = (struct placed){addr, age, used};
-    return 0;
 }
 
 /* --- Images of the log ------------------------------------------------------------------------ */
@@ -500,8 +487,22 @@ static int write_home(struct fsck *f)
 
 /* --- Checkpoint of the log -------------------------------------------------------------------- */
 
-/* Notes the ages of the log's images, and puts the blocks in which they are missing. */
-static int note_patches(struct fsck *f, struct store *names)
+/* Enters the age of an image of the log, and notes it. */
+static int checkpoint_name(struct fsck *f, uint64_t addr, uint32_t age)
+{
+    struct placed *p = fsck_grow(&f->store->placed, sizeof(*p));
+
+    if (!p)
+        return -ENOMEM;
+    *p = (struct placed){addr, age};
+    int err = store_put_names(f, addr);
+    if (!err)
+        store_enter_age(f, addr, age, false);
+    return err;
+}
+
+/* Enters the ages of the log's images where they are missing. */
+static int checkpoint_name_images(struct fsck *f)
 {
     int err = 0;
 
@@ -513,17 +514,14 @@ static int note_patches(struct fsck *f, struct store *names)
         err = image_read_patch(&f->img, p, &b);
         if (!err)
             err = image_named_age(&f->img, p->addr, &age, &known);
-        if (err || !known || age == lay_age(&b))
-            continue;
-        err = store_put_names(f, p->addr);
-        if (!err)
-            err = store_note_age(names, p->addr, lay_age(&b), false);
+        if (!err && known && age != lay_age(&b))
+            err = checkpoint_name(f, p->addr, lay_age(&b));
     }
     return err;
 }
 
 /* The blocks of the log that the transaction in memory takes. */
-static uint64_t log_blocks(const struct store *s)
+static uint64_t checkpoint_blocks(const struct store *s)
 {
     return s->order.count + (s->order.count + LAY_LOG_TAGS - 1) / LAY_LOG_TAGS + 1;
 }
@@ -545,7 +543,7 @@ static void remove_sums(struct fsck *f)
  * that name them (FORMAT.md 10.2). A crafted log may lack the room for it: then
  * the log is written anew later.
  */
-static int log_names(struct fsck *f, union lay_block *super)
+static int checkpoint_write(struct fsck *f, union lay_block *super)
 {
     struct store *s = f->store;
     const struct lay_log_mark *newest = &f->log.reader.newest;
@@ -559,7 +557,7 @@ static int log_names(struct fsck *f, union lay_block *super)
     int err = fsck_store_put(f, LAY_ADDR_SUPER, super);
     if (err || s->in_place)
         return err;
-    if (log_blocks(s) + STORE_FIRST_COMMITS > room) {
+    if (checkpoint_blocks(s) + STORE_FIRST_COMMITS > room) {
         s->in_place = true;
         return 0;
     }
@@ -570,20 +568,13 @@ static int log_names(struct fsck *f, union lay_block *super)
  * Names the ages of the log's images, apart from what the repair has changed,
  * and puts everything in place. `names` is the store for that.
  */
-static int checkpoint_log(struct fsck *f, struct store *s, struct store *names)
+static int checkpoint_log(struct fsck *f, struct store *names)
 {
-    union lay_block super = s->super;
-    int err = note_patches(f, names);
+    union lay_block super = names->super;
+    int err = checkpoint_name_images(f);
 
-    /* The changed blocks of the repair get these ages, too. */
-    const struct placed *placed = names->placed.items;
-    for (size_t i = 0; i < names->placed.count && !err; i++)
-        err = store_note_age(s, placed[i].addr, placed[i].age, false);
     if (!err && (names->placed.count || f->empty_sums))
-        err = log_names(f, &super);
-    for (size_t i = 0; i < names->order.count && !err; i++)
-        err = store_note_age(s, store_entry(names, i)->addr, lay_age(&store_entry(names, i)->b),
-                             false);
+        err = checkpoint_write(f, &super);
     if (!err)
         err = write_patches(f);
     if (!err)
@@ -598,6 +589,17 @@ static void store_use_for_image(struct fsck *f, struct store *s)
     f->img.changed_arg = s;
 }
 
+/* Enters these ages in what the repair has changed, too. */
+static void checkpoint_share(struct fsck *f, const struct store *names)
+{
+    const struct placed *placed = names->placed.items;
+
+    for (size_t i = 0; i < names->placed.count; i++)
+        store_enter_age(f, placed[i].addr, placed[i].age, false);
+    for (size_t i = 0; i < names->order.count; i++)
+        store_enter_age(f, store_entry(names, i)->addr, lay_age(&store_entry(names, i)->b), false);
+}
+
 /* Puts everything that the log holds in place, with its ages. */
 static int store_checkpoint(struct fsck *f)
 {
@@ -610,8 +612,9 @@ static int store_checkpoint(struct fsck *f)
     names->in_place = s->in_place;
     names->super = s->super;
     store_use_for_image(f, names);
-    int err = checkpoint_log(f, s, names);
+    int err = checkpoint_log(f, names);
     store_use_for_image(f, s);
+    checkpoint_share(f, names);
     s->tid = names->tid;
     s->pos = names->pos;
     s->in_place = names->in_place;
@@ -675,8 +678,8 @@ int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b)
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, f->store->tid);
     f->store->unflushed = true;
-    err = store_note_age(f->store, addr, lay_age(b), true);
-    return err ? err : each_place(f, addr, b, put_block);
+    store_enter_age(f, addr, lay_age(b), true);
+    return each_place(f, addr, b, put_block);
 }
 
 int store_put_data(struct fsck *f, uint64_t block, const void *data)

@@ -77,6 +77,7 @@ int fsck_read_log(struct fsck *f)
     if (err)
         return err;
     f->sb = f->recovered;
+    f->img.names_lost = f->log.state == LOG_DAMAGED || f->log.state == LOG_LOST;
     f->log_read = true;
     return 0;
 }

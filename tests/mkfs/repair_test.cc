@@ -531,6 +531,20 @@ TEST_F(DamagedLog, IsAppliedWhenItIsMended)
     expect_nothing_else_lost(before, files, {"/third", "/file", "/hard"});
 }
 
+/* A checkpoint had put blocks in place whose ages were in the part that is lost. */
+TEST_F(DamagedLog, NamesTheAgesOfLaterBlocksInPlace)
+{
+    lay_seal(&img.at<lay_head>(img.inode_blocks[1]), 9);
+    lay_seal(&img.at<lay_head>(img.extent_leaf), 9);
+    lay_seal(&img.at<lay_head>(img.geo.bitmap_start), 9);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_EQ(r.out.find("F334"), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("Loss"), std::string::npos) << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {});
+}
+
 /* The chunk that the rest maps is kept free until then. */
 TEST_F(DamagedLog, IsAppliedWithAChunkThatItMaps)
 {

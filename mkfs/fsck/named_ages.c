@@ -65,6 +65,7 @@ int fsck_age_of_block(struct fsck *f, uint64_t addr, uint32_t *age)
 
 int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b)
 {
+    bool behind;
     int err = 0;
 
     for (unsigned i = 0; i < ages_count(addr) && !err; i++) {
@@ -79,6 +80,25 @@ int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b)
                 err = fsck_age_of_block(f, below, &age);
         }
         lay_set_named_age(b, below, i, age);
+    }
+    return err ? err : fsck_refresh_ages(f, addr, b, &behind);
+}
+
+int fsck_refresh_ages(struct fsck *f, uint64_t addr, union lay_block *b, bool *changed)
+{
+    union lay_block read;
+    int err = 0;
+
+    *changed = false;
+    for (unsigned i = 0; f->img.names_lost && i < ages_count(addr) && !err; i++) {
+        uint64_t below = ages_below(addr, i);
+        if (!ages_has(f, b, addr, i) || image_is_newer(&f->img, below))
+            continue;
+        err = image_read(&f->img, below, &read);
+        if (err || f->img.age != IMAGE_AGE_UNKNOWN)
+            continue;
+        lay_set_named_age(b, below, i, lay_age(&read));
+        *changed = true;
     }
     return err;
 }
@@ -109,16 +129,23 @@ static int ages_check_block(struct fsck *f, uint64_t addr)
 {
     const char *why = IMAGE_STALE_WHY;
     union lay_block b;
+    bool behind = false;
     int err = image_read(&f->img, addr, &b);
 
     if (err || f->img.age == IMAGE_AGE_NEW)
         return err;
-    if (f->img.age != IMAGE_AGE_STALE && lay_check_ages(&f->img.geo, &b.ages, addr, &why) == 0)
-        return 0;
+    bool sound =
+        f->img.age != IMAGE_AGE_STALE && lay_check_ages(&f->img.geo, &b.ages, addr, &why) == 0;
+    if (sound)
+        err = fsck_refresh_ages(f, addr, &b, &behind);
+    if (err || (sound && !behind))
+        return err;
+    if (sound)
+        why = FSCK_AGES_BEHIND;
     if (!fsck_report(f, PROBLEM_AGES, why, "%s level %u block %" PRIu64, ages_kind(addr),
                      lay_addr_level(addr), lay_addr_number(addr)))
         return 0;
-    return ages_build(f, addr);
+    return sound ? store_put(f, addr, &b) : ages_build(f, addr);
 }
 
 /* Checks the levels of an area, from the lowest one on. */
@@ -146,11 +173,15 @@ static int ages_take_top(struct fsck *f, unsigned kind, uint64_t blocks)
         level++;
     uint64_t addr = LAY_ADDR_LEVEL(kind, level, 0);
     int err = fsck_age_of_block(f, addr, &age);
-    lay_set_named_age(&f->sb, addr, 0, age);
+    if (!f->img.super_known || f->img.age == IMAGE_AGE_UNKNOWN)
+        lay_set_named_age(&f->sb, addr, 0, age);
     return err;
 }
 
-/* The superblock names no ages that count if it is not the one that the log names. */
+/*
+ * The superblock names no ages that count if it is not the one that the log
+ * names, and not those of later blocks in place if part of the log is lost.
+ */
 static int ages_take_tops(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
@@ -160,7 +191,9 @@ static int ages_take_tops(struct fsck *f)
         err = ages_take_top(f, LAY_KIND_BITMAP, geo->bitmap_blocks);
     if (!err)
         err = ages_take_top(f, LAY_KIND_SUMS, geo->sums_blocks);
-    f->img.super.super = f->sb;
+    f->img.super.super.map_age = f->sb.map_age;
+    f->img.super.super.area.bitmap_age = f->sb.area.bitmap_age;
+    f->img.super.super.area.sums_age = f->sb.area.sums_age;
     f->img.super_known = !err;
     image_forget_names(&f->img);
     return err;
@@ -169,7 +202,8 @@ static int ages_take_tops(struct fsck *f)
 int fsck_levels(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
-    int err = f->img.super_known || f->mode == FSCK_CHECK ? 0 : ages_take_tops(f);
+    bool known = f->img.super_known && !f->img.names_lost;
+    int err = known || f->mode == FSCK_CHECK ? 0 : ages_take_tops(f);
 
     if (!err)
         err = ages_check_area(f, LAY_KIND_MAP, geo->map_blocks);
@@ -177,5 +211,23 @@ int fsck_levels(struct fsck *f)
         err = ages_check_area(f, LAY_KIND_BITMAP, geo->bitmap_blocks);
     if (!err)
         err = ages_check_area(f, LAY_KIND_SUMS, geo->sums_blocks);
+    return err;
+}
+
+int fsck_map_ages(struct fsck *f)
+{
+    int err = 0;
+
+    for (uint64_t i = 0; f->img.names_lost && i < f->img.geo.map_blocks && !err; i++) {
+        uint64_t addr = LAY_ADDR(LAY_KIND_MAP, i);
+        union lay_block b;
+        bool sound, behind = false;
+        err = image_read_name(&f->img, addr, &b, &sound);
+        if (!err && sound)
+            err = fsck_refresh_ages(f, addr, &b, &behind);
+        if (!err && behind &&
+            fsck_report(f, PROBLEM_AGES, FSCK_AGES_BEHIND, "block %" PRIu64 " of the map", i))
+            err = store_put(f, addr, &b);
+    }
     return err;
 }
