@@ -278,8 +278,8 @@ static int image_find_age(struct image *img, uint64_t addr, struct image_named *
     int err = above == LAY_NONE ? 0 : image_get_name(img, above, &b, &name);
     if (err || above == LAY_NONE || !name || image_is_unused(name, addr))
         return err;
-    *named = (struct image_named){lay_named_age(name, addr, index), true,
-                                  lay_get64(name->head.tid)};
+    *named =
+        (struct image_named){lay_named_age(name, addr, index), true, lay_get64(name->head.tid)};
     return 0;
 }
 

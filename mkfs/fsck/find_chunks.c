@@ -109,9 +109,9 @@ static int map_add_damaged(struct chunk_map *m, uint64_t index)
     struct image *img = &m->f->img;
     union lay_block b;
     int err = image_read(img, LAY_ADDR(LAY_KIND_MAP, index), &b);
-    bool sealed = img->age != IMAGE_AGE_STALE &&
-                  lay_check_head(&b, LAY_MAGIC_MAP, img->geo.uuid, LAY_ADDR(LAY_KIND_MAP, index), 0,
-                                 NULL) == 0;
+    bool sealed =
+        img->age != IMAGE_AGE_STALE && lay_check_head(&b, LAY_MAGIC_MAP, img->geo.uuid,
+                                                      LAY_ADDR(LAY_KIND_MAP, index), 0, NULL) == 0;
 
     for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++)
         err =

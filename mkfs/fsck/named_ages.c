@@ -19,8 +19,7 @@ static uint64_t ages_below(uint64_t addr, unsigned index)
         return addr + index;
     if (lay_addr_level(addr) == 0)
         return LAY_ADDR_CHUNK(number * LAY_MAP_SLOTS + index, 0);
-    return LAY_ADDR_LEVEL(lay_addr_kind(addr), lay_addr_level(addr) - 1,
-                          number * LAY_AGES + index);
+    return LAY_ADDR_LEVEL(lay_addr_kind(addr), lay_addr_level(addr) - 1, number * LAY_AGES + index);
 }
 
 static unsigned ages_count(uint64_t addr)

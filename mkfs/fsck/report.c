@@ -24,8 +24,10 @@ static const struct {
     [LOSS_NAMES] = {"names", "names in the directory may be lost", false},
     [LOSS_XATTRS] = {"xattrs", "extended attributes may be lost", false},
     [LOSS_TARGET] = {"target", "the target of the link may be wrong", false},
-    [LOSS_FIELDS] = {"fields", "attributes and places of data come from a damaged or older block", false},
-    [LOSS_ENTRY] = {"entry", "its name comes from a damaged or older block and may be wrong", false},
+    [LOSS_FIELDS] = {"fields", "attributes and places of data come from a damaged or older block",
+                     false},
+    [LOSS_ENTRY] = {"entry", "its name comes from a damaged or older block and may be wrong",
+                    false},
     [LOSS_NAME] = {"name", "its name is lost, so it was put in lost+found", false},
 };
 

@@ -213,8 +213,8 @@ static int segments_check(struct segments_entries *e, const struct fsck_segment 
 
     if (err)
         return err;
-    sealed = !e->stale &&
-             lay_check_head(&e->b, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0, NULL) == 0;
+    sealed =
+        !e->stale && lay_check_head(&e->b, LAY_MAGIC_ENTRIES, f->img.geo.uuid, addr, 0, NULL) == 0;
     err = segments_judge_entries(e, s, &fix);
     if (err || !fix)
         return err;

@@ -35,10 +35,10 @@ struct store {
     struct fsck_list order;  /* struct entry *: in the order in which they were put */
     struct fsck_list placed; /* struct placed, of a checkpoint */
     size_t room;             /* blocks per transaction, excluding the superblock */
-    uint64_t tid, pos;  /* next transaction and its position in the log */
-    bool in_place;      /* the log is damaged: write without it */
-    bool begun;         /* the incarnation is made, and the log's images are in place */
-    bool unflushed;     /* new blocks were written but not flushed */
+    uint64_t tid, pos;       /* next transaction and its position in the log */
+    bool in_place;           /* the log is damaged: write without it */
+    bool begun;              /* the incarnation is made, and the log's images are in place */
+    bool unflushed;          /* new blocks were written but not flushed */
     /* The newest superblock in place. */
     union lay_block super;
 };
@@ -649,7 +649,7 @@ static int store_begin(struct fsck *f)
     return f->store->begun ? 0 : store_recover(f);
 }
 
-/* --- Interface --------------------------------------------------------------------------------- */
+/* --- Interface ---------------------------------------------------------------------------------- */
 
 /* Makes room for a block and those that name it, which are put. */
 static int store_prepare(struct fsck *f, uint64_t addr)

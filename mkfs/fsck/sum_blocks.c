@@ -109,8 +109,8 @@ static int sum_blocks_is_right(struct fsck *f, uint64_t index, const union lay_b
     int err = image_named_age(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &age, &known);
 
     *right = !err && known &&
-             (age == 0 || (age == lay_age(b) &&
-                           lay_check_sums(&f->img.geo, &b->sums, index, NULL) == 0));
+             (age == 0 ||
+              (age == lay_age(b) && lay_check_sums(&f->img.geo, &b->sums, index, NULL) == 0));
     return err;
 }
 
@@ -124,8 +124,8 @@ static int sum_blocks_check_block(struct fsck *f, uint64_t index, const union la
     if (err || right)
         return err;
     err = image_read(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &b);
-    if (err || (f->img.age != IMAGE_AGE_STALE &&
-                lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0))
+    if (err ||
+        (f->img.age != IMAGE_AGE_STALE && lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0))
         return err;
     /* The next round knows which blocks are data. */
     if (f->structural)
