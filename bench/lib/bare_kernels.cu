@@ -17,7 +17,8 @@ struct bare_loop {
     uint64_t bytes, room;
     struct gq_cmd *cmds; /* in device memory, like results and wrong */
     uint32_t *results, *wrong;
-    uint32_t n;
+    uint32_t n; /* commands, at least one for each piece */
+    uint32_t pieces;
     bool is_write;
 };
 
@@ -26,11 +27,28 @@ namespace
 
 constexpr unsigned kGroupShift = 5;
 constexpr unsigned kLooks = 1024; /* one of that many reads takes the clock */
-constexpr unsigned kCut = 64;     /* one of that many pieces may be cut */
+constexpr unsigned kCut = 64;     /* one of that many pieces may be in two extents */
+
+/* Returns how many pieces may have a second command. */
+__host__ __device__ uint32_t second_commands(uint32_t pieces)
+{
+    return pieces / kCut;
+}
+
+/* Makes the command of the next bytes of a piece, up to the end of their extent. */
+__device__ bool make_command(const struct gq_file_map *map, const struct gq_target *target,
+                             struct gq_cursor *cur, uint64_t at, uint64_t *len, struct gq_cmd *cmd)
+{
+    gq_find_extent(map, cur);
+    if (*len > cur->to - cur->offset)
+        *len = cur->to - cur->offset;
+    return gq_make_single(map, target, cur, at, *len, cmd);
+}
 
 /*
- * Called by a warp. Builds the command of each piece, cut at the end of its extent. *wrong counts
- * pieces that were cut; it is at least the number of all pieces if one has no command.
+ * Called by a warp. Builds the command of each piece. A piece that goes on in a second extent has a
+ * second command behind those of all pieces. *wrong counts the second commands; it is at least the
+ * number of all pieces if a piece cannot be had so.
  */
 __global__ void __launch_bounds__(GQ_LANES)
     make_commands(struct bare_loop b, struct pattern_pieces p, uint64_t to, uint64_t room)
@@ -39,7 +57,6 @@ __global__ void __launch_bounds__(GQ_LANES)
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
     struct gd_table table;
     struct gd_buffer buffer;
-    uint32_t bad = 0;
 
     gd_load_table(w, 0, &table);
     if (gd_find_buffer(w, &table, to, room, &buffer) != 0) {
@@ -48,15 +65,22 @@ __global__ void __launch_bounds__(GQ_LANES)
     }
     for (uint32_t i = gq_thread(); i < b.n; i += GQ_LANES) {
         struct gq_cursor cur = {.offset = p.gpu_places[i]};
-        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room, len;
+        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room;
+        uint64_t len = p.bytes, rest;
+        bool good = make_command(&f.map, &buffer.target, &cur, at, &len, &b.cmds[i]);
 
-        gq_find_extent(&f.map, &cur);
-        len = p.bytes < cur.to - cur.offset ? p.bytes : cur.to - cur.offset;
-        bad += len < p.bytes;
-        if (!gq_make_single(&f.map, &buffer.target, &cur, at, len, &b.cmds[i]))
-            bad = b.n;
+        rest = p.bytes - len;
+        if (good && rest > 0) {
+            uint32_t more = atomicAdd(b.wrong, 1);
+            cur.offset += len;
+            good =
+                more < second_commands(b.n) &&
+                make_command(&f.map, &buffer.target, &cur, at + len, &rest, &b.cmds[b.n + more]) &&
+                len + rest == p.bytes;
+        }
+        if (!good)
+            atomicAdd(b.wrong, b.n);
     }
-    atomicAdd(b.wrong, bad);
 }
 
 /*
@@ -210,10 +234,12 @@ int launch(const void *kernel, unsigned blocks, void **args, const struct bare_l
 
 bool allocate(struct bare_loop *b)
 {
-    return cudaMalloc((void **)&b->cmds, b->n * sizeof(*b->cmds)) == cudaSuccess &&
-           cudaMalloc((void **)&b->results, b->n * sizeof(*b->results)) == cudaSuccess &&
+    size_t most = (size_t)b->n + second_commands(b->n);
+
+    return cudaMalloc((void **)&b->cmds, most * sizeof(*b->cmds)) == cudaSuccess &&
+           cudaMalloc((void **)&b->results, most * sizeof(*b->results)) == cudaSuccess &&
            cudaMalloc((void **)&b->wrong, sizeof(*b->wrong)) == cudaSuccess &&
-           cudaMemset(b->results, 0, b->n * sizeof(*b->results)) == cudaSuccess &&
+           cudaMemset(b->results, 0, most * sizeof(*b->results)) == cudaSuccess &&
            cudaMemset(b->wrong, 0, sizeof(*b->wrong)) == cudaSuccess;
 }
 
@@ -223,8 +249,9 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
                               const struct pattern_pieces *p, void *at, uint64_t room,
                               bool is_write, struct bare_loop **out)
 {
-    struct bare_loop *b = new bare_loop{file,    (char *)at, p->bytes,       room,    nullptr,
-                                        nullptr, nullptr,    (uint32_t)p->n, is_write};
+    struct bare_loop *b =
+        new bare_loop{file,    (char *)at, p->bytes,       room,           nullptr,
+                      nullptr, nullptr,    (uint32_t)p->n, (uint32_t)p->n, is_write};
     int err = allocate(b) ? 0 : -ENOMEM;
 
     void *args[] = {b, (void *)p, &at, &room};
@@ -232,8 +259,9 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
 
     if (!err)
         err = launch((const void *)make_commands, 1, args, b, &wrong);
-    if (!err && wrong > b->n / kCut)
+    if (!err && wrong > second_commands(b->n))
         err = -ENOTSUP;
+    b->n += wrong;
     if (!err && cudaMemset(b->wrong, 0, sizeof(*b->wrong)) != cudaSuccess)
         err = -EIO;
     if (err)
@@ -257,9 +285,10 @@ extern "C" int bare_loop_time(struct bare_loop *b, unsigned queues, double *seco
 extern "C" int bare_loop_one_by_one(struct bare_loop *b, unsigned warps, void *on, double *seconds,
                                     double *micros)
 {
-    struct kernel_times times;
+    struct kernel_times times = {};
     uint32_t wrong = 0;
-    int err = kernel_times_open(&times, b->n);
+    /* The place of a second command's bytes does not follow from its number. */
+    int err = b->n > b->pieces ? -ENOTSUP : kernel_times_open(&times, b->n);
     void *args[] = {b, &on, &times};
     double start = bench_seconds();
 

@@ -20,8 +20,8 @@ struct bare_loop;
 /*
  * Makes a command for each of the pieces, between the file and `room` bytes of registered memory
  * from `at` on, which are used in turn. With is_write the file is written, at places that have
- * blocks. A piece is cut at the end of its extent, and its rest left out. Returns -ENOTSUP if more
- * than one of 64 pieces would be cut or needs several commands, -ENOMEM or -EIO.
+ * blocks. A piece that lies in two extents takes two commands. Returns -ENOTSUP if more than one of
+ * 64 pieces does, or if one needs more commands, -ENOMEM or -EIO.
  */
 int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *at,
                    uint64_t room, bool is_write, struct bare_loop **out);
@@ -34,7 +34,7 @@ int bare_loop_time(struct bare_loop *b, unsigned queues, double *seconds);
  * Runs all commands once by `warps` warps, each with a leased queue and one command at a time.
  * `on` is GPU memory for all pieces, to which the warp copies the bytes; if it is NULL they stay
  * in `room`. Stores the microseconds of each command unless micros is NULL. Returns -EIO if a
- * command failed, or -ENOMEM.
+ * command failed, -ENOTSUP if a piece takes two commands, or -ENOMEM.
  */
 int bare_loop_one_by_one(struct bare_loop *b, unsigned warps, void *on, double *seconds,
                          double *micros);
