@@ -26,8 +26,17 @@
 #include "client/device/gd_shared_run.h"
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
-#define GD_LONE_TURNS 256u     /* polls of a state before deadline and leases: some 200 us */
-#define GD_LONE_TRIES 4u       /* of free queues, which other readers may take first */
+#define GD_LONE_TURNS 256u /* polls of a state before deadline and leases: some 200 us */
+#define GD_LONE_TRIES 4u   /* of free queues, which other readers may take first */
+/*
+ * Does a warp copy any bytes out of staging? Kernels of few registers have none
+ * for that beside the load of a page, so they stage whole pages.
+ */
+#ifdef GPUNVME_DEVICE_SMALL
+#define GD_LONE_COPIES_ANY 0
+#else
+#define GD_LONE_COPIES_ANY 1
+#endif
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
@@ -94,6 +103,12 @@ GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
     s->leads = false;
 }
 
+/* True if the bytes are a whole page at multiples of 16, which the lanes load at once. */
+GQ_FN bool gd_lone_is_page(const struct gd_lone *l)
+{
+    return (l->len == GD_LONE_BYTES) & (((l->dst | l->staged) & 15) == 0);
+}
+
 /*
  * Sets the data pointer of a command for `cover` bytes, the first `lead` of which precede the read:
  * to the buffer, whose first page is at iova, or to the staging of the CID if the drive does not
@@ -110,7 +125,8 @@ GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iov
     l->staged = stages ? st->base + place + lead : 0;
     cmd->prp1 = stages ? st->iova + place : iova + at;
     cmd->prp2 = stages ? gq_prp2(st->iova, 0, place, cover) : gq_prp2(iova, 0, at, cover);
-    return (!stages) | ((cover <= st->bytes) & (l->cid < st->cids));
+    return (!stages) |
+           ((cover <= st->bytes) & (l->cid < st->cids) & (GD_LONE_COPIES_ANY | gd_lone_is_page(l)));
 }
 
 /*
@@ -292,7 +308,7 @@ GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
-    bool whole = l->len == GD_LONE_BYTES && ((l->dst | l->staged) & 15) == 0;
+    bool whole = !GD_LONE_COPIES_ANY || gd_lone_is_page(l);
     GQ_LANE_VAR(struct gq_page_part, part);
 
     gd_lone_unlock(s, l);

@@ -124,6 +124,21 @@ TEST(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
     EXPECT_EQ(s.lock(0), idle);
 }
 
+// Functions of few registers stage nothing but whole pages at multiples of 16.
+static bool has_short_path(bool stages, size_t at, uint64_t len, uint64_t offset)
+{
+#ifdef GPUNVME_DEVICE_SMALL
+    bool is_direct = !stages && offset % kLba == 0 && len % kLba == 0 && at % 4 == 0;
+    return is_direct || (len == kPage && at % 16 == 0 && offset % kLba == 0);
+#else
+    (void)stages;
+    (void)at;
+    (void)len;
+    (void)offset;
+    return true;
+#endif
+}
+
 // Places of a read in the file and in memory that are not whole LBAs at multiples of 4.
 TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
 {
@@ -137,6 +152,12 @@ TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
         for (uint64_t offset : {0, 1, 8, 100, 511, 1000}) {
             for (uint64_t len : {1, 7, 256, 512, 1000, 4096}) {
                 for (size_t at : {kPage, kPage + 1, kPage + 8, 2 * kPage - 4}) {
+                    if (!has_short_path(stages, at, len, offset)) {
+                        s.set_checked();
+                        EXPECT_EQ(shared_read_lone(&s.file, address(s, at), len, offset, &result),
+                                  SHARED_OTHER);
+                        continue;
+                    }
                     memset(&s.pages[0], 0x5a, 5 * kPage);
                     enum shared_path path = SHARED_OTHER;
                     for (unsigned i = 0; i < 1000 && path == SHARED_OTHER; i++) {
