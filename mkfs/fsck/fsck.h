@@ -328,7 +328,7 @@ uint64_t fsck_alloc_chunk(struct fsck *f);
 
 #define FSCK_AGES_BEHIND "later blocks are in place"
 
-/* --- Ages (named_ages.c) ------------------------------------------------------------------------ */
+/* --- Ages (named_ages.c, levels.c) ------------------------------------------------------------ */
 
 /*
  * Checks the blocks that have the ages of map, bitmaps and checksums. A damaged
@@ -396,7 +396,7 @@ int fsck_alloc_meta(struct fsck *f, uint64_t *addr);
 /* Maps the chunk with the lowest number that is free. -ENOSPC: there is no space for it. */
 int fsck_new_chunk(struct fsck *f);
 
-/* --- Losses (report.c) ----------------------------------------------------------------------- */
+/* --- Losses (report.c) ------------------------------------------------------------------------ */
 
 /* Records what cannot be read of an extent, or has lost its checksum. */
 void fsck_look_for_losses(struct fsck *f, const struct fsck_extent *e);
@@ -524,7 +524,7 @@ int fsck_keep_log(struct fsck *f);
  */
 int fsck_apply_kept(struct fsck *f);
 
-/* --- What is lost (paths.c, given_*.c) ------------------------------------------------------- */
+/* --- What is lost (paths.c, given_*.c) -------------------------------------------------------- */
 
 /* Collects what the transactions behind the gap of a damaged log change. */
 int fsck_find_given_up(struct fsck *f);

@@ -649,7 +649,7 @@ static int store_begin(struct fsck *f)
     return f->store->begun ? 0 : store_recover(f);
 }
 
-/* --- Interface ---------------------------------------------------------------------------------- */
+/* --- Interface -------------------------------------------------------------------------------- */
 
 /* Makes room for a block and those that name it, which are put. */
 static int store_prepare(struct fsck *f, uint64_t addr)
