@@ -181,13 +181,7 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
     if (age && *age == 0)
         return checked_new(fs, addr, data, why);
     int err = checked_read_any(fs, addr, age, data, want, why, ONCE);
-    if (err != -EUCLEAN)
-        return err;
-    err = checked_read_any(fs, addr, age, data, want, why, AGAIN_AND_HEAL);
-    const char *sound = "";
-    if (err == -EUCLEAN && age && ffs_checked_check(fs, addr, data, want, &sound) == 0)
-        atomic_fetch_add(&fs->checked.stale, 1);
-    return err;
+    return err == -EUCLEAN ? checked_read_any(fs, addr, age, data, want, why, AGAIN_AND_HEAL) : err;
 }
 
 int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data)

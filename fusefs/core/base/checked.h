@@ -18,7 +18,7 @@ struct ffs_checked {
     uint64_t damaged_at[FFS_DAMAGED_MAX];
     uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
     bool may_write;   /* the mount has begun to write; does not change afterwards */
-    _Atomic uint64_t reread, corrected, stale;
+    _Atomic uint64_t reread, corrected;
     _Atomic bool any_damaged; /* the superblock is to ask for a run of fsck */
 };
 

@@ -34,8 +34,9 @@ struct ffs_running {
  * have (naming_set.c): a hash with open addressing. 0 marks an empty slot, since
  * labels are in no transaction. Protected by ffs.meta, exclusively.
  */
-#define FFS_NAMING_DEPTH 6u /* naming blocks above a block: entries, map, its levels, superblock \
-                             */
+#define FFS_NAMING_DEPTH                                                    \
+    6u /* naming blocks above a block: entries, map, its levels, superblock \
+        */
 struct ffs_naming {
     uint64_t *addrs;
     size_t cap, n;
@@ -142,15 +143,14 @@ int ffs_commit_empty(struct ffs *fs);
 int ffs_commit_freed(struct ffs *fs);
 
 /*
- * Writes all images in place, makes them durable, reads them back, and commits an empty transaction
- * with which the log begins. The caller holds commit_lock. Returns -EIO if the file system has
- * stopped writing. Returns -EINTR if the mount was interrupted, or -ENOMEM; the log is unchanged
- * then, and a later call does it all.
+ * Commits the running transaction with all naming blocks, writes all images in place, makes them
+ * durable, reads them back, and commits an empty transaction with which the log begins. The caller
+ * holds commit_lock. Returns -EIO if the file system has stopped writing. Returns -EINTR if the
+ * mount was interrupted, or -ENOMEM; the log still has all images then, and a later call writes
+ * them.
  */
 int ffs_checkpoint(struct ffs *fs);
-
-/* Does the same for a caller that holds ffs.meta exclusively: between ffs_freeze() and ffs_thaw().
- */
+/* Like ffs_checkpoint(), between ffs_freeze() and ffs_thaw(): ffs.meta is held exclusively. */
 int ffs_checkpoint_frozen(struct ffs *fs);
 
 /* Takes commit_lock and makes a checkpoint if the log uses more than log_blocks blocks. */
