@@ -328,7 +328,7 @@ uint64_t fsck_alloc_chunk(struct fsck *f);
 
 #define FSCK_AGES_BEHIND "later blocks are in place"
 
-/* --- Ages (named_ages.c, levels.c) ------------------------------------------------------------ */
+/* --- Ages (named_ages.c, age_levels.c) -------------------------------------------------------- */
 
 /*
  * Checks the blocks that have the ages of map, bitmaps and checksums. A damaged
