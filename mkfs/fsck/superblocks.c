@@ -118,6 +118,17 @@ static size_t replayed_transactions(const struct log *log)
     return n;
 }
 
+/*
+ * True if the first commits would hit the tail. Only a crafted log lacks the
+ * room for them (R7d).
+ */
+static bool log_is_full(const struct fsck *f)
+{
+    const struct lay_log *log = &f->log.reader;
+
+    return f->log.state == LOG_WHOLE && log->left + log->replace < STORE_FIRST_COMMITS;
+}
+
 static void report_log(struct fsck *f)
 {
     const struct log *log = &f->log;
@@ -133,19 +144,10 @@ static void report_log(struct fsck *f)
     snprintf(detail, sizeof(detail), "blocks: %" PRIu64, log->reader.corrected);
     if (log->reader.corrected)
         fsck_report(f, PROBLEM_JOURNAL_BIT, detail, "log");
+    if (log_is_full(f))
+        fsck_report(f, PROBLEM_JOURNAL_FULL, NULL, "log");
     if (replayed)
         fsck_say(f, "Journal: %zu transactions replayed in memory, checking the result", replayed);
-}
-
-/*
- * True if the first commits would hit the tail. Only a crafted log lacks the
- * room for them (R7d).
- */
-static bool log_is_full(const struct fsck *f)
-{
-    const struct lay_log *log = &f->log.reader;
-
-    return f->log.state == LOG_WHOLE && log->left + log->replace < STORE_FIRST_COMMITS;
 }
 
 /* Chooses where the log continues, or begins anew if part of it is given up. */

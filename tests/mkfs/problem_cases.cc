@@ -657,6 +657,11 @@ const std::vector<ProblemCase> cases = {
          reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
          i.seal(i.xattr_next);
      }},
+    {"F1007", "log_without_room",
+     [](Image &i) {
+         for (uint64_t used = 0; used < i.geo.log_blocks; used++)
+             i.log({});
+     }},
     /* The root's leaf is in the log alone. */
     {"F710", "nlink_and_a_log_without_room",
      [](Image &i) {
