@@ -137,6 +137,16 @@ TEST_F(Dump, ReportsAnOlderVersionOfABlock)
     EXPECT_NE(r.err.find("damaged, run fsck.gpunvme"), std::string::npos) << r.err;
 }
 
+TEST_F(Dump, ShowsNoFreeBlocksByOlderEntries)
+{
+    const lay_block old = img.at<lay_block>(LAY_ADDR_CHUNK(1, 0));
+    img.seal(LAY_ADDR_CHUNK(1, 0), 9);
+    img.at<lay_block>(LAY_ADDR_CHUNK(1, 0)) = old;
+    Result r = dump({"-c"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.out.find("segment=1 chunk=1 place=1024 free=none\n"), std::string::npos) << r.out;
+}
+
 TEST_F(Dump, ShowsTheAgesOfTheTopsOfAreas)
 {
     Result r = dump({"-s"});
