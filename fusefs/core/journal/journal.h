@@ -29,14 +29,14 @@ struct ffs_running {
     struct ffs_ranges unmapped; /* addresses of the chunks that it unmaps */
 };
 
+/* Naming blocks above a block, at most: its entries, the map and its levels, and the superblock. */
+#define FFS_NAMING_DEPTH 6u
+
 /*
  * The naming blocks above the blocks that the log and the running transaction
  * have (naming_set.c): a hash with open addressing. 0 marks an empty slot, since
  * labels are in no transaction. Protected by ffs.meta, exclusively.
  */
-#define FFS_NAMING_DEPTH                                                    \
-    6u /* naming blocks above a block: entries, map, its levels, superblock \
-        */
 struct ffs_naming {
     uint64_t *addrs;
     size_t cap, n;
