@@ -272,7 +272,7 @@ void Resize::make_zoo()
 std::string Resize::describe_sums(ffs_inode *file, size_t len)
 {
     std::vector<uint32_t> sums((len + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE);
-    EXPECT_EQ(ffs_file_sums(file, 0, sums.size(), sums.data()), 0);
+    EXPECT_TRUE(sums.empty() || ffs_file_sums(file, 0, sums.size(), sums.data()) == 0);
     std::string text;
     size_t n = 0;
     for (uint32_t sum : sums) {
