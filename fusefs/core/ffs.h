@@ -445,6 +445,29 @@ enum ffs_scrub_flags {
 int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
               struct ffs_scrub *out);
 
+/*
+ * Starts the background scrub, or starts it anew with another rate: a thread
+ * that reads all metadata in place, by its age, and all data that has checksums,
+ * at most `rate` bytes per second, and begins again pause_ms after the end.
+ * Metadata that is wrong is corrected, or counted as damaged, as if an operation
+ * had read it; data is only counted and logged. A lock is held for one read at a
+ * time, of at most 1 MiB. Blocks that are in use or in the log are left to the
+ * next pass. Returns 0, -EROFS if nothing can be written, or the error of
+ * pthread_create().
+ */
+int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
+/* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */
+void ffs_scrub_stop(struct ffs *fs);
+/* What background scrubs have done since the mount. */
+struct ffs_scrub_counts {
+    uint64_t passes;    /* complete ones */
+    uint64_t bytes;     /* read */
+    uint64_t found;     /* blocks that were wrong; one that stays so counts in each pass */
+    uint64_t corrected; /* those of them that are right now */
+    uint64_t last;      /* end of the last complete pass, in seconds since 1970; 0: none */
+};
+void ffs_scrub_counts(struct ffs *fs, struct ffs_scrub_counts *out);
+
 void *ffs_dma_alloc(struct ffs *fs, size_t len);
 void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
 

@@ -40,6 +40,18 @@ struct ffs_background {
     bool running, stop, hurry;
 };
 
+/* The thread of the background scrub. */
+struct ffs_scrubber {
+    pthread_mutex_t control; /* held, before all other locks, to start and to end the thread */
+    pthread_t thread;
+    bool running;
+    uint64_t rate, pause_ms; /* constant while the thread runs */
+    pthread_mutex_t lock;    /* protects the other fields; a leaf lock */
+    pthread_cond_t wake;
+    bool stop;
+    struct ffs_scrub_counts counts;
+};
+
 struct ffs_flushes {
     pthread_mutex_t lock; /* held during a flush, until its failure is recorded */
     _Atomic uint64_t begun;
@@ -79,6 +91,7 @@ struct ffs {
     struct ffs_home home;
     struct ffs_itable itable;
     struct ffs_background background;
+    struct ffs_scrubber scrubber;
     struct ffs_flushes flushes;
     struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
@@ -151,6 +164,9 @@ int ffs_label_write(struct ffs *fs, struct lay_label *label);
  * ffs_mount(); fs->mmp is dropped after the last write.
  */
 int ffs_guard(struct ffs *fs, const struct ffs_reason *r);
+
+void ffs_scrubber_init(struct ffs_scrubber *scrubber);
+void ffs_scrubber_destroy(struct ffs_scrubber *scrubber);
 
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);

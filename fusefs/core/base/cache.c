@@ -143,6 +143,18 @@ struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block)
     return cb;
 }
 
+bool ffs_cache_settled(struct ffs *fs, uint64_t block)
+{
+    struct ffs_cache *cache = &fs->cache;
+
+    pthread_mutex_lock(&cache->lock);
+    const struct ffs_cbuf *cb = cache_find(cache, block);
+    bool used = cb && cb->refs > 0;
+    pthread_mutex_unlock(&cache->lock);
+    /* A commit adds the image before it drops its reference, so this order misses neither. */
+    return !used && !ffs_home_has(&fs->home, block);
+}
+
 void ffs_cache_forget(struct ffs_cbuf *cb)
 {
     struct ffs_cache *cache = &cb->fs->cache;

@@ -25,6 +25,9 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
     const struct lay_geometry *geo = &fs->geo;
 
     switch (want->magic) {
+    case 0:
+        return lay_check_head(data, lay_get32(((const struct lay_head *)data)->magic), geo->uuid,
+                              addr, LAY_ANY_OWNER, why);
     case LAY_MAGIC_BITMAP:
         return lay_check_bitmap(geo, data, want->index, why);
     case LAY_MAGIC_SUMS:
@@ -182,6 +185,59 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
         return checked_new(fs, addr, data, why);
     int err = checked_read_any(fs, addr, age, data, want, why, ONCE);
     return err == -EUCLEAN ? checked_read_any(fs, addr, age, data, want, why, AGAIN_AND_HEAL) : err;
+}
+
+/* Returns 0 if the block is right at this place, or is now. */
+static int checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, uint64_t place,
+                               void *data, struct ffs_scrubbed *n)
+{
+    const struct ffs_expect any = {.magic = 0};
+    const char *why;
+    int err = checked_read_at(fs, addr, &age, place, data, &any, &why, ONCE);
+
+    n->read++;
+    if (!err)
+        return 0;
+    n->found++;
+    if (err == -EUCLEAN)
+        err = checked_read_at(fs, addr, &age, place, data, &any, &why, AGAIN_AND_HEAL);
+    n->corrected += err == 0;
+    return err;
+}
+
+/* Writes what another place has. A place of the label may have got another use since. */
+static int checked_scrub_copy(struct ffs *fs, uint64_t addr, uint64_t place, const void *data)
+{
+    if (lay_addr_kind(addr) == LAY_KIND_LABEL || !fs->checked.may_write || ffs_writable(fs))
+        return -EUCLEAN;
+    int err = bd_write(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE, BD_FUA);
+    if (!err)
+        ffs_log(fs, LOG_WARNING, "%s: block %llu was damaged; written again from its copy",
+                fs->dev->info.name, (unsigned long long)place);
+    return err;
+}
+
+void ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
+                       struct ffs_scrubbed *n)
+{
+    uint64_t places[FFS_PLACES], bad = LAY_NONE;
+    unsigned count = ffs_places_of(fs, addr, places), right = 0;
+    int err = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        int here = checked_scrub_place(fs, addr, age, places[i], data, n);
+        right += here == 0;
+        bad = here ? places[i] : bad;
+        err = here ? here : err;
+    }
+    /* The last place read may be the bad one. */
+    if (err && right > 0 && bad == places[count - 1])
+        checked_scrub_place(fs, addr, age, places[0], data, &(struct ffs_scrubbed){0});
+    if (err && right > 0)
+        err = checked_scrub_copy(fs, addr, bad, data);
+    n->corrected += err == 0 && bad != LAY_NONE;
+    if (err == -EUCLEAN)
+        ffs_checked_damaged(fs, addr, 0, "found by the background scrub");
 }
 
 int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data)

@@ -26,7 +26,8 @@ void ffs_checked_init(struct ffs_checked *checked);
 void ffs_checked_destroy(struct ffs_checked *checked);
 
 /*
- * Checks what the format requires of a block of this kind at this address.
+ * Checks what the format requires of a block of this kind at this address; of
+ * any kind, only head and checksum, if want->magic is 0.
  * Returns 0, or -EUCLEAN with *why as the lay_check_* functions set it.
  */
 int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
@@ -48,6 +49,19 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
  */
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                       const struct ffs_expect *want, const char **why);
+/* What a scrub of metadata has done, in reads of one place. */
+struct ffs_scrubbed {
+    unsigned read, found, corrected; /* found: wrong when first read, corrected: right afterwards */
+};
+/*
+ * Reads all places of a block, which has the age `age` there, and corrects them
+ * as ffs_checked_read() does, or from each other. Counts what stays bad as
+ * damaged. Adds to *n. `data` is memory for a block. The caller holds ffs.meta,
+ * and also commit_lock for labels and superblock; no image of the block waits
+ * for a checkpoint.
+ */
+void ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
+                       struct ffs_scrubbed *n);
 /*
  * Corrects one flipped bit of a data block with the checksum entry `sum` in
  * `data` and on the device. The caller excludes writers of the file. Returns

@@ -147,5 +147,7 @@ int ffs_truncate_resume(struct ffs_inode *inode);
 int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out);
 /* Unmaps [first, end) in as many handles as needed. */
 int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end);
+/* Like ffs_scrub() without flags up to the end of the file, but compares at most 2 MiB. */
+int ffs_scrub_step(struct ffs_inode *inode, uint64_t offset, struct ffs_scrub *out);
 
 #endif

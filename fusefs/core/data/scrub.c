@@ -26,7 +26,8 @@ struct scrub {
     uint8_t *data; /* RUN blocks */
     uint32_t sums[RUN];
     unsigned flags;
-    uint64_t end; /* in file blocks */
+    uint64_t most; /* blocks that one call may compare */
+    uint64_t end;  /* in file blocks */
 };
 
 static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
@@ -173,8 +174,7 @@ static int scrub_some(struct scrub *s, uint64_t *at)
     int err = 0;
 
     for (unsigned i = 0; i < MAX_EXTENTS && *at < s->end && !err; i++) {
-        if (out->matching + out->added + out->without >= MAX_BLOCKS ||
-            out->nbad + RUN > FFS_SCRUB_BAD)
+        if (out->matching + out->added + out->without >= s->most || out->nbad + RUN > FFS_SCRUB_BAD)
             break;
         if (s->flags)
             pthread_rwlock_wrlock(&s->inode->data);
@@ -186,12 +186,13 @@ static int scrub_some(struct scrub *s, uint64_t *at)
     return err;
 }
 
-int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
-              struct ffs_scrub *out)
+static int scrub_call(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
+                      uint64_t most, struct ffs_scrub *out)
 {
     struct ffs *fs = inode->fs;
     uint64_t at = ffs_block_of(offset);
-    struct scrub s = {.inode = inode, .out = out, .flags = flags, .end = ffs_block_up(end)};
+    struct scrub s = {
+        .inode = inode, .out = out, .flags = flags, .most = most, .end = ffs_block_up(end)};
 
     *out = (struct ffs_scrub){.next = end};
     if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale)
@@ -206,4 +207,15 @@ int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned f
     if (at < s.end)
         out->next = ffs_offset_of(at);
     return err;
+}
+
+int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
+              struct ffs_scrub *out)
+{
+    return scrub_call(inode, offset, end, flags, MAX_BLOCKS, out);
+}
+
+int ffs_scrub_step(struct ffs_inode *inode, uint64_t offset, struct ffs_scrub *out)
+{
+    return scrub_call(inode, offset, INT64_MAX, 0, 1, out);
 }

@@ -314,6 +314,7 @@ static void init_locks(struct ffs *fs)
     pthread_rwlock_init(&fs->shape_lock, NULL);
     ffs_sums_init(&fs->sums);
     ffs_checked_init(&fs->checked);
+    ffs_scrubber_init(&fs->scrubber);
 }
 
 static void mount_destroy(struct ffs *fs)
@@ -337,6 +338,7 @@ static void mount_destroy(struct ffs *fs)
     pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
     ffs_checked_destroy(&fs->checked);
+    ffs_scrubber_destroy(&fs->scrubber);
     for (unsigned i = 0; i < FFS_TX_BUFS; i++)
         free(fs->old_blocks[i]);
     free(fs);
@@ -412,6 +414,7 @@ static int finish_writing(struct ffs *fs)
 
 int ffs_unmount(struct ffs *fs)
 {
+    ffs_scrub_stop(fs);
     ffs_background_stop(fs);
     int err = finish_writing(fs);
     mount_destroy(fs);
