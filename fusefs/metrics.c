@@ -41,6 +41,10 @@ const struct metrics_counter metrics_counters[] = {
     COUNTER(metadata_corrected,
             "Metadata corrected:", "Metadata blocks in which one flipped bit was corrected"),
     COUNTER(metadata_damaged, "Metadata damaged:", "Metadata blocks that stayed bad: run fsck"),
+    COUNTER(scrub_passes, "Scrubs:", "Complete passes of the background scrub"),
+    COUNTER(scrub_bytes, "Bytes scrubbed:", "Bytes read by the background scrub"),
+    COUNTER(scrub_found, "Found by scrubs:", "Wrong blocks that the background scrub found"),
+    COUNTER(scrub_corrected, "Corrected by scrubs:", "Of those, blocks that are right now"),
     COUNTER(fuse_requests, "Requests of the kernel:", "Requests of the kernel to the mount"),
     OF_PROGRAMS(enqueued, "Direct reads in streams:", "Direct reads and lists put into streams"),
     OF_PROGRAMS(enqueued_bytes, "Bytes of those reads:", "Bytes of direct reads put into streams"),
@@ -49,6 +53,8 @@ const struct metrics_counter metrics_counters[] = {
     OF_PROGRAMS(pipeline_written_bytes, "Pipeline bytes written:",
                 "Bytes that programs wrote through host memory of their own"),
     GAUGE(buffers, "Buffers:", "Registered buffers"),
+    GAUGE(scrub_last_pass,
+          "Last scrub:", "End of the last complete background scrub in seconds since 1970, or 0"),
     GAUGE(quarantined_queues, "Queues out of service:", "Queue pairs that lost a command"),
 #undef COUNTER
 #undef OF_PROGRAMS

@@ -350,6 +350,13 @@ struct gpunvme_ioc_stats {
      * and what it describes cannot be used until fsck has repaired it.
      */
     uint64_t metadata_reread, metadata_corrected, metadata_damaged;
+    /*
+     * The background scrub (mount option scrub=): complete passes, bytes read,
+     * blocks that were wrong, in every pass that found them so, those of them
+     * that are right now, and the end of the last complete pass in seconds since
+     * 1970, 0 if there is none.
+     */
+    uint64_t scrub_passes, scrub_bytes, scrub_found, scrub_corrected, scrub_last_pass;
     struct gpunvme_calls
         /*
          * The sum over all programs that share their counters (SHARE_CALLS),
@@ -696,7 +703,7 @@ static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
 static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 4592, "stats");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 4632, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");

@@ -88,11 +88,18 @@ static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
 static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
 {
     struct ffs_metadata_counts n;
+    struct ffs_scrub_counts scrub;
 
     ffs_metadata_counts(fs, &n);
     stats->metadata_reread = n.reread;
     stats->metadata_corrected = n.corrected;
     stats->metadata_damaged = n.damaged;
+    ffs_scrub_counts(fs, &scrub);
+    stats->scrub_passes = scrub.passes;
+    stats->scrub_bytes = scrub.bytes;
+    stats->scrub_found = scrub.found;
+    stats->scrub_corrected = scrub.corrected;
+    stats->scrub_last_pass = scrub.last;
 }
 
 /* Adds the counters of the ordinary path and of the controller. */

@@ -68,7 +68,8 @@ static int tell_daemon(const struct options *opts, int root)
                                       .access = opts->access,
                                       .commit_s = opts->commit_s,
                                       .discard = opts->discard,
-                                      .read_only = opts->read_only};
+                                      .read_only = opts->read_only,
+                                      .scrub_rate = opts->scrub_rate};
 
     return ioctl(root, REMOUNT_IOCTL, &args) == 0 ? 0 : -errno;
 }
@@ -135,14 +136,27 @@ static int apply_read_only(struct daemon *d, bool read_only)
     return read_only ? ffs_sync(d->stack.fs) : 0;
 }
 
+/* While the mount is read-only nothing is written, so there is no scrub. */
+static int apply_scrub(struct daemon *d, const struct remount_args *args)
+{
+    if (args->given & OPTIONS_GIVEN_SCRUB)
+        atomic_store(&d->scrub_rate, args->scrub_rate);
+    uint64_t rate = atomic_load(&d->remounted_read_only) ? 0 : atomic_load(&d->scrub_rate);
+    return stack_scrub(&d->stack, rate);
+}
+
 int remount_apply(struct daemon *d, const struct remount_args *args)
 {
     struct ffs *fs = d->stack.fs;
     bool commit = args->given & OPTIONS_GIVEN_COMMIT;
     int err = commit && (args->commit_s < 1 || args->commit_s > COMMIT_S_MAX) ? -EINVAL : 0;
 
+    if (!err && (args->given & OPTIONS_GIVEN_SCRUB) && args->scrub_rate > SCRUB_RATE_MAX)
+        err = -EINVAL;
     if (!err && (args->given & OPTIONS_GIVEN_READ_ONLY))
         err = apply_read_only(d, args->read_only);
+    if (!err && (args->given & (OPTIONS_GIVEN_READ_ONLY | OPTIONS_GIVEN_SCRUB)))
+        err = apply_scrub(d, args);
     if (err)
         return err;
     if (args->given & OPTIONS_GIVEN_ACCESS)

@@ -24,6 +24,8 @@ struct remount_args {
     uint32_t commit_s;  /* value of commit= */
     uint32_t discard;   /* 0 or 1 */
     uint32_t read_only; /* 0 or 1 */
+    uint32_t reserved;
+    uint64_t scrub_rate; /* value of scrub=, in bytes per second */
 };
 #define REMOUNT_IOCTL _IOW('g', 1, struct remount_args)
 

@@ -444,6 +444,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
                        .mounter = mounter,
                        .status_fd = status_fd,
                        .access = opts->access,
+                       .scrub_rate = opts->scrub_rate,
                        .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
                        .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};

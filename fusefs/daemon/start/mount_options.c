@@ -78,6 +78,7 @@ enum key {
     KEY_WORD,
     KEY_DIRECT,
     KEY_METRICS,
+    KEY_SCRUB,
     KEY_DRIVE,
     KEY_READ_ONLY,
     KEY_READ_WRITE,
@@ -121,6 +122,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sim=", KEY_DRIVE),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("metrics=", KEY_METRICS),
+    FUSE_OPT_KEY("scrub=", KEY_SCRUB),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
     FUSE_OPT_KEY("ro", KEY_READ_ONLY),
     FUSE_OPT_KEY("rw", KEY_READ_WRITE),
@@ -284,6 +286,25 @@ static int take_metrics(struct options *opts, const char *arg)
     return err ? mount_options_fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
 }
 
+static int take_scrub(struct options *opts, const char *arg)
+{
+    static const char units[] = "KMG";
+    const char *text = strchr(arg, '=') + 1;
+    char *end;
+
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    bool number = *text >= '0' && *text <= '9' && errno == 0 && end[unit != NULL] == '\0';
+    if (!number || value > SCRUB_RATE_MAX >> shift)
+        return mount_options_fail(opts, arg,
+                                  "must be bytes per second, for example 20M, at most 1024G");
+    opts->scrub_rate = (uint64_t)value << shift;
+    opts->given |= OPTIONS_GIVEN_SCRUB;
+    return 0;
+}
+
 /* The drive parses these options itself when it is opened. */
 static int take_drive(struct options *opts, const char *arg)
 {
@@ -357,7 +378,7 @@ static int take_operand(struct options *opts, const char *arg)
 static int (*const takers[])(struct options *opts, const char *arg) = {
     [KEY_NUMBER] = take_number,   [KEY_WORD] = take_word,   [KEY_DIRECT] = take_direct,
     [KEY_METRICS] = take_metrics, [KEY_DRIVE] = take_drive, [KEY_FLAG] = take_flag,
-    [KEY_ACCESS] = take_access,
+    [KEY_ACCESS] = take_access,   [KEY_SCRUB] = take_scrub,
 };
 
 /*
@@ -609,6 +630,8 @@ void options_print_help(void)
         "                         what the daemon gives up: capabilities, files, system calls\n"
         "  -o trace               keep records of what the daemon does, for gpunvme trace\n"
         "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
+        "  -o scrub=RATE          read everything in the background, so many bytes per second\n"
+        "                         (K, M, G), and correct flipped bits of metadata (0: off)\n"
         "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
         "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
         "  -o max_buffers=N       buffers registered at once (1024)\n"

@@ -4,6 +4,7 @@
 #define FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "blockdev/device.h"
@@ -19,7 +20,8 @@ extern "C" {
 #define EXIT_SYSTEM 2
 #define EXIT_MOUNT  32
 
-#define COMMIT_S_MAX 3600 /* limit of commit= */
+#define COMMIT_S_MAX   3600                /* limit of commit= */
+#define SCRUB_RATE_MAX (UINT64_C(1) << 40) /* limit of scrub= */
 
 enum gpu_policy {
     GPU_AUTO = 0, /* any executor; without one, the bounce path */
@@ -64,6 +66,7 @@ enum sandbox_level {
 #define OPTIONS_GIVEN_COMMIT    2u
 #define OPTIONS_GIVEN_DISCARD   4u
 #define OPTIONS_GIVEN_READ_ONLY 8u
+#define OPTIONS_GIVEN_SCRUB     16u
 
 struct options {
     char *device;                   /* as given, with an absolute path */
@@ -89,6 +92,7 @@ struct options {
     unsigned commit_s;
     unsigned cache_mib; /* 0: depends on the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
+    uint64_t scrub_rate; /* of the background scrub, in bytes per second; 0: none */
     char *drive_options; /* of a drive in this process, which parses them; NULL: none */
     unsigned access;     /* enum ffs_access */
     bool read_only;

@@ -278,6 +278,7 @@ static const char *const threads[] = {
     "sched_getaffinity",
     "sched_setaffinity",
     "sched_yield",
+    "setpriority",
     "set_robust_list",
     "set_tid_address",
     "sigaltstack",

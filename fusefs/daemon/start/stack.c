@@ -20,6 +20,7 @@
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "layout/layout.h"
+#include "support/clock.h"
 
 /* --- Self-test ------------------------------------------------------------------------------- */
 
@@ -452,6 +453,17 @@ static bool stack_asked_to_end(void)
     return false;
 }
 
+/* Time from the end of a scrub to the next. */
+#define SCRUB_PAUSE_MS (24 * 3600 * MS_PER_S)
+
+int stack_scrub(const struct stack *s, uint64_t rate)
+{
+    if (rate > 0 && !s->bdev->info.read_only)
+        return ffs_scrub_start(s->fs, rate, SCRUB_PAUSE_MS);
+    ffs_scrub_stop(s->fs);
+    return 0;
+}
+
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
@@ -478,7 +490,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     s->data_csum = fs.data_csum;
     if (s->data_csum && s->engine)
         sum_parts(s);
-    return 0;
+    err = stack_scrub(s, opts->scrub_rate);
+    return err ? stack_fail(p, err, "cannot start the scrub: %s", strerror(-err)) : 0;
 }
 
 int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,

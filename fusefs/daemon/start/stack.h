@@ -53,6 +53,12 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
  */
 unsigned stack_cpu_queues(const struct stack *s);
 /*
+ * Starts the background scrub with so many bytes per second, in place of one
+ * that runs, or ends it: with 0, or if the device takes no writes. Returns 0 or
+ * -errno.
+ */
+int stack_scrub(const struct stack *s, uint64_t rate);
+/*
  * Precondition: the stack is unused. Returns 0, the error of the file system's
  * last writes, or the result of drive.release().
  */

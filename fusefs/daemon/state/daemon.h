@@ -99,6 +99,7 @@ struct daemon {
     pthread_mutex_t files_lock;
     _Atomic unsigned access; /* enum ffs_access for the time that the mount is writable */
     _Atomic bool remounted_read_only;
+    _Atomic uint64_t scrub_rate;  /* value of scrub=, for the time that the mount is writable */
     _Atomic bool writeback_cache; /* the kernel keeps written data, sizes and times itself */
     /* The refusal of writes that bypass the kernel has been logged. */
     atomic_bool warned_writeback;

@@ -36,6 +36,7 @@ def scrub(*arguments, status=0):
                      "mounting needs root and /dev/fuse")
 class Scrub(unittest.TestCase):
     features = ("-O", "data_csum")
+    options = "executor=cpu,allow_other,commit=300"
 
     def setUp(self):
         self.top = tempfile.TemporaryDirectory(prefix="gpunvme-scrub-", dir=MEMORY)
@@ -47,8 +48,7 @@ class Scrub(unittest.TestCase):
         self.start()
 
     def start(self):
-        self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o",
-                                        "executor=cpu,allow_other,commit=300"],
+        self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o", self.options],
                                        stderr=subprocess.DEVNULL)
         for _ in range(200):
             if os.path.ismount(self.mount):
@@ -176,6 +176,8 @@ class Finds(Scrub):
 
 
 class Metadata(Scrub):
+    name = "a-name-that-is-nowhere-else"
+
     def flip_each(self, text):
         """One bit of each place in the image that has the text; how many there are."""
         with open(self.image, "r+b") as image:
@@ -187,18 +189,64 @@ class Metadata(Scrub):
                 places += 1
         return places
 
-    def test_of_one_flipped_bit_is_corrected_and_counted(self):
-        name = "a-name-that-is-nowhere-else"
-        self.file(name, 1)
+    def make_flipped(self):
+        """A file system with a flipped bit, mounted."""
+        self.file(self.name, 1)
         subprocess.run(["umount", self.mount], check=True, timeout=60)
         self.daemon.wait(60)
-        self.assertGreater(self.flip_each(name.encode()), 0)
+        self.assertGreater(self.flip_each(self.name.encode()), 0)
         self.start()
-        self.assertEqual(os.listdir(self.mount), [name])
-        found = json.loads(run("stats", "-o", "json", self.mount)[0])["mounts"][0]
+
+    def stats(self):
+        return json.loads(run("stats", "-o", "json", self.mount)[0])["mounts"][0]
+
+    def test_of_one_flipped_bit_is_corrected_and_counted(self):
+        self.make_flipped()
+        self.assertEqual(os.listdir(self.mount), [self.name])
+        found = self.stats()
         self.assertEqual((found["metadata_corrected"], found["metadata_damaged"]), (1, 0))
         lines = run("stats", "-o", "prometheus", self.mount)[0]
         self.assertIn(f'gpunvme_metadata_corrected_total{{mount="{self.mount}"}} 1\n', lines)
+
+
+class Background(Metadata):
+    def remount(self, options):
+        subprocess.run([DAEMON, self.image, self.mount, "-o", "remount," + options], check=True,
+                       timeout=60)
+
+    def wait_for(self, passes):
+        for _ in range(600):
+            if self.stats()["scrub_passes"] >= passes:
+                return
+            time.sleep(0.05)
+        self.fail(self.stats())
+
+    def test_of_one_flipped_bit_is_corrected_and_counted(self):
+        self.options += ",scrub=1G"
+        self.make_flipped()
+        self.wait_for(1)
+        found = self.stats()
+        self.assertEqual((found["scrub_found"], found["scrub_corrected"]), (1, 1))
+        self.assertLess(abs(time.time() - found["scrub_last_pass"]), 3600)
+        lines = run("stats", "-o", "prometheus", self.mount)[0]
+        self.assertIn(f'gpunvme_scrub_corrected_total{{mount="{self.mount}"}} 1\n', lines)
+
+    def test_ends_with_the_mount_and_while_it_is_read_only(self):
+        self.assertEqual(self.stats()["scrub_bytes"], 0)
+        self.remount("ro,scrub=1G")
+        self.assertEqual(self.stats()["scrub_bytes"], 0)
+        self.remount("rw")
+        self.wait_for(1)
+        self.remount("scrub=0")
+        self.remount("scrub=1")  # TearDown does not wait the hour of the first block
+        self.assertEqual(self.stats()["scrub_passes"], 1)
+
+    def test_refuses_what_is_no_rate(self):
+        for rate in ("", "-1", "1T", "x", "1Kx", "1025G"):
+            done = subprocess.run([DAEMON, self.image, self.mount, "-o", "scrub=" + rate],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1, rate)
+            self.assertIn("must be bytes per second", done.stderr)
 
 
 class Refuses(Scrub):
