@@ -199,16 +199,18 @@ class FsScrubberWriter : public FsScrubber
         slow.submit = slow_submit;
         opts.no_thread = false;
         opts.commit_ms = 1;
-        ASSERT_EQ(mount(), 0);
         device.dev()->ops = &slow;
+        ASSERT_EQ(mount(), 0);
         ASSERT_EQ(ffs_scrub_start(fs, FAST, 0), 0);
-        for (uint64_t i = 0; i < 300 || counts().passes < 20; i++)
+        for (uint64_t i = 0; i < 300 || counts().passes < 5; i++)
             step(i);
         ffs_scrub_stop(fs);
         EXPECT_EQ(counts().found, 0u);
         EXPECT_EQ(damaged(), 0u);
         EXPECT_EQ(logged, 0);
+        unmount();
         device.dev()->ops = fast;
+        ASSERT_EQ(mount(), 0);
     }
 
   private:
