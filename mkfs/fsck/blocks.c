@@ -139,13 +139,6 @@ static const struct fsck_nominees *blocks_nominees(const struct fsck *f, uint64_
     return f->nominees ? f->nominees[block / LAY_GROUP_BLOCKS] : NULL;
 }
 
-bool fsck_is_nominated(const struct fsck *f, uint64_t block)
-{
-    const struct fsck_nominees *n = blocks_nominees(f, block);
-
-    return n && is_set(n->once, block);
-}
-
 bool fsck_is_contested(const struct fsck *f, uint64_t block)
 {
     const struct fsck_nominees *n = blocks_nominees(f, block);

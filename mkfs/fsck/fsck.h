@@ -314,7 +314,6 @@ bool fsck_is_metadata(const struct fsck *f, uint64_t block);
  * nominate is contested. Return 0 or -ENOMEM; false without nominations.
  */
 int fsck_nominate(struct fsck *f, uint64_t block, uint64_t len);
-bool fsck_is_nominated(const struct fsck *f, uint64_t block);
 bool fsck_is_contested(const struct fsck *f, uint64_t block);
 void fsck_free_claims(struct fsck *f);
 /*
@@ -424,8 +423,6 @@ int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, 
 int fsck_run(struct fsck *f);
 /* True after fsck_run() if a round found nothing that is left. */
 bool fsck_all_repaired(const struct fsck *f);
-/* Like fsck_run(), but changes nothing. */
-int fsck_passes(struct fsck *f);
 /* True in *clean if labels, superblocks and log agree that it is clean. */
 int fsck_says_clean(struct fsck *f, bool *clean);
 /* Frees all memory of a run. */

@@ -152,12 +152,6 @@ bool fsck_all_repaired(const struct fsck *f)
     return f->mode != FSCK_CHECK && f->left == 0 && f->wanted == 0;
 }
 
-int fsck_passes(struct fsck *f)
-{
-    f->mode = FSCK_CHECK;
-    return fsck_run(f);
-}
-
 void fsck_end(struct fsck *f)
 {
     store_destroy(f);
