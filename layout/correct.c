@@ -8,40 +8,17 @@
  * the CRC's polynomial.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "layout/correct.h"
 
 #define CORRECT_POLYNOMIAL 0x82F63B78u /* Castagnoli, reflected */
-
-static int correct_compare(const void *a, const void *b)
-{
-    const struct lay_syndrome *x = a, *y = b;
-
-    return x->value < y->value ? -1 : x->value > y->value;
-}
 
 static uint32_t correct_next(uint32_t value)
 {
     return value & 1 ? value >> 1 ^ CORRECT_POLYNOMIAL : value >> 1;
 }
 
-void lay_syndromes_init(struct lay_syndromes *syndromes)
-{
-    const size_t crc = 8 * offsetof(struct lay_head, crc);
-    uint32_t value = 1;
-
-    for (uint32_t bit = LAY_BLOCK_BITS; bit-- > 0;) {
-        value = correct_next(value);
-        syndromes->of[bit] = (struct lay_syndrome){value, bit};
-    }
-    /* The checksum is computed with its own field as zero. */
-    for (uint32_t bit = 0; bit < 32; bit++)
-        syndromes->of[crc + bit].value = 1u << bit;
-    qsort(syndromes->of, LAY_BLOCK_BITS, sizeof(syndromes->of[0]), correct_compare);
-}
-
-/* Returns the bit that a syndrome names, or -1, without a table. */
+/* Returns the bit that a syndrome names, or -1. */
 static int correct_search(uint32_t syndrome)
 {
     const uint32_t crc = 8 * offsetof(struct lay_head, crc);
@@ -60,15 +37,6 @@ static int correct_search(uint32_t syndrome)
     return -1;
 }
 
-static int correct_look_up(const struct lay_syndromes *syndromes, uint32_t syndrome)
-{
-    const struct lay_syndrome key = {.value = syndrome};
-    const struct lay_syndrome *found =
-        bsearch(&key, syndromes->of, LAY_BLOCK_BITS, sizeof(key), correct_compare);
-
-    return found ? (int)found->bit : -1;
-}
-
 int lay_correct_data(uint32_t sum, void *block)
 {
     uint32_t syndrome = lay_crc32c(0, block, LAY_BLOCK_SIZE) ^ sum, value = 1;
@@ -84,12 +52,10 @@ int lay_correct_data(uint32_t sum, void *block)
     return -EUCLEAN;
 }
 
-int lay_correct(const struct lay_syndromes *syndromes, const uint8_t uuid[16], uint64_t addr,
-                void *block)
+int lay_correct(const uint8_t uuid[16], uint64_t addr, void *block)
 {
     uint32_t crc = lay_get32(((const struct lay_head *)block)->crc);
-    uint32_t syndrome = lay_block_crc(uuid, addr, block) ^ crc;
-    int bit = syndromes ? correct_look_up(syndromes, syndrome) : correct_search(syndrome);
+    int bit = correct_search(lay_block_crc(uuid, addr, block) ^ crc);
     uint8_t *bytes = block;
 
     if (bit < 0)

@@ -12,38 +12,21 @@
 extern "C" {
 #endif
 
+/* Bit b of byte n has the number 8 * n + b. */
 #define LAY_BLOCK_BITS (8 * LAY_BLOCK_SIZE)
-
-struct lay_syndrome {
-    uint32_t value; /* XOR of the computed and the stored checksum */
-    uint32_t bit;   /* bit b of byte n has the number 8 * n + b */
-};
-
-/*
- * The syndromes of all flips of one bit, in ascending order of `value`. They
- * are distinct. The owner allocates the 256 KiB; after the initialisation
- * threads may share them without a lock.
- */
-struct lay_syndromes {
-    struct lay_syndrome of[LAY_BLOCK_BITS];
-};
-
-void lay_syndromes_init(struct lay_syndromes *syndromes);
 
 /*
  * Corrects a block at address `addr` that does not match its own checksum. A
  * flip of two bits never looks like one of a single bit, but another block's
  * content does with probability 2^-17. Therefore the caller makes all other
  * checks of the block, its age included, on the corrected block, and uses it
- * only if they pass. syndromes may be NULL: then the bit is searched without
- * the table, which takes some 50 microseconds.
+ * only if they pass. The search takes some 50 microseconds.
  *
  * Returns the number of the bit that was flipped back. Returns -EUCLEAN if no
  * single flip explains the checksum, or if the checksum matches; the block is
  * unchanged then.
  */
-int lay_correct(const struct lay_syndromes *syndromes, const uint8_t uuid[16], uint64_t addr,
-                void *block);
+int lay_correct(const uint8_t uuid[16], uint64_t addr, void *block);
 
 /*
  * Does the same for a data block whose checksum entry is `sum` (FORMAT.md 5.4).

@@ -25,7 +25,7 @@ static void label_correct(struct lay_labels *labels, struct lay_label_copy *copy
     struct lay_label_copy fixed = *copy;
 
     if (!(copy->error == -EUCLEAN || copy->error == -EINVAL) || !lay_label_magic(&copy->label) ||
-        lay_correct(NULL, uuid, LAY_ADDR_LABEL, &fixed.label) < 0)
+        lay_correct(uuid, LAY_ADDR_LABEL, &fixed.label) < 0)
         return;
     label_check(labels, &fixed);
     if (fixed.error == -EUCLEAN || fixed.error == -EINVAL)
@@ -179,7 +179,7 @@ static void super_correct(const struct lay_geometry *geo, struct lay_supers *sup
 {
     struct lay_super fixed = supers->copies[i];
 
-    if (lay_correct(NULL, geo->uuid, LAY_ADDR_SUPER, &fixed) < 0 ||
+    if (lay_correct(geo->uuid, LAY_ADDR_SUPER, &fixed) < 0 ||
         lay_check_super(&fixed, geo, NULL, NULL) != 0)
         return;
     supers->copies[i] = fixed;

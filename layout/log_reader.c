@@ -63,7 +63,7 @@ static bool reader_is_newer(const struct lay_log_commit *c, const struct lay_log
 static const void *reader_correct(struct lay_log *log, const void *block, uint64_t addr)
 {
     memcpy(&log->fixed, block, sizeof(log->fixed));
-    return lay_correct(NULL, log->geo->uuid, addr, &log->fixed) < 0 ? NULL : &log->fixed;
+    return lay_correct(log->geo->uuid, addr, &log->fixed) < 0 ? NULL : &log->fixed;
 }
 
 static int reader_peek(const struct reading *r, const void **block)

@@ -102,8 +102,7 @@ static int image_correct(struct image *img, uint64_t addr, const struct image_na
     if (lay_get64(out->head.block) != addr &&
         memcmp(out->head.uuid, img->geo.uuid, sizeof(img->geo.uuid)) != 0)
         return 0;
-    if (lay_correct(NULL, img->geo.uuid, addr, &b) < 0 ||
-        image_check_block(&img->geo, &b, addr) != 0 ||
+    if (lay_correct(img->geo.uuid, addr, &b) < 0 || image_check_block(&img->geo, &b, addr) != 0 ||
         image_compare_age(img, named, &b) == IMAGE_AGE_STALE)
         return 0;
     img->age = image_compare_age(img, named, &b);

@@ -127,7 +127,7 @@ static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool 
 static int checked_correct(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                            const struct ffs_expect *want)
 {
-    int bit = lay_correct(NULL, fs->geo.uuid, addr, data);
+    int bit = lay_correct(fs->geo.uuid, addr, data);
     const char *why;
 
     if (bit < 0)
