@@ -9,7 +9,7 @@ foreach(name alloc inode inode_hash mkfs recover tx)
 endforeach()
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture)
-gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture)
+gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture COST 60)
 gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
 foreach(name chunks chunk_crash crash crash_files)

@@ -9,6 +9,7 @@
 #include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 #include "tests/fusefs/core/storage_fixture.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -251,7 +252,7 @@ TEST_F(Stale, StatesOfEveryKindAreFound)
     for (uint64_t block : changed_blocks()) {
         const lay_head &is = head(new_image, block);
         const char *magic = reinterpret_cast<const char *>(&is.magic);
-        if (kinds[lay_get32(is.magic)]++ >= 8) // of each kind
+        if (kinds[lay_get32(is.magic)]++ >= test_rounds(3, 8))
             continue;
         EXPECT_EQ(try_block(block), "") << "block " << block << ", " << std::string(magic, 4)
                                         << ", address " << std::hex << lay_get64(is.block);
