@@ -483,7 +483,7 @@ static uint64_t shrink_place_from(const struct shrink *s, struct lay_geometry *g
 static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
 {
     struct lay_geometry trial = *geo;
-    uint64_t at;
+    uint64_t at = 0;
     int err = shrink_find_run(s, shrink_place_from(s, &trial, 0), &at);
 
     if (!err)
