@@ -483,6 +483,7 @@ static uint64_t format_name_of(const struct format *f, size_t i)
 {
     unsigned index;
 
+    assert(i < f->aged_count);
     return lay_name_of(geo_of(f), f->aged[i].addr, &index);
 }
 

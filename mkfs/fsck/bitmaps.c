@@ -133,7 +133,7 @@ static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *
 {
     uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
-    const char *why = NULL;
+    const char *why = "cannot be read";
     int err = fsck_read_bitmap(f, group, b, &why);
 
     if (err && err != -EUCLEAN)
