@@ -5,7 +5,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* A place where a chunk may be. */
+/* Describes a place where a chunk may be. */
 struct fsck_chunk {
     uint64_t number, place; /* place: its first block */
     uint64_t tid;           /* the newest of its blocks there */

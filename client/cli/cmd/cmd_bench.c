@@ -169,7 +169,7 @@ static int bench_open_file(const char *file, uint64_t *size)
     return -1;
 }
 
-/* A rate of an empty file does not exist. limit: 0 without one. */
+/* Prints nothing for an empty file, which has no rate. limit is 0 if there is none. */
 static void bench_report_rate(struct cli_out *out, const struct method *m, double limit)
 {
     if (!m->bytes)

@@ -38,7 +38,7 @@ void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
-/* Text adds a unit: "4096 bytes (4.10 kB)". */
+/* Prints the number in JSON; text has a unit, too: "4096 bytes (4.10 kB)". */
 void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64_t value);
 /* Prints a number, which is one of bytes if the key ends in "_bytes". */
 void cli_out_counter(struct cli_out *o, const char *key, const char *label, uint64_t value);
