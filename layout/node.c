@@ -5,7 +5,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Checks all but the place of an extent. */
+/* Checks everything about an extent except its place. */
 static int extent_fields(const struct lay_extent *e, const char **why)
 {
     uint64_t len = lay_get32(e->len);

@@ -74,7 +74,7 @@ static int image_check_block(const struct lay_geometry *geo, const union lay_blo
     }
 }
 
-/* The age that is named for a block. */
+/* Holds the age that is named for a block. */
 struct image_named {
     uint32_t age;
     bool known;
@@ -182,7 +182,7 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
 
 #define IMAGE_ENTRIES 64u /* blocks of entries that are kept */
 
-/* A naming block as after recovery. */
+/* Keeps a naming block as it is after recovery. */
 struct image_name {
     uint64_t addr; /* 0: none */
     bool sound;

@@ -28,13 +28,13 @@ struct image_patch {
     union lay_block *corrected; /* the image, if the block in the log has a flipped bit */
 };
 
-/* A mapped segment of the chunk map (FORMAT.md 5.6). */
+/* Describes a mapped segment of the chunk map (FORMAT.md 5.6). */
 struct image_segment {
     uint64_t segment;
     uint64_t block; /* of the device: where the segment begins */
 };
 
-/* A damaged or stale block of the chunk map. */
+/* Describes a damaged or stale block of the chunk map. */
 struct image_bad_map {
     uint64_t index;
     const char *why;

@@ -36,7 +36,7 @@ struct mkfs_params {
     bool (*interrupted)(void);
 };
 
-/* Addresses in a new file system: the block of the inode file and the root directory's leaf. */
+/* These addresses in a new file system are the inode file's block and the root's leaf. */
 #define MKFS_INODE_BLOCK LAY_ADDR_CHUNK(0, 1)
 #define MKFS_ROOT_NODE   LAY_ADDR_CHUNK(0, 2)
 

@@ -315,7 +315,7 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
     sim_hold(th, cmd, due);
 }
 
-/* Distance of the prefetch of media in commands, and bytes of each. */
+/* The prefetch of media is so many commands ahead, and loads so many bytes of each. */
 #define MEDIA_AHEAD 2u
 #define MEDIA_BYTES 512u
 

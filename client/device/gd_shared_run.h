@@ -240,7 +240,7 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_pause();
 }
 
-/* Times at which a read begins, and at which its leases were last checked. */
+/* Holds the times at which a read began and its leases were last checked. */
 struct gd_times {
     GQ_LANE_MEMBER(uint64_t, now);
     GQ_LANE_MEMBER(uint64_t, checked); /* lane 0's */
@@ -387,7 +387,7 @@ static __device__ __noinline__ void gd_copy_short(uint64_t dst, uint64_t src, ui
 
 #endif
 
-/* Makes the copies one after another; `of`: the lanes. */
+/* Makes the copies of the lanes in `of` one after another. */
 GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
 {
     while (of) {

@@ -16,7 +16,7 @@
 
 #define GQ_LIST_WARPS (2u + GQ_COPY_WARPS) /* maximum of a block */
 
-/* Shared memory of a block. */
+/* Lies in the shared memory of a block. */
 struct gq_list_block {
     struct gq_prefetch prefetch;
     struct gq_copy_jobs copies;

@@ -18,7 +18,7 @@
 #include "cuda/queue/gq_lanes.h"
 #include "cuda/queue/gq_reads.h"
 
-/* Words of a read of a list; len and result share the last one. */
+/* Counts the words of a read of a list; len and result share the last one. */
 #define GQ_READ_WORDS 3u
 static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
 

@@ -458,7 +458,7 @@ int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned f
 int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
 /* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */
 void ffs_scrub_stop(struct ffs *fs);
-/* What background scrubs have done since the mount. */
+/* Counts what background scrubs have done since the mount. */
 struct ffs_scrub_counts {
     uint64_t passes;    /* complete ones */
     uint64_t bytes;     /* read */

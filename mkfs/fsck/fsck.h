@@ -350,12 +350,12 @@ int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b);
  * 0, -ENOMEM or a device error.
  */
 int fsck_refresh_ages(struct fsck *f, uint64_t addr, union lay_block *b, bool *changed);
-/* Does that for the blocks of the map, which is known. */
+/* Does the same for the blocks of the map, which is known. */
 int fsck_map_ages(struct fsck *f);
 
 /* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */
 
-/* The arguments for FSCK_AT in a format. */
+/* Gives the arguments for FSCK_AT in a format. */
 #define FSCK_AT          "segment %" PRIu64 " block %u"
 #define FSCK_AT_OF(addr) lay_addr_segment(addr), lay_addr_index(addr)
 

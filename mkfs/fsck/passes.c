@@ -30,7 +30,7 @@ static void read_start(struct fsck *f)
     fsck_supers(f);
 }
 
-/* Reads what else is known before the first round. */
+/* Reads everything else that has to be known before the first round. */
 static int read_more(struct fsck *f)
 {
     int err = f->log.state == LOG_DAMAGED ? fsck_find_given_up(f) : 0;

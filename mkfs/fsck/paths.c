@@ -7,7 +7,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* Limits of a path that is shown. Directories may form a loop. */
+/* A path that is shown is limited, since directories may form a loop. */
 #define PATH_DEPTH 512u
 #define PATH_BYTES (64u * 1024u)
 

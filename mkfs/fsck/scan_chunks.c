@@ -15,13 +15,13 @@ struct chunk_scan {
     struct fsck_list *chunks;
     union lay_block *blocks; /* of the segment */
     bool deep;
-    /* The bitmap that was read last; valid only if sound. */
+    /* Keeps the bitmap that was read last; it is valid only if sound. */
     uint64_t group;
     union lay_block bitmap;
     bool sound;
 };
 
-/* What was found in a segment. */
+/* Describes what was found in a segment. */
 struct scan_segment {
     uint64_t number, tid;
     uint32_t score; /* blocks that bear its addresses, entries aside */

@@ -10,7 +10,7 @@
 
 #include "mkfs/fsck/store.h"
 
-/* Blocks of a segment that belong to an object, its entries included. */
+/* Marks the blocks of a segment that belong to an object, its entries included. */
 struct fsck_segment {
     uint64_t segment;
     uint64_t claimed[LAY_SEGMENT_BLOCKS / 64];
@@ -78,7 +78,7 @@ bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t addr)
 
 /* --- Entries ---------------------------------------------------------------------------------- */
 
-/* The entries of the segment that was read last. */
+/* Keeps the entries of the segment that was read last. */
 struct segments_entries {
     struct fsck *f;
     uint64_t segment; /* LAY_NONE: none */
@@ -143,7 +143,7 @@ static void segments_make(const struct fsck_segment *s, bool keep, struct lay_en
     entries->free = lay_put32(LAY_SEGMENT_BLOCKS - used);
 }
 
-/* Blocks of a segment that have the same finding. */
+/* Describes blocks of a segment that have the same finding. */
 struct segments_range {
     enum problem problem; /* PROBLEM_COUNT: none */
     uint32_t first, end;

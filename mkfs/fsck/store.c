@@ -13,7 +13,7 @@
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* of one transaction: 4 MiB */
 #define COPIED     64u   /* blocks copied or created at once */
-/* Number of log blocks of a transaction that has only the superblock. */
+/* A transaction that has only the superblock takes so many log blocks. */
 #define SUPER_BLOCKS 3u
 /* A block and those that name it: entries, levels, but not the superblock. */
 #define CHAIN (1u + 1u + LAY_MAX_LEVELS)
@@ -24,7 +24,7 @@ struct entry {
     union lay_block b;
 };
 
-/* An image of the log whose age is missing in the block that names it. */
+/* Describes an image of the log whose age is missing in the block that names it. */
 struct placed {
     uint64_t addr;
     uint32_t age;
@@ -520,7 +520,7 @@ static int checkpoint_name_images(struct fsck *f)
     return err;
 }
 
-/* The blocks of the log that the transaction in memory takes. */
+/* Returns the blocks of the log that the transaction in memory takes. */
 static uint64_t checkpoint_blocks(const struct store *s)
 {
     return s->order.count + (s->order.count + LAY_LOG_TAGS - 1) / LAY_LOG_TAGS + 1;

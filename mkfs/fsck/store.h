@@ -22,7 +22,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* Empty transactions before the first one of a repair. */
+/* So many empty transactions precede the first one of a repair. */
 #define STORE_FIRST_COMMITS 2u
 
 /* Initialises the store. Returns 0 or -ENOMEM. */

@@ -20,7 +20,7 @@ static void completion_commands(const struct cli_command *commands, size_t n, co
     }
 }
 
-/* Options that stand in the place of a command. */
+/* Completes the options that stand in the place of a command. */
 static void completion_first(const struct cli_command *commands, size_t n, const char *word)
 {
     static const char *const others[] = {"help\tprint this, or the help of a command",

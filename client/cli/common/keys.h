@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The key q of a command that repeats until the user ends it. */
+/* Reads the key q, which ends a command that repeats. */
 #ifndef CLIENT_CLI_COMMON_KEYS_H
 #define CLIENT_CLI_COMMON_KEYS_H
 

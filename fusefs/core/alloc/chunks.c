@@ -17,11 +17,11 @@
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/state.h"
 
-/* Free blocks that are left for handles that finally free space. */
+/* So many free blocks are left for handles that finally free space. */
 #define CHUNKS_KEEP 64u
 /*
- * Unread segments that one allocation reads to find out whether enough blocks
- * are free. A handle excludes all other threads, so they are few.
+ * One allocation reads at most so many unread segments to find out whether enough
+ * blocks are free. A handle excludes all other threads, so they are few.
  */
 #define CHUNKS_LOOK 2u
 
@@ -140,7 +140,7 @@ static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from
     return err;
 }
 
-/* The superblock is dirty. */
+/* The caller has made the superblock dirty. */
 static void chunks_count(struct ffs *fs, int n)
 {
     struct lay_super *sb = ffs_super(fs);
@@ -274,7 +274,7 @@ static int chunks_refill(struct ffs_tx *tx)
 
 /* --- Allocation ------------------------------------------------------------------------------- */
 
-/* A run of blocks that an allocation takes. */
+/* Describes a run of blocks that an allocation takes. */
 struct chunks_run {
     uint64_t max;
     uint64_t segment;

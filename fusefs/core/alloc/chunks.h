@@ -28,7 +28,7 @@ enum ffs_segment_state {
     FFS_SEGMENT_KNOWN
 };
 
-/* A chunk whose number can be used again when transaction `tid` is in place. */
+/* The number of this chunk can be used again when transaction `tid` is in place. */
 struct ffs_gone {
     uint64_t segment; /* its first one */
     uint64_t tid;     /* of the running transaction that unmapped it */

@@ -99,7 +99,7 @@ static void section_read(struct ffs *fs, struct ffs_section *s)
     free(buf);
 }
 
-/* Does both, without ffs.meta. */
+/* Prepares and reads a section for a caller that does not hold ffs.meta. */
 static void section_load(struct ffs *fs, uint64_t index, struct ffs_section *out)
 {
     ffs_meta_read(fs);

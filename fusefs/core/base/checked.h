@@ -49,7 +49,7 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
  */
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                       const struct ffs_expect *want, const char **why);
-/* What a scrub of metadata has done, in reads of one place. */
+/* Counts what a scrub of metadata has done, in reads of one place. */
 struct ffs_scrubbed {
     unsigned read, found, corrected; /* found: wrong when first read, corrected: right afterwards */
 };

@@ -61,7 +61,7 @@ static int levels_close(struct ffs_levels *l, unsigned level, uint32_t *age)
     return err;
 }
 
-/* Enters the age of block `at` of a level in the block above, which begins without ages. */
+/* Enters the age of block `at` of a level in the block above, which had no ages before. */
 static int levels_enter(struct ffs_levels *l, unsigned level, uint64_t at, uint32_t age)
 {
     struct lay_ages **above = &l->open[level + 1];

@@ -21,7 +21,7 @@ size_t space_maps(struct ffs *fs);
 uint64_t space_chunks(struct ffs *fs);
 /* The first block of a segment, or 0. */
 uint64_t space_segment(struct ffs *fs, uint64_t segment);
-/* Blocks of the mapped segments, and the free ones among them as their entries say. */
+/* Counts the blocks of the mapped segments, and those that their entries have as free. */
 uint64_t space_meta_blocks(struct ffs *fs);
 uint64_t space_meta_free(struct ffs *fs);
 
