@@ -355,7 +355,7 @@ int fsck_map_ages(struct fsck *f);
 
 /* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */
 
-/* Gives the arguments for FSCK_AT in a format. */
+/* FSCK_AT is a format for an address in a chunk, and FSCK_AT_OF has its arguments. */
 #define FSCK_AT          "segment %" PRIu64 " block %u"
 #define FSCK_AT_OF(addr) lay_addr_segment(addr), lay_addr_index(addr)
 
