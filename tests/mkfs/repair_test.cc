@@ -471,6 +471,17 @@ class DamagedLog : public Repair
         return std::string(reinterpret_cast<char *>(&img.at<uint8_t>(img.geo.log_start)),
                            img.geo.log_blocks << LAY_BLOCK_SHIFT);
     }
+    /* Applies the log that fsck has kept, after the damaged block of it is whole again. */
+    void replay_mended(const char *says)
+    {
+        std::string log = kept();
+        size_t at = (damaged - img.geo.log_start) << LAY_BLOCK_SHIFT;
+        std::memcpy(&log[at], whole.data(), whole.size());
+        write_file(path("log"), log);
+        Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+        EXPECT_TRUE(r.status == 0 || r.status == 1) << r.out << r.err;
+        EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
+    }
     /* The bytes of a file that fsck made, from its inline extents. */
     std::string kept()
     {
@@ -519,12 +530,7 @@ TEST_F(DamagedLog, ListsWhatTheRestWouldHaveChanged)
 TEST_F(DamagedLog, IsAppliedWhenItIsMended)
 {
     EXPECT_EQ(fsck("-y").status, 1);
-    std::string log = kept();
-    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
-    write_file(path("log"), log);
-    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
-    EXPECT_TRUE(r.status == 0 || r.status == 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("3 kept transactions applied"), std::string::npos) << r.out;
+    replay_mended("3 kept transactions applied");
     expect_clean();
     Files files = list_files(path("img"));
     EXPECT_TRUE(files.count("/third"));
@@ -563,12 +569,7 @@ TEST_F(DamagedLog, IsAppliedWithAChunkThatItMaps)
     sb->chunks = lay_put64(3);
     img.log({map, bits, entries, super});
     EXPECT_EQ(fsck("-y").status, 1);
-    std::string log = kept();
-    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
-    write_file(path("log"), log);
-    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
-    EXPECT_TRUE(r.status == 0 || r.status == 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("4 kept transactions applied"), std::string::npos) << r.out;
+    replay_mended("4 kept transactions applied");
     EXPECT_EQ(lay_get64(img.super().chunks), 3u);
     expect_clean();
     expect_nothing_else_lost(before, list_files(path("img")), {"/third", "/file", "/hard"});
