@@ -5,6 +5,7 @@
 #include "tests/cuda/crc32c.h"
 #include "tests/cuda/gq_file.h"
 #include "tests/cuda/gq_rig.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -119,12 +120,13 @@ class PartSums : public GqTest
 
 TEST_P(PartSums, AreThoseOfBlocksThatPiecesHaveInPart)
 {
+    const size_t pieces = test_rounds(200, 1000);
     for (uint32_t lba_size : {512u, 4096u}) {
         open(lba_size);
         ASSERT_EQ(gq_engine_sum_parts(rig_->e), 0);
         ASSERT_EQ(gq_engine_sum_parts(rig_->e), 0) << "again";
         for (uint64_t most : {1, 512, 4096, 9000, 30000})
-            ASSERT_NO_FATAL_FAILURE(read_and_compare(1000, most)) << most;
+            ASSERT_NO_FATAL_FAILURE(read_and_compare(pieces, most)) << most;
     }
 }
 

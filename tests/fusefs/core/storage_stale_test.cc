@@ -53,6 +53,9 @@ class Stale : public StorageTest
     Bytes old_image, new_image;
     View present;
     lay_geometry geo = {};
+    // Room for any file's content, and for its attribute behind 7 MiB: it is allocated once, since
+    // each state reads some thousand names.
+    std::string data = std::string(8 << 20, 0);
 };
 
 void Stale::SetUp()
@@ -123,7 +126,7 @@ void Stale::change(int version)
 std::string Stale::look_at(ffs_inode *dir, const std::string &name)
 {
     Ref inode;
-    std::string data(8 << 20, 0), text;
+    std::string text;
     ffs_attr attr;
     if (ffs_lookup(dir, name.c_str(), &inode.i) != 0)
         return "error";
