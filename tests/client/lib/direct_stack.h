@@ -19,6 +19,7 @@ extern "C" {
 #include "tests/client/lib/direct_single_rig.h"
 #include "tests/cuda/crc32c.h"
 }
+#include "tests/cuda/queue/host_queue.h"
 
 namespace direct_stack
 {
@@ -26,23 +27,11 @@ namespace direct_stack
 constexpr uint32_t kLba = 512, kMost = 8192, kTable = 1 + GD_GROUP;
 constexpr size_t kPages = 256, kPage = 4096;
 
-struct alignas(4096) Page {
-    uint8_t bytes[kPage];
-};
-
-struct Rings {
-    std::vector<nvme_sqe> sq;
-    std::vector<nvme_cqe> cq;
-    std::vector<gq_tracker> trackers;
-    std::vector<uint32_t> free_cids;
-    uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    uint32_t head = 0, posted = 0;     // the controller's
+struct Rings : HostQueue {
     std::vector<nvme_sqe> held;        // fetched, not executed
     std::map<uint32_t, uint16_t> last; // of each index that had a command: the CID
 
-    explicit Rings(uint32_t depth) : sq(depth), cq(depth), trackers(depth), free_cids(depth)
-    {
-    }
+    using HostQueue::HostQueue;
 };
 
 // Addresses of the controller are those of the process.
@@ -55,14 +44,8 @@ class Stack
     {
         rings_.assign(n_queues, Rings(depth));
         make_cids(n_queues, depth - 1);
-        for (size_t i = 0; i < media_.size(); i++)
-            media_[i] = static_cast<uint8_t>(i * 7 + i / 512);
-        for (uint32_t i = 0; i < n_queues; i++) {
-            Rings &r = rings_[i];
-            queues_[i].port = {
-                r.sq.data(),       r.cq.data(),        &r.sq_doorbell, &r.cq_doorbell,
-                r.trackers.data(), r.free_cids.data(), depth,          0};
-        }
+        for (uint32_t i = 0; i < n_queues; i++)
+            queues_[i].port = rings_[i].port();
         make_extents(n_extents);
         uint64_t memory = reinterpret_cast<uint64_t>(pages.data());
         uint64_t staging = reinterpret_cast<uint64_t>(staging_.data());
@@ -242,14 +225,12 @@ class Stack
     // Errors here are reported by the thread that reads, when the test asks.
     void serve(Rings &r)
     {
-        uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);
-        for (; r.head != tail; r.head = (r.head + 1) % depth_)
-            r.held.push_back(r.sq[r.head]);
+        while (r.fresh())
+            r.held.push_back(r.fetch());
         most_held = std::max<size_t>(most_held, r.held.size());
         while (!r.held.empty()) {
-            uint32_t reply = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
-            if ((r.posted + 1) % depth_ == reply)
-                return; // the CQ is full
+            if (r.room() == 0)
+                return;
             size_t i = out_of_order ? rng_() % r.held.size() : 0;
             if (out_of_order && rng_() % 4 == 0)
                 return; // the rest is for later
@@ -263,8 +244,7 @@ class Stack
     {
         uint64_t slba = sqe.cdw10 | static_cast<uint64_t>(sqe.cdw11) << 32;
         uint64_t len = (sqe.cdw12 + 1) * kLba, first = kPage - sqe.prp1 % kPage;
-        uint32_t at = r.posted % depth_, phase = (r.posted / depth_ & 1) ^ 1;
-        uint32_t cid = static_cast<uint16_t>(sqe.cid + cid_error.exchange(0));
+        auto cid = static_cast<uint16_t>(sqe.cid + cid_error.exchange(0));
         commands++;
         odd_commands += (len <= first && sqe.prp2) || sqe.opcode != NVME_IO_READ || sqe.flags ||
                         sqe.nsid != 1 || sqe.cdw2 || sqe.cdw3 || sqe.mptr || sqe.cdw13 ||
@@ -273,14 +253,11 @@ class Stack
             return;
         if (!is_repeated(r, sqe.cid, &cid))
             move(sqe, slba, len, first);
-        uint32_t status = static_cast<uint32_t>(status_of_next.exchange(0)) << 1 | phase;
-        __atomic_store_n(reinterpret_cast<uint32_t *>(&r.cq[at].cid), cid | status << 16,
-                         __ATOMIC_RELEASE);
-        r.posted++;
+        r.post(cid, static_cast<uint16_t>(status_of_next.exchange(0)));
     }
 
     // Is the command never executed, and the last one with its index completed again instead?
-    bool is_repeated(Rings &r, uint16_t own, uint32_t *cid)
+    bool is_repeated(Rings &r, uint16_t own, uint16_t *cid)
     {
         uint32_t bits = 1;
         while (bits < depth_ - 1)
@@ -322,7 +299,7 @@ class Stack
             memcpy(reinterpret_cast<void *>(*prps++), from + at, std::min(len - at, kPage));
     }
 
-    std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
+    std::vector<uint8_t> media_ = host_media(4u << 20), content_;
     // Of four queues: of a group, and two pages for each CID with staging. A table of its PRPs.
     static constexpr size_t kLaneParts = 4 * GD_STAGED_QUEUE;
     std::vector<Page> staging_ =

@@ -15,6 +15,7 @@ extern "C" {
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
+#include "tests/cuda/queue/host_queue.h"
 
 namespace
 {
@@ -55,23 +56,19 @@ struct Controller : nvme_transport {
     int again = INT_MAX;
     std::map<uint16_t, uint16_t> last; /* CID of each tracker */
     std::mt19937 random{7};
-    std::vector<nvme_sqe> sq, waiting;
-    std::vector<nvme_cqe> cq;
-    uint32_t sq_doorbell, cq_doorbell, head, tail, phase = 1, flags = 0;
+    HostQueue q;
+    std::vector<nvme_sqe> waiting;
+    uint32_t flags = 0;
     std::vector<uint16_t> completed;
-    std::vector<gq_tracker> trackers;
-    std::vector<uint32_t> free_cids, results, seen, repeated;
+    std::vector<uint32_t> results, seen, repeated;
     std::vector<gq_cmd> cmds;
     gq_state state = {};
 
     Controller(uint32_t d, uint32_t count, uint32_t start = 0)
-        : depth(d), n(count), sq(d), cq(d), sq_doorbell(start), cq_doorbell(start), head(start),
-          tail(start), trackers(d - 1), free_cids(d - 1), results(count), seen(count), cmds(count)
+        : depth(d), n(count), q(d, start), results(count), seen(count), cmds(count)
     {
         state.sq_tail = state.cq_head = start;
         state.phase = 1;
-        for (uint32_t i = 0; i < start; i++)
-            cq[i].status = 1; /* of this pass, and taken */
         for (uint32_t i = 0; i < n; i++)
             cmds[i].slba = i;
         table.wake = [](nvme_transport *t, unsigned) { static_cast<Controller *>(t)->serve(); };
@@ -80,13 +77,11 @@ struct Controller : nvme_transport {
 
     void fetch()
     {
-        uint32_t fetched = 0;
-
-        for (; head != sq_doorbell; head = (head + 1) % depth, fetched++) {
-            waiting.push_back(sq[head]);
-            seen.at(sq[head].cdw10)++;
+        largest = std::max(largest, q.fresh());
+        while (q.fresh()) {
+            waiting.push_back(q.fetch());
+            seen.at(waiting.back().cdw10)++;
         }
-        largest = std::max(largest, fetched);
         EXPECT_LT(waiting.size(), depth);
     }
 
@@ -104,23 +99,18 @@ struct Controller : nvme_transport {
         }
         last[at] = cid;
         completed.push_back(cid);
-        cq[tail].cid = cid;
-        cq[tail].status = (uint16_t)(status_of(sqe.cdw10) << 1 | phase);
-        tail = (tail + 1) % depth;
-        phase ^= tail == 0;
+        q.post(cid, status_of(sqe.cdw10));
     }
 
     void serve()
     {
-        uint32_t room;
-
         fetch();
         if (waiting.size() < burst && waiting.size() < depth - 1 &&
             std::count(seen.begin(), seen.end(), 0u) != 0)
             return;
         if (shuffle)
             std::shuffle(waiting.begin(), waiting.end(), random);
-        for (room = (cq_doorbell + depth - 1 - tail) % depth; room && !waiting.empty(); room--) {
+        for (uint32_t room = q.room(); room && !waiting.empty(); room--) {
             post(waiting.front());
             waiting.erase(waiting.begin());
         }
@@ -128,8 +118,7 @@ struct Controller : nvme_transport {
 
     void run(const Way &way)
     {
-        gq_port port = {sq.data(),       cq.data(),        &sq_doorbell, &cq_doorbell,
-                        trackers.data(), free_cids.data(), depth,        0};
+        gq_port port = q.port();
         const gq_port *ports[] = {&port};
         gq_run r = {};
 
@@ -155,8 +144,8 @@ struct Controller : nvme_transport {
     void expect_all_done()
     {
         EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_DONE);
-        EXPECT_EQ(state.cq_head, tail);
-        EXPECT_EQ(cq_doorbell, state.cq_db_pending ? (tail + depth - 1) % depth : tail);
+        EXPECT_EQ(state.cq_head, q.tail());
+        EXPECT_EQ(q.room(), depth - 1 - state.cq_db_pending);
         EXPECT_LE(state.cq_db_pending, n == 1 ? 1u : 0u) << "a command alone leaves its doorbell";
         for (uint32_t i = 0; i < n; i++) {
             ASSERT_EQ(seen[i], 1u) << i;
@@ -305,7 +294,7 @@ TEST_P(GqListProtocol, CancelledItDrainsWhatItSent)
     EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_CANCELLED);
     EXPECT_EQ(c.state.in_flight, 0u);
     EXPECT_EQ(c.state.sent, GetParam().lanes * kEach) << "the flags are loaded once a round";
-    EXPECT_EQ(c.cq_doorbell, c.tail);
+    EXPECT_EQ(c.q.room(), c.depth - 1);
     for (uint32_t i = 0; i < c.n; i++)
         ASSERT_EQ(c.results[i], i < c.state.sent ? (GQ_ENDED | status_of(i)) : GQ_PENDING) << i;
 }

@@ -7,6 +7,7 @@ extern "C" {
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
+#include "tests/cuda/queue/host_queue.h"
 
 namespace
 {
@@ -21,11 +22,7 @@ struct Ring : nvme_transport {
     nvme_transport_ops table = {};
     std::vector<std::pair<unsigned, nvme_cqe>> answers;
     uint32_t last_tail = 0;
-    nvme_sqe sq[4] = {};
-    nvme_cqe cq[4] = {};
-    uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_tracker trackers[3] = {};
-    uint32_t free_cids[3] = {};
+    HostQueue q{4};
     gq_cmd cmds[3] = {};
     uint32_t results[3] = {};
     uint32_t flags = 0;
@@ -44,15 +41,15 @@ struct Ring : nvme_transport {
     {
         Ring *ring = static_cast<Ring *>(t);
 
-        if (ring->sq_doorbell != ring->last_tail)
+        if (ring->q.sq_doorbell != ring->last_tail)
             return;
         for (auto &[at, cqe] : ring->answers)
-            ring->cq[at] = cqe;
+            ring->q.cq[at] = cqe;
     }
 
     void run(Drive drive, uint32_t n, uint64_t command_ns)
     {
-        gq_port port = {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, 4, 0};
+        gq_port port = q.port();
         const gq_port *ports[] = {&port};
         gq_run r = {};
 
@@ -102,16 +99,16 @@ TEST_P(GqProtocol, WritesTheEntriesAndRingsBothDoorbells)
     for (uint16_t cid = 0; cid < 3; cid++)
         ring.answer(cid, (uint16_t)(2 - cid), 0);
     ring.run(GetParam(), 3, kLong);
-    EXPECT_EQ(ring.sq_doorbell, 3u);
-    EXPECT_EQ(ring.cq_doorbell, 3u);
-    EXPECT_EQ(ring.sq[1].opcode, NVME_IO_READ);
-    EXPECT_EQ(ring.sq[1].cid, 1);
-    EXPECT_EQ(ring.sq[1].nsid, 1u);
-    EXPECT_EQ(ring.sq[1].prp1, 0x1000u);
-    EXPECT_EQ(ring.sq[1].prp2, 0x2008u);
-    EXPECT_EQ(ring.sq[1].cdw10, 0x3456789au);
-    EXPECT_EQ(ring.sq[1].cdw11, 0x12u);
-    EXPECT_EQ(ring.sq[1].cdw12, 7u);
+    EXPECT_EQ(ring.q.sq_doorbell, 3u);
+    EXPECT_EQ(ring.q.cq_doorbell, 3u);
+    EXPECT_EQ(ring.q.sq[1].opcode, NVME_IO_READ);
+    EXPECT_EQ(ring.q.sq[1].cid, 1);
+    EXPECT_EQ(ring.q.sq[1].nsid, 1u);
+    EXPECT_EQ(ring.q.sq[1].prp1, 0x1000u);
+    EXPECT_EQ(ring.q.sq[1].prp2, 0x2008u);
+    EXPECT_EQ(ring.q.sq[1].cdw10, 0x3456789au);
+    EXPECT_EQ(ring.q.sq[1].cdw11, 0x12u);
+    EXPECT_EQ(ring.q.sq[1].cdw12, 7u);
 }
 
 TEST_P(GqProtocol, LeavesAtOnceWhenTold)
@@ -149,7 +146,7 @@ TEST_P(GqProtocol, LeavesAQueueThatCompletesWhatWasNotSent)
 {
     Ring ring;
 
-    ring.cq[0].status = 1;
+    ring.q.cq[0].status = 1;
     ring.run(GetParam(), 2, kLong);
     EXPECT_EQ(ring.state.outcome, (uint32_t)GQ_OUT_BROKEN) << "CID 0, and 1 and 2 are in flight";
 }
@@ -173,7 +170,7 @@ TEST_P(GqProtocol, GoesOnWhereTheLastRunStopped)
 
     ring.state.sq_tail = ring.state.cq_head = 3;
     ring.state.phase = 0;
-    ring.cq[3].status = 1; /* left from the first pass */
+    ring.q.cq[3].status = 1; /* left from the first pass */
     ring.answer(3, 2, 0, 0);
     ring.answer(0, 1, 0, 1);
     ring.run(GetParam(), 2, kLong);

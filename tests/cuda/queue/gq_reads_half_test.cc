@@ -15,6 +15,7 @@
 extern "C" {
 #include "tests/cuda/queue/gq_reads_rig.h"
 }
+#include "tests/cuda/queue/host_queue.h"
 
 namespace
 {
@@ -24,10 +25,6 @@ constexpr uint64_t kLba = 512, kLbas = 2048, kPlace = 1024; // a read's, in the 
 constexpr uint32_t kFailed = 0x281;
 constexpr uint8_t kUntouched = 0xee;
 constexpr size_t kAll = SIZE_MAX;
-
-struct alignas(4096) Page {
-    uint8_t bytes[4096];
-};
 
 // Addresses of the controller are those of the process.
 gq_target target_of(std::vector<Page> &pages)
@@ -50,12 +47,9 @@ class Drive : public reads_rig
     // Every so many reads one is staged; 0: none is.
     explicit Drive(uint32_t staged_every) : reads_rig()
     {
-        for (size_t i = 0; i < media_.size(); i++)
-            media_[i] = static_cast<uint8_t>(i * 7 + i / kLba);
         memset(target_.data(), kUntouched, target_.size() * sizeof(Page));
         make_list(staged_every);
-        port = {sq_.data(),       cq_.data(),        &sq_doorbell_, &cq_doorbell_,
-                trackers_.data(), free_cids_.data(), kDepth,        0};
+        port = q_.port();
         state.phase = 1;
         reads.map = {&extent_, kLbas * kLba, 1, kLba};
         reads.target = target_of(target_);
@@ -81,11 +75,11 @@ class Drive : public reads_rig
     // The queue was handed back as the drive knows it.
     void expect_agreement() const
     {
-        uint32_t unseen = (posted_ % kDepth + kDepth - state.cq_head) % kDepth;
-        EXPECT_EQ(state.sq_tail, sq_doorbell_);
-        EXPECT_EQ(state.cq_head, cq_doorbell_);
+        uint32_t unseen = (q_.tail() + kDepth - state.cq_head) % kDepth;
+        EXPECT_EQ(state.sq_tail, q_.sq_doorbell);
+        EXPECT_EQ(state.cq_head, q_.cq_doorbell);
         EXPECT_EQ(state.in_flight, held_.size() + unseen);
-        EXPECT_EQ(state.sent, posted_ + held_.size());
+        EXPECT_EQ(state.sent, q_.posted + held_.size());
     }
 
     /*
@@ -139,40 +133,35 @@ class Drive : public reads_rig
 
     void fetch()
     {
-        uint32_t fresh = (sq_doorbell_ + kDepth - head_) % kDepth;
-        longest_reply = std::max(longest_reply, fresh);
-        calm = fresh ? 0 : calm + 1;
-        for (; head_ != sq_doorbell_; head_ = (head_ + 1) % kDepth) {
-            EXPECT_EQ(sq_[head_].opcode, NVME_IO_READ) << "the doorbell is ahead of the entry";
-            held_.push_back(sq_[head_]);
-            sq_[head_] = {};
+        longest_reply = std::max(longest_reply, q_.fresh());
+        calm = q_.fresh() ? 0 : calm + 1;
+        while (q_.fresh()) {
+            nvme_sqe &entry = q_.sq[q_.head];
+            held_.push_back(q_.fetch());
+            EXPECT_EQ(entry.opcode, NVME_IO_READ) << "the doorbell is ahead of the entry";
+            entry = {};
         }
     }
 
     void complete()
     {
         const nvme_sqe sqe = held_.back();
-        uint32_t at = posted_ % kDepth, phase = (posted_ / kDepth & 1) ^ 1;
         uint16_t status = bad[sqe.cdw10] ? kFailed : 0;
         held_.pop_back();
         EXPECT_EQ(sqe.cdw12, 0u) << "every read here is of one LBA";
         if (!status)
             memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[sqe.cdw10 * kLba], kLba);
-        cq_[at].cid = sqe.cid;
-        cq_[at].status = static_cast<uint16_t>(status << 1 | phase);
-        posted_++;
+        q_.post(sqe.cid, status);
     }
 
-    std::vector<uint8_t> media_ = std::vector<uint8_t>(kLbas * kLba);
+    std::vector<uint8_t> media_ = host_media(kLbas * kLba);
     std::vector<Page> target_ = std::vector<Page>(kReads * kPlace / sizeof(Page) + 1);
     std::vector<Page> staging_ = std::vector<Page>(GQ_STAGING_LANES * kLba / sizeof(Page));
     std::vector<gq_read_desc> list_;
     gq_file_extent extent_ = {0, 0};
-    std::vector<nvme_sqe> sq_ = std::vector<nvme_sqe>(kDepth), held_;
-    std::vector<nvme_cqe> cq_ = std::vector<nvme_cqe>(kDepth);
-    std::vector<gq_tracker> trackers_ = std::vector<gq_tracker>(kDepth - 1);
-    std::vector<uint32_t> free_cids_ = std::vector<uint32_t>(kDepth - 1);
-    uint32_t sq_doorbell_ = 0, cq_doorbell_ = 0, head_ = 0, posted_ = 0, seen_ = 0;
+    HostQueue q_{kDepth};
+    std::vector<nvme_sqe> held_;
+    uint32_t seen_ = 0;
     std::mt19937 random_{1};
 };
 

@@ -10,6 +10,7 @@ extern "C" {
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
+#include "tests/cuda/queue/host_queue.h"
 
 namespace
 {
@@ -19,22 +20,11 @@ using Drive = void (*)(const gq_cpu_drive *, unsigned, unsigned);
 constexpr uint32_t kLba = 512, kDepth = 8, kUnit = 8192, kQueues = 3;
 constexpr uint64_t kMedia = 1u << 20, kPages = 64;
 
-struct alignas(4096) Page {
-    uint8_t bytes[4096];
-};
-
-struct Queue {
-    nvme_sqe sq[kDepth] = {};
-    nvme_cqe cq[kDepth] = {};
-    uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    gq_tracker trackers[kDepth - 1] = {};
-    uint32_t free_cids[kDepth - 1] = {};
-    uint32_t head = 0, posted = 0;
+struct Queue : HostQueue {
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
-    gq_port port()
+    Queue() : HostQueue(kDepth)
     {
-        return {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, kDepth, 0};
     }
 };
 
@@ -42,7 +32,7 @@ struct Queue {
 struct Fake : nvme_transport {
     nvme_transport_ops table = {};
     Queue queues[kQueues];
-    std::vector<uint8_t> media = std::vector<uint8_t>(kMedia);
+    std::vector<uint8_t> media = host_media(kMedia);
     std::vector<Page> target = std::vector<Page>(kPages), staging = std::vector<Page>(12);
     uint64_t bad_lba = UINT64_MAX;
     bool mute = false;
@@ -54,8 +44,6 @@ struct Fake : nvme_transport {
 
     Fake()
     {
-        for (size_t i = 0; i < kMedia; i++)
-            media[i] = (uint8_t)(i * 7 + i / 512);
         table.wake = [](nvme_transport *t, unsigned) { static_cast<Fake *>(t)->serve(); };
         ops = &table;
         reads.map = {map, 200000, 3, kLba};
@@ -74,18 +62,15 @@ struct Fake : nvme_transport {
     void serve()
     {
         for (Queue &q : queues) {
-            most_at_once = std::max(most_at_once, (q.sq_doorbell + kDepth - q.head) % kDepth);
-            while (!mute && q.head != __atomic_load_n(&q.sq_doorbell, __ATOMIC_ACQUIRE)) {
-                execute(q, q.sq[q.head]);
-                q.head = (q.head + 1) % kDepth;
-            }
+            most_at_once = std::max(most_at_once, q.fresh());
+            while (!mute && q.fresh())
+                execute(q, q.fetch());
         }
     }
 
     void execute(Queue &q, const nvme_sqe &sqe)
     {
         uint64_t slba = sqe.cdw10 | (uint64_t)sqe.cdw11 << 32, len = (sqe.cdw12 + 1) * kLba;
-        uint32_t at = q.posted % kDepth, phase = (q.posted / kDepth & 1) ^ 1;
         bool bad = bad_lba >= slba && bad_lba < slba + len / kLba;
         uint64_t first = sqe.prp1 % 4096 ? 4096 - sqe.prp1 % 4096 : 4096;
 
@@ -95,9 +80,7 @@ struct Fake : nvme_transport {
         }
         if (!bad)
             memcpy((void *)sqe.prp1, &media[slba * kLba], len);
-        q.cq[at].cid = sqe.cid;
-        q.cq[at].status = (uint16_t)((bad ? 0x281u : 0) << 1 | phase);
-        q.posted++;
+        q.post(sqe.cid, bad ? 0x281 : 0);
     }
 
     void go(Drive drive, uint64_t offset, uint64_t at, uint64_t len, bool keep_results = true)

@@ -8,6 +8,7 @@ extern "C" {
 #include "tests/cuda/queue/gq_single_rig.h"
 }
 #include "blockdev/transport.h"
+#include "tests/cuda/queue/host_queue.h"
 
 namespace
 {
@@ -18,21 +19,17 @@ constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
 struct Drive : nvme_transport {
     nvme_transport_ops table = {};
     single_rig rig = {};
-    nvme_sqe sq[kDepth] = {};
-    nvme_cqe cq[kDepth] = {};
-    uint32_t sq_doorbell = 0, cq_doorbell = 0, head = 0, posted = 0;
+    HostQueue q{kDepth};
     uint32_t valid = kValid, lease = kValid;
     uint16_t status = 0, cid_error = 0;
     bool mute = false;
-    gq_tracker trackers[kDepth - 1] = {};
-    uint32_t free_cids[kDepth - 1] = {};
     uint64_t plain = 0; /* what the last command read */
 
     Drive() : nvme_transport()
     {
         table.wake = [](nvme_transport *t, unsigned) { static_cast<Drive *>(t)->serve(); };
         ops = &table;
-        rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, kDepth, 0};
+        rig.port = q.port();
         rig.phase = 1;
         rig.run.kick = this;
         rig.run.command_ns = kLong;
@@ -46,19 +43,14 @@ struct Drive : nvme_transport {
     /* Posts a completion for each new entry, for which the CQ must have room. */
     void serve()
     {
-        while (!mute && head != __atomic_load_n(&sq_doorbell, __ATOMIC_ACQUIRE)) {
-            uint32_t at = posted % kDepth, phase = (posted / kDepth & 1) ^ 1;
-            uint32_t told = __atomic_load_n(&cq_doorbell, __ATOMIC_ACQUIRE);
-            uint16_t flags = (uint16_t)((unsigned)status << 1 | phase);
+        while (!mute && q.fresh()) {
+            uint32_t at = q.head;
+            const nvme_sqe &sqe = q.fetch();
 
-            EXPECT_EQ(told, at) << "the completion before was given back";
-            EXPECT_EQ(sq[head].cid, GQ_CID_LONE | head);
-            plain = sq[head].cdw10;
-            __atomic_store_n(reinterpret_cast<uint32_t *>(&cq[at].cid),
-                             (uint32_t)(uint16_t)(sq[head].cid + cid_error) | (uint32_t)flags << 16,
-                             __ATOMIC_RELEASE);
-            posted++;
-            head = (head + 1) % kDepth;
+            EXPECT_EQ(q.room(), kDepth - 1) << "the completion before was given back";
+            EXPECT_EQ(sqe.cid, GQ_CID_LONE | at);
+            plain = sqe.cdw10;
+            q.post((uint16_t)(sqe.cid + cid_error), status);
         }
     }
 
@@ -77,15 +69,15 @@ TEST(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
 
     EXPECT_EQ(d.read(0x123456789a), (uint32_t)GQ_OUT_DONE);
     EXPECT_EQ(d.rig.status, 0u);
-    EXPECT_EQ(d.sq[0].opcode, NVME_IO_READ);
-    EXPECT_EQ(d.sq[0].nsid, 7u);
-    EXPECT_EQ(d.sq[0].prp1, 0x1000u);
-    EXPECT_EQ(d.sq[0].prp2, 0x2008u);
-    EXPECT_EQ(d.sq[0].cdw10, 0x3456789au);
-    EXPECT_EQ(d.sq[0].cdw11, 0x12u);
-    EXPECT_EQ(d.sq[0].cdw12, 7u);
-    EXPECT_EQ(d.sq_doorbell, 1u);
-    EXPECT_EQ(d.cq_doorbell, 0u);
+    EXPECT_EQ(d.q.sq[0].opcode, NVME_IO_READ);
+    EXPECT_EQ(d.q.sq[0].nsid, 7u);
+    EXPECT_EQ(d.q.sq[0].prp1, 0x1000u);
+    EXPECT_EQ(d.q.sq[0].prp2, 0x2008u);
+    EXPECT_EQ(d.q.sq[0].cdw10, 0x3456789au);
+    EXPECT_EQ(d.q.sq[0].cdw11, 0x12u);
+    EXPECT_EQ(d.q.sq[0].cdw12, 7u);
+    EXPECT_EQ(d.q.sq_doorbell, 1u);
+    EXPECT_EQ(d.q.cq_doorbell, 0u);
     EXPECT_EQ(d.rig.entry, 1u);
     EXPECT_NE(d.rig.cq_db_pending, 0u);
 }
@@ -99,7 +91,7 @@ TEST(GqSingle, GoesRoundItsRings)
         ASSERT_EQ(d.rig.phase, (i / kDepth & 1) ^ 1);
         ASSERT_EQ(d.read(1000 + i), (uint32_t)GQ_OUT_DONE) << i;
         ASSERT_EQ(d.plain, 1000 + i);
-        ASSERT_EQ(d.posted, i + 1);
+        ASSERT_EQ(d.q.posted, i + 1);
     }
 }
 
@@ -161,7 +153,7 @@ TEST(GqSingle, LeavesWithACommandInFlight)
         d.mute = true;
         d.*word = kRevoked;
         EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_LEFT);
-        EXPECT_EQ(d.sq_doorbell, 1u);
+        EXPECT_EQ(d.q.sq_doorbell, 1u);
     }
 }
 
