@@ -105,6 +105,23 @@ class Rig
     std::string image_;
 };
 
+/* Memory that is registered for its whole life; goes before its rig is closed. */
+struct Target : Memory {
+    Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes))
+    {
+    }
+    ~Target()
+    {
+        if (b)
+            gq_buffer_unregister(b);
+    }
+    operator gq_buffer *() const
+    {
+        return b;
+    }
+    gq_buffer *const b;
+};
+
 /* Commands that contain that LBA meet the fault. */
 inline sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
 {

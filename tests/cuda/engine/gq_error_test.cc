@@ -32,16 +32,14 @@ TEST_P(GqError, ReportsTheFirstErrorInStreamOrder)
     rig.open();
     rig.fault(fault_at(SIM_FAULT_STATUS, 900, NVME_ERR_INTERNAL));
     rig.fault(fault_at(SIM_FAULT_STATUS, 100, NVME_ERR_UNRECOVERED_READ));
-    Memory m(rig.x.kind, 1u << 20);
-    gq_buffer *b = rig.add(m, 0, 1u << 20);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), -EIO);
+    Target m(rig, 1u << 20);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1u << 20}}, 0, 1u << 20), -EIO);
     EXPECT_EQ(rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
     EXPECT_EQ(rig.result.bytes, 96u * 512);
     Bytes got = m.read(0, 96 * 512);
     EXPECT_TRUE(std::equal(got.begin(), got.end(), rig.media.begin()));
     EXPECT_EQ(rig.stats().errors, 1u);
     EXPECT_EQ(rig.stats().quarantined, 0u);
-    gq_buffer_unregister(b);
 }
 
 /* Its commands are longer, also where they are staged. */
@@ -53,12 +51,10 @@ TEST_P(GqError, ALongReadEndsWhereItFailed)
     rig.opts.max_command = kCommand;
     rig.open();
     rig.fault(fault_at(SIM_FAULT_STATUS, kBad / 512 + 77, NVME_ERR_UNRECOVERED_READ));
-    Memory m(rig.x.kind, kLen);
-    gq_buffer *b = rig.add(m, 0, kLen);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    Target m(rig, kLen);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, kLen}}, 0, kLen), -EIO);
     EXPECT_EQ(rig.result.bytes, kBad);
     EXPECT_TRUE(m.holds(0, rig.media.data(), kBad));
-    gq_buffer_unregister(b);
 }
 
 /* Of writes from 4 MiB on. */
@@ -71,13 +67,11 @@ TEST_P(GqError, ALongWriteEndsWhereItFailed)
     rig.opts.max_command = kCommand;
     rig.open();
     rig.fault(fault_at(SIM_FAULT_STATUS, kBad / 512 + 77, NVME_ERR_INTERNAL));
-    Memory m(rig.x.kind, kLen);
-    gq_buffer *b = rig.add(m, 0, kLen);
+    Target m(rig, kLen);
     m.write(0, data);
-    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{0, kLen}}, 0, kLen), -EIO);
     EXPECT_EQ(rig.result.bytes, kBad);
     EXPECT_EQ(rig.peek(0, kBad), Bytes(data.begin(), data.begin() + kBad));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, ANamespaceThatWasReplacedGetsNoWrite)
@@ -86,12 +80,10 @@ TEST_P(GqError, ANamespaceThatWasReplacedGetsNoWrite)
     Rig rig(GetParam(), 512, kLen);
 
     rig.open();
-    Memory m(rig.x.kind, kLen);
-    gq_buffer *b = rig.add(m, 0, kLen);
+    Target m(rig, kLen);
     ASSERT_EQ(sim_change_ns(rig.s, 1, true), 0);
-    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{0, kLen}}, 0, kLen), -EIO);
     EXPECT_EQ(rig.peek(0, kLen), Bytes(rig.media.begin(), rig.media.begin() + kLen));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
@@ -99,15 +91,13 @@ TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
     Rig rig(GetParam(), 4096, 1u << 20);
 
     rig.open();
-    Memory m(rig.x.kind, 16384);
-    gq_buffer *b = rig.add(m, 0, 16384);
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{8, 8192}}, 100, 1000), 0) << "leaves bytes in staging";
+    Target m(rig, 16384);
+    ASSERT_EQ(rig.move(GQ_READ, m, 0, {{8, 8192}}, 100, 1000), 0) << "leaves bytes in staging";
     m.fill(0x5a);
     rig.fault(fault_at(SIM_FAULT_STATUS, 3, NVME_ERR_UNRECOVERED_READ));
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{3, 4096}}, 100, 1000), -EIO);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{3, 4096}}, 100, 1000), -EIO);
     EXPECT_EQ(rig.result.bytes, 0u);
     EXPECT_TRUE(m.read(0, 16384) == Bytes(16384, 0x5a));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, LostCommandQuarantinesItsQueueUntilRecovered)
@@ -118,19 +108,17 @@ TEST_P(GqError, LostCommandQuarantinesItsQueueUntilRecovered)
     rig.opts.max_command = 4096;
     rig.open();
     rig.fault(once(SIM_FAULT_LOSE));
-    Memory m(rig.x.kind, 1u << 20);
-    gq_buffer *b = rig.add(m, 0, 1u << 20);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), -ETIMEDOUT);
+    Target m(rig, 1u << 20);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1u << 20}}, 0, 1u << 20), -ETIMEDOUT);
     EXPECT_TRUE(rig.result.timed_out);
     EXPECT_LT(rig.result.bytes, 1u << 20);
     EXPECT_EQ(rig.stats().quarantined, 1u);
     EXPECT_EQ(rig.stats().timeouts, 1u);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), 0) << "by the other queues";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1u << 20}}, 0, 1u << 20), 0) << "by the other queues";
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     EXPECT_EQ(rig.stats().quarantined, 0u);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1u << 20}}, 0, 1u << 20), 0);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1u << 20}}, 0, 1u << 20), 0);
     EXPECT_TRUE(m.holds(0, rig.media));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, NoQueueLeftIsNoDeviceUntilRecovered)
@@ -140,16 +128,14 @@ TEST_P(GqError, NoQueueLeftIsNoDeviceUntilRecovered)
     rig.opts.queues = 1;
     rig.open();
     rig.fault(once(SIM_FAULT_LOSE));
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     rig.req.deadline_ms = 50;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
     rig.req.deadline_ms = 0;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ENODEV);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ENODEV);
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     for (unsigned i = 0; i < 100; i++)
-        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{i, 4096}}, 0, 4096), 0) << "in step after " << i;
-    gq_buffer_unregister(b);
+        ASSERT_EQ(rig.move(GQ_READ, m, 0, {{i, 4096}}, 0, 4096), 0) << "in step after " << i;
 }
 
 TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
@@ -161,19 +147,17 @@ TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
     rig.opts.queues = 1;
     rig.open();
     rig.fault(late);
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     rig.req.deadline_ms = 50;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
     rig.req.deadline_ms = 0;
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     m.fill(0x11);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     EXPECT_TRUE(m.read(0, 4096) == Bytes(4096, 0x11)) << "data of a command that is gone";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{64, 4096}}, 0, 4096), 0);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{64, 4096}}, 0, 4096), 0);
     EXPECT_TRUE(std::equal(rig.media.begin() + 64 * 512, rig.media.begin() + 72 * 512,
                            m.read(0, 4096).begin()));
-    gq_buffer_unregister(b);
 }
 
 // The second completion comes when the tracker has another command, whose data has not moved.
@@ -189,17 +173,15 @@ TEST_P(GqError, ASecondCompletionDoesNotEndTheNextCommand)
         rig.opts.queues = 1;
         rig.opts.max_command = 512;
         rig.open();
-        Memory m(rig.x.kind, 4096);
-        gq_buffer *b = rig.add(m, 0, 4096);
+        Target m(rig, 4096);
         for (unsigned i = 0; i < 3; i++)
-            ASSERT_EQ(rig.move(op, b, 0, {{0, 1024}}, 0, 1024), 0);
+            ASSERT_EQ(rig.move(op, m, 0, {{0, 1024}}, 0, 1024), 0);
         rig.fault(repeat);
-        EXPECT_EQ(rig.move(op, b, 0, {{64, 1024}}, 0, 1024), -ETIMEDOUT) << "commands are lost";
+        EXPECT_EQ(rig.move(op, m, 0, {{64, 1024}}, 0, 1024), -ETIMEDOUT) << "commands are lost";
         EXPECT_EQ(gq_engine_recover(rig.e), 0);
         EXPECT_EQ(rig.stats().recreates, 1u) << "the queue is not trusted";
-        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{64, 1024}}, 0, 1024), 0);
+        ASSERT_EQ(rig.move(GQ_READ, m, 0, {{64, 1024}}, 0, 1024), 0);
         EXPECT_TRUE(m.holds(0, rig.peek(64 * 512, 1024)));
-        gq_buffer_unregister(b);
     }
 }
 
@@ -209,13 +191,11 @@ TEST_P(GqError, TransferDeadlineEndsIt)
 
     rig.open();
     rig.fault(once(SIM_FAULT_LOSE));
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     rig.req.deadline_ms = 30;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ETIMEDOUT);
     EXPECT_TRUE(rig.result.timed_out);
     EXPECT_EQ(rig.result.bytes, 0u);
-    gq_buffer_unregister(b);
 }
 
 /* The judge flags memory that is unmapped while a command can reach it. */
@@ -240,17 +220,15 @@ TEST_P(GqError, FatalStatusEndsTransfersUntilItIsReset)
 
     rig.open();
     rig.fault(once(SIM_FAULT_FATAL));
-    Memory m(rig.x.kind, 65536);
-    gq_buffer *b = rig.add(m, 0, 65536);
+    Target m(rig, 65536);
     rig.req.deadline_ms = 50;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), -ETIMEDOUT);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 65536}}, 0, 65536), -ETIMEDOUT);
     rig.req.deadline_ms = 0;
     EXPECT_TRUE(rig.result.unsettled);
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     EXPECT_EQ(rig.stats().resets, 1u);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 65536}}, 0, 65536), 0);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 65536}}, 0, 65536), 0);
     EXPECT_TRUE(std::equal(rig.media.begin(), rig.media.begin() + 65536, m.read(0, 65536).begin()));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, CancelDrainsAndTellsWhatIsCertain)
@@ -262,14 +240,13 @@ TEST_P(GqError, CancelDrainsAndTellsWhatIsCertain)
     rig.opts.depth = 4;
     rig.cfg.latency_ns = 1000000;
     rig.open();
-    Memory m(rig.x.kind, 4u << 20);
-    gq_buffer *b = rig.add(m, 0, 4u << 20);
+    Target m(rig, 4u << 20);
     rig.req.cancel = &cancel;
     std::thread canceller([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
     });
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4u << 20}}, 0, 4u << 20), -ECANCELED);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4u << 20}}, 0, 4u << 20), -ECANCELED);
     canceller.join();
     EXPECT_TRUE(rig.result.cancelled);
     EXPECT_LT(rig.result.bytes, 4u << 20);
@@ -277,8 +254,7 @@ TEST_P(GqError, CancelDrainsAndTellsWhatIsCertain)
     EXPECT_TRUE(std::equal(got.begin(), got.end(), rig.media.begin()));
     EXPECT_EQ(rig.stats().quarantined, 0u);
     cancel = 0;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), 0);
-    gq_buffer_unregister(b);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), 0);
 }
 
 TEST_P(GqError, CancelledBeforeItStartsSendsNothing)
@@ -287,13 +263,11 @@ TEST_P(GqError, CancelledBeforeItStartsSendsNothing)
     uint32_t cancel = 1;
 
     rig.open();
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     rig.req.cancel = &cancel;
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}}, 0, 4096), -ECANCELED);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ECANCELED);
     EXPECT_EQ(rig.result.commands, 0u);
     EXPECT_EQ(rig.stats().cancelled, 1u);
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqError, UnregisterWaitsForTheTransferInProgress)

@@ -183,19 +183,17 @@ TEST_P(GqReadv, ListsStayInOnePageOfTheTable)
         starts.insert(starts.end(), {page * 4096, page * 4096 + 512, page * 4096 + 4092});
     for (uint64_t pages : {1, 2, 3, 510, 511, 512, 1024})
         lens.insert(lens.end(), {pages * 4096, pages * 4096 + 512});
-    Memory m(rig.x.kind, 9u << 20);
-    gq_buffer *b = rig.add(m, 0, 9u << 20);
+    Target m(rig, 9u << 20);
     const Bytes want = file.part(1024, *std::max_element(lens.begin(), lens.end()));
     for (uint64_t at : starts) {
         for (uint64_t len : lens) {
-            Batch batch(b, file, {{1024, at, len}});
+            Batch batch(m, file, {{1024, at, len}});
 
             ASSERT_EQ(batch.run(rig), 0);
             ASSERT_TRUE(batch.is_good(0));
             ASSERT_TRUE(m.holds(at, want.data(), len)) << at << " " << len;
         }
     }
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqReadv, TakesLongLists)
@@ -273,13 +271,12 @@ TEST_P(GqReadv, ReadsWhatTransfersRead)
     const size_t room = 1u << 20;
 
     rig.open();
-    Memory m(rig.x.kind, 2 * room);
-    gq_buffer *b = rig.add(m, 0, 2 * room);
+    Target m(rig, 2 * room);
     for (unsigned round = 0; round < 30; round++) {
         File file(rig, rng, 1 + rng() % 30, 100, true);
         uint64_t offset = rng() % file.bytes.size();
         uint64_t len = 1 + rng() % std::min<uint64_t>(file.bytes.size() - offset, room);
-        Batch batch(b, file, {});
+        Batch batch(m, file, {});
 
         for (uint64_t at = 0; at < len;) {
             uint64_t n = std::min<uint64_t>(1 + rng() % 60000, len - at);
@@ -289,10 +286,9 @@ TEST_P(GqReadv, ReadsWhatTransfersRead)
         }
         ASSERT_EQ(batch.run(rig), 0);
         EXPECT_EQ(rig.result.bytes, len);
-        ASSERT_EQ(rig.move(GQ_READ, b, room, file.stream(), offset, len), 0);
+        ASSERT_EQ(rig.move(GQ_READ, m, room, file.stream(), offset, len), 0);
         ASSERT_TRUE(m.read(0, len) == m.read(room, len)) << "round " << round;
     }
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqReadv, PiecesOutsideTheBufferAreInvalidAndSpoilNoOther)
@@ -362,8 +358,7 @@ TEST_P(GqReadv, WithAPartOfAMapReadsWhatIsInside)
     File file(rig, rng, 60, 100, true);
     std::vector<gq_read> reads = draw_reads(file, rng, {2000, 1, 3000, 1});
     uint64_t room = room_for(reads);
-    Memory m(rig.x.kind, room);
-    gq_buffer *b = rig.add(m, 0, room);
+    Target m(rig, room);
     List list(rig, reads.size());
     for (size_t i = 0; i < reads.size(); i++)
         list.pieces[i] = {reads[i].file_offset, reads[i].at, (uint32_t)reads[i].len, kUntouched};
@@ -373,7 +368,7 @@ TEST_P(GqReadv, WithAPartOfAMapReadsWhatIsInside)
         std::vector<gq_file_extent> map(file.extents.begin() + (ptrdiff_t)first,
                                         file.extents.begin() + (ptrdiff_t)first + 20);
         File part(map, last ? file.end : file.extents[first + 20].offset);
-        Batch batch(b, part, reads);
+        Batch batch(m, part, reads);
 
         batch.goes_on = !last;
         EXPECT_EQ(batch.run_list(rig, list), 0);
@@ -394,7 +389,6 @@ TEST_P(GqReadv, WithAPartOfAMapReadsWhatIsInside)
     }
     EXPECT_GT(left, 0u);
     EXPECT_TRUE(m.holds(0, want));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqReadv, TakesPiecesFromTheMiddleOfAList)
@@ -501,9 +495,8 @@ TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
 
     rig.open();
     File file(rig, {{0, 0}}, 1u << 20);
-    Memory m(rig.x.kind, 1u << 20);
-    gq_buffer *b = rig.add(m, 0, 1u << 20);
-    Batch batch(b, file, {{0, 1, 300000}});
+    Target m(rig, 1u << 20);
+    Batch batch(m, file, {{0, 1, 300000}});
     batch.odd_most = 65536;
     EXPECT_EQ(batch.run(rig), 0);
     EXPECT_EQ(batch.results[0], rig.x.staged ? 300000 : -EAGAIN);
@@ -513,7 +506,6 @@ TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
         EXPECT_LT(rig.result.commands, 300000u / 512 / 2);
         EXPECT_EQ(rig.stats().staged_read, 300000u);
     }
-    gq_buffer_unregister(b);
 }
 
 /* Partial LBAs, and addresses that are no multiples of 4. */
@@ -523,16 +515,14 @@ TEST_P(GqReadv, OneCommandReadsAllLbasThatAPieceTouches)
 
     rig.open();
     File file(rig, {{0, 0}}, 1u << 20);
-    Memory m(rig.x.kind, 1u << 20);
-    gq_buffer *b = rig.add(m, 0, 1u << 20);
-    Batch batch(b, file, {{0, 1, 4096}, {8104, 8192, 256}, {1000, 16390, 4096}});
+    Target m(rig, 1u << 20);
+    Batch batch(m, file, {{0, 1, 4096}, {8104, 8192, 256}, {1000, 16390, 4096}});
     EXPECT_EQ(batch.run(rig), 0);
     EXPECT_EQ(batch.count_good(), 3u);
     EXPECT_EQ(rig.result.commands, 3u);
     EXPECT_TRUE(m.holds(1, file.part(0, 4096)));
     EXPECT_TRUE(m.holds(8192, file.part(8104, 256)));
     EXPECT_TRUE(m.holds(16390, file.part(1000, 4096)));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqReadv, ListsAreNoBuffersForReads)

@@ -104,16 +104,14 @@ TEST_P(GqTransfer, ListsStayInOnePageOfTheTable)
 
     rig.cfg.mdts = 4u << 20;
     rig.open();
-    Memory m(rig.x.kind, 9u << 20);
-    gq_buffer *b = rig.add(m, 0, 9u << 20);
+    Target m(rig, 9u << 20);
     for (size_t page : {0, 1, 2, 3, 255, 509, 510, 511, 512, 513, 1021, 1022}) {
         for (size_t pages : {1, 2, 3, 4, 510, 511, 512, 513, 1024}) {
-            ASSERT_EQ(rig.move(GQ_READ, b, page * 4096, {{16, pages * 4096}}, 0, pages * 4096), 0);
+            ASSERT_EQ(rig.move(GQ_READ, m, page * 4096, {{16, pages * 4096}}, 0, pages * 4096), 0);
             ASSERT_TRUE(m.holds(page * 4096, &rig.media[65536], pages * 4096))
                 << "page " << page << ", " << pages << " pages";
         }
     }
-    gq_buffer_unregister(b);
 }
 
 /* Starting inside a page, a list that would leave the table's page is cut by LBAs. */
@@ -123,15 +121,13 @@ TEST_P(GqTransfer, ListsFromInsideAPageStayInOnePageOfTheTable)
 
     rig.cfg.mdts = 4u << 20;
     rig.open();
-    Memory m(rig.x.kind, 9u << 20);
-    gq_buffer *b = rig.add(m, 0, 9u << 20);
+    Target m(rig, 9u << 20);
     for (size_t off : {512, 4, 4092, 2048 + 4096 * 509, 3584 + 4096 * 2}) {
         for (size_t len : {4096 * 509, 4096 * 510, 4096 * 511, 4096 * 1022, 4096 * 1022 + 512}) {
-            ASSERT_EQ(rig.move(GQ_READ, b, off, {{8, len}}, 0, len), 0);
+            ASSERT_EQ(rig.move(GQ_READ, m, off, {{8, len}}, 0, len), 0);
             ASSERT_TRUE(m.holds(off, &rig.media[4096], len)) << off << " " << len;
         }
     }
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqTransfer, WritesFromAnyAlignment)
@@ -164,14 +160,12 @@ TEST_P(GqTransfer, SpansThousandsOfExtents)
     rig.open();
     for (uint64_t i = 0; i < 10000; i++)
         extents.push_back({i % 3 == 2 ? GQ_LBA_ZERO : (i * 7919) % 16384, 512});
-    Memory m(rig.x.kind, 10000 * 512);
-    gq_buffer *b = rig.add(m, 0, 10000 * 512);
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, extents, 0, 10000 * 512), 0);
+    Target m(rig, 10000 * 512);
+    ASSERT_EQ(rig.move(GQ_READ, m, 0, extents, 0, 10000 * 512), 0);
     Bytes want;
     stream_of(rig, extents, &want);
     EXPECT_TRUE(m.holds(0, want));
     EXPECT_EQ(rig.result.commands, 6667u);
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqTransfer, ZeroExtentsSendNoCommand)
@@ -194,15 +188,13 @@ TEST_P(GqTransfer, AlignedReadNeedsNoStagingAndFewCommands)
     Rig rig(GetParam(), 4096);
 
     rig.open();
-    Memory m(rig.x.kind, 4u << 20);
-    gq_buffer *b = rig.add(m, 0, 4u << 20);
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{0, 4u << 20}}, 0, 4u << 20), 0);
+    Target m(rig, 4u << 20);
+    ASSERT_EQ(rig.move(GQ_READ, m, 0, {{0, 4u << 20}}, 0, 4u << 20), 0);
     /* Staged, commands are cut as staging has room. */
     EXPECT_LE(rig.result.commands, rig.x.staged ? (4u << 20) / 4096 : 7u);
     EXPECT_EQ(rig.result.staged, rig.x.staged);
     EXPECT_EQ(rig.stats().staged_read, rig.x.staged ? 4u << 20 : 0u);
     EXPECT_TRUE(m.holds(0, rig.media.data(), 4u << 20));
-    gq_buffer_unregister(b);
 }
 
 /* Where it is staged, too; extents and the file's offset are not multiples of a command. */
@@ -215,10 +207,9 @@ TEST_P(GqTransfer, ALongOneHasFewCommands)
     Bytes data = random_bytes(kLen, 21), want(rig.media);
 
     rig.open();
-    Memory m(rig.x.kind, kLen);
-    gq_buffer *b = rig.add(m, 0, kLen);
+    Target m(rig, kLen);
     m.write(0, data);
-    ASSERT_EQ(rig.move(GQ_WRITE, b, 0, extents, kSkip, kLen), 0);
+    ASSERT_EQ(rig.move(GQ_WRITE, m, 0, extents, kSkip, kLen), 0);
     EXPECT_EQ(rig.result.bytes, kLen);
     EXPECT_LE(rig.result.commands, kLen / (64u << 10) + 2 * extents.size());
     size_t done = 0, skip = kSkip;
@@ -233,10 +224,9 @@ TEST_P(GqTransfer, ALongOneHasFewCommands)
     EXPECT_EQ(done, kLen);
     EXPECT_TRUE(rig.peek(0, want.size()) == want) << "and nothing beside it";
     m.fill(0);
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, extents, kSkip, kLen), 0);
+    ASSERT_EQ(rig.move(GQ_READ, m, 0, extents, kSkip, kLen), 0);
     EXPECT_LE(rig.result.commands, kLen / (64u << 10) + 2 * extents.size());
     EXPECT_TRUE(m.holds(0, data));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqTransfer, RefusesWhatCannotBe)
@@ -244,25 +234,23 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
     Rig rig(GetParam());
 
     rig.open();
-    Memory m(rig.x.kind, 8192);
-    gq_buffer *b = rig.add(m, 0, 8192);
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 1000}}, 0, 512), -EINVAL) << "not whole LBAs";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 0}}, 0, 0), -EINVAL) << "empty extent";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{16384, 512}}, 0, 512), -EINVAL) << "past the end";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{UINT64_MAX - 1, 512}}, 0, 512), -EINVAL) << "LBA overflow";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 8192}}, 512, 8192), -EINVAL) << "past the extents";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}, {8, UINT64_MAX - 511}}, 0, 512), -EINVAL)
+    Target m(rig, 8192);
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1000}}, 0, 512), -EINVAL) << "not whole LBAs";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 0}}, 0, 0), -EINVAL) << "empty extent";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{16384, 512}}, 0, 512), -EINVAL) << "past the end";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{UINT64_MAX - 1, 512}}, 0, 512), -EINVAL) << "LBA overflow";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 8192}}, 512, 8192), -EINVAL) << "past the extents";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}, {8, UINT64_MAX - 511}}, 0, 512), -EINVAL)
         << "not ascending";
     gq_file_extent second = {4096, 8};
-    gq_request before = {GQ_READ, b, 0, 0, 512, &second, 1, 8192, 0, nullptr, nullptr};
+    gq_request before = {GQ_READ, m, 0, 0, 512, &second, 1, 8192, 0, nullptr, nullptr};
     EXPECT_EQ(gq_transfer(rig.e, &before, &rig.result), -EINVAL) << "before the extents";
-    EXPECT_EQ(rig.move(GQ_READ, b, 1, {{0, 8192}}, 0, 8192), -EINVAL) << "past the buffer";
-    EXPECT_EQ(rig.move(GQ_READ, b, UINT64_MAX, {{0, 8192}}, 0, 8192), -EINVAL) << "overflow";
-    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, 8192}}, 0, 100), -EINVAL) << "part of an LBA";
-    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{GQ_LBA_ZERO, 512}}, 0, 512), -EINVAL) << "hole";
-    EXPECT_EQ(rig.move(GQ_READ, b, 0, {}, 0, 0), 0) << "nothing is nothing";
+    EXPECT_EQ(rig.move(GQ_READ, m, 1, {{0, 8192}}, 0, 8192), -EINVAL) << "past the buffer";
+    EXPECT_EQ(rig.move(GQ_READ, m, UINT64_MAX, {{0, 8192}}, 0, 8192), -EINVAL) << "overflow";
+    EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{0, 8192}}, 0, 100), -EINVAL) << "part of an LBA";
+    EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{GQ_LBA_ZERO, 512}}, 0, 512), -EINVAL) << "hole";
+    EXPECT_EQ(rig.move(GQ_READ, m, 0, {}, 0, 0), 0) << "nothing is nothing";
     EXPECT_EQ(rig.stats().commands, 0u);
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqTransfer, PutAndGetStayInsideTheBuffer)

@@ -19,13 +19,11 @@ class GqQueue : public GqTest
 /* Reads the whole namespace, a command per 512 bytes, and compares it. */
 void read_all(Rig &rig)
 {
-    Memory m(rig.x.kind, rig.media.size());
-    gq_buffer *b = rig.add(m, 0, rig.media.size());
+    Target m(rig, rig.media.size());
 
-    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{0, rig.media.size()}}, 0, rig.media.size()), 0);
+    ASSERT_EQ(rig.move(GQ_READ, m, 0, {{0, rig.media.size()}}, 0, rig.media.size()), 0);
     EXPECT_EQ(rig.result.commands, rig.media.size() / 512);
     EXPECT_TRUE(m.holds(0, rig.media));
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqQueue, WorksAtAnyDepthWithCompletionsOutOfOrder)
@@ -50,19 +48,17 @@ TEST_P(GqQueue, ServesShortReadsAfterPausesOfAnyLength)
     Rig rig(GetParam(), 512, 64u << 10);
 
     rig.open();
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     for (uint64_t i = 0; i < 1500; i++) {
         auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(i % 500);
         uint64_t lba = i * 37 % 120;
 
         while (std::chrono::steady_clock::now() < until)
             ;
-        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{lba, 4096}}, 0, 4096), 0) << i;
+        ASSERT_EQ(rig.move(GQ_READ, m, 0, {{lba, 4096}}, 0, 4096), 0) << i;
         ASSERT_EQ(m.read(0, 4096)[i % 4096], rig.media[lba * 512 + i % 4096]) << i;
     }
     EXPECT_EQ(rig.stats().timeouts, 0u);
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqQueue, KeepsPhaseAndPositionFromTransferToTransfer)
@@ -72,15 +68,13 @@ TEST_P(GqQueue, KeepsPhaseAndPositionFromTransferToTransfer)
     rig.opts.queues = 1;
     rig.opts.depth = 5;
     rig.open();
-    Memory m(rig.x.kind, 4096);
-    gq_buffer *b = rig.add(m, 0, 4096);
+    Target m(rig, 4096);
     for (uint64_t i = 0; i < 200; i++) {
         uint64_t lba = i * 37 % 128;
 
-        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{lba, 512}}, 0, 512), 0) << i;
+        ASSERT_EQ(rig.move(GQ_READ, m, 0, {{lba, 512}}, 0, 512), 0) << i;
         ASSERT_EQ(m.read(0, 512)[17], rig.media[lba * 512 + 17]) << i;
     }
-    gq_buffer_unregister(b);
 }
 
 TEST_P(GqQueue, SpreadsALargeTransferOverManyQueues)
