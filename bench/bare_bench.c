@@ -46,12 +46,6 @@ struct bench {
     struct bench_report *report;
 };
 
-static int bare_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 /* Returns the memory of the commands, which leased queues reach. It has b->size bytes. */
 static const struct bench_memory *target_of(const struct bench *b)
 {
@@ -70,7 +64,7 @@ static int open_loop(struct bench *b, uint64_t room, bool is_write, struct bare_
                              room, is_write, loop);
 
     if (err)
-        bare_fail("commands", err == -ENOTSUP ? "a piece takes several" : strerror(-err));
+        bench_fail("commands", err == -ENOTSUP ? "a piece takes several" : strerror(-err));
     return err;
 }
 
@@ -87,7 +81,7 @@ static int verify_reads(struct bench *b, unsigned queues)
         return err;
     err = bare_loop_time(loop, queues, &seconds);
     bare_loop_close(loop);
-    return err ? bare_fail("reads", "a command failed")
+    return err ? bench_fail("reads", "a command failed")
                : bench_verify(target_of(b), &b->pieces, PROGRAM);
 }
 
@@ -111,7 +105,7 @@ static int measure_queues(struct bench *b, bool is_write, unsigned queues)
     }
     bare_loop_close(loop);
     if (err)
-        return bare_fail(is_write ? "writes" : "reads", "a command failed");
+        return bench_fail(is_write ? "writes" : "reads", "a command failed");
     snprintf(name, sizeof(name), "%s of %llu B, %u queues", is_write ? "writes" : "reads",
              (unsigned long long)b->pieces.bytes, queues);
     bench_report_row(b->report, name, "GB/s", &rates, NULL);
@@ -135,7 +129,7 @@ static int bare_new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64
 {
     bench_pieces_free(&b->pieces, true);
     return bench_pieces_make(&b->pieces, true, SEED, len, bytes, span, &state)
-               ? bare_fail("memory", "not enough of it")
+               ? bench_fail("memory", "not enough of it")
                : 0;
 }
 
@@ -161,7 +155,7 @@ static int verify_writes(struct bench *b)
     if (!err)
         err = bench_poison(&b->mount.memory, SEED);
     if (!err && transfer_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
-        err = bare_fail("READ", gpunvme_error());
+        err = bench_fail("READ", gpunvme_error());
     return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
@@ -193,7 +187,7 @@ static int sample_warps(struct bench *b, struct bare_loop *loop, unsigned warps,
         if (i > 0)
             bench_add(rates, (double)b->pieces.n * 1e-6 / seconds);
     }
-    return err ? bare_fail("one command a warp", "a command failed")
+    return err ? bench_fail("one command a warp", "a command failed")
                : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
@@ -243,7 +237,7 @@ static int measure_few_warps(struct bench *b)
 
 static int bare_measure(struct bench *b)
 {
-    int err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+    int err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
 
     if (!err)
         err = measure_few_warps(b);
@@ -254,22 +248,21 @@ static int bare_measure(struct bench *b)
 
 static int bare_set_up(struct bench *b, const char *dir)
 {
-    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
+    if (bench_mount_open(&b->mount, dir, b->size))
         return -EIO;
     if (!b->mount.g || !b->mount.memory.on_gpu)
-        return bare_fail(dir, "not on a gpunvmefs mount that has a GPU");
+        return bench_fail(dir, "not on a gpunvmefs mount that has a GPU");
     if (!b->mount.info.direct)
-        return bare_fail(dir, "the mount has no direct path for this user (-o direct=)");
-    b->report = bench_report_new(PROGRAM, b->json, bench_gpu_name());
+        return bench_fail(dir, "the mount has no direct path for this user (-o direct=)");
+    b->report = bench_mount_report(&b->mount, b->json);
     if (!b->report)
-        return bare_fail("memory", "not enough of it");
-    bench_mount_describe(&b->mount, b->report);
+        return bench_fail("memory", "not enough of it");
     bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "leased_queues", b->lease.queues);
     bench_report_number(b->report, "leased_depth", b->lease.depth);
     bench_report_number(b->report, "seed", SEED);
-    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+    return bench_file_make(&b->file, dir, b->size, SEED);
 }
 
 static void bare_tear_down(struct bench *b)

@@ -89,12 +89,6 @@ struct way {
     struct bench_cpu cpu; /* of all samples */
 };
 
-static int file_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 /* --- Ways to move one file ------------------------------------------------------------------- */
 
 static int plain_copy(struct bench *b)
@@ -117,7 +111,7 @@ static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t
         b->commands = result.commands;
     if (n == (ssize_t)len && result.path == path)
         return 0;
-    return file_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
+    return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
 }
 
 static int file_read_ioctl(struct bench *b)
@@ -131,7 +125,7 @@ static int file_read_bounced(struct bench *b)
     int err, back;
 
     if (bounce_set_options(b->mount.g, &options))
-        return file_fail("bounce pipeline", gpunvme_error());
+        return bench_fail("bounce pipeline", gpunvme_error());
     err = read_by(b, GPUNVME_PATH_BOUNCE, b->file.fd, 0, b->size);
     options.path = GPUNVME_PATH_GPU;
     back = bounce_set_options(b->mount.g, &options);
@@ -140,7 +134,7 @@ static int file_read_bounced(struct bench *b)
 
 static int file_read_direct(struct bench *b)
 {
-    return bench_direct_read(&b->direct, PROGRAM, b->mount.memory.addr, b->size, 0);
+    return bench_direct_read(&b->direct, b->mount.memory.addr, b->size, 0);
 }
 
 static int read_waiting(struct bench *b)
@@ -149,7 +143,7 @@ static int read_waiting(struct bench *b)
 
     return n == (ssize_t)b->size
                ? 0
-               : file_fail("direct path", n < 0 ? gpunvme_error() : "a short read");
+               : bench_fail("direct path", n < 0 ? gpunvme_error() : "a short read");
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -159,7 +153,7 @@ static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
     int err = kernel_block_reads(leased_file_device(b->direct.file), b->mount.memory.addr, b->size,
                                  part, blocks);
 
-    return err ? file_fail("gpunvme_pread_block", strerror(-err)) : 0;
+    return err ? bench_fail_with("gpunvme_pread_block", err) : 0;
 }
 
 static int file_read_by_block(struct bench *b)
@@ -188,7 +182,7 @@ static int copy_out(struct bench *b)
 
         err = buffer_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
     }
-    return err ? file_fail("copy", gpunvme_error()) : 0;
+    return err ? bench_fail("copy", gpunvme_error()) : 0;
 }
 
 static int write_ioctl(struct bench *b)
@@ -198,7 +192,7 @@ static int write_ioctl(struct bench *b)
 
     if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return file_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return bench_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
 /* --- Ways to read many files ----------------------------------------------------------------- */
@@ -225,7 +219,7 @@ static int read_and_copy(struct bench *b, int fd, uint64_t i)
 
         err = bench_stream_wait(stream);
         if (!err && pread(fd, stream->buffer, n, (off_t)at) != (ssize_t)n)
-            err = file_fail("pread", strerror(errno));
+            err = bench_fail_with("pread", -errno);
         if (!err)
             err = bench_stream_copy(stream, &b->mount.memory, i * b->file_bytes + at, n);
     }
@@ -241,7 +235,7 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
         path_of(b, i, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return file_fail(path, strerror(errno));
+            return bench_fail_with(path, -errno);
         err = read_file(b, fd, i);
         close(fd);
     }
@@ -267,7 +261,7 @@ static int prepare(struct bench *b, const struct way *w)
     switch (w->kind) {
     case WRITE_NEW:
         if (ftruncate(b->written.fd, 0))
-            return file_fail(b->written.path, strerror(errno));
+            return bench_fail_with(b->written.path, -errno);
         return bench_fill(&b->mount.memory, b->size, SEED);
     case WRITE_OVER:
         return bench_fill(&b->mount.memory, b->size, SEED_OVER);
@@ -313,7 +307,7 @@ static int file_sample(struct bench *b, struct way *w)
     w->missing = w->peer && err == -ENOTSUP;
     if (w->missing)
         return 0;
-    return err ? file_fail(w->name, strerror(-err)) : file_verify(b, w);
+    return err ? bench_fail_with(w->name, err) : file_verify(b, w);
 }
 
 static int measure_ways(struct bench *b, struct way *ways, unsigned n)
@@ -339,7 +333,7 @@ static int file_new_pieces(struct bench *b, uint64_t len, uint64_t bytes)
 
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, len, bytes, len, &in_order)
-               ? file_fail("memory", "not enough of it")
+               ? bench_fail("memory", "not enough of it")
                : 0;
 }
 
@@ -426,8 +420,8 @@ static int file_measure_writes(struct bench *b)
     bench_direct_close(&b->direct);
     b->host = bench_host_alloc(b->mount.memory.on_gpu, COPY_BYTES);
     if (!b->host)
-        return file_fail("memory", "not enough of it");
-    err = bench_file_create(&b->written, PROGRAM, b->dir);
+        return bench_fail("memory", "not enough of it");
+    err = bench_file_create(&b->written, b->dir);
     if (!err)
         err = measure_ways(b, ways, 3);
     if (!err)
@@ -439,12 +433,12 @@ static int measure_one(struct bench *b)
 {
     static struct way ways[MAX_WAYS];
     unsigned n;
-    int err = bench_file_make(&b->file, PROGRAM, b->dir, b->size, SEED);
+    int err = bench_file_make(&b->file, b->dir, b->size, SEED);
 
     b->job.path = b->file.path;
     b->job.fd = b->file.fd;
     if (!err && b->mount.g && b->mount.info.direct)
-        err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
+        err = bench_direct_open(&b->direct, &b->mount, b->file.fd);
     if (!err)
         err = file_new_pieces(b, b->size, UNIT);
     if (err)
@@ -477,13 +471,12 @@ static uint64_t *shuffled(uint64_t n)
 static int make_fragmented(struct bench *b, uint64_t fragment)
 {
     uint64_t n = b->size / fragment, *order = shuffled(n);
-    int err = order ? bench_file_create(&b->file, PROGRAM, b->dir) : -ENOMEM;
+    int err = order ? bench_file_create(&b->file, b->dir) : -ENOMEM;
 
     for (uint64_t i = 0; i < n && !err; i++)
-        err = bench_file_write(&b->file, PROGRAM, order[i] * fragment, fragment, SEED,
-                               order[i] * fragment);
+        err = bench_file_write(&b->file, order[i] * fragment, fragment, SEED, order[i] * fragment);
     if (!err && fsync(b->file.fd))
-        err = file_fail(b->file.path, strerror(errno));
+        err = bench_fail_with(b->file.path, -errno);
     free(order);
     return err;
 }
@@ -503,7 +496,7 @@ static int count_extents(const struct bench_file *f, uint64_t *extents, uint64_t
         ssize_t n = gpunvme_extents(f->fd, at, found, GPUNVME_EXTENTS_MAX);
 
         if (n <= 0)
-            return file_fail(f->path, n ? gpunvme_error() : "extents are missing");
+            return bench_fail(f->path, n ? gpunvme_error() : "extents are missing");
         for (ssize_t i = 0; i < n; i++) {
             *jumps += found[i].device != device;
             device = found[i].device + found[i].len;
@@ -568,13 +561,13 @@ static int file_make_file(struct bench *b, uint64_t i)
 
         *name = '\0';
         if (mkdir(f.path, 0700))
-            return file_fail(f.path, strerror(errno));
+            return bench_fail_with(f.path, -errno);
         *name = '/';
     }
     f.fd = open(f.path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (f.fd < 0)
-        return file_fail(f.path, strerror(errno));
-    err = bench_file_write(&f, PROGRAM, 0, b->file_bytes, SEED, i * b->file_bytes);
+        return bench_fail_with(f.path, -errno);
+    err = bench_file_write(&f, 0, b->file_bytes, SEED, i * b->file_bytes);
     close(f.fd);
     return err;
 }
@@ -624,7 +617,7 @@ static int file_measure(struct bench *b)
     if (b->shape == ONE_FILE)
         return measure_one(b);
     if (!b->mount.g)
-        return file_fail(b->dir, "is not on a mount of gpunvmefs");
+        return bench_fail(b->dir, "is not on a mount of gpunvmefs");
     for (size_t i = 0;
          b->shape == FRAGMENTS && i < sizeof(fragments_kib) / sizeof(unsigned) && !err; i++)
         err = measure_fragments(b, fragments_kib[i]);
@@ -632,7 +625,7 @@ static int file_measure(struct bench *b)
         return err;
     snprintf(b->files_dir, sizeof(b->files_dir), "%s/" PROGRAM ".XXXXXX", b->dir);
     if (!mkdtemp(b->files_dir))
-        return file_fail(b->dir, strerror(errno));
+        return bench_fail_with(b->dir, -errno);
     for (size_t i = 0; i < sizeof(many_sizes) / sizeof(many_sizes[0]) && !err; i++)
         err = measure_many(b, many_sizes[i].kib, many_sizes[i].files);
     rmdir(b->files_dir);
@@ -641,15 +634,13 @@ static int file_measure(struct bench *b)
 
 static int file_set_up(struct bench *b)
 {
-    if (bench_mount_open(&b->mount, PROGRAM, b->dir, b->size))
+    if (bench_mount_open(&b->mount, b->dir, b->size))
         return -EIO;
     b->job.to = &b->mount.memory;
     b->job.size = b->size;
-    b->report =
-        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report = bench_mount_report(&b->mount, b->json);
     if (peers_open(&b->job) || !b->report)
-        return file_fail("memory", "not enough of it");
-    bench_mount_describe(&b->mount, b->report);
+        return bench_fail("memory", "not enough of it");
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "seed", SEED);
     bench_report_number(b->report, "warm_ups", b->warm_ups);

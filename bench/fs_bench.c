@@ -46,12 +46,6 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fs_fail(const char *object, int err)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, strerror(-err));
-    return err;
-}
-
 static unsigned long fs_draw(struct bench *b, unsigned long below)
 {
     b->random = pattern_word(b->random, 1);
@@ -165,7 +159,7 @@ static int fs_measure(struct bench *b, const char *what, unsigned long files,
         b->micros[n++] = (bench_seconds() - start) * 1e6;
     }
     if (err)
-        return fs_fail(what, err);
+        return bench_fail_with(what, err);
     snprintf(name, sizeof(name), "%s, %lu files", what, files);
     bench_report_values(b->report, name, "us", b->micros, n, NULL);
     bench_report_point(b->report, "files", what, (double)files);
@@ -179,7 +173,8 @@ static int grow_to(struct bench *b, unsigned long files)
 
     while (b->made < files - SAMPLES && !err)
         err = create(b);
-    return err ? fs_fail("create", err) : fs_measure(b, "create with a block", files, create);
+    return err ? bench_fail_with("create", err)
+               : fs_measure(b, "create with a block", files, create);
 }
 
 static int check_count(struct bench *b)
@@ -187,7 +182,7 @@ static int check_count(struct bench *b)
     struct ffs_statfs st;
 
     ffs_statfs(b->fs, &st);
-    return st.inodes >= b->made + b->n_dirs + 1 ? 0 : fs_fail("count of inodes", -EUCLEAN);
+    return st.inodes >= b->made + b->n_dirs + 1 ? 0 : bench_fail_with("count of inodes", -EUCLEAN);
 }
 
 static int fs_measure_files(struct bench *b)
@@ -217,13 +212,13 @@ static int open_device(struct bench *b)
 
     b->fd = mkstemp(path);
     if (b->fd < 0)
-        return fs_fail(path, -errno);
+        return bench_fail_with(path, -errno);
     if (ftruncate(b->fd, bytes))
         err = -errno;
     if (!err)
         err = bd_file_open(path, BD_OPEN_EXCLUSIVE, PAGE_BYTES, &b->dev);
     unlink(path);
-    return err ? fs_fail(path, err) : 0;
+    return err ? bench_fail_with(path, err) : 0;
 }
 
 static int fs_set_up(struct bench *b)
@@ -238,19 +233,19 @@ static int fs_set_up(struct bench *b)
         return err;
     b->inos = calloc(b->files, sizeof(*b->inos));
     b->dirs = calloc(b->files / PER_DIR + 1, sizeof(struct ffs_inode *));
-    b->report = bench_report_new(PROGRAM, b->json, NULL);
+    b->report = bench_report_new(b->json, NULL);
     if (!b->inos || !b->dirs || !b->report)
-        return fs_fail("memory", -ENOMEM);
+        return bench_fail_with("memory", -ENOMEM);
     bench_report_number(b->report, "files", (double)b->files);
     bench_report_number(b->report, "files_in_a_directory", PER_DIR);
     bench_report_number(b->report, "seed", SEED);
     err = mkfs_format(b->dev, &params, &plan);
     if (err)
-        return fs_fail("format", err);
+        return bench_fail_with("format", err);
     err = ffs_mount(b->dev, &opts, &b->fs, why, sizeof(why));
     if (!err)
         err = ffs_iget(b->fs, 1, &b->root);
-    return err ? fs_fail(why[0] ? why : "mount", err) : 0;
+    return err ? bench_fail_with(why[0] ? why : "mount", err) : 0;
 }
 
 static int fs_tear_down(struct bench *b)
@@ -269,7 +264,7 @@ static int fs_tear_down(struct bench *b)
         close(b->fd);
     free(b->dirs);
     free(b->inos);
-    return err ? fs_fail("unmount", err) : 0;
+    return err ? bench_fail_with("unmount", err) : 0;
 }
 
 static int fs_parse(int argc, char **argv, struct bench *b)
@@ -300,9 +295,5 @@ int main(int argc, char **argv)
     if (!err)
         err = fs_measure_files(&b);
     end = fs_tear_down(&b);
-    if (b.report && (err || end))
-        bench_report_drop(b.report);
-    else if (b.report)
-        bench_report_end(b.report);
-    return err || end ? 1 : 0;
+    return bench_report_close(b.report, err ? err : end);
 }

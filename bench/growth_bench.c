@@ -45,20 +45,6 @@ struct bench {
     struct bench_report *report;
 };
 
-static int growth_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
-static int growth_fail_errno(const char *object)
-{
-    int err = -errno;
-
-    growth_fail(object, strerror(-err));
-    return err;
-}
-
 static bool growth_is_over(const struct bench *b)
 {
     return b->end > 0 && bench_seconds() > b->end;
@@ -116,7 +102,7 @@ static int create_file(const struct bench *b, unsigned long number)
 
     file_path(b, number, path, sizeof(path));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    return fd >= 0 && close(fd) == 0 ? 0 : growth_fail_errno(path);
+    return fd >= 0 && close(fd) == 0 ? 0 : bench_fail_with(path, -errno);
 }
 
 static int unlink_file(const struct bench *b, unsigned long number)
@@ -124,7 +110,7 @@ static int unlink_file(const struct bench *b, unsigned long number)
     char path[2112];
 
     file_path(b, number, path, sizeof(path));
-    return unlink(path) == 0 ? 0 : growth_fail_errno(path);
+    return unlink(path) == 0 ? 0 : bench_fail_with(path, -errno);
 }
 
 struct job {
@@ -178,7 +164,7 @@ static int make_dir(const struct bench *b, unsigned long number)
     char path[2080];
 
     dir_path(b, number, path, sizeof(path));
-    return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : growth_fail_errno(path);
+    return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : bench_fail_with(path, -errno);
 }
 
 static int remove_dir(const struct bench *b, unsigned long number)
@@ -186,7 +172,7 @@ static int remove_dir(const struct bench *b, unsigned long number)
     char path[2080];
 
     dir_path(b, number, path, sizeof(path));
-    return rmdir(path) == 0 ? 0 : growth_fail_errno(path);
+    return rmdir(path) == 0 ? 0 : bench_fail_with(path, -errno);
 }
 
 static atomic_ulong listed; /* files that list_dir() has counted */
@@ -201,7 +187,7 @@ static int list_dir(const struct bench *b, unsigned long number)
     dir_path(b, number, path, sizeof(path));
     DIR *dir = opendir(path);
     if (!dir)
-        return growth_fail_errno(path);
+        return bench_fail_with(path, -errno);
     while (!growth_is_over(b) && (entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
             count += S_ISREG(st.st_mode) ? 1 : 0;
@@ -230,7 +216,7 @@ static int measure_list(struct bench *b, unsigned long files)
     atomic_store(&listed, 0);
     int err = for_numbers(b, 0, count_dirs(b, files), list_dir);
     if (!err && atomic_load(&listed) != files)
-        err = growth_fail(b->dir, "names are missing");
+        err = bench_fail(b->dir, "names are missing");
     if (!err)
         report_mean(b, "files", "list with attributes", files, micros_since(begin), files);
     return err;
@@ -245,7 +231,7 @@ static int measure_opens(struct bench *b, unsigned long files)
         double begin = bench_seconds();
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return growth_fail_errno(path);
+            return bench_fail_with(path, -errno);
         close(fd);
         b->micros[i] = micros_since(begin);
     }
@@ -296,10 +282,10 @@ static int grow_extents(struct bench *b, int fd, unsigned long from, unsigned lo
             return -ETIME;
         pattern_host_write(b->block, BLOCK, SEED, place_of(i), false);
         if (pwrite(fd, b->block, BLOCK, (off_t)place_of(i)) != (ssize_t)BLOCK)
-            return growth_fail_errno(b->dir);
+            return bench_fail_with(b->dir, -errno);
     }
     if (fsync(fd) != 0)
-        return growth_fail_errno(b->dir);
+        return bench_fail_with(b->dir, -errno);
     report_mean(b, "extents", "write 4 KiB and a hole", to, micros_since(begin), to - from);
     return 0;
 }
@@ -311,10 +297,10 @@ static int read_extents(struct bench *b, int fd, unsigned long extents)
         struct pattern_pieces p = {.seed = SEED, .bytes = BLOCK, .n = 1, .places = &place};
         double begin = bench_seconds();
         if (pread(fd, b->block, BLOCK, (off_t)place) != (ssize_t)BLOCK)
-            return growth_fail_errno(b->dir);
+            return bench_fail_with(b->dir, -errno);
         b->micros[i] = micros_since(begin);
         if (pattern_host_count_wrong(b->block, &p) != 0)
-            return growth_fail(b->dir, "wrong data");
+            return bench_fail(b->dir, "wrong data");
     }
     report_each(b, "extents", "read 4 KiB at random", extents, SAMPLES);
     return 0;
@@ -329,7 +315,7 @@ static int measure_extents(struct bench *b)
     snprintf(path, sizeof(path), "%s/extents", b->dir);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0644);
     if (fd < 0)
-        return growth_fail_errno(path);
+        return bench_fail_with(path, -errno);
     for (unsigned long n = FIRST; n <= b->extents && !err; n *= GROWTH) {
         err = grow_extents(b, fd, made, n);
         made = n;
@@ -337,7 +323,7 @@ static int measure_extents(struct bench *b)
             err = read_extents(b, fd, n);
     }
     if (close(fd) != 0 || unlink(path) != 0)
-        err = err ? err : growth_fail_errno(path);
+        err = err ? err : bench_fail_with(path, -errno);
     return err;
 }
 
@@ -347,7 +333,7 @@ static int growth_run(struct bench *b, const char *where)
 {
     int err = 0;
 
-    b->report = bench_report_new(PROGRAM, b->json, NULL);
+    b->report = bench_report_new(b->json, NULL);
     b->block = aligned_alloc(BLOCK, BLOCK);
     if (!b->report || !b->block)
         return -ENOMEM;
@@ -355,7 +341,7 @@ static int growth_run(struct bench *b, const char *where)
     bench_report_number(b->report, "files_in_a_directory", (double)b->per_dir);
     bench_report_number(b->report, "jobs", b->jobs);
     if (mkdir(b->dir, 0755) != 0)
-        err = growth_fail_errno(b->dir);
+        err = bench_fail_with(b->dir, -errno);
     if (!err)
         err = growth_measure_files(b);
     if (!err && b->extents)

@@ -57,18 +57,12 @@ struct bench {
 /* The i-th call; 0 or -errno. */
 typedef int (*call_fn)(struct bench *b, size_t i);
 
-static int latency_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 static int info(struct bench *b, size_t i)
 {
     struct gpunvme_ioc_info answer;
 
     (void)i;
-    return gpunvme_info(connection_fd(b->mount.g), &answer) ? latency_fail("INFO", gpunvme_error())
+    return gpunvme_info(connection_fd(b->mount.g), &answer) ? bench_fail("INFO", gpunvme_error())
                                                             : 0;
 }
 
@@ -90,7 +84,7 @@ static int latency_read_ioctl(struct bench *b, size_t i)
 
     if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return latency_fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return bench_fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
 static int latency_read_direct(struct bench *b, size_t i)
@@ -98,7 +92,7 @@ static int latency_read_direct(struct bench *b, size_t i)
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)b->to->addr + i * bytes;
 
-    return bench_direct_read(&b->direct, PROGRAM, to, bytes, b->pieces.places[i]);
+    return bench_direct_read(&b->direct, to, bytes, b->pieces.places[i]);
 }
 
 static int latency_read_by_block(struct bench *b, size_t i)
@@ -107,7 +101,7 @@ static int latency_read_by_block(struct bench *b, size_t i)
     char *to = (char *)b->to->addr + i * bytes;
     ssize_t n = direct_read_wait(b->direct.file, to, bytes, b->pieces.places[i]);
 
-    return n == (ssize_t)bytes ? 0 : latency_fail("direct path", n < 0 ? gpunvme_error() : "short");
+    return n == (ssize_t)bytes ? 0 : bench_fail("direct path", n < 0 ? gpunvme_error() : "short");
 }
 
 static int host_read(struct bench *b, int fd, size_t i)
@@ -115,10 +109,10 @@ static int host_read(struct bench *b, int fd, size_t i)
     struct pattern_pieces one = b->pieces;
 
     if (pread(fd, b->host, one.bytes, (off_t)one.places[i]) != (ssize_t)one.bytes)
-        return latency_fail("pread", strerror(errno));
+        return bench_fail_with("pread", -errno);
     one.places += i;
     one.n = 1;
-    return pattern_host_count_wrong(b->host, &one) ? latency_fail("pread", "WRONG bytes") : 0;
+    return pattern_host_count_wrong(b->host, &one) ? bench_fail("pread", "WRONG bytes") : 0;
 }
 
 static int pread_cached(struct bench *b, size_t i)
@@ -205,7 +199,7 @@ static int latency_measure_threads(struct bench *b, const char *name)
     while (n < THREADS && !err) {
         readers[n] = (struct reader){.b = b, .first = n};
         if (pthread_create(&threads[n], NULL, read_share, &readers[n]) != 0)
-            err = latency_fail(name, "no thread");
+            err = bench_fail(name, "no thread");
         n += !err;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -241,7 +235,7 @@ static int measure_in_kernel(struct bench *b, const char *name)
             err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
     }
     if (err)
-        return latency_fail(name, "a read or the GPU failed");
+        return bench_fail(name, "a read or the GPU failed");
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
     return bench_verify(b->to, &b->pieces, PROGRAM);
 }
@@ -254,7 +248,7 @@ static int measure_pinned(struct bench *b)
     int err = buffer_alloc_host(b->mount.g, to.len, &buffer);
 
     if (err)
-        return latency_fail("pinned memory", gpunvme_error());
+        return bench_fail("pinned memory", gpunvme_error());
     to.addr = buffer_addr(buffer);
     b->to = &to;
     err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
@@ -321,7 +315,7 @@ static int measure_direct_calls(struct bench *b)
 
 static int measure_direct(struct bench *b)
 {
-    int err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
+    int err = bench_direct_open(&b->direct, &b->mount, b->file.fd);
 
     if (!err)
         err = latency_new_pieces(b, SMALL);
@@ -362,7 +356,7 @@ static int latency_measure_all(struct bench *b)
 
 static int latency_make_file(struct bench *b, const char *dir)
 {
-    int err = bench_file_make(&b->file, PROGRAM, dir, b->file_len, SEED);
+    int err = bench_file_make(&b->file, dir, b->file_len, SEED);
 
     if (err)
         return err;
@@ -374,20 +368,18 @@ static int latency_make_file(struct bench *b, const char *dir)
 
 static int latency_set_up(struct bench *b, const char *dir)
 {
-    int err = bench_mount_open(&b->mount, PROGRAM, dir, b->samples * LARGEST);
+    int err = bench_mount_open(&b->mount, dir, b->samples * LARGEST);
 
     if (err)
         return err;
     b->to = &b->mount.memory;
     if (!b->mount.g)
-        return latency_fail(dir, "is not on a mount of gpunvmefs");
+        return bench_fail(dir, "is not on a mount of gpunvmefs");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
     b->values = calloc(b->samples, sizeof(*b->values));
-    b->report =
-        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report = bench_mount_report(&b->mount, b->json);
     if (!b->host || !b->values || !b->report)
-        return latency_fail("memory", "not enough of it");
-    bench_mount_describe(&b->mount, b->report);
+        return bench_fail("memory", "not enough of it");
     bench_report_number(b->report, "calls", (double)b->samples);
     bench_report_number(b->report, "file", (double)b->file_len);
     bench_report_number(b->report, "seed", SEED);

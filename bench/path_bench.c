@@ -56,12 +56,6 @@ struct bench {
     char cached[1u << 20];   /* target of the reads that fill the page cache */
 };
 
-static int path_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 /* --- One call -------------------------------------------------------------------------------- */
 
 static ssize_t path_read_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
@@ -115,7 +109,7 @@ static int path_run(struct bench *b, const struct bench_mount *m, const struct r
     for (unsigned i = 0; i < calls; i++) {
         ssize_t n = row->call(b, m->buffer, at, row->bytes, &result);
         if (n != (ssize_t)row->bytes)
-            return path_fail(row->name, n < 0 ? gpunvme_error() : "short");
+            return bench_fail(row->name, n < 0 ? gpunvme_error() : "short");
         b->bounced += result.path == GPUNVME_PATH_BOUNCE;
         at = (at + row->bytes) % len;
     }
@@ -135,7 +129,7 @@ static int fill_cache(struct bench *b, uint64_t len)
 {
     for (uint64_t at = 0; at < len && !b->direct; at += sizeof(b->cached)) {
         if (pread(b->file.fd, b->cached, sizeof(b->cached), (off_t)at) < 0)
-            return path_fail(b->file.path, strerror(errno));
+            return bench_fail_with(b->file.path, -errno);
     }
     return 0;
 }
@@ -146,7 +140,7 @@ static int path_verify(const struct bench_memory *memory, uint64_t len, uint64_t
     uint64_t state = 0;
 
     if (bench_pieces_make(&pieces, memory->on_gpu, seed, len, UNIT / 2, len, &state))
-        return path_fail("memory", "not enough of it");
+        return bench_fail("memory", "not enough of it");
     int err = bench_verify(memory, &pieces, PROGRAM);
 
     bench_pieces_free(&pieces, memory->on_gpu);
@@ -159,7 +153,7 @@ static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
     int err = bench_poison(&m->memory, SEED);
 
     if (!err && transfer_read(m->buffer, b->file.fd, 0, 0, len, NULL) != (ssize_t)len)
-        err = path_fail("read", gpunvme_error());
+        err = bench_fail("read", gpunvme_error());
     return err;
 }
 
@@ -176,7 +170,7 @@ static int path_sample(struct bench *b, unsigned way, const struct row *row,
 
     if (!err && way != BY_CHOICE &&
         bounce_set_options(m->g, &(struct gpunvme_options){.path = path}))
-        err = path_fail(way_names[way], gpunvme_error());
+        err = bench_fail(way_names[way], gpunvme_error());
     if (!err)
         err = fill_cache(b, len);
     if (!err) /* creates kernels and staging */
@@ -254,28 +248,26 @@ static int path_measure_all(struct bench *b)
 
 static int path_set_up(struct bench *b, const char *dir)
 {
-    int err = bench_mount_open(&b->given, PROGRAM, dir, b->size);
+    int err = bench_mount_open(&b->given, dir, b->size);
 
     if (!err)
-        err = bench_mount_open(&b->chosen, PROGRAM, dir, b->size);
+        err = bench_mount_open(&b->chosen, dir, b->size);
     if (!err && !b->chosen.g)
-        err = path_fail(dir, "not on a gpunvmefs mount");
+        err = bench_fail(dir, "not on a gpunvmefs mount");
     if (!err && bounce_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
-        err = path_fail(dir, gpunvme_error());
+        err = bench_fail(dir, gpunvme_error());
     if (!err)
-        err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+        err = bench_file_make(&b->file, dir, b->size, SEED);
     if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
-        err = path_fail(b->file.path, strerror(errno));
+        err = bench_fail_with(b->file.path, -errno);
     return err;
 }
 
 static int begin_report(struct bench *b)
 {
-    b->report =
-        bench_report_new(PROGRAM, b->json, b->given.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report = bench_mount_report(&b->given, b->json);
     if (!b->report)
-        return path_fail("memory", "not enough of it");
-    bench_mount_describe(&b->given, b->report);
+        return bench_fail("memory", "not enough of it");
     bench_report_text(b->report, "file", b->direct ? "O_DIRECT" : "cached");
     bench_report_number(b->report, "seed", SEED);
     return 0;

@@ -40,25 +40,11 @@ struct bench {
 /* Measures a row. Stores the count, in units of the row, in *n. Returns 0 or -errno. */
 typedef int (*measure_fn)(struct bench *b, double *n);
 
-static int posix_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
-static int posix_fail_errno(const char *object)
-{
-    int err = -errno;
-
-    posix_fail(object, strerror(-err));
-    return err;
-}
-
 static int open_file(const struct bench *b, int flags)
 {
     int fd = open(b->path, flags | O_CLOEXEC, 0644);
 
-    return fd < 0 ? posix_fail_errno(b->path) : fd;
+    return fd < 0 ? bench_fail_with(b->path, -errno) : fd;
 }
 
 static bool posix_is_right(const void *memory, size_t len, uint64_t place)
@@ -80,11 +66,11 @@ static int posix_write_all(struct bench *b, double *n)
     for (uint64_t at = 0; at < b->size; at += LARGE) {
         if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE) {
             close(fd);
-            return posix_fail_errno(b->path);
+            return bench_fail_with(b->path, -errno);
         }
     }
     *n = (double)b->size / 1e6;
-    return close(fd) == 0 ? 0 : posix_fail_errno(b->path);
+    return close(fd) == 0 ? 0 : bench_fail_with(b->path, -errno);
 }
 
 /* Writes the content that reads expect, before the measurements. */
@@ -97,10 +83,10 @@ static int fill_file(struct bench *b)
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
         pattern_host_write(b->memory, LARGE, SEED, at, false);
         if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
-            err = posix_fail_errno(b->path);
+            err = bench_fail_with(b->path, -errno);
     }
     if (!err && fsync(fd) != 0)
-        err = posix_fail_errno(b->path);
+        err = bench_fail_with(b->path, -errno);
     close(fd);
     return err;
 }
@@ -136,9 +122,9 @@ static int read_all(struct bench *b, double *n)
         return fd;
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
         if (pread(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
-            err = posix_fail_errno(b->path);
+            err = bench_fail_with(b->path, -errno);
         else if (!has_marks(b->memory, at))
-            err = posix_fail(b->path, "wrong data");
+            err = bench_fail(b->path, "wrong data");
     }
     *n = (double)b->size / 1e6;
     close(fd);
@@ -170,9 +156,9 @@ static void *read_pages(void *arg)
     for (unsigned i = 0; i < SMALL_OPS && !j->err; i++) {
         off_t at = posix_draw(j->b, j->number, i);
         if (pread(j->fd, j->memory, SMALL, at) != (ssize_t)SMALL)
-            j->err = posix_fail_errno(j->b->path);
+            j->err = bench_fail_with(j->b->path, -errno);
         else if (!posix_is_right(j->memory, SMALL, (uint64_t)at))
-            j->err = posix_fail(j->b->path, "wrong data");
+            j->err = bench_fail(j->b->path, "wrong data");
     }
     return NULL;
 }
@@ -221,7 +207,7 @@ static int posix_write_pages(struct bench *b, int flags, double *n)
         off_t at = flags ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
         if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL)
-            err = posix_fail_errno(b->path);
+            err = bench_fail_with(b->path, -errno);
     }
     *n = SMALL_OPS / 1e3;
     close(fd);
@@ -248,7 +234,7 @@ static int write_and_sync(struct bench *b, double *n)
         off_t at = posix_draw(b, 0, i);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
         if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || fdatasync(fd) != 0)
-            err = posix_fail_errno(b->path);
+            err = bench_fail_with(b->path, -errno);
     }
     *n = SYNC_OPS / 1e3;
     close(fd);
@@ -265,7 +251,7 @@ static int for_all_names(struct bench *b, int (*act)(const char *path), double *
     for (unsigned i = 0; i < FILES; i++) {
         snprintf(path, sizeof(path), "%s.d/%u", b->path, i);
         if (act(path) != 0)
-            return posix_fail_errno(path);
+            return bench_fail_with(path, -errno);
     }
     *n = FILES / 1e3;
     return 0;
@@ -354,7 +340,7 @@ static int posix_measure(struct bench *b, struct bench_report *report)
 static int posix_run(struct bench *b)
 {
     char dir[2112];
-    struct bench_report *report = bench_report_new(PROGRAM, b->json, NULL);
+    struct bench_report *report = bench_report_new(b->json, NULL);
     int err = report ? 0 : -ENOMEM;
 
     b->memory = aligned_alloc(SMALL, LARGE);
@@ -363,7 +349,7 @@ static int posix_run(struct bench *b)
     if (!err && !b->memory)
         err = -ENOMEM;
     if (!err && mkdir(dir, 0755) != 0)
-        err = posix_fail_errno(dir);
+        err = bench_fail_with(dir, -errno);
     if (!err)
         err = fill_file(b);
     if (!err)

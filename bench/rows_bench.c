@@ -55,12 +55,6 @@ struct bench {
     struct bench_report *report;
 };
 
-static int rows_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 /* --- Ways ------------------------------------------------------------------------------------ */
 
 static uint64_t bytes_of(const struct bench *b)
@@ -81,9 +75,9 @@ static int read_lists(struct bench *b)
         struct gpunvme_result result;
 
         if (readv_buffer(b->mount.buffer, b->file.fd, b->list + i, rows_batch_len(b, i), &result))
-            return rows_fail("READV", gpunvme_error());
+            return bench_fail("READV", gpunvme_error());
         if (result.path != GPUNVME_PATH_GPU)
-            return rows_fail("READV", "not by the GPU path");
+            return bench_fail("READV", "not by the GPU path");
     }
     return 0;
 }
@@ -95,9 +89,9 @@ static int rows_read_direct(struct bench *b)
     for (size_t i = 0; i < b->rows.n; i += b->batch) {
         if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, rows_batch_len(b, i),
                                b->direct.stream.cuda))
-            return rows_fail("direct path", gpunvme_error());
+            return bench_fail("direct path", gpunvme_error());
     }
-    return bench_stream_wait(&b->direct.stream) ? rows_fail("direct path", "the GPU failed") : 0;
+    return bench_stream_wait(&b->direct.stream) ? bench_fail("direct path", "the GPU failed") : 0;
 }
 
 static int run_way(struct bench *b, unsigned way)
@@ -126,7 +120,7 @@ static int check_results(const struct bench *b)
         int32_t result = b->list[i].result;
 
         if (result != (int32_t)b->rows.bytes)
-            return rows_fail("row", result < 0 ? strerror(-result) : "short");
+            return bench_fail("row", result < 0 ? strerror(-result) : "short");
     }
     return 0;
 }
@@ -138,7 +132,7 @@ static int move_list(struct bench *b, bool back)
     int err = back ? buffer_copy_out(b->device_list, 0, b->list, bytes)
                    : buffer_copy_in(b->device_list, 0, b->list, bytes);
 
-    return err ? rows_fail("list", gpunvme_error()) : 0;
+    return err ? bench_fail("list", gpunvme_error()) : 0;
 }
 
 /* --- Measuring ------------------------------------------------------------------------------- */
@@ -233,16 +227,16 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
 
     if (bench_rows_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes, kind->bytes,
                         kind->from, span, &state))
-        return rows_fail("memory", "not enough of it");
+        return bench_fail("memory", "not enough of it");
     if (shared_list_alloc_pieces(b->mount.g, n, &list))
-        return rows_fail("list", gpunvme_error());
+        return bench_fail("list", gpunvme_error());
     b->list = list;
     for (size_t i = 0; i < n; i++)
         list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
                                          .buffer_offset = i * kind->bytes,
                                          .len = (uint32_t)kind->bytes};
     if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
-        return rows_fail("list", gpunvme_error());
+        return bench_fail("list", gpunvme_error());
     return 0;
 }
 
@@ -277,7 +271,6 @@ static int rows_measure(struct bench *b, const struct row_kind *kind)
 
 static void describe(struct bench *b)
 {
-    bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "batch", (double)b->batch);
@@ -290,20 +283,19 @@ static int rows_set_up(struct bench *b, const char *dir)
 {
     int err;
 
-    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
+    if (bench_mount_open(&b->mount, dir, b->size))
         return -EIO;
     if (!b->mount.g)
-        return rows_fail(dir, "not on a gpunvmefs mount");
+        return bench_fail(dir, "not on a gpunvmefs mount");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
-    b->report =
-        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    b->report = bench_mount_report(&b->mount, b->json);
     if (!b->host || !b->report)
-        return rows_fail("memory", "not enough of it");
+        return bench_fail("memory", "not enough of it");
     describe(b);
     pattern_host_write(b->host, b->size, SEED, 0, false);
-    err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+    err = bench_file_make(&b->file, dir, b->size, SEED);
     if (!err && b->mount.info.direct)
-        err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+        err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
     return err;
 }
 

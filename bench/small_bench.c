@@ -33,12 +33,10 @@
 #define BLOCK_MOST   32u   /* warps of a block */
 
 static const unsigned thread_counts[] = {1, 4, THREADS_MOST};
-/* Rows of 256 bytes begin behind the header of a tensor file, so that some cross blocks. */
-static const struct read_kind {
+
+struct read_kind {
     uint64_t bytes, from;
-} read_kinds[] = {{256, 8104}, {512, 0}, {SMALL, 0}};
-static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};
-static const char *const way_names[WARPS_WAYS] = {"warps", "threads of warps", "tickets of warps"};
+};
 
 struct bench {
     uint64_t size; /* of the file, and the maximum that a run reads */
@@ -53,12 +51,6 @@ struct bench {
     struct bench_report *report;
 };
 
-static int small_fail(const char *object, const char *what)
-{
-    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
-    return -EIO;
-}
-
 static int small_new_pieces(struct bench *b, struct read_kind kind)
 {
     uint64_t state = SEED;
@@ -66,7 +58,7 @@ static int small_new_pieces(struct bench *b, struct read_kind kind)
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_rows_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, kind.bytes, kind.from,
                            b->size - kind.from, &state)
-               ? small_fail("memory", "not enough of it")
+               ? bench_fail("memory", "not enough of it")
                : 0;
 }
 
@@ -93,7 +85,7 @@ static int small_read_piece(const struct bench *b, bool direct, uint64_t i)
         n = transfer_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
     if (n == SMALL && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return small_fail(direct ? "direct path" : "READ",
+    return bench_fail(direct ? "direct path" : "READ",
                       n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
@@ -169,6 +161,11 @@ static int measure_host(struct bench *b, bool direct)
 
 #ifdef GPUNVME_HAVE_CUDA
 
+/* Rows of 256 bytes begin behind the header of a tensor file, so that some cross blocks. */
+static const struct read_kind read_kinds[] = {{256, 8104}, {512, 0}, {SMALL, 0}};
+static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};
+static const char *const way_names[WARPS_WAYS] = {"warps", "threads of warps", "tickets of warps"};
+
 /* Runs the first n pieces once. The rate is in millions a second. */
 static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64_t n,
                      struct bench_samples *rates)
@@ -201,7 +198,7 @@ static int run_gather(struct bench *b, struct bench_samples *rates)
         err = bench_gather(&b->mount.memory, b->host, &b->pieces);
     bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
     if (err)
-        return small_fail("gather", "the GPU failed");
+        return bench_fail("gather", "the GPU failed");
     return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
@@ -279,7 +276,7 @@ static int small_measure_all(struct bench *b)
 
     if (err || !b->mount.info.direct)
         return err;
-    err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+    err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
     if (!err)
         err = measure_host(b, true);
     if (!err && b->mount.memory.on_gpu)
@@ -292,16 +289,15 @@ static int small_set_up(struct bench *b, const char *dir)
 {
     bool gpu;
 
-    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
+    if (bench_mount_open(&b->mount, dir, b->size))
         return -EIO;
     if (!b->mount.g)
-        return small_fail(dir, "not on a gpunvmefs mount");
+        return bench_fail(dir, "not on a gpunvmefs mount");
     gpu = b->mount.memory.on_gpu;
     b->host = bench_host_alloc(gpu, b->size);
-    b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
+    b->report = bench_mount_report(&b->mount, b->json);
     if (!b->host || !b->report)
-        return small_fail("memory", "not enough of it");
-    bench_mount_describe(&b->mount, b->report);
+        return bench_fail("memory", "not enough of it");
     bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "leased_queues", b->lease.queues);
@@ -309,7 +305,7 @@ static int small_set_up(struct bench *b, const char *dir)
     bench_report_number(b->report, "warps_of_a_block", b->block);
     bench_report_number(b->report, "seed", SEED);
     pattern_host_write(b->host, b->size, SEED, 0, false);
-    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+    return bench_file_make(&b->file, dir, b->size, SEED);
 }
 
 static void small_tear_down(struct bench *b)

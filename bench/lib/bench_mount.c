@@ -11,12 +11,6 @@
 
 #define CHUNK ((uint64_t)4 << 20)
 
-static int mount_fail(const char *who, const char *object, int err, const char *what)
-{
-    fprintf(stderr, "%s: %s: %s\n", who, object, what);
-    return err;
-}
-
 bool bench_lease_option(int opt, struct direct_options *lease)
 {
     if (opt == 'q')
@@ -60,7 +54,7 @@ static int open_pinned(struct bench_mount *m, uint64_t bytes)
     return err;
 }
 
-int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes)
+int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes)
 {
     int err;
 
@@ -69,22 +63,22 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
     if (err == -ENOTTY) {
         m->g = NULL;
         err = bench_memory_alloc(&m->memory, bench_gpu_name() != NULL, bytes);
-        return err ? mount_fail(who, "memory", err, strerror(-err)) : 0;
+        return err ? bench_fail_with("memory", err) : 0;
     }
     if (err) {
         m->g = NULL;
-        return mount_fail(who, dir, err, gpunvme_error());
+        return bench_fail(dir, gpunvme_error());
     }
     err = bounce_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
     if (!err)
         err = gpunvme_info(connection_fd(m->g), &m->info);
     if (!err && m->info.executor == GPUNVME_EXECUTOR_NONE)
-        return mount_fail(who, dir, -ENOTSUP, "the mount has no GPU path");
+        return bench_fail(dir, "the mount has no GPU path");
     if (!err)
         err = open_buffer(m, bytes);
     if (!err)
         err = open_pinned(m, bytes);
-    return err ? mount_fail(who, dir, err, gpunvme_error()) : 0;
+    return err ? bench_fail(dir, gpunvme_error()) : 0;
 }
 
 void bench_mount_close(struct bench_mount *m)
@@ -100,10 +94,12 @@ void bench_mount_close(struct bench_mount *m)
     *m = (struct bench_mount){.g = NULL};
 }
 
-void bench_mount_describe(const struct bench_mount *m, struct bench_report *r)
+struct bench_report *bench_mount_report(const struct bench_mount *m, bool json)
 {
-    if (!m->g)
-        return;
+    struct bench_report *r = bench_report_new(json, m->memory.on_gpu ? bench_gpu_name() : NULL);
+
+    if (!r || !m->g)
+        return r;
     bench_report_text(r, "executor", m->info.executor_name);
     bench_report_text(r, "transport", m->info.transport);
     bench_report_number(r, "tier", m->info.tier);
@@ -111,17 +107,19 @@ void bench_mount_describe(const struct bench_mount *m, struct bench_report *r)
     bench_report_number(r, "queues", m->info.queues);
     bench_report_number(r, "depth", m->info.depth);
     bench_report_number(r, "max_command", m->info.max_command);
+    return r;
 }
 
-int bench_file_create(struct bench_file *f, const char *who, const char *dir)
+int bench_file_create(struct bench_file *f, const char *dir)
 {
-    snprintf(f->path, sizeof(f->path), "%s/%s.%ld.XXXXXX", dir, who, (long)getpid());
+    snprintf(f->path, sizeof(f->path), "%s/%s.%ld.XXXXXX", dir, program_invocation_short_name,
+             (long)getpid());
     f->fd = mkostemp(f->path, O_CLOEXEC);
-    return f->fd < 0 ? mount_fail(who, f->path, -errno, strerror(errno)) : 0;
+    return f->fd < 0 ? bench_fail_with(f->path, -errno) : 0;
 }
 
-int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
-                     uint64_t seed, uint64_t place)
+int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
+                     uint64_t place)
 {
     void *chunk = malloc(CHUNK);
     int err = chunk ? 0 : -ENOMEM;
@@ -135,18 +133,17 @@ int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, u
             err = errno ? -errno : -EIO;
     }
     free(chunk);
-    return err ? mount_fail(who, f->path, err, strerror(-err)) : 0;
+    return err ? bench_fail_with(f->path, err) : 0;
 }
 
-int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
-                    uint64_t seed)
+int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed)
 {
-    int err = bench_file_create(f, who, dir);
+    int err = bench_file_create(f, dir);
 
     if (!err)
-        err = bench_file_write(f, who, 0, bytes, seed, 0);
+        err = bench_file_write(f, 0, bytes, seed, 0);
     if (!err && fsync(f->fd))
-        err = mount_fail(who, f->path, -errno, strerror(errno));
+        err = bench_fail_with(f->path, -errno);
     return err;
 }
 

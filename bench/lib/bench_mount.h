@@ -27,10 +27,10 @@ struct bench_mount {
  * Transfers take the GPU path, however short. -errno, reported on stderr. Either way
  * bench_mount_close() ends it.
  */
-int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes);
+int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
 void bench_mount_close(struct bench_mount *m);
-/* Puts executor, tier and queues into the report. */
-void bench_mount_describe(const struct bench_mount *m, struct bench_report *r);
+/* Returns a report that has executor, tier and queues; NULL if memory is short. */
+struct bench_report *bench_mount_report(const struct bench_mount *m, bool json);
 
 /* A new file. All zero, with fd -1, before it is made; either way bench_file_close() removes it. */
 struct bench_file {
@@ -39,13 +39,12 @@ struct bench_file {
 };
 
 /* -errno, reported on stderr; so do the next ones. */
-int bench_file_create(struct bench_file *f, const char *who, const char *dir);
+int bench_file_create(struct bench_file *f, const char *dir);
 /* Its bytes [at, at + len) become the pattern from `place` on. */
-int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
-                     uint64_t seed, uint64_t place);
+int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
+                     uint64_t place);
 /* Creates it with the first `bytes` of the pattern, on the drive when this returns. */
-int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
-                    uint64_t seed);
+int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed);
 void bench_file_close(struct bench_file *f);
 
 #endif

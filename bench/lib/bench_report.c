@@ -2,6 +2,7 @@
 /* Results of benchmarks as a table or as JSON. */
 #include "bench/lib/bench_report.h"
 
+#include <errno.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,18 @@ bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json)
     else
         return false;
     return true;
+}
+
+int bench_fail(const char *object, const char *what)
+{
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, object, what);
+    return -EIO;
+}
+
+int bench_fail_with(const char *object, int err)
+{
+    bench_fail(object, strerror(-err));
+    return err;
 }
 
 bool bench_arguments_fit(int argc, unsigned repeats)
@@ -108,7 +121,7 @@ static struct json_object *machine(const char *gpu)
     return m;
 }
 
-struct bench_report *bench_report_new(const char *program, bool json, const char *gpu)
+struct bench_report *bench_report_new(bool json, const char *gpu)
 {
     struct bench_report *r = calloc(1, sizeof(*r));
 
@@ -119,7 +132,8 @@ struct bench_report *bench_report_new(const char *program, bool json, const char
     r->parameters = json_object_new_object();
     r->results = json_object_new_array();
     json_object_object_add(r->root, "schema_version", json_object_new_int(SCHEMA_VERSION));
-    json_object_object_add(r->root, "program", json_object_new_string(program));
+    json_object_object_add(r->root, "program",
+                           json_object_new_string(program_invocation_short_name));
     json_object_object_add(r->root, "machine", machine(gpu));
     json_object_object_add(r->root, "parameters", r->parameters);
     json_object_object_add(r->root, "results", r->results);
@@ -222,7 +236,7 @@ static void report_print_row(struct json_object *row)
     printf("\n");
 }
 
-void bench_report_end(struct bench_report *r)
+static void report_end(struct bench_report *r)
 {
     if (r->json) {
         printf("%s\n", json_object_to_json_string_ext(r->root, JSON_C_TO_STRING_PRETTY));
@@ -233,20 +247,14 @@ void bench_report_end(struct bench_report *r)
         for (size_t i = 0; i < json_object_array_length(r->results); i++)
             report_print_row(json_object_array_get_idx(r->results, i));
     }
-    bench_report_drop(r);
-}
-
-void bench_report_drop(struct bench_report *r)
-{
-    json_object_put(r->root);
-    free(r);
 }
 
 int bench_report_close(struct bench_report *r, int err)
 {
-    if (r && err)
-        bench_report_drop(r);
-    else if (r)
-        bench_report_end(r);
+    if (r && !err)
+        report_end(r);
+    if (r)
+        json_object_put(r->root);
+    free(r);
     return err || !r ? 1 : 0;
 }

@@ -29,6 +29,11 @@ bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json);
 /* After getopt(): one operand is left, and the repeats are as many samples as can be kept. */
 bool bench_arguments_fit(int argc, unsigned repeats);
 
+/* Prints "PROGRAM: object: what" to stderr. Returns -EIO. */
+int bench_fail(const char *object, const char *what);
+/* Does the same with the message of err, a negative errno. Returns err. */
+int bench_fail_with(const char *object, int err);
+
 double bench_seconds(void); /* monotonic */
 /* More than BENCH_MAX_SAMPLES are left out. */
 void bench_add(struct bench_samples *s, double value);
@@ -39,7 +44,7 @@ double bench_median(struct bench_samples *s);
 struct bench_report;
 
 /* NULL when out of memory. gpu: the device's name, or NULL. */
-struct bench_report *bench_report_new(const char *program, bool json, const char *gpu);
+struct bench_report *bench_report_new(bool json, const char *gpu);
 /* Below 2^53, what a double holds. */
 void bench_report_number(struct bench_report *r, const char *key, double value);
 void bench_report_text(struct bench_report *r, const char *key, const char *value);
@@ -54,11 +59,10 @@ void bench_report_values(struct bench_report *r, const char *name, const char *u
                          size_t n, const char *against);
 /* The row reported last is the point at x of a series, for plots: one plot a sweep. */
 void bench_report_point(struct bench_report *r, const char *sweep, const char *series, double x);
-/* Prints all, and frees it. */
-void bench_report_end(struct bench_report *r);
-/* Prints nothing, for a benchmark that failed. */
-void bench_report_drop(struct bench_report *r);
-/* The one or the other: the exit status of a benchmark that ended with err. r may be NULL. */
+/*
+ * Prints all unless err, frees it, and returns the exit status of a benchmark that ended with err.
+ * r may be NULL.
+ */
 int bench_report_close(struct bench_report *r, int err);
 
 #ifdef __cplusplus

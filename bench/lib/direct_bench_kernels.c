@@ -6,14 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static int direct_kernels_fail(const char *who, int err)
+static int direct_kernels_fail(void)
 {
-    fprintf(stderr, "%s: direct path: %s\n", who, gpunvme_error());
-    return err;
+    return bench_fail("direct path", gpunvme_error());
 }
 
-int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
-                           int fd, const struct direct_options *options)
+int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, int fd,
+                           const struct direct_options *options)
 {
     int err = bench_stream_open(&p->stream, m->memory.on_gpu, sizeof(int64_t));
 
@@ -22,15 +21,15 @@ int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, 
     err = direct_open(m->g, options, &p->d);
     if (err) {
         p->d = NULL;
-        return direct_kernels_fail(who, err);
+        return direct_kernels_fail();
     }
     err = leased_file_open(p->d, fd, true, &p->file);
-    return err ? direct_kernels_fail(who, err) : 0;
+    return err ? direct_kernels_fail() : 0;
 }
 
-int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd)
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd)
 {
-    return bench_direct_open_with(p, m, who, fd, NULL);
+    return bench_direct_open_with(p, m, fd, NULL);
 }
 
 void bench_direct_close(struct bench_direct *p)
@@ -42,21 +41,20 @@ void bench_direct_close(struct bench_direct *p)
     *p = (struct bench_direct){.d = NULL};
 }
 
-int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_t n,
-                      uint64_t offset)
+int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset)
 {
     int64_t *bytes = p->stream.buffer;
+    char what[128];
     int err;
 
     *bytes = 0;
     err = direct_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
     if (err)
-        return direct_kernels_fail(who, err);
+        return direct_kernels_fail();
     err = bench_stream_wait(&p->stream);
     if (!err && *bytes == (int64_t)n)
         return 0;
-    fprintf(stderr,
-            "%s: direct path: read of %" PRIu64 " bytes at %" PRIu64 " ended with %" PRId64 "\n",
-            who, n, offset, *bytes);
-    return -EIO;
+    snprintf(what, sizeof(what), "read of %" PRIu64 " bytes at %" PRIu64 " ended with %" PRId64, n,
+             offset, *bytes);
+    return bench_fail("direct path", what);
 }

@@ -12,13 +12,12 @@ struct bench_direct {
 };
 
 /* Of the file open at fd: -errno, reported on stderr. Either way bench_direct_close() ends it. */
-int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd);
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd);
 /* The same with queues as they are asked for. */
-int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
-                           int fd, const struct direct_options *options);
+int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, int fd,
+                           const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
 /* n bytes at offset to memory of the mount's buffer, and the wait for its end. -EIO, reported. */
-int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_t n,
-                      uint64_t offset);
+int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
 #endif
