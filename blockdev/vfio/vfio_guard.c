@@ -15,7 +15,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -32,60 +34,68 @@
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(void *context)
 {
-    int process = *(const int *)context;
-    struct pollfd ended = {.fd = process, .events = POLLIN};
+    const struct vfio_guard *g = context;
+    struct pollfd ended[2] = {{.fd = 0, .events = POLLIN}, {.fd = 1, .events = POLLIN}};
 
     /* Holds no file open that its process closes, least of all the drive's. */
-    if (process > 0)
-        syscall(SYS_close_range, 0u, (unsigned)process - 1, 0u);
-    syscall(SYS_close_range, (unsigned)process + 1, UINT_MAX, 0u);
+    syscall(SYS_dup3, g->process, 0, 0u);
+    syscall(SYS_dup3, g->stop, 1, 0u);
+    syscall(SYS_close_range, 2u, UINT_MAX, 0u);
     syscall(SYS_prctl, PR_SET_NAME, "vfio-guard");
-    /* Readable when all threads have closed their files. */
-    while (syscall(SYS_ppoll, &ended, 1u, NULL, NULL, 0u) <= 0)
+    /* The first one is readable when all threads have closed their files. */
+    while (syscall(SYS_ppoll, ended, 2u, NULL, NULL, 0u) <= 0)
         ;
     syscall(SYS_exit_group, 0);
     return 0;
 }
 
-static int vfio_guard_clone(struct vfio_guard *g, int process)
+static int vfio_guard_clone(struct vfio_guard *g)
 {
     sigset_t all, before;
 
-    g->process = process;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    g->pid = clone(guard, g->stack + STACK_LEN, CLONE_VM, &g->process);
+    g->pid = clone(guard, g->stack + STACK_LEN, CLONE_VM, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return g->pid < 0 ? -errno : 0;
 }
 
 int vfio_guard_start(struct vfio_guard *g)
 {
-    int process, rc;
+    int rc;
 
     /* A guard that could not close its files would do more harm than none. */
     if (syscall(SYS_close_range, UINT_MAX, UINT_MAX, 0u))
         return -errno;
-    process = (int)syscall(SYS_pidfd_open, getpid(), 0u);
-    if (process < 0)
+    g->process = (int)syscall(SYS_pidfd_open, getpid(), 0u);
+    if (g->process < 0)
         return -errno;
-    g->stack = aligned_alloc(16, STACK_LEN);
-    rc = g->stack ? vfio_guard_clone(g, process) : -ENOMEM;
-    close(process);
+    g->stop = eventfd(0, EFD_CLOEXEC);
+    g->stack = g->stop < 0 ? NULL : aligned_alloc(16, STACK_LEN);
+    rc = g->stack ? vfio_guard_clone(g) : -ENOMEM;
+    close(g->process);
     if (rc) {
         free(g->stack);
+        if (g->stop >= 0)
+            close(g->stop);
         *g = (struct vfio_guard){0};
     }
     return rc;
 }
 
+/* Uses no signal, since a sandbox permits none to other processes. */
 void vfio_guard_end(struct vfio_guard *g)
 {
+    const uint64_t one = 1;
+
     if (!g->pid)
         return;
-    kill(g->pid, SIGKILL);
+    ssize_t n = write(g->stop, &one, sizeof(one));
+
+    (void)n; /* cannot fail: the counter is far from its limit */
     while (waitpid(g->pid, NULL, __WALL) < 0 && errno == EINTR)
         ;
+    close(g->stop);
     free(g->stack);
     *g = (struct vfio_guard){0};
 }

@@ -46,8 +46,9 @@ extern const struct vfio_api vfio_noiommu_api; /* the group interface, without a
 
 /* Shares this process's memory, and ends after its files are closed. */
 struct vfio_guard {
-    pid_t pid; /* 0: none */
-    int process;
+    pid_t pid;   /* 0: none */
+    int process; /* pidfd of this process, open in the guard only */
+    int stop;    /* eventfd that ends the guard */
     char *stack;
 };
 

@@ -153,7 +153,8 @@ TEST_F(Guard, KeepsMemoryAndNothingElseUntilItsProcessHasEnded)
     int status;
 
     ASSERT_EQ(read(said[0], &guard, sizeof(guard)), (ssize_t)sizeof(guard));
-    EXPECT_TRUE(soon([&] { return descriptors(guard) == 1; })) << "its process's, to wait for";
+    EXPECT_TRUE(soon([&] { return descriptors(guard) == 2; }))
+        << "its process's, and the event that ends it";
     EXPECT_TRUE(soon([&] { return file(guard, "comm") == "vfio-guard\n"; }));
     kill(guard, SIGSTOP);
     EXPECT_TRUE(soon([&] { return file(guard, "stat").find(") T ") != std::string::npos; }));
