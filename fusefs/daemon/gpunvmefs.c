@@ -114,23 +114,6 @@ static void give_up_privileges(void)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-/*
- * Called before the sandbox, which has no network, and after the fork of the
- * mounter, so that the port is closed when this process exits.
- */
-static int listen_for_metrics(struct options *opts)
-{
-    if (!opts->metrics.len)
-        return 0;
-    int fd = metrics_listen(&opts->metrics);
-    if (fd < 0) {
-        log_line(LOG_ERR, "metrics: the port cannot be bound: %s", strerror(-fd));
-        return fd;
-    }
-    opts->metrics_listener = fd;
-    return 0;
-}
-
 static int gpunvmefs_serve(struct options *opts, const struct fuse_args *args, int status_fd)
 {
     struct drive drive;
@@ -141,7 +124,7 @@ static int gpunvmefs_serve(struct options *opts, const struct fuse_args *args, i
     if (err) {
         log_line(LOG_ERR, "the process that mounts does not start: %s", strerror(-err));
         status = EXIT_SYSTEM;
-    } else if (listen_for_metrics(opts) == 0 && open_drive(opts, &drive) == 0) {
+    } else if (session_listen(opts) == 0 && open_drive(opts, &drive) == 0) {
         return session_run(opts, args, &drive, &mounter, status_fd);
     }
     mounter_end(&mounter);

@@ -421,43 +421,59 @@ static void *fdsocket_serve(void *arg)
     }
 }
 
-static int listen_abstract(struct fdsocket *s)
+int fdsocket_listen(void)
 {
-    uint64_t random[3];
+    uint64_t random[2];
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return -EIO;
-    s->cookie = random[2];
-    int n = snprintf(s->name, sizeof(s->name), "@gpunvmefs/%016llx%016llx",
+    int n = snprintf(addr.sun_path + 1, sizeof(addr.sun_path) - 1, "gpunvmefs/%016llx%016llx",
                      (unsigned long long)random[0], (unsigned long long)random[1]);
-    memcpy(addr.sun_path + 1, s->name + 1, (size_t)n - 1);
-    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listener < 0)
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
         return -errno;
-    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n);
-    if (bind(s->listener, (struct sockaddr *)&addr, len) == 0 && listen(s->listener, 64) == 0)
-        return 0;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    if (bind(fd, (struct sockaddr *)&addr, len) == 0 && listen(fd, 64) == 0)
+        return fd;
     int err = -errno;
-    close(s->listener);
+    close(fd);
     return err;
 }
 
-int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
+/* Stores the name of the listener, with @ for the zero byte before it. */
+static int fdsocket_read_name(struct fdsocket *s)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    socklen_t len = sizeof(addr);
+
+    if (getsockname(s->listener, (struct sockaddr *)&addr, &len) != 0)
+        return -errno;
+    int n = (int)(len - offsetof(struct sockaddr_un, sun_path)) - 1;
+    snprintf(s->name, sizeof(s->name), "@%.*s", n, addr.sun_path + 1);
+    return 0;
+}
+
+int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct fdsocket **out)
 {
     struct fdsocket *s = calloc(1, sizeof(*s));
 
-    if (!s)
+    if (!s) {
+        close(listener);
         return -ENOMEM;
+    }
+    s->listener = listener;
     if (handler)
         s->handler = *handler;
     s->authorised.total = MAX_CONNECTIONS;
     s->authorised.for_root = ROOT_CONNECTIONS;
     for (size_t i = 0; i < ENTRIES; i++)
         s->connections[i].fd = -1;
-    int err = listen_abstract(s);
+    int err = fdsocket_read_name(s);
+    if (!err && getrandom(&s->cookie, sizeof(s->cookie), 0) != (ssize_t)sizeof(s->cookie))
+        err = -EIO;
     if (err)
-        goto free_socket;
+        goto close_listener;
     s->stop = eventfd(0, EFD_CLOEXEC);
     if (s->stop < 0) {
         err = -errno;
@@ -474,7 +490,6 @@ close_stop:
     close(s->stop);
 close_listener:
     close(s->listener);
-free_socket:
     free(s);
     return err;
 }

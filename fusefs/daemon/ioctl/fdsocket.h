@@ -44,10 +44,15 @@ struct fdsocket_handler {
 };
 
 /*
- * Opens the socket and copies the handler. If it is NULL, every request for
- * descriptors is refused.
+ * Makes the listener, before the sandbox forbids it. Returns a descriptor or
+ * -errno.
  */
-int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out);
+int fdsocket_listen(void);
+/*
+ * Serves the listener, of which it takes ownership also if it fails, and copies
+ * the handler. If that is NULL, every request for descriptors is refused.
+ */
+int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);
 /* Returns "@NAME" for the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);

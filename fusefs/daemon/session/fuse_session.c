@@ -221,6 +221,21 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     return 0;
 }
 
+int session_listen(struct options *opts)
+{
+    opts->descriptor_listener = fdsocket_listen();
+    if (opts->descriptor_listener < 0) {
+        log_line(LOG_ERR, "%s: no socket for descriptors: %s", opts->device,
+                 strerror(-opts->descriptor_listener));
+        return opts->descriptor_listener;
+    }
+    opts->metrics_listener = opts->metrics.len ? metrics_listen(&opts->metrics) : -1;
+    if (opts->metrics_listener >= 0 || !opts->metrics.len)
+        return 0;
+    log_line(LOG_ERR, "metrics: the port cannot be bound: %s", strerror(-opts->metrics_listener));
+    return opts->metrics_listener;
+}
+
 static void print_metrics(void *context, FILE *to)
 {
     struct daemon *d = context;
@@ -247,7 +262,8 @@ static int start_services(struct daemon *d)
     if (!err)
         err = leases_open(d, &d->leases);
     if (!err)
-        err = fdsocket_open(&(struct fdsocket_handler){leases_serve, d->leases}, &d->socket);
+        err = fdsocket_open(d->opts->descriptor_listener,
+                            &(struct fdsocket_handler){leases_serve, d->leases}, &d->socket);
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
     if (!err)

@@ -18,6 +18,13 @@ struct mounter;
 int session_check_mountpoint(struct options *opts, char *why, size_t len);
 
 /*
+ * Opens the sockets that session_run() serves. Called before the sandbox, which
+ * forbids new ones, and after the mounter has started, so that they are closed
+ * when this process exits. Returns 0, or -errno after a line in the log.
+ */
+int session_listen(struct options *opts);
+
+/*
  * Mounts, serves until the unmount or until SIGTERM, SIGINT or SIGHUP, and
  * unmounts. The caller has blocked these signals. Takes over the drive and the
  * mounter, even on failure. Returns an exit status; errors have been logged.

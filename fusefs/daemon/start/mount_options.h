@@ -81,7 +81,8 @@ struct options {
     unsigned mmp;                   /* enum ffs_mmp_policy */
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
-    int metrics_listener;           /* bound before the session runs, if requested */
+    int metrics_listener;           /* of session_listen(), if requested */
+    int descriptor_listener;        /* of session_listen() */
     int mountinfo;                  /* of /proc/self, opened before the sandbox, or -1 */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */

@@ -170,12 +170,14 @@ static int free_sim(void *context)
 }
 
 /* As gpunvmefs does it, before the first thread. */
-static int confine(const struct options *opts, const struct fuse_args *args,
+static int confine(struct options *opts, const struct fuse_args *args,
                    struct mounter *mounter)
 {
     char why[256] = "";
     int err = mounter_start(mounter, opts, args, -1);
 
+    if (!err)
+        err = session_listen(opts);
     if (!err)
         err = sandbox_enter(opts, opts->name.path, why, sizeof(why));
     if (err)
@@ -183,7 +185,7 @@ static int confine(const struct options *opts, const struct fuse_args *args,
     return err;
 }
 
-static int run(const struct options *opts, const struct fuse_args *args)
+static int run(struct options *opts, const struct fuse_args *args)
 {
     pthread_t thread;
     struct sim *sim;

@@ -45,7 +45,7 @@ class FdSocket : public ::testing::Test
     void SetUp() override
     {
         fdsocket_handler answers = {answer, this};
-        ASSERT_EQ(fdsocket_open(&answers, &socket_), 0);
+        ASSERT_EQ(fdsocket_open(fdsocket_listen(), &answers, &socket_), 0);
         memory_ = memfd_create("fdsocket", MFD_CLOEXEC);
         ASSERT_GE(memory_, 0);
     }

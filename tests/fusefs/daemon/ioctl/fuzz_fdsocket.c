@@ -50,7 +50,8 @@ static struct fuzz *start(void)
     if (!f)
         abort();
     f->memory = memfd_create("fuzz", MFD_CLOEXEC);
-    if (f->memory < 0 || fdsocket_open(&(struct fdsocket_handler){answer, f}, &f->socket) != 0)
+    if (f->memory < 0 ||
+        fdsocket_open(fdsocket_listen(), &(struct fdsocket_handler){answer, f}, &f->socket) != 0)
         abort();
     return f;
 }
