@@ -4,6 +4,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 
+#include <errno.h>
 #include <fuse_log.h>
 #include <fuse_lowlevel.h>
 #include <stdarg.h>
@@ -11,15 +12,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <syslog.h>
 #include <unistd.h>
 
 /*
- * This is global, because syslog(3) and libfuse's log function pass no context.
- * Release and acquire order openlog() before the first syslog() of another
- * thread.
+ * These are global, because syslog(3) and libfuse's log function pass no
+ * context. Release and acquire order openlog() before the first syslog() of
+ * another thread.
  */
 static atomic_bool to_syslog;
+/* The socket of log_through(), or -1. */
+static atomic_int log_relay_socket = -1;
 /*
  * Lines below this level always go to syslog. Written before other threads
  * exist.
@@ -30,10 +35,31 @@ static int stderr_level = LOG_DEBUG;
 static bool capturing;
 static char captured[512];
 
+/* A message to the relay is the level, a digit, and the line. */
+#define RELAY_BYTES 2048
+/* Limit of the wait for a system log that is slow. */
+#define RELAY_S 1
+
+static void log_to_system(int level, const char *line)
+{
+    int relay = atomic_load(&log_relay_socket);
+    char message[RELAY_BYTES];
+
+    if (relay < 0) {
+        syslog(level, "%s", line);
+        return;
+    }
+    int n = snprintf(message, sizeof(message), "%d%s", LOG_PRI(level), line);
+    size_t len = n < RELAY_BYTES ? (size_t)n : RELAY_BYTES - 1u;
+    ssize_t sent = send(relay, message, len, MSG_NOSIGNAL);
+
+    (void)sent; /* without the mounter the line is lost, as with syslog(3) */
+}
+
 void log_text(int level, const char *line)
 {
     if (level > stderr_level || atomic_load_explicit(&to_syslog, memory_order_acquire))
-        syslog(level, "%s", line);
+        log_to_system(level, line);
     else
         dprintf(STDERR_FILENO, "gpunvmefs: %s\n", line); /* unlike stdio, takes no lock */
 }
@@ -51,8 +77,35 @@ void log_line(int level, const char *format, ...)
 
 void log_in_background(void)
 {
-    openlog("gpunvmefs", LOG_PID, LOG_DAEMON);
+    static char name[32]; /* syslog(3) keeps it; the relay has another process ID */
+
+    snprintf(name, sizeof(name), "gpunvmefs[%d]", (int)getpid());
+    openlog(name, 0, LOG_DAEMON);
     stderr_level = LOG_WARNING;
+}
+
+void log_through(int socket)
+{
+    const struct timeval limit = {.tv_sec = RELAY_S};
+
+    if (socket >= 0)
+        setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    int before = atomic_exchange(&log_relay_socket, socket);
+    if (before >= 0)
+        close(before);
+}
+
+void log_relay(int socket)
+{
+    char message[RELAY_BYTES];
+    ssize_t n;
+
+    while ((n = recv(socket, message, sizeof(message) - 1, 0)) > 0 || (n < 0 && errno == EINTR)) {
+        if (n <= 0)
+            continue;
+        message[n] = '\0';
+        syslog(LOG_PRI(message[0] - '0'), "%s", message + 1);
+    }
 }
 
 void log_to_syslog(void)

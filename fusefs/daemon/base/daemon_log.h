@@ -25,6 +25,15 @@ void log_in_background(void);
 void log_to_syslog(void);
 
 /*
+ * From now on lines for syslog are sent to the socket, since the sandbox permits
+ * no new connection to the system log. Takes ownership of the socket and closes
+ * the previous one; -1 ends this. log_relay() serves the other end.
+ */
+void log_through(int socket);
+/* Passes lines to syslog until all copies of the other end are closed. */
+void log_relay(int socket);
+
+/*
  * Passes libfuse's messages to log_line(). Between log_capture() and
  * log_captured() they are collected instead: libfuse reports a failed mount in
  * several fragments. Called by the main thread, before the session runs.

@@ -25,27 +25,42 @@
 #define END_POLLS   500
 #define END_POLL_NS 10000000
 
+static void mounter_close_pair(const int ends[2])
+{
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare)
 {
-    int ends[2];
+    int ends[2], logs[2];
 
     *m = (struct mounter){.socket = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return -errno;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, logs) != 0) {
+        int err = -errno;
+        mounter_close_pair(ends);
+        return err;
+    }
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
+        close(logs[0]);
         if (spare >= 0)
             close(spare);
-        mounter_serve(ends[1], opts, args);
+        mounter_serve(ends[1], logs[1], opts, args);
     }
-    int err = pid < 0 ? -errno : 0;
-    close(ends[1]);
-    if (err) {
-        close(ends[0]);
+    if (pid < 0) {
+        int err = -errno;
+        mounter_close_pair(ends);
+        mounter_close_pair(logs);
         return err;
     }
+    close(ends[1]);
+    close(logs[1]);
+    log_through(logs[0]);
     *m = (struct mounter){.pid = pid, .socket = ends[0]};
     return 0;
 }
@@ -154,6 +169,7 @@ void mounter_end(struct mounter *m)
 
     if (m->socket < 0 || m->pid <= 0)
         return;
+    log_through(-1);
     close(m->socket);
     for (int i = 0; i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
         nanosleep(&pause, NULL);

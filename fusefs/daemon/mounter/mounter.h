@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mounter: a process of the daemon that mounts, unmounts, and syncs files
- * of the mount. It keeps the privileges and the view of the file system that
- * the daemon drops (sandbox.h), and reads nothing of the image. It has a fixed
- * mountpoint and exits with the daemon.
+ * The mounter: a process of the daemon that mounts, unmounts, syncs files of
+ * the mount, and passes log lines to syslog. It keeps the privileges and the
+ * view of the file system that the daemon drops (sandbox.h), and reads nothing
+ * of the image. It has a fixed mountpoint and exits with the daemon.
  *
  * Calls are made by one thread at a time: the main thread, or the thread of
  * shutdown.c while the session serves.
@@ -26,9 +26,9 @@ struct mounter {
 };
 
 /*
- * Starts the process, which closes the descriptor `spare` (-1: none). Returns 0
- * or -errno. Precondition: there is one thread, and neither the drive nor CUDA
- * is open.
+ * Starts the process, which closes the descriptor `spare` (-1: none), and calls
+ * log_through() with a socket of it. Returns 0 or -errno. Precondition: there is one thread, and
+ * neither the drive nor CUDA is open.
  */
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare);

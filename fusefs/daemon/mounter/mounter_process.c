@@ -699,7 +699,8 @@ static int become_read_only(struct process *p)
     return fuse_opt_add_arg(&p->args, "-oro") == 0 ? 0 : -ENOMEM;
 }
 
-static void serve_one(struct process *p, const struct mounter_request *request)
+/* Returns 0, or -errno if the daemon does not get the answer. */
+static int serve_one(struct process *p, const struct mounter_request *request)
 {
     struct mounter_answer answer = {.err = -EINVAL};
     int fd = -1;
@@ -726,23 +727,36 @@ static void serve_one(struct process *p, const struct mounter_request *request)
     default:
         break;
     }
-    if (send_answer(p->socket, &answer, fd) != 0)
-        _exit(1);
+    int err = send_answer(p->socket, &answer, fd);
     if (fd >= 0)
         close(fd); /* only the daemon holds it, so the connection ends with it */
+    return err;
 }
 
-_Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args)
+static void *mounter_process_relay(void *socket)
+{
+    log_relay(*(const int *)socket);
+    return NULL;
+}
+
+_Noreturn void mounter_serve(int socket, int logs, const struct options *opts,
+                             const struct fuse_args *args)
 {
     struct process p = {.socket = socket, .opts = *opts, .args = FUSE_ARGS_INIT(0, NULL)};
     struct mounter_request request;
+    pthread_t relay;
 
     for (int i = 0; i < args->argc; i++) {
         if (fuse_opt_add_arg(&p.args, args->argv[i]) != 0)
             _exit(1);
     }
     prctl(PR_SET_NAME, "gpunvmefs-mount");
-    while (mounter_receive(socket, &request, sizeof(request)) == 0)
-        serve_one(&p, &request);
+    if (pthread_create(&relay, NULL, mounter_process_relay, &logs) != 0)
+        _exit(1);
+    while (mounter_receive(socket, &request, sizeof(request)) == 0) {
+        if (serve_one(&p, &request) != 0)
+            break;
+    }
+    pthread_join(relay, NULL); /* ends with the daemon */
     _exit(0);
 }

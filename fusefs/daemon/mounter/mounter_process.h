@@ -35,10 +35,11 @@ struct mounter_answer {
 };
 
 /*
- * Serves requests until the daemon has closed its end of the socket, and then
- * exits.
+ * Serves requests until the daemon has closed its end of the socket, passes
+ * what it sends on the socket `logs` to syslog, and exits at the end of both.
  */
-_Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args);
+_Noreturn void mounter_serve(int socket, int logs, const struct options *opts,
+                             const struct fuse_args *args);
 /*
  * Transfer all bytes. Return 0 or -errno, which is -EPIPE at the end of the
  * stream.
