@@ -9,5 +9,5 @@ pkg_check_modules(uuid REQUIRED IMPORTED_TARGET uuid)
 pkg_check_modules(blkid REQUIRED IMPORTED_TARGET blkid)
 pkg_check_modules(jsonc REQUIRED IMPORTED_TARGET json-c)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-# This library is optional: without it the daemon does not filter system calls.
+# This library is optional: without it programs do not filter their system calls.
 pkg_check_modules(libseccomp IMPORTED_TARGET libseccomp)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The daemon drops rights before it reads the image: capabilities, access to
- * files, and system calls. Threads inherit the restrictions, so they are set up
- * before the first thread. The mounter (mounter.h) keeps the rights that
- * mounting needs.
+ * files, and system calls (confine.h). Threads inherit the restrictions, so they
+ * are set up before the first thread. The mounter (mounter.h) keeps the rights
+ * that mounting needs. Sockets that the daemon uses are open before.
  *
  * Each level includes those before it:
  *
@@ -12,11 +12,13 @@
  * SANDBOX_FILES       Landlock: no file can be opened except the image and
  *                     /dev/null, and those of /proc for the groups of callers
  *                     (direct=GROUP) and for physical addresses (noiommu). If
- *                     CUDA is used, files can be opened for reading only,
- *                     except below /dev and /proc/self.
- * SANDBOX_FULL        seccomp: calls not listed in sandbox.c fail with
- *                     EPERM. Excludes CUDA, whose driver makes undocumented
- *                     calls.
+ *                     CUDA is used, programs, libraries and settings can be
+ *                     read, and devices written, that any user may use; the
+ *                     devices of GPUs; and /proc/self. No signals reach other
+ *                     processes. seccomp: no programs, no mounts, no network.
+ * SANDBOX_FULL        seccomp: calls not listed in confine_calls.c fail with
+ *                     EPERM, among them socket(2) and connect(2). Excludes
+ *                     CUDA, whose driver makes undocumented calls.
  *
  * SANDBOX_AUTO is SANDBOX_FULL as far as kernel and build support it, and
  * SANDBOX_FILES if CUDA may be used. Sanitizers start processes and open files
@@ -45,19 +47,14 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
 struct sandbox_files {
     const char *image; /* for reading and writing, or NULL */
     bool proc;         /* allows reading in /proc */
-    bool cuda;         /* allows reading anywhere, writing in /dev and /proc/self */
+    bool cuda;         /* allows what CUDA's driver needs */
 };
 
 /*
- * Restricts the opening of files. Returns 0, -ENOSYS without Landlock, or
- * another -errno.
+ * Restricts the opening of files, and signals. Returns 0, -ENOSYS without
+ * Landlock, or another -errno.
  */
 int sandbox_limit_files(const struct sandbox_files *files);
-/*
- * Restricts system calls. `guard` permits kill(2), which ends the guard process
- * of a noiommu drive. Returns 0, -ENOSYS without seccomp, or another -errno.
- */
-int sandbox_limit_calls(bool guard);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,13 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +19,14 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "fusefs/daemon/base/metrics_server.h"
+#include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "tests/e2e/mounted.h"
 
@@ -183,7 +190,41 @@ TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
         GTEST_SKIP() << "built without libseccomp";
     EXPECT_EQ(inside(SANDBOX_FULL, try_thread), 0);
     EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(memfd_create("m", 0)); }), 0);
-    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(socket(AF_UNIX, SOCK_STREAM, 0)); }), 0);
+}
+
+// Calls of which a filter sees only the arguments: each is refused, and its harmless use is not.
+TEST_F(Sandbox, OfCallsLooksAtArguments)
+{
+    if (kSanitized)
+        GTEST_SKIP() << "a sanitizer makes calls of its own";
+    if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
+        GTEST_SKIP() << "built without libseccomp";
+    const rlimit none = {};
+    const auto refused = [&](const std::function<long()> &call) {
+        return inside(SANDBOX_FULL, [&] { return error_of(call()); });
+    };
+    EXPECT_EQ(refused([] { return raise(SIGURG); }), 0);
+    EXPECT_EQ(refused([] { return syscall(SYS_tgkill, getppid(), getppid(), SIGURG); }), EPERM);
+    EXPECT_EQ(refused([] { return syscall(SYS_tkill, getpid(), SIGURG); }), EPERM);
+    EXPECT_EQ(refused([] {
+                  rlimit now;
+                  return prlimit(getppid(), RLIMIT_FSIZE, nullptr, &now);
+              }),
+              0);
+    EXPECT_EQ(refused([&] { return prlimit(getppid(), RLIMIT_FSIZE, &none, nullptr); }), EPERM);
+    EXPECT_EQ(refused([&] { return prlimit(0, RLIMIT_FSIZE, &none, nullptr); }), EPERM);
+    EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, 0, 1); }), 0);
+    EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, getppid(), 1); }), EPERM);
+    EXPECT_EQ(refused([] { return ioctl(0, TIOCSTI, ""); }), EPERM);
+    EXPECT_EQ(refused([] { return syscall(SYS_io_uring_setup, 1, nullptr); }), EPERM);
+    EXPECT_EQ(refused([] { return sendto(-1, "", 1, 0, nullptr, 0); }), EBADF);
+    EXPECT_EQ(refused([] {
+                  const sockaddr to = {};
+                  return sendto(-1, "", 1, 0, &to, sizeof(to));
+              }),
+              EPERM);
+    for (int number : {SYS_bind, SYS_connect, SYS_listen, SYS_socketpair})
+        EXPECT_EQ(refused([=] { return syscall(number, -1, 0, 0, 0); }), EPERM) << number;
 }
 
 TEST_F(Sandbox, OfCallsForbidsProcessesAndTheNetwork)
@@ -193,12 +234,49 @@ TEST_F(Sandbox, OfCallsForbidsProcessesAndTheNetwork)
     if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
         GTEST_SKIP() << "built without libseccomp";
     EXPECT_EQ(inside(SANDBOX_FILES, try_fork), 0);
+    EXPECT_EQ(inside(SANDBOX_FILES, try_exec), EPERM);
     EXPECT_EQ(inside(SANDBOX_FULL, try_fork), EPERM);
     EXPECT_EQ(inside(SANDBOX_FULL, try_exec), EPERM);
     EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }),
               EPERM);
     EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(kill(getppid(), 0)); }), EPERM);
     EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(setuid(1)); }), EPERM);
+}
+
+// --- The unit of systemd ------------------------------------------------------------------------
+
+// The values of a key of the unit, in any of its lines.
+std::string unit_values(const std::string &key)
+{
+    std::ifstream in(GPUNVME_UNIT);
+    std::string values = " ";
+    for (std::string line; std::getline(in, line);) {
+        if (line.compare(0, key.size() + 1, key + "=") == 0)
+            values += line.substr(key.size() + 1) + " ";
+    }
+    return values;
+}
+
+// systemd refuses other families, and other addresses, with errors that end the mount.
+TEST(SandboxUnit, PermitsEverySocketOfTheDaemon)
+{
+    const std::vector<std::string> names = {"127.0.0.1:19", "[::1]:19"};
+    const std::map<int, std::string> families = {
+        {AF_UNIX, " AF_UNIX "}, {AF_INET, " AF_INET "}, {AF_INET6, " AF_INET6 "}};
+    const std::string permitted = unit_values("RestrictAddressFamilies");
+    for (const std::string &name : names) {
+        struct metrics_address address;
+        ASSERT_EQ(metrics_address_parse(name.c_str(), &address), 0) << name;
+        EXPECT_NE(permitted.find(families.at(address.at.any.sa_family)), std::string::npos) << name;
+    }
+    int domain = 0, listener = fdsocket_listen();
+    socklen_t len = sizeof(domain);
+    ASSERT_EQ(getsockopt(listener, SOL_SOCKET, SO_DOMAIN, &domain, &len), 0);
+    EXPECT_NE(permitted.find(families.at(domain)), std::string::npos);
+    close(listener);
+    EXPECT_EQ(unit_values("IPAddressAllow"), " localhost ");
+    EXPECT_NE(unit_values("CapabilityBoundingSet").find("CAP_NET_BIND_SERVICE"), std::string::npos)
+        << "for ports below 1024, as here";
 }
 
 // --- The daemon ---------------------------------------------------------------------------------
