@@ -18,11 +18,9 @@ function(gpunvme_program name)
     target_compile_definitions(${target} PRIVATE GPUNVME_VERSION="${PROJECT_VERSION}")
     target_link_libraries(${target} PRIVATE ${ARG_LINKS})
     if(ARG_SBIN)
-        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR}
-                COMPONENT programs)
+        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR})
     else()
-        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
-                COMPONENT programs)
+        install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
 endfunction()
 

@@ -12,8 +12,7 @@ function(gpunvme_unit source)
         get_filename_component(bindir \"${CMAKE_INSTALL_BINDIR}\" ABSOLUTE
                                BASE_DIR \"\${CMAKE_INSTALL_PREFIX}\")
         configure_file(\"${source}\" \"${out}\" @ONLY)
-        file(INSTALL \"${out}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")"
-            COMPONENT programs)
+        file(INSTALL \"${out}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")")
 endfunction()
 
 # gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]) installs a shared
@@ -33,11 +32,11 @@ function(gpunvme_public_library target)
         SOVERSION ${PROJECT_VERSION_MAJOR}
         INSTALL_RPATH "")
     target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpunvme COMPONENT dev)
+    install(FILES ${ARG_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpunvme)
     install(TARGETS ${target} EXPORT gpunvmeTargets
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev
-            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-    install(EXPORT gpunvmeTargets NAMESPACE gpunvme:: DESTINATION ${package_dir} COMPONENT dev)
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT gpunvmeTargets NAMESPACE gpunvme:: DESTINATION ${package_dir})
 
     configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gpunvmeConfig.cmake.in
                                   ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
@@ -46,7 +45,7 @@ function(gpunvme_public_library target)
                                      COMPATIBILITY SameMinorVersion)
     install(FILES ${PROJECT_BINARY_DIR}/gpunvmeConfig.cmake
                   ${PROJECT_BINARY_DIR}/gpunvmeConfigVersion.cmake
-            DESTINATION ${package_dir} COMPONENT dev)
+            DESTINATION ${package_dir})
 
     # The path is relative to the .pc file, so that it is correct under any
     # `cmake --install --prefix`.
@@ -55,7 +54,7 @@ function(gpunvme_public_library target)
     configure_file(${PROJECT_SOURCE_DIR}/cmake/gpunvme.pc.in
                    ${PROJECT_BINARY_DIR}/gpunvme.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/gpunvme.pc
-            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
 
 # gpunvme_device_headers(TOP HEADER...) installs headers of device code, named
@@ -83,5 +82,5 @@ function(gpunvme_device_headers top)
         string(REGEX REPLACE "#include \"([a-z_]+/)" "#include \"${to_tree}/\\1" text "${text}")
         file(WRITE ${out}/${installed} "${text}")
     endforeach()
-    install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+    install(DIRECTORY ${out}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endfunction()

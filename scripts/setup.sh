@@ -8,11 +8,12 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/setup.sh [--lint] [--guest] [--judge] [--need-mount]
+Usage: bash scripts/setup.sh [--lint] [--guest] [--judge] [--package] [--need-mount]
   --lint        also what scripts/lint.sh runs: clang tools, cppcheck, shellcheck
   --guest       also what scripts/guest-test.sh runs: QEMU, and a kernel package, which is
                 unpacked in GPUNVME_GUEST_KERNEL (build/guest-kernel) and not installed (Debian)
   --judge       also what scripts/sim-judge.sh runs: QEMU's guest, and mmdebstrap for its system
+  --package     also what scripts/package-test.sh runs: debhelper, lintian
   --need-mount  fail when FUSE file systems cannot be mounted here
 USAGE
 }
@@ -102,6 +103,11 @@ python3-pytest-xdist dpkg:
 '
 JUDGE_PACKAGES='
 mmdebstrap      cmd:mmdebstrap
+'
+PACKAGE_PACKAGES='
+debhelper       cmd:dh
+dh-python       cmd:dh_python3
+lintian         cmd:lintian
 '
 GUEST_KERNEL_PACKAGE=${GUEST_KERNEL_PACKAGE:-linux-image-amd64}
 
@@ -259,12 +265,13 @@ mount_works() {
     return "$rc"
 }
 
-lint=0 guest=0 judge=0 need_mount=0
+lint=0 guest=0 judge=0 package=0 need_mount=0
 for arg in "$@"; do
     case $arg in
     --lint) lint=1 ;;
     --guest) guest=1 ;;
     --judge) judge=1 ;;
+    --package) package=1 ;;
     --need-mount) need_mount=1 ;;
     *) other_argument "$arg" ;;
     esac
@@ -280,6 +287,9 @@ if [ "$guest" = 1 ] || [ "$judge" = 1 ]; then
 fi
 if [ "$judge" = 1 ]; then
     ensure_packages "$JUDGE_PACKAGES"
+fi
+if [ "$package" = 1 ]; then
+    ensure_packages "$PACKAGE_PACKAGES"
 fi
 if [ "$guest" = 1 ]; then
     fetch_guest_kernel
