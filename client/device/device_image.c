@@ -42,6 +42,13 @@ EMBED(service_fatbin, SERVICE_FATBIN);
 #define SERVICE_IMAGE NULL
 #endif
 
+#ifdef TABLE_FATBIN
+EMBED(table_fatbin, TABLE_FATBIN);
+#define TABLE_IMAGE table_fatbin
+#else
+#define TABLE_IMAGE NULL
+#endif
+
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
@@ -60,4 +67,9 @@ const void *compare_image(void)
 const void *service_image(void)
 {
     return SERVICE_IMAGE;
+}
+
+const void *table_image(void)
+{
+    return TABLE_IMAGE;
 }

@@ -8,9 +8,10 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
-/* One kernel each: for long staged reads, lists, checksums, client/lib/direct_service.h. */
+/* One kernel each: for long staged reads and lists, checksums, direct_service.h, tables. */
 const void *list_image(void);
 const void *compare_image(void);
 const void *service_image(void);
+const void *table_image(void);
 
 #endif

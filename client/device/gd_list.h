@@ -37,6 +37,18 @@ GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
 }
 
 /*
+ * Returns the number of pieces in [from, from + n) that are also in [bounds[0], bounds[1]), which a
+ * kernel before this one has stored. *first is the first one.
+ */
+GQ_FN uint32_t gd_list_window(const uint32_t *bounds, uint32_t from, uint32_t n, uint32_t *first)
+{
+    uint32_t end = bounds[1] < from + n ? bounds[1] : from + n;
+
+    *first = bounds[0] > from ? bounds[0] : from;
+    return end > *first ? end - *first : 0;
+}
+
+/*
  * log2 of the number of adjacent pieces that go to one queue, which a group loads side by side: as
  * many as a group has lanes, fewer where the list is too short for that.
  */

@@ -14,14 +14,35 @@ static __device__ bool is_dealt(const struct gd_launch &l, const struct gd_list_
            (!s->reads.desc || s->run.n_cmds / s->groups >= 2 * GQ_LANES);
 }
 
+/* The pieces of a launch, and the blocks that read them. */
+struct list_window {
+    struct gq_read_desc *list; /* NULL: a read */
+    uint32_t n, blocks;
+};
+
+/* A list that a kernel made may have fewer pieces than the host has launched blocks for. */
+static __device__ struct list_window window_of(const struct gd_launch &l)
+{
+    struct list_window win = {l.list, l.n, gridDim.x};
+    uint32_t first;
+
+    if (l.bounds) {
+        win.n = gd_list_window(l.bounds, l.from, l.n, &first);
+        win.list += first;
+        win.blocks = min(gridDim.x, (win.n + GD_QUEUE_PIECES - 1) / GD_QUEUE_PIECES);
+    }
+    return win;
+}
+
 /* By the first warp: sets up the block's share, and takes a queue for it. Returns its error. */
-static __device__ int begin(struct gd_reader *w, const struct gd_launch &l, struct gd_list_share *s)
+static __device__ int begin(struct gd_reader *w, const struct gd_launch &l,
+                            const struct list_window &win, struct gd_list_share *s)
 {
     const struct gq_read read = {
         .file_offset = l.offset, .at = l.addr - l.buffer.addr, .len = l.len};
 
     if (l.list)
-        gd_share_list(w, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x, s);
+        gd_share_list(w, &l.buffer, win.list, win.n, blockIdx.x, win.blocks, s);
     else
         gd_share_read(w, &l.buffer, read, l.unit, l.cancel, blockIdx.x, gridDim.x, s);
     if (is_dealt(l, s))
@@ -60,9 +81,12 @@ extern "C" __global__ void __launch_bounds__(GQ_LIST_WARPS *GQ_LANES, 1)
         gd_conclude_list(&self, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x, l.check);
         return;
     }
+    const struct list_window win = window_of(l);
+    if (blockIdx.x >= win.blocks)
+        return;
     self.defers = l.check != NULL;
     if (warp == 0)
-        err = begin(&self, l, &share);
+        err = begin(&self, l, win, &share);
     gq_list_block_clear(&block);
     const bool prefetches = l.list && share.parts && !err && share.rank < share.sharing;
     if (warp > 1) {

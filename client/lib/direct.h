@@ -127,6 +127,22 @@ bool direct_has_kernels(void);
  */
 int direct_list_open(struct gpunvme_direct *d);
 void direct_list_close(struct gpunvme_direct *d);
+/*
+ * Pieces that a kernel before the read makes, in the memory space: of the list, those in
+ * [from, from + n) whose numbers are in [bounds[0], bounds[1]), too. n is not 0. Places count from
+ * ptr, which is in registered memory.
+ */
+struct direct_window {
+    void *ptr;
+    struct gq_read_desc *pieces;
+    const uint32_t *bounds;
+    uint32_t from, n;
+};
+/*
+ * Launches a read of such pieces; without a GPU, reads them. The reading kernel compares checksums
+ * itself, since the host does not know how many pieces there are.
+ */
+int direct_list_read_window(struct leased_file *f, const struct direct_window *win, void *stream);
 /* Returns true if direct_staged_launch() serves this read. */
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*

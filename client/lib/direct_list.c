@@ -173,6 +173,40 @@ static int direct_list_read(struct leased_file *f, void *ptr, struct gpunvme_pie
     return 0;
 }
 
+/* Reads the pieces of the window on the calling thread. */
+static void direct_list_window_here(struct gpunvme_direct *d, struct gd_launch *l)
+{
+    uint32_t first;
+
+    l->n = gd_list_window(l->bounds, l->from, l->n, &first);
+    l->list += first;
+    l->bounds = NULL;
+    if (l->n)
+        direct_list_execute(d, l);
+}
+
+int direct_list_read_window(struct leased_file *f, const struct direct_window *win, void *stream)
+{
+    struct gpunvme_direct *d = f->d;
+    struct gd_launch l = {.file = f->device,
+                          .list = win->pieces,
+                          .n = win->n,
+                          .bounds = win->bounds,
+                          .from = win->from};
+    struct gd_buffer around;
+
+    if (l.file.set.n_queues == 0)
+        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+    int err = direct_buffer_find(d, (uintptr_t)win->ptr, 1, &around);
+    if (err)
+        return err;
+    l.buffer = gd_part_from(&around, (uintptr_t)win->ptr);
+    if (d->space.cuda)
+        return direct_list_launch(d, &l, direct_list_shares(&l), stream);
+    direct_list_window_here(d, &l);
+    return 0;
+}
+
 int direct_readv_async(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                        void *stream)
 {

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Gathers rows of a table by their numbers. A list of reads (gd_list.h) runs between the passes:
+ *
+ *   clear   empties the hash table
+ *   claim   looks up the range of units that each row touches; the first row that touches a range
+ *           adds it, so a range is read once, however many rows lie in it
+ *   place   writes the list, in which the pieces of a file follow each other
+ *   pick    copies the rows out of the pieces, and counts the rows that failed
+ *
+ * A pass sees the stores of the pass before it, because a stream executes them in turn. In the pass
+ * itself the groups of a launch communicate by atomics of the slots, counts and words only.
+ *
+ * Every function is called by all lanes of a group together.
+ */
+#ifndef CLIENT_DEVICE_GD_TABLE_H
+#define CLIENT_DEVICE_GD_TABLE_H
+
+#include "client/device/gd_sync.h"
+#include "client/device/gd_table_launch.h"
+#include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_lanes.h"
+
+/* One of `groups` groups of a pass. */
+struct gd_table_worker {
+    struct gq_group group;
+    const struct gd_table_launch *l;
+    uint32_t rank, groups;
+};
+
+GQ_FN int64_t gd_table_id(const struct gd_table_launch *l, uint32_t i)
+{
+    return l->wide ? ((const int64_t *)l->ids)[i] : ((const int32_t *)l->ids)[i];
+}
+
+/* Counts the group as ended. True: it was the last one, and sees what the others have stored. */
+GQ_FN bool gd_table_is_last(const struct gd_table_worker *w)
+{
+    struct gd_table_words *words = w->l->table.words;
+    GQ_LANE_VAR(uint32_t, left);
+
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(left) = gq_atomic_fetch_add(&words->left, 1) + 1;
+    }
+    if (GQ_FROM32(left, 0) != w->groups)
+        return false;
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_atomic_store(&words->left, 0);
+    }
+    return true;
+}
+
+/* --- Clear ----------------------------------------------------------------------------------- */
+
+GQ_FN void gd_table_clear(const struct gd_table_worker *w)
+{
+    const struct gd_row_table *t = &w->l->table;
+    uint32_t slots = w->l->mask + 1, n = slots > t->n_files ? slots : t->n_files;
+
+    for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < n;
+         first += (uint64_t)w->groups * w->group.lanes) {
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane < slots)
+                t->slots[first + lane].key = 0;
+            if (first + lane < t->n_files)
+                t->counts[first + lane] = 0;
+            if (first + lane == 0) {
+                t->words->first = UINT64_MAX;
+                t->words->failed = 0;
+            }
+        }
+    }
+}
+
+/* --- Claim ----------------------------------------------------------------------------------- */
+
+/*
+ * Returns the segment of a row by bisection. The number of steps depends on the table only, so that
+ * all lanes make as many.
+ */
+GQ_FN uint32_t gd_table_segment_of(const struct gd_row_table *t, uint64_t row)
+{
+    uint32_t low = 0;
+
+    for (uint32_t n = t->n_segments; n > 1; n -= n / 2) {
+        if (t->segments[low + n / 2].first_row <= row)
+            low += n / 2;
+    }
+    return low;
+}
+
+/* Returns the offset of a row in its file, which is stored. */
+GQ_FN uint64_t gd_table_offset(const struct gd_row_table *t, uint64_t row, uint32_t *file)
+{
+    const struct gd_table_segment *s = &t->segments[gd_table_segment_of(t, row)];
+
+    *file = s->file;
+    return s->offset + (row - s->first_row) * t->stride;
+}
+
+/* Returns the fewest units that a row touches. */
+GQ_FN uint32_t gd_table_least_units(const struct gd_row_table *t)
+{
+    return ((t->row_bytes - 1) >> t->unit_shift) + 1;
+}
+
+GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row)
+{
+    uint32_t file;
+    uint64_t offset = gd_table_offset(t, row, &file), unit = offset >> t->unit_shift;
+    uint64_t units = ((offset + t->row_bytes - 1) >> t->unit_shift) - unit + 1;
+
+    return GD_TABLE_USED | (uint64_t)file << (GD_TABLE_UNIT_BITS + 1) | unit << 1 |
+           (units > gd_table_least_units(t));
+}
+
+GQ_FN uint32_t gd_table_file(uint64_t key)
+{
+    return (uint32_t)(key >> (GD_TABLE_UNIT_BITS + 1)) & ((1u << GD_TABLE_FILE_BITS) - 1);
+}
+
+/* Where the search for a key begins. */
+GQ_FN uint32_t gd_table_hash(uint64_t key)
+{
+    const uint64_t golden_ratio = 0x9e3779b97f4a7c15u; /* the fraction times 2^64 */
+
+    key *= golden_ratio;
+    return (uint32_t)((key >> 32) ^ (key >> 48));
+}
+
+/* The place of a row that touches no range, or 0. */
+GQ_FN uint32_t gd_table_special(const struct gd_table_launch *l, int64_t id)
+{
+    if (id >= 0 && (uint64_t)id < l->table.rows)
+        return 0;
+    return l->zeros || (l->pads && id == -1) ? GD_TABLE_ZEROS : GD_TABLE_BAD;
+}
+
+/*
+ * Looks at one slot for a key, and adds it if the slot is unused. Returns the place of a row if the
+ * slot has the key, otherwise GD_TABLE_BAD. A new range gets a number among those of its file.
+ */
+GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_t key)
+{
+    struct gd_table_slot *s = &t->slots[slot];
+    uint64_t old = gd_load64(&s->key);
+
+    if (!old)
+        old = gd_replace64(&s->key, 0, key);
+    if (old == key)
+        return slot;
+    if (old)
+        return GD_TABLE_BAD;
+    s->piece = gq_atomic_fetch_add(&t->counts[gd_table_file(key)], 1);
+    return slot | GD_TABLE_CLAIMED;
+}
+
+/* Of the ids from number `first` on, one for each lane. Half of the slots stay unused. */
+GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
+{
+    const struct gd_table_launch *l = w->l;
+    GQ_LANE_VAR(uint32_t, searches);
+    GQ_LANE_VAR(uint32_t, slot);
+    GQ_LANE_VAR(uint64_t, key);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (first + lane < l->n) {
+            int64_t id = gd_table_id(l, first + lane);
+            uint32_t special = gd_table_special(l, id);
+
+            l->table.places[first + lane] = special;
+            GQ_AT(searches) = !special;
+            GQ_AT(key) = special ? 0 : gd_table_key(&l->table, (uint64_t)id);
+            GQ_AT(slot) = gd_table_hash(GQ_AT(key)) & l->mask;
+        }
+    }
+    while (GQ_BALLOT(searches)) {
+        GQ_FOR_LANES(lane)
+        {
+            if (GQ_AT(searches)) {
+                uint32_t place = gd_table_try(&l->table, GQ_AT(slot), GQ_AT(key));
+
+                l->table.places[first + lane] = place;
+                GQ_AT(searches) = place == GD_TABLE_BAD;
+                GQ_AT(slot) = (GQ_AT(slot) + 1) & l->mask;
+            }
+        }
+    }
+}
+
+/* By one group: the number of each file's first piece. */
+GQ_FN void gd_table_bound(const struct gd_table_worker *w)
+{
+    const struct gd_row_table *t = &w->l->table;
+    uint32_t sum = 0;
+    GQ_LANE_VAR(uint32_t, count);
+
+    for (uint32_t first = 0; first < t->n_files; first += w->group.lanes) {
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(count) = first + lane < t->n_files ? gq_atomic_load(&t->counts[first + lane]) : 0;
+        }
+        for (uint32_t i = 0; i < w->group.lanes && first + i < t->n_files; i++) {
+            uint32_t of_file = GQ_FROM32(count, i);
+
+            GQ_FOR_LANES(lane)
+            {
+                if (lane == i)
+                    t->bounds[first + i] = sum;
+            }
+            sum += of_file;
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            t->bounds[t->n_files] = sum;
+    }
+}
+
+GQ_FN void gd_table_claim(const struct gd_table_worker *w)
+{
+    for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < w->l->n;
+         first += (uint64_t)w->groups * w->group.lanes)
+        gd_table_claim_turn(w, (uint32_t)first);
+    if (gd_table_is_last(w))
+        gd_table_bound(w);
+}
+
+/* --- Place ----------------------------------------------------------------------------------- */
+
+/* Writes the piece of the range in a slot. */
+GQ_FN void gd_table_place_piece(const struct gd_row_table *t, struct gd_table_slot *s)
+{
+    uint32_t piece = t->bounds[gd_table_file(s->key)] + s->piece;
+    uint64_t unit = (s->key >> 1) & (((uint64_t)1 << GD_TABLE_UNIT_BITS) - 1);
+    uint32_t units = gd_table_least_units(t) + (uint32_t)(s->key & 1);
+
+    s->piece = piece;
+    t->pieces[piece] = (struct gq_read_desc){.file_offset = unit << t->unit_shift,
+                                             .at = (uint64_t)(piece % t->turn) * t->slot_bytes,
+                                             .len = units << t->unit_shift,
+                                             .result = 0};
+}
+
+GQ_FN void gd_table_place(const struct gd_table_worker *w)
+{
+    const struct gd_table_launch *l = w->l;
+
+    for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < l->n;
+         first += (uint64_t)w->groups * w->group.lanes) {
+        GQ_FOR_LANES(lane)
+        {
+            uint32_t place = first + lane < l->n ? l->table.places[first + lane] : 0;
+
+            if (place & GD_TABLE_CLAIMED)
+                gd_table_place_piece(&l->table, &l->table.slots[place & ~GD_TABLE_CLAIMED]);
+        }
+    }
+}
+
+/* --- Pick ------------------------------------------------------------------------------------ */
+
+/* A row of `out`: the address of its bytes; 0: zeros. */
+struct gd_table_row {
+    uint64_t from;
+    uint32_t error; /* errno, if it has failed; it is zeros then */
+    bool is_due;    /* in this pass: its piece was just read, or it has none */
+};
+
+/* A row whose piece was read. A piece that ends before the row does is at the file's end. */
+GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
+                                            const struct gq_read_desc *p, int64_t id)
+{
+    struct gd_table_row row = {0};
+    uint32_t file;
+    uint64_t within = gd_table_offset(t, (uint64_t)id, &file) - p->file_offset;
+
+    row.is_due = true;
+    if (p->result < 0)
+        row.error = (uint32_t)-p->result;
+    else if ((uint32_t)p->result < within + t->row_bytes)
+        row.error = ENODATA;
+    else
+        row.from = t->staging + p->at + within;
+    return row;
+}
+
+GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t i)
+{
+    const struct gd_row_table *t = &l->table;
+    struct gd_table_row row = {0};
+    uint32_t place = t->places[i], piece;
+
+    if (place == GD_TABLE_ZEROS || place == GD_TABLE_BAD) {
+        row.is_due = l->first == 0;
+        row.error = row.is_due && place == GD_TABLE_BAD ? ERANGE : 0;
+        return row;
+    }
+    piece = t->slots[place & ~GD_TABLE_CLAIMED].piece;
+    if (piece < l->first || piece - l->first >= t->turn)
+        return row;
+    return gd_table_read_row(t, &t->pieces[piece], gd_table_id(l, i));
+}
+
+/* Adds failed rows; `first` is the number of the first one of them, and its error. */
+GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t first)
+{
+    struct gd_table_words *words = w->l->table.words;
+    uint32_t done = 0;
+    GQ_LANE_VAR(uint32_t, is_stored);
+
+    while (!done) {
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == 0) {
+                uint64_t was = gd_load64(&words->first);
+
+                GQ_AT(is_stored) = was <= first || gd_replace64(&words->first, was, first) == was;
+            }
+        }
+        done = GQ_FROM32(is_stored, 0);
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_atomic_add(&words->failed, n);
+    }
+}
+
+/* Stores one row by all lanes. */
+GQ_FN void gd_table_store(const struct gd_table_worker *w, uint64_t to, uint64_t from)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (from)
+            gq_copy_bytes(to, from, w->l->table.row_bytes, lane, w->group.lanes);
+        else
+            gq_zero_bytes(to, w->l->table.row_bytes, lane, w->group.lanes);
+    }
+}
+
+/* The rows of `n` ids, at most one for each lane, from number `first` on. */
+GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, uint32_t n)
+{
+    const struct gd_table_launch *l = w->l;
+    uint32_t due, failed;
+    GQ_LANE_VAR(uint64_t, from);
+    GQ_LANE_VAR(uint32_t, is_due);
+    GQ_LANE_VAR(uint32_t, error);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n) {
+            struct gd_table_row row = gd_table_row(l, first + lane);
+
+            GQ_AT(from) = row.from;
+            GQ_AT(is_due) = row.is_due;
+            GQ_AT(error) = row.error;
+        }
+    }
+    due = GQ_BALLOT(is_due);
+    failed = GQ_BALLOT(error);
+    if (failed) {
+        uint32_t rest = failed, i = gq_take_one(&rest);
+
+        gd_table_fail(w, gq_count_ones(failed), (uint64_t)(first + i) << 32 | GQ_FROM32(error, i));
+    }
+    while (due) {
+        uint32_t i = gq_take_one(&due);
+
+        gd_table_store(w, l->out + (first + i) * l->out_stride, GQ_FROM64(from, i));
+    }
+}
+
+/* By one group, after the last pass. */
+GQ_FN void gd_table_report(const struct gd_table_worker *w)
+{
+    const struct gd_table_launch *l = w->l;
+    struct gd_table_words *words = l->table.words;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            uint64_t first = gd_load64(&words->first);
+            uint32_t failed = gq_atomic_load(&words->failed);
+            uint32_t reads = l->table.bounds[l->table.n_files];
+
+            *l->status = (struct gd_table_status){
+                .failed = failed,
+                .first_id = failed ? gd_table_id(l, (uint32_t)(first >> 32)) : 0,
+                .error = failed ? -(int32_t)(uint32_t)first : 0,
+                .reads = reads,
+            };
+            words->gathers++;
+            words->rows += l->n;
+            words->reads += reads;
+            words->all_failed += failed;
+        }
+    }
+}
+
+/* A group has several rows a turn only where there are more rows than groups. */
+GQ_FN void gd_table_pick(const struct gd_table_worker *w)
+{
+    uint32_t n = w->l->n, turn = n / w->groups + 1;
+
+    if (turn > w->group.lanes)
+        turn = w->group.lanes;
+    for (uint64_t first = (uint64_t)w->rank * turn; first < n; first += (uint64_t)w->groups * turn)
+        gd_table_pick_turn(w, (uint32_t)first, n - first < turn ? n - (uint32_t)first : turn);
+    if (w->l->is_last && gd_table_is_last(w))
+        gd_table_report(w);
+}
+
+/* The work of the rank-th of `groups` groups in a pass. */
+GQ_FN void gd_table_run(const struct gd_table_worker *w)
+{
+    switch (w->l->pass) {
+    case GD_TABLE_CLEAR:
+        gd_table_clear(w);
+        break;
+    case GD_TABLE_CLAIM:
+        gd_table_claim(w);
+        break;
+    case GD_TABLE_PLACE:
+        gd_table_place(w);
+        break;
+    case GD_TABLE_PICK:
+        gd_table_pick(w);
+        break;
+    }
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The library's kernel for the passes of gpunvme_table_gather().
+#include "client/device/gd_table.h"
+
+extern "C" __global__ void __launch_bounds__(GD_TABLE_WARPS *GQ_LANES)
+    gpunvme_table(const __grid_constant__ struct gd_table_launch l)
+{
+    const struct gd_table_worker worker = {
+        .group = gq_whole_group(),
+        .l = &l,
+        .rank = blockIdx.x * GD_TABLE_WARPS + threadIdx.x / GQ_LANES,
+        .groups = gridDim.x * GD_TABLE_WARPS,
+    };
+
+    gd_table_run(&worker);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Gathers as warps make them: several groups of 32 lanes execute each pass, and the drive counts
+// the commands.
+#include <errno.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/direct_list_rig.h"
+#include "tests/client/lib/table_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+
+constexpr uint32_t kGroups = 3;
+constexpr size_t kStaging = kPage; // offset in the memory that the drive reaches
+constexpr uint64_t kFilePages = 900;
+
+// A table over the file of a Stack.
+class Rows
+{
+  public:
+    Rows(Stack &s, uint32_t row_bytes, uint64_t head, uint32_t unit_shift, size_t most)
+        : stack_(s), slots_(gd_table_slots(static_cast<uint32_t>(most))), places_(most),
+          pieces_(most)
+    {
+        gd_row_table &t = l_.table;
+        segments_ = {{0, head, 0, 0}};
+        t.rows = (s.file.map.end - head) / row_bytes;
+        t.stride = t.row_bytes = row_bytes;
+        t.n_segments = t.n_files = 1;
+        t.unit_shift = unit_shift;
+        t.slot_bytes = ((row_bytes >> unit_shift) + 2) << unit_shift;
+        t.turn = static_cast<uint32_t>((kPages - 2) * kPage / t.slot_bytes);
+        t.staging = reinterpret_cast<uint64_t>(s.pages.data()) + kStaging;
+        t.segments = segments_.data();
+        t.slots = slots_.data();
+        t.places = places_.data();
+        t.pieces = pieces_.data();
+        t.counts = counts_;
+        t.bounds = bounds_;
+        t.words = &words_;
+        l_.status = &status_;
+        l_.wide = true;
+    }
+
+    // Gathers into out(), and returns what the drive has executed for it.
+    unsigned gather(const std::vector<int64_t> &ids)
+    {
+        unsigned before = stack_.commands;
+        l_.ids = ids.data();
+        l_.n = static_cast<uint32_t>(ids.size());
+        l_.mask = gd_table_slots(l_.n) - 1;
+        out_.assign(ids.size() * l_.table.row_bytes, 0x5a);
+        l_.out = reinterpret_cast<uint64_t>(out_.data());
+        l_.out_stride = l_.table.row_bytes;
+        for (enum gd_table_pass p : {GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE})
+            pass(p);
+        for (l_.first = 0; l_.first == 0 || l_.first < l_.n; l_.first += l_.table.turn)
+            turn();
+        return stack_.commands - before;
+    }
+
+    // Each row is the file's; rows that do not exist are zeros.
+    void expect_rows(const std::vector<int64_t> &ids)
+    {
+        const gd_row_table &t = l_.table;
+        for (size_t i = 0; i < ids.size(); i++) {
+            std::vector<uint8_t> want(t.row_bytes);
+            uint64_t offset = segments_[0].offset + static_cast<uint64_t>(ids[i]) * t.stride;
+            for (size_t k = 0; k < want.size() && static_cast<uint64_t>(ids[i]) < t.rows; k++)
+                want[k] = stack_.on_media(offset + k);
+            ASSERT_EQ(memcmp(&out_[i * t.row_bytes], want.data(), want.size()), 0) << i;
+        }
+    }
+
+    gd_table_launch &launch()
+    {
+        return l_;
+    }
+    const gd_table_status &status() const
+    {
+        return status_;
+    }
+
+  private:
+    void pass(enum gd_table_pass p)
+    {
+        std::vector<std::thread> groups;
+        l_.pass = p;
+        for (uint32_t rank = 0; rank < kGroups; rank++)
+            groups.emplace_back([this, rank] { table_rig_pass(&l_, rank, kGroups); });
+        for (std::thread &t : groups)
+            t.join();
+    }
+
+    void turn()
+    {
+        uint32_t end = std::min(bounds_[1], l_.first + l_.table.turn);
+        if (end > l_.first)
+            direct_list_read(&stack_.file, l_.table.staging, &pieces_[l_.first], end - l_.first, 0,
+                             1, nullptr);
+        l_.is_last = l_.first + l_.table.turn >= l_.n;
+        pass(GD_TABLE_PICK);
+    }
+
+    Stack &stack_;
+    gd_table_launch l_ = {};
+    std::vector<gd_table_segment> segments_;
+    std::vector<gd_table_slot> slots_;
+    std::vector<uint32_t> places_;
+    std::vector<gq_read_desc> pieces_;
+    uint32_t counts_[1] = {}, bounds_[2] = {};
+    gd_table_words words_ = {};
+    gd_table_status status_ = {};
+    std::vector<uint8_t> out_;
+};
+
+class TableLanes : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        stack_.make_one_extent(kFilePages);
+    }
+    Stack stack_{2, 16, 1};
+};
+
+TEST_F(TableLanes, ARowThatRepeatsIsOneCommand)
+{
+    Rows rows(stack_, 256, 0, 9, 16384);
+    const std::vector<int64_t> ids(16384, 5);
+    EXPECT_EQ(rows.gather(ids), 1u);
+    rows.expect_rows(ids);
+    EXPECT_EQ(rows.status().reads, 1u);
+    EXPECT_EQ(rows.status().error, 0);
+}
+
+// Sixteen rows of 256 bytes lie in a block of 4 KiB. Their list takes several turns.
+TEST_F(TableLanes, NeighboursOfABlockAreOneCommand)
+{
+    Rows rows(stack_, 256, 0, 12, kFilePages * 16);
+    std::vector<int64_t> ids(kFilePages * 16);
+    for (size_t i = 0; i < ids.size(); i++)
+        ids[i] = static_cast<int64_t>(i);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
+    ASSERT_GT(kFilePages, 2 * rows.launch().table.turn);
+    EXPECT_EQ(rows.gather(ids), kFilePages);
+    rows.expect_rows(ids);
+}
+
+// The header of a safetensors file is aligned to 8 bytes only.
+TEST_F(TableLanes, ARowInTwoLbasIsOneCommand)
+{
+    Rows rows(stack_, 272, 8104, 9, 4096);
+    std::mt19937 rng(2);
+    std::vector<int64_t> ids(4096);
+    for (int64_t &id : ids)
+        id = static_cast<int64_t>(rng() % rows.launch().table.rows);
+    unsigned commands = rows.gather(ids);
+    EXPECT_EQ(commands, rows.status().reads);
+    EXPECT_LE(commands, ids.size());
+    rows.expect_rows(ids);
+}
+
+TEST_F(TableLanes, RowsThatDoNotExistAreZerosAndCounted)
+{
+    Rows rows(stack_, 100, 3, 9, 200);
+    auto last = static_cast<int64_t>(rows.launch().table.rows) - 1;
+    std::vector<int64_t> ids(200, 7);
+    ids[40] = -1;
+    ids[50] = last + 1;
+    ids[60] = INT64_MIN;
+    ids[70] = INT64_MAX;
+    ids[80] = last;
+    rows.gather(ids);
+    rows.expect_rows(ids);
+    EXPECT_EQ(rows.status().failed, 4u);
+    EXPECT_EQ(rows.status().first_id, -1);
+    EXPECT_EQ(rows.status().error, -ERANGE);
+    rows.launch().pads = true;
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 3u);
+    EXPECT_EQ(rows.status().first_id, last + 1);
+    rows.launch().zeros = true;
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 0u);
+    EXPECT_EQ(rows.status().error, 0);
+    rows.expect_rows(ids);
+}
+
+TEST_F(TableLanes, ACommandThatFailsCostsItsRowsOnly)
+{
+    Rows rows(stack_, 256, 0, 9, 128);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 128; i++)
+        ids.push_back(i);
+    stack_.status_of_next = 0x281; // unrecovered read error
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 2u) << "an LBA has two rows";
+    EXPECT_EQ(rows.status().error, -EIO);
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 0u);
+    rows.expect_rows(ids);
+}
+
+TEST_F(TableLanes, NoRowsAreRead)
+{
+    Rows rows(stack_, 256, 0, 9, 1);
+    EXPECT_EQ(rows.gather({}), 0u);
+    EXPECT_EQ(rows.status().reads, 0u);
+    EXPECT_EQ(rows.status().failed, 0u);
+}
+
+} // namespace
