@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Tables: rows of files by number. On the direct path of a GPU a gather is launches of the kernel
+ * of gd_table.h and of that of lists, one for each file. On mounts without a GPU the calling thread
+ * executes both, and where files have no leases, too, but reads by READV.
+ */
+#include "client/lib/row_table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device/device_image.h"
+#include "client/lib/call_stats.h"
+#include "support/minmax.h"
+
+#define KERNEL       "gpunvme_table"
+#define WARP         32u
+#define MOST_STAGING ((size_t)256 << 20)
+#define MOST_UNIT    65536u
+#define UNKNOWN_UNIT 4096u /* the block size of most file systems */
+#define ALIGNMENT    256u
+#define MOST_OFFSET  ((uint64_t)1 << 56) /* so that a key has room for the number of a unit */
+
+static_assert(sizeof(struct gpunvme_table_status) == sizeof(struct gd_table_status) &&
+                  offsetof(struct gpunvme_table_status, first_id) ==
+                      offsetof(struct gd_table_status, first_id) &&
+                  offsetof(struct gpunvme_table_status, error) ==
+                      offsetof(struct gd_table_status, error) &&
+                  offsetof(struct gpunvme_table_status, reads) ==
+                      offsetof(struct gd_table_status, reads),
+              "stored by the kernel");
+static_assert(GPUNVME_SEGMENTS_MAX <= 1u << GD_TABLE_FILE_BITS &&
+                  4 * GPUNVME_TABLE_ROWS_MAX <= GD_TABLE_SLOTS,
+              "numbers fit into keys and places");
+
+/* --- Files ----------------------------------------------------------------------------------- */
+
+/* Checks a segment without overflow. */
+static int table_check_segment(const struct gpunvme_segment *s, const struct gd_row_table *table)
+{
+    int64_t size = s->file->regular ? gpunvme_file_size(s->file) : (int64_t)MOST_OFFSET;
+
+    if (size < 0)
+        return (int)size;
+    uint64_t room = min_u64((uint64_t)size, MOST_OFFSET), row = table->row_bytes;
+    if (s->rows && row <= room && s->offset <= room - row &&
+        s->rows - 1 <= (room - row - s->offset) / table->stride)
+        return 0;
+    return gpunvme_fail(
+        -EINVAL, "%llu rows of %llu bytes from byte %llu on: not inside a file of %lld bytes",
+        (unsigned long long)s->rows, (unsigned long long)row, (unsigned long long)s->offset,
+        (long long)size);
+}
+
+/* Returns the number of the file, which becomes a file of the table. */
+static uint32_t table_add_file(struct gpunvme_table *t, struct gpunvme_file *f)
+{
+    uint32_t i = 0;
+
+    while (i < t->table.n_files && t->files[i] != f)
+        i++;
+    if (i == t->table.n_files) {
+        file_get(f);
+        t->files[t->table.n_files++] = f;
+    }
+    return i;
+}
+
+/* Checks the segments and stores those of the kernel. */
+static int table_add_segments(struct gpunvme_table *t, const struct gpunvme_segment *segments,
+                              size_t n, struct gd_table_segment *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct gpunvme_segment *s = &segments[i];
+
+        if (!s->file || s->file->g != t->g)
+            return gpunvme_fail(-EINVAL, "segment %zu: no file, or one of another handle", i);
+        int err = table_check_segment(s, &t->table);
+        if (err)
+            return err;
+        if (s->rows > INT64_MAX - t->table.rows)
+            return gpunvme_fail(-EINVAL, "more rows than an id can name");
+        out[i] = (struct gd_table_segment){
+            .first_row = t->table.rows, .offset = s->offset, .file = table_add_file(t, s->file)};
+        t->table.rows += s->rows;
+    }
+    return 0;
+}
+
+/* --- The path -------------------------------------------------------------------------------- */
+
+/* Returns why the leases of a file do not serve the table, or NULL if they do. */
+static const char *table_why_not(const struct gpunvme_table *t, const struct gpunvme_file *f)
+{
+    if (f->why[0])
+        return f->why;
+    if (!f->leased)
+        return "a file has no leases: open it with GPUNVME_FILE_DIRECT";
+    if (f->leased->d != t->files[0]->leased->d)
+        return "the files are on several mounts, or a lease has ended between their opens";
+    if (f->leased->d->space.cuda && !table_image())
+        return "this libgpunvme was built without CUDA: it has no kernels";
+    return NULL;
+}
+
+static void table_choose_path(struct gpunvme_table *t)
+{
+    const char *why = NULL;
+
+    for (uint32_t i = 0; i < t->table.n_files && !why; i++)
+        why = table_why_not(t, t->files[i]);
+    if (why) {
+        snprintf(t->why, sizeof(t->why), "%s", why);
+        return;
+    }
+    t->direct = t->files[0]->leased->d;
+    t->space = t->direct->space;
+}
+
+/* Returns the least unit of reads of a file. */
+static uint32_t table_least_unit(const struct gpunvme_table *t, const struct gpunvme_file *f)
+{
+    if (f->why[0])
+        return UNKNOWN_UNIT;
+    if (t->direct && f->leased->device.sums.words)
+        return GQ_SUM_BLOCK;
+    return f->mount->connection->info.lba_size;
+}
+
+static int table_set_unit(struct gpunvme_table *t, uint32_t want)
+{
+    uint32_t unit = want ? want : 1;
+
+    if (unit > MOST_UNIT || (unit & (unit - 1)))
+        return gpunvme_fail(-EINVAL, "units of %u bytes: not a power of two up to %u", want,
+                            MOST_UNIT);
+    for (uint32_t i = 0; i < t->table.n_files; i++) {
+        uint32_t least = table_least_unit(t, t->files[i]);
+        unit = unit > least ? unit : least;
+    }
+    while (1u << t->table.unit_shift < unit)
+        t->table.unit_shift++;
+    return 0;
+}
+
+/* --- Memory ---------------------------------------------------------------------------------- */
+
+/*
+ * Returns the most bytes of a piece. All rows begin at a multiple of the greatest power of two that
+ * divides the unit, the stride and the offsets.
+ */
+static uint64_t table_piece_len(const struct gd_row_table *table, const struct gd_table_segment *s)
+{
+    uint64_t unit = (uint64_t)1 << table->unit_shift, all = unit | table->stride;
+
+    for (uint32_t i = 0; i < table->n_segments; i++)
+        all |= s[i].offset;
+    uint64_t worst = unit - (all & -all);
+    return (worst + table->row_bytes + unit - 1) / unit * unit;
+}
+
+static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_segment *s,
+                               size_t want)
+{
+    struct gd_row_table *table = &t->table;
+    uint64_t piece = table_piece_len(table, s), most = want ? want : MOST_STAGING;
+
+    if (piece > INT32_MAX || (want && want < piece))
+        return gpunvme_fail(-EINVAL, "%zu bytes of staging for ranges of %llu bytes", want,
+                            (unsigned long long)piece);
+    uint64_t pieces = min_u64(t->max_rows, most / piece);
+    table->slot_bytes = (uint32_t)piece;
+    table->turn = pieces ? (uint32_t)pieces : 1;
+    size_t len = (size_t)table->turn * table->slot_bytes;
+    int err = t->direct ? gpunvme_alloc(t->files[0], len, &t->staging)
+                        : gpunvme_alloc_host(t->files[0], len, &t->staging);
+    table->staging = (uintptr_t)t->staging;
+    return err;
+}
+
+/* Returns the place of an array of n elements, and moves *at behind it. */
+static void *table_place(uint64_t *at, uint64_t n, size_t size)
+{
+    uint64_t place = *at;
+
+    *at += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (void *)(uintptr_t)place;
+}
+
+/* Places the arrays from `at` on. Returns their end. */
+static uint64_t table_place_all(struct gpunvme_table *t, uint64_t at)
+{
+    struct gd_row_table *table = &t->table;
+
+    table->segments = table_place(&at, table->n_segments, sizeof(*table->segments));
+    table->slots = table_place(&at, gd_table_slots(t->max_rows), sizeof(*table->slots));
+    table->places = table_place(&at, t->max_rows, sizeof(*table->places));
+    table->pieces = table_place(&at, t->max_rows, sizeof(*table->pieces));
+    table->counts = table_place(&at, table->n_files, sizeof(*table->counts));
+    table->bounds = table_place(&at, table->n_files + 1, sizeof(*table->bounds));
+    table->words = table_place(&at, 1, sizeof(*table->words));
+    return at;
+}
+
+static int table_alloc(struct gpunvme_table *t, const struct gd_table_segment *segments)
+{
+    int err = memory_space_alloc(&t->space, table_place_all(t, 0), &t->workspace);
+
+    if (err)
+        return err;
+    table_place_all(t, t->workspace);
+    return memory_space_put(&t->space, (uintptr_t)t->table.segments, segments,
+                            t->table.n_segments * sizeof(*segments));
+}
+
+/* --- Open and close -------------------------------------------------------------------------- */
+
+static int table_load(struct gpunvme_table *t)
+{
+    if (!t->space.cuda)
+        return 0;
+    return cuda_driver_load(t->space.cuda, t->space.device, table_image(), KERNEL, &t->kernel);
+}
+
+static int table_fill(struct gpunvme_table *t, const struct gpunvme_segment *segments,
+                      const struct gpunvme_table_options *o, struct gd_table_segment *out)
+{
+    int err = table_add_segments(t, segments, t->table.n_segments, out);
+
+    if (err)
+        return err;
+    table_choose_path(t);
+    err = table_set_unit(t, o->unit);
+    if (!err)
+        err = table_load(t);
+    if (!err)
+        err = table_alloc_staging(t, out, o->staging);
+    return err ? err : table_alloc(t, out);
+}
+
+static int table_check_limits(size_t n, uint32_t row_bytes, size_t max_rows,
+                              const struct gpunvme_table_options *o)
+{
+    if (n == 0 || n > GPUNVME_SEGMENTS_MAX)
+        return gpunvme_fail(-EINVAL, "a table of %zu segments", n);
+    if (row_bytes == 0 || row_bytes > GPUNVME_ROW_MAX)
+        return gpunvme_fail(-EINVAL, "rows of %u bytes", row_bytes);
+    if (o->row_stride && o->row_stride < row_bytes)
+        return gpunvme_fail(-EINVAL, "rows of %u bytes at every %llu bytes", row_bytes,
+                            (unsigned long long)o->row_stride);
+    if (max_rows == 0 || max_rows > GPUNVME_TABLE_ROWS_MAX)
+        return gpunvme_fail(-EINVAL, "gathers of up to %zu rows", max_rows);
+    return 0;
+}
+
+static struct gpunvme_table *table_new(struct gpunvme *g, size_t n, uint32_t row_bytes,
+                                       size_t max_rows, const struct gpunvme_table_options *o)
+{
+    struct gpunvme_table *t = calloc(1, sizeof(*t));
+    struct gpunvme_file **files = calloc(n, sizeof(*files));
+
+    if (!t || !files) {
+        free(t);
+        free(files);
+        return NULL;
+    }
+    t->g = g;
+    t->files = files;
+    t->max_rows = (uint32_t)max_rows;
+    t->table.row_bytes = row_bytes;
+    t->table.stride = o->row_stride ? o->row_stride : row_bytes;
+    t->table.n_segments = (uint32_t)n;
+    pthread_mutex_init(&t->lock, NULL);
+    return t;
+}
+
+int gpunvme_table_open(const struct gpunvme_segment *segments, size_t n, uint32_t row_bytes,
+                       size_t max_rows, const struct gpunvme_table_options *options,
+                       struct gpunvme_table **out)
+{
+    const struct gpunvme_table_options none = {0}, *o = options ? options : &none;
+    int err = table_check_limits(n, row_bytes, max_rows, o);
+
+    if (err)
+        return err;
+    if (!segments[0].file)
+        return gpunvme_fail(-EINVAL, "segment 0: no file");
+    err = handle_check_process(segments[0].file->g);
+    if (err)
+        return err;
+    struct gpunvme_table *t = table_new(segments[0].file->g, n, row_bytes, max_rows, o);
+    struct gd_table_segment *of_kernel = calloc(n, sizeof(*of_kernel));
+    if (t && of_kernel)
+        err = table_fill(t, segments, o, of_kernel);
+    else
+        err = gpunvme_fail(-ENOMEM, "out of memory");
+    free(of_kernel);
+    if (err)
+        gpunvme_table_close(t);
+    else
+        *out = t;
+    return err;
+}
+
+void gpunvme_table_close(struct gpunvme_table *t)
+{
+    if (!t || handle_check_process(t->g))
+        return;
+    memory_space_free(&t->space, t->workspace);
+    if (t->staging)
+        (void)gpunvme_unregister(t->g, t->staging); /* the mount may no longer exist */
+    if (t->space.cuda)
+        cuda_driver_unload(t->space.cuda, t->space.device, &t->kernel);
+    for (uint32_t i = 0; i < t->table.n_files; i++)
+        file_put(t->files[i]);
+    pthread_mutex_destroy(&t->lock);
+    free(t->files);
+    free(t);
+}
+
+const char *gpunvme_table_why(const struct gpunvme_table *t)
+{
+    return t->direct ? NULL : t->why;
+}
+
+uint64_t gpunvme_table_rows(const struct gpunvme_table *t)
+{
+    return t->table.rows;
+}
+
+int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out, size_t size)
+{
+    struct gd_table_words words;
+    int err = handle_check_process(t->g);
+
+    if (err)
+        return err;
+    pthread_mutex_lock(&t->lock);
+    err = memory_space_get(&t->space, &words, (uintptr_t)t->table.words, sizeof(words));
+    const struct gpunvme_table_stats all = {.gathers = words.gathers,
+                                            .rows = words.rows,
+                                            .reads = words.reads,
+                                            .failed = words.all_failed,
+                                            .commands = t->commands};
+    pthread_mutex_unlock(&t->lock);
+    if (err)
+        return err;
+    memset(out, 0, size);
+    memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
+    return 0;
+}
+
+/* --- Gathers --------------------------------------------------------------------------------- */
+
+static int table_check_gather(const struct gpunvme_table *t, const struct gpunvme_gather *a)
+{
+    size_t stride = a->out_stride ? a->out_stride : t->table.row_bytes;
+
+    if (a->id_bytes != 4 && a->id_bytes != 8)
+        return gpunvme_fail(-EINVAL, "ids of %u bytes", a->id_bytes);
+    if (a->flags & ~(GPUNVME_GATHER_PAD | GPUNVME_GATHER_ZEROS))
+        return gpunvme_fail(-EINVAL, "unknown flags 0x%x", a->flags);
+    if (a->n > t->max_rows)
+        return gpunvme_fail(-EINVAL, "a gather of %zu rows, where the table was opened for %u",
+                            a->n, t->max_rows);
+    if (stride < t->table.row_bytes || stride > SIZE_MAX / (a->n + 1))
+        return gpunvme_fail(-EINVAL, "rows of %u bytes at every %zu bytes", t->table.row_bytes,
+                            stride);
+    if (!a->status || (uintptr_t)a->status % 8 || (a->n && (!a->ids || !a->out)) ||
+        (uintptr_t)a->ids % a->id_bytes)
+        return gpunvme_fail(-EINVAL, "ids, out or status: missing, or not aligned");
+    return 0;
+}
+
+/* As many blocks as the pass has work for: one id a lane, or a row a warp. */
+static unsigned table_blocks(const struct gd_table_launch *l)
+{
+    uint32_t slots = l->mask + 1;
+    uint64_t work = l->pass == GD_TABLE_CLEAR  ? slots / WARP
+                    : l->pass == GD_TABLE_PICK ? l->n
+                                               : (uint64_t)l->n / WARP + 1;
+
+    return (unsigned)min_u64(work / GD_TABLE_WARPS + 1, GD_TABLE_BLOCKS);
+}
+
+static int table_pass(struct gpunvme_table *t, struct gd_table_launch *l, enum gd_table_pass pass,
+                      void *stream)
+{
+    void *args[] = {l};
+
+    l->pass = pass;
+    if (t->space.cuda)
+        return cuda_driver_launch_blocks(t->space.cuda, t->space.device, &t->kernel,
+                                         table_blocks(l), GD_TABLE_WARPS * WARP, stream, args);
+    table_host_pass(l);
+    return 0;
+}
+
+static int table_read_direct(struct gpunvme_table *t, const struct gd_table_launch *l, void *stream)
+{
+    int err = 0;
+
+    for (uint32_t k = 0; k < t->table.n_files && l->n && !err; k++) {
+        const struct direct_window win = {.ptr = t->staging,
+                                          .pieces = t->table.pieces,
+                                          .bounds = t->table.bounds + k,
+                                          .from = l->first,
+                                          .n = (uint32_t)min_u64(t->table.turn, l->n)};
+
+        err = direct_list_read_window(t->files[k]->leased, &win, stream);
+    }
+    return err;
+}
+
+/* Reads the pieces from number `first` on and picks the rows that lie in them. */
+static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64_t first,
+                      void *stream)
+{
+    int err = 0;
+
+    l->first = (uint32_t)first;
+    l->is_last = first + t->table.turn >= l->n;
+    if (t->direct)
+        err = table_read_direct(t, l, stream);
+    else
+        table_host_read(t, l);
+    return err ? err : table_pass(t, l, GD_TABLE_PICK, stream);
+}
+
+/*
+ * Makes as many turns as n ids may need, because the host does not know how many ranges they touch.
+ */
+static int table_run(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
+{
+    int err = table_pass(t, l, GD_TABLE_CLEAR, stream);
+
+    if (!err)
+        err = table_pass(t, l, GD_TABLE_CLAIM, stream);
+    if (!err)
+        err = table_pass(t, l, GD_TABLE_PLACE, stream);
+    for (uint64_t first = 0; !err && (first == 0 || first < l->n); first += t->table.turn)
+        err = table_turn(t, l, first, stream);
+    return err;
+}
+
+int gpunvme_table_gather(struct gpunvme_table *t, const struct gpunvme_gather *a, void *stream)
+{
+    int err = handle_check_process(t->g);
+
+    if (!err)
+        err = table_check_gather(t, a);
+    if (err)
+        return err;
+    struct gd_table_launch l = {
+        .table = t->table,
+        .ids = a->ids,
+        .n = (uint32_t)a->n,
+        .wide = a->id_bytes == 8,
+        .pads = a->flags & GPUNVME_GATHER_PAD,
+        .zeros = a->flags & GPUNVME_GATHER_ZEROS,
+        .mask = gd_table_slots((uint32_t)a->n) - 1,
+        .out = (uintptr_t)a->out,
+        .out_stride = a->out_stride ? a->out_stride : t->table.row_bytes,
+        .status = (struct gd_table_status *)a->status,
+    };
+    pthread_mutex_lock(&t->lock);
+    err = t->space.cuda ? table_run(t, &l, stream) : table_host_gather(t, &l, stream, table_run);
+    pthread_mutex_unlock(&t->lock);
+    if (!err && t->direct)
+        call_stats_enqueued(t->direct->g, 0);
+    return err;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tables: rows of files by number. */
+#ifndef CLIENT_LIB_ROW_TABLE_H
+#define CLIENT_LIB_ROW_TABLE_H
+
+#include "client/device/gd_table_launch.h"
+#include "client/lib/direct.h"
+#include "client/lib/handle.h"
+
+struct gpunvme_table {
+    struct gpunvme *g;
+    struct gpunvme_file **files; /* distinct ones; each counts the table as a user */
+    uint32_t max_rows;
+    struct gd_row_table table;     /* with addresses of the memory space */
+    struct memory_space space;     /* of the leases; without leases that of this process */
+    uint64_t workspace;            /* address of all arrays of the table in the memory space */
+    void *staging;                 /* registered memory; NULL: none yet */
+    struct gpunvme_direct *direct; /* NULL: gathers read by READV */
+    struct cuda_kernel kernel;     /* on the direct path of a GPU */
+    char why[200];                 /* why there is no direct path; "" if there is one */
+    /*
+     * One thread at a time gathers on the host, or launches a gather. Protects the workspace of
+     * tables whose gathers are synchronous, and commands.
+     */
+    pthread_mutex_t lock;
+    uint64_t commands; /* of all READVs */
+};
+
+/*
+ * Executes a pass of a gather on the calling thread (row_table_host.c). Its arrays are in memory of
+ * this process.
+ */
+void table_host_pass(const struct gd_table_launch *l);
+/* Reads the pieces of a turn, of which l->first is the first one, by READV. */
+void table_host_read(struct gpunvme_table *t, const struct gd_table_launch *l);
+/*
+ * Makes a gather whose arrays may be in GPU memory, by a function that takes host memory. Waits for
+ * the stream first.
+ */
+typedef int (*table_host_fn)(struct gpunvme_table *t, struct gd_table_launch *l, void *stream);
+int table_host_gather(struct gpunvme_table *t, struct gd_table_launch *l, void *stream,
+                      table_host_fn gather);
+
+#endif
