@@ -52,7 +52,7 @@ struct crash_dev {
  * costs a page fault, even where it is only read.
  */
 #define SPARES          4
-#define SPARE_MAX_BYTES (64ul << 20)
+#define SPARE_MAX_BYTES (512ul << 20)
 static struct image spares[SPARES];
 static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -284,19 +284,21 @@ std::string Resize::describe_sums(ffs_inode *file, size_t len)
 
 std::string Resize::describe_file(ffs_inode *root, const char *name)
 {
+    // Filling it for each file would take most of the time of the test.
+    static std::string data(8 << 20, 0);
     ffs_inode *file;
-    std::string data(8 << 20, 0), text = std::string(name) + ":";
+    std::string text = std::string(name) + ":";
     if (ffs_lookup(root, name, &file))
         return text + "lost;";
     ssize_t n = ffs_read(file, 0, data.data(), data.size());
+    std::string_view bytes(data.data(), n < 0 ? 0 : static_cast<size_t>(n));
     ffs_attr attr;
     ffs_getattr(file, &attr);
-    data.resize(n < 0 ? 0 : static_cast<size_t>(n));
     text += std::to_string(n) + "," + std::to_string(attr.blocks) + "," +
-            std::to_string(std::hash<std::string>{}(data)) + "," + describe_sums(file, data.size());
-    data.assign(1 << 16, 0);
+            std::to_string(std::hash<std::string_view>{}(bytes)) + "," +
+            describe_sums(file, bytes.size());
     for (const char *x : ATTRIBUTES) {
-        ssize_t len = ffs_getxattr(file, x, data.data(), data.size());
+        ssize_t len = ffs_getxattr(file, x, data.data(), 1 << 16);
         text += "," + std::to_string(len) + (len > 0 ? data.substr(len - 1, 1) : "");
     }
     ffs_iput(file, 1);
