@@ -121,19 +121,39 @@ bool bd_name_is_ctrlr(const struct bd_name *name)
     return name->kind == BD_KIND_VFIO || name->kind == BD_KIND_VFIO_USER;
 }
 
+static int device_opened(const struct bd_open_opts *opts, const struct problem *p)
+{
+    return opts && opts->opened ? opts->opened(opts->arg, p->why, p->len) : 0;
+}
+
+static int device_open_vfio(const struct bd_name *name, const struct bd_open_opts *opts,
+                            struct nvme_transport **out, const struct problem *p)
+{
+    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu};
+    int err = vfio_open(name->path, &vfio, out, p->why, p->len);
+
+    if (err)
+        return err;
+    err = device_opened(opts, p);
+    if (err)
+        (*out)->ops->close(*out);
+    return err;
+}
+
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len)
 {
-    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu};
     const struct vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0,
-                                        .silence_ms = opts ? opts->silence_ms : 0};
+                                        .silence_ms = opts ? opts->silence_ms : 0,
+                                        .opened = opts ? opts->opened : NULL,
+                                        .arg = opts ? opts->arg : NULL};
     const struct problem p = {why, len};
     int err = -EINVAL;
 
     if (len)
         why[0] = '\0';
     if (name->kind == BD_KIND_VFIO)
-        err = vfio_open(name->path, &vfio, out, why, len);
+        err = device_open_vfio(name, opts, out, &p);
     else if (name->kind == BD_KIND_VFIO_USER)
         err = vfio_user_open(name->path, &user, out, why, len);
     else
@@ -144,13 +164,17 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
 }
 
 static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
-                            struct bd_opened *out, const struct problem *p)
+                            const struct bd_open_opts *opts, struct bd_opened *out,
+                            const struct problem *p)
 {
     int err = bd_file_open(name->path, flags, lba_size, &out->dev);
 
     switch (err) {
     case 0:
-        return 0;
+        err = device_opened(opts, p);
+        if (err)
+            bd_opened_close(out);
+        return err;
     case -EBUSY:
         return device_fail(p, err,
                            "in use (mounted, or held by another program), unmount it first");
@@ -303,7 +327,7 @@ int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
 
     *out = (struct bd_opened){0};
     if (!bd_name_is_ctrlr(name))
-        return device_open_file(name, flags, lba_size, out, &p);
+        return device_open_file(name, flags, lba_size, opts, out, &p);
     err = open_ctrlr(name, opts, out, &p);
     if (!err && flags & BD_OPEN_READ_ONLY)
         out->dev->info.read_only = true;

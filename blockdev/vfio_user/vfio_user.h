@@ -19,6 +19,9 @@ extern "C" {
 struct vfio_user_opts {
     unsigned timeout_ms; /* limit for the connection and each message; 0: 10,000 */
     unsigned silence_ms; /* how long a reset waits for a silent server; 0: 20,000 */
+    /* NULL, or called after connect(2), before the server is read: see device.h */
+    int (*opened)(void *arg, char *why, size_t len);
+    void *arg;
 };
 
 /*

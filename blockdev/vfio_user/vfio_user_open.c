@@ -308,6 +308,11 @@ int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct n
         close(fd);
         return explain_connect(path, rc, timeout_ms, &w);
     }
+    rc = opts && opts->opened ? opts->opened(opts->arg, why, len) : 0;
+    if (rc) {
+        close(fd);
+        return rc;
+    }
     rc = vfio_user_start(fd, timeout_ms, out, &w);
     if (rc == 0)
         (*out)->lock = vfio_user_lock_id(path);

@@ -145,12 +145,20 @@ static int drive_open_kernel(const struct options *opts, const char *path, struc
     return err;
 }
 
+static int drive_confine(void *opts, char *why, size_t len)
+{
+    return sandbox_enter(opts, NULL, why, len);
+}
+
+/* The handshake with a server of vfio-user is read in the sandbox. */
 static int drive_open_controller(const struct options *opts, struct drive *out)
 {
     char why[512];
     const struct bd_open_opts how = {.noiommu = opts->noiommu,
                                      .deadline_ms = opts->deadline_ms,
-                                     .silence_ms = opts->ctrl_loss_s * 1000};
+                                     .silence_ms = opts->ctrl_loss_s * 1000,
+                                     .opened = drive_confine,
+                                     .arg = (void *)opts};
     int err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
 
     if (err)
@@ -246,9 +254,8 @@ int open_drive(const struct options *opts, struct drive *out)
         return err ? err : image_open(opts, opts->name.path, out);
     }
     if (bd_name_is_ctrlr(&opts->name))
-        err = drive_open_controller(opts, out);
-    else
-        err = drive_open_kernel(opts, opts->name.path, out);
+        return drive_open_controller(opts, out);
+    err = drive_open_kernel(opts, opts->name.path, out);
     if (!err) {
         struct stack stack = {.drive = *out};
         err = drive_enter_sandbox(opts, NULL);

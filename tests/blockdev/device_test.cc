@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -166,6 +168,58 @@ TEST_F(OpenTest, MissingControllersAreExplained)
         EXPECT_EQ(opened_.dev, nullptr);
         EXPECT_EQ(opened_.ctrlr, nullptr);
     }
+}
+
+// The owner enters its sandbox there.
+TEST_F(OpenTest, CallsTheOwnerBeforeItReadsAServer)
+{
+    struct Owner {
+        int server = -1, client = -1;
+        ssize_t received = -1;
+    } owner;
+    sockaddr_un address = {};
+    std::string path = std::string(path_) + "-socket";
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path, path.c_str(), path.size());
+    owner.server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(owner.server, reinterpret_cast<sockaddr *>(&address), sizeof(address)), 0);
+    ASSERT_EQ(listen(owner.server, 1), 0);
+    bd_open_opts opts = {};
+    opts.arg = &owner;
+    opts.opened = [](void *arg, char *why, size_t len) {
+        auto *o = static_cast<Owner *>(arg);
+        char byte;
+        o->client = accept4(o->server, nullptr, nullptr, SOCK_CLOEXEC);
+        o->received = recv(o->client, &byte, 1, MSG_DONTWAIT);
+        snprintf(why, len, "not wanted");
+        return -ENOTTY;
+    };
+    bd_name name;
+    nvme_transport *t = nullptr;
+    ASSERT_EQ(bd_name_parse(("vfio-user:" + path).c_str(), &name, why_, sizeof(why_)), 0);
+    EXPECT_EQ(bd_open_transport(&name, &opts, &t, why_, sizeof(why_)), -ENOTTY);
+    EXPECT_STREQ(why_, "not wanted");
+    EXPECT_GE(owner.client, 0) << "connected";
+    EXPECT_EQ(owner.received, -1) << "no message yet";
+    char byte;
+    EXPECT_EQ(recv(owner.client, &byte, 1, MSG_DONTWAIT), 0) << "closed";
+    for (int fd : {owner.client, owner.server})
+        close(fd);
+    unlink(path.c_str());
+}
+
+TEST_F(OpenTest, CallsTheOwnerOfAFile)
+{
+    bd_open_opts opts = {};
+    opts.opened = [](void *, char *why, size_t len) {
+        snprintf(why, len, "not wanted");
+        return -ENOTTY;
+    };
+    bd_name name;
+    ASSERT_EQ(bd_name_parse(path_, &name, why_, sizeof(why_)), 0);
+    EXPECT_EQ(bd_open(&name, BD_OPEN_READ_ONLY, 0, &opts, &opened_, why_, sizeof(why_)), -ENOTTY);
+    EXPECT_STREQ(why_, "not wanted");
+    EXPECT_EQ(opened_.dev, nullptr);
 }
 
 TEST_F(OpenTest, AFileIsNoTransport)

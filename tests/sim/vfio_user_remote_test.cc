@@ -49,7 +49,8 @@ struct Remote {
     {
         struct nvme_transport *t = nullptr;
         struct nvme_opts opts = {};
-        struct vfio_user_opts message = {2000, 0};
+        struct vfio_user_opts message = {};
+        message.timeout_ms = 2000;
         char why[256] = "";
         opts.why = why;
         opts.why_len = sizeof(why);

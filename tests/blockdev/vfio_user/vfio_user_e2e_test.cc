@@ -121,7 +121,9 @@ class VfioUserE2e : public ::testing::Test
 
     int connect()
     {
-        vfio_user_opts o{message_ms, silence_ms};
+        vfio_user_opts o = {};
+        o.timeout_ms = message_ms;
+        o.silence_ms = silence_ms;
         return vfio_user_open(socket.c_str(), &o, &t, why, sizeof(why));
     }
 
