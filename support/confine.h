@@ -59,6 +59,26 @@ int confine_files_end(int rules, int err);
  */
 int confine_calls(bool listed);
 
+/* --- All of it ------------------------------------------------------------------------------- */
+
+/* Sanitizers open files and start programs when they report. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CONFINE_SANITIZED true
+#else
+#define CONFINE_SANITIZED false
+#endif
+
+struct confine_path {
+    const char *path; /* NULL: none */
+    unsigned rights;  /* CONFINE_READ and the like */
+};
+/*
+ * Gives up everything above except the paths and the capabilities `kept`, and
+ * with a sanitizer only capabilities. A part that the kernel or the build lacks
+ * is left out. For programs that read a device and end.
+ */
+void confine_program(const struct confine_path *paths, unsigned count, uint64_t kept);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,3 +130,26 @@ int confine_files_end(int rules, int err)
     close(rules);
     return err;
 }
+
+static void confine_to_paths(const struct confine_path *paths, unsigned count)
+{
+    int rules = confine_files_begin(CONFINE_SIGNALS | CONFINE_ABSTRACT);
+
+    if (rules < 0)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        if (paths[i].path)
+            (void)confine_files_allow(rules, paths[i].path, paths[i].rights);
+    }
+    (void)confine_files_end(rules, 0);
+}
+
+void confine_program(const struct confine_path *paths, unsigned count, uint64_t kept)
+{
+    (void)confine_privileges();
+    if (!CONFINE_SANITIZED)
+        confine_to_paths(paths, count);
+    (void)confine_capabilities(kept);
+    if (!CONFINE_SANITIZED)
+        (void)confine_calls(true);
+}

@@ -5,16 +5,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "blockdev/device.h"
 #include "blockdev/pci/pci.h"
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
+#include "support/confine.h"
 
 #define BLOCK_FOLDER "/sys/class/block"
 #define NSIDS_MAX    128u /* namespaces checked per drive */
@@ -197,10 +202,16 @@ static void look_at_folder(struct wanted *w, const char *folder)
     closedir(d);
 }
 
-static void look_at_images(struct wanted *w)
+static const char *image_folders(void)
 {
     const char *given = getenv(TAG_IMAGES_ENV);
-    char *folders = strdup(given ? given : TAG_IMAGES), *rest;
+
+    return given ? given : TAG_IMAGES;
+}
+
+static void look_at_images(struct wanted *w)
+{
+    char *folders = strdup(image_folders()), *rest;
 
     if (!folders) {
         w->err = -ENOMEM;
@@ -250,7 +261,7 @@ static int judge(const struct wanted *w, char *why, size_t len)
     return -ENODEV;
 }
 
-int tag_find(const char *text, char **device, char *why, size_t len)
+static int tag_search(const char *text, char **device, char *why, size_t len)
 {
     struct wanted w = {.label = NULL};
     int err = device_tag_parse(text, &w, why, len);
@@ -266,5 +277,84 @@ int tag_find(const char *text, char **device, char *why, size_t len)
         free(w.found);
     else
         *device = w.found;
+    return err;
+}
+
+/* --- The process that searches ---------------------------------------------------------------- */
+
+/* The result of the search, in memory that both processes share. */
+struct answer {
+    int err;
+    char text[PATH_MAX]; /* the device, or a sentence */
+};
+
+#define IMAGE_FOLDERS_MAX 16u
+
+/*
+ * The search reads whatever is on the devices of this machine. It keeps the
+ * right to read block devices and images, and to use PCI drives.
+ */
+static void tag_confine(void)
+{
+    const uint64_t kept =
+        1ull << CAP_IPC_LOCK | 1ull << CAP_SYS_RESOURCE | 1ull << CAP_DAC_READ_SEARCH;
+    struct confine_path paths[4 + IMAGE_FOLDERS_MAX] = {
+        {"/sys", CONFINE_READ},
+        {"/dev", CONFINE_READ},
+        {"/dev/vfio", CONFINE_READ | CONFINE_WRITE},
+        {"/dev/iommu", CONFINE_READ | CONFINE_WRITE}};
+    char *folders = strdup(image_folders()), *rest;
+    unsigned count = 4;
+
+    for (char *f = folders ? strtok_r(folders, ":", &rest) : NULL;
+         f && count < sizeof(paths) / sizeof(paths[0]); f = strtok_r(NULL, ":", &rest))
+        paths[count++] = (struct confine_path){f, CONFINE_READ};
+    confine_program(paths, count, kept);
+    free(folders);
+}
+
+static _Noreturn void tag_serve(const char *text, struct answer *a)
+{
+    char *device = NULL;
+
+    tag_confine();
+    a->err = tag_search(text, &device, a->text, sizeof(a->text));
+    if (!a->err)
+        snprintf(a->text, sizeof(a->text), "%s", device);
+    _exit(0);
+}
+
+static int tag_take_answer(const struct answer *a, char **device, char *why, size_t len)
+{
+    char text[PATH_MAX];
+
+    snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, a->text);
+    if (a->err) {
+        snprintf(why, len, "%s", text);
+        return a->err;
+    }
+    *device = strdup(text);
+    return *device ? 0 : -ENOMEM;
+}
+
+int tag_find(const char *text, char **device, char *why, size_t len)
+{
+    struct answer *a =
+        mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status, err;
+
+    if (a == MAP_FAILED)
+        return -ENOMEM;
+    snprintf(a->text, sizeof(a->text), "the process that searches has ended early");
+    a->err = -EIO;
+    pid_t pid = fork();
+    if (pid == 0)
+        tag_serve(text, a);
+    if (pid > 0) {
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+    }
+    err = tag_take_answer(a, device, why, len);
+    munmap(a, sizeof(*a));
     return err;
 }

@@ -22,9 +22,10 @@ bool tag_is(const char *text);
  * Reads the labels of the kernel's block devices that no other device is
  * built on, of all namespaces of unused drives that are bound to vfio-pci, and
  * of the files in the folders of images. Stores the device string in *device,
- * which the caller frees. Returns -EINVAL (invalid UUID), -ENODEV (no device
+ * which the caller frees. A process of its own, in a sandbox, reads them; the
+ * caller has one thread. Returns -EINVAL (invalid UUID), -ENODEV (no device
  * has it, or the device that had it belongs to another file system now),
- * -EEXIST (two have it) or -ENOMEM, with a sentence in why.
+ * -EEXIST (two have it), -ENOMEM or -EIO (that process has died), with a sentence in why.
  */
 int tag_find(const char *text, char **device, char *why, size_t len);
 

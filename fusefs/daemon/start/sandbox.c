@@ -20,12 +20,6 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "support/confine.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
-
 #define BIT(capability) (1ull << (capability))
 
 static bool exists(const char *path)
@@ -55,7 +49,7 @@ static enum sandbox_level sandbox_level_of(const struct options *opts)
 {
     if (opts->sandbox != SANDBOX_AUTO)
         return (enum sandbox_level)opts->sandbox;
-    if (SANITIZED)
+    if (CONFINE_SANITIZED)
         return SANDBOX_CAPS;
     return may_use_cuda(opts) ? SANDBOX_FILES : SANDBOX_FULL;
 }

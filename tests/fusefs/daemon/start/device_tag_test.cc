@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The search for LABEL= and UUID= reads devices in a process of its own, in a sandbox.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "blockdev/bdev.h"
+#include "fusefs/core/ffs.h"
+#include "fusefs/daemon/start/device_tag.h"
+#include "layout/layout.h"
+int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label);
+int __wrap_ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+}
+
+namespace
+{
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr uint64_t kBytes = 12345 * 4096; // as no device of this machine has
+pid_t caller;                             // of tag_find()
+enum { ANSWER, DIE } behaviour;
+
+class DeviceTag : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        folder_ = ::testing::TempDir() + "device-tag-XXXXXX";
+        ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+        image_ = folder_ + "/image";
+        std::ofstream(image_).close();
+        ASSERT_EQ(truncate(image_.c_str(), kBytes), 0);
+        setenv(TAG_IMAGES_ENV, ("/nowhere:" + folder_).c_str(), 1);
+        caller = getpid();
+        behaviour = ANSWER;
+    }
+    void TearDown() override
+    {
+        unlink(image_.c_str());
+        rmdir(folder_.c_str());
+    }
+    int find(const std::string &tag)
+    {
+        char *device = nullptr;
+        int err = tag_find(tag.c_str(), &device, why_, sizeof(why_));
+        found_ = device ? device : "";
+        free(device);
+        return err;
+    }
+    std::string folder_, image_, found_;
+    char why_[400] = "";
+};
+
+// The label that the process finds says what it can do.
+std::string abilities()
+{
+    std::string text = getpid() == caller ? "caller" : "child";
+    if (open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
+        text += " files";
+    if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || errno != EPERM)
+        text += " sockets";
+    if (kill(caller, 0) == 0)
+        text += " signals";
+    return text;
+}
+
+TEST_F(DeviceTag, IsFoundByAProcessWithoutRights)
+{
+    if (kSanitized || !GPUNVME_SECCOMP)
+        GTEST_SKIP() << "a sanitizer, or a build without libseccomp, permits more";
+    EXPECT_EQ(find("LABEL=child"), 0) << why_;
+    EXPECT_EQ(found_, image_);
+    EXPECT_EQ(find("LABEL=child files"), -ENODEV);
+    EXPECT_EQ(found_, "");
+    EXPECT_NE(std::string(why_).find("name the device itself"), std::string::npos) << why_;
+}
+
+TEST_F(DeviceTag, IsNotFoundByAProcessThatDies)
+{
+    behaviour = DIE;
+    EXPECT_EQ(find("LABEL=child"), -EIO);
+    EXPECT_NE(std::string(why_).find("ended early"), std::string::npos) << why_;
+}
+
+TEST_F(DeviceTag, IsRefusedIfItIsNone)
+{
+    EXPECT_EQ(find("UUID=child"), -EINVAL);
+    EXPECT_NE(std::string(why_).find("no UUID"), std::string::npos) << why_;
+}
+
+} // namespace
+
+int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label)
+{
+    if (dev->info.bytes != kBytes)
+        return -EINVAL;
+    if (behaviour == DIE)
+        _exit(1);
+    memset(label, 0, sizeof(*label));
+    snprintf(label->label, sizeof(label->label), "%s", abilities().c_str());
+    return 0;
+}
+
+int __wrap_ffs_ours(struct bd_dev *, bool, char *, size_t)
+{
+    return 0;
+}
