@@ -26,7 +26,7 @@
 #include "mkfs/tool.h"
 
 struct target {
-    const struct tool_device *device;
+    struct tool_device *device;
     struct bd_opened opened; /* dev holds the lock; NULL in a dry run on a missing file */
     int fd;                  /* the file or block device; for a controller a copy of its ends */
     bool created;            /* this process created the file and removes it on failure */
@@ -56,7 +56,7 @@ static int target_open_file(struct target *t, uint64_t bytes, bool dry_run)
     t->fd = open(path, mode | O_CREAT | O_EXCL, 0600);
     if (t->fd < 0)
         return tool_error(t->device->text, "cannot create: %s", strerror(errno));
-    t->created = true;
+    t->created = t->device->removes = true;
     return 0;
 }
 
@@ -71,8 +71,7 @@ static int open_controller(struct target *t, uint32_t flags)
 }
 
 /* Opens the device; creates a missing file of `bytes`, unless 0 or dry. */
-static int target_open(struct target *t, const struct tool_device *device, uint64_t bytes,
-                       bool dry_run)
+static int target_open(struct target *t, struct tool_device *device, uint64_t bytes, bool dry_run)
 {
     uint32_t flags = BD_OPEN_EXCLUSIVE | (dry_run ? BD_OPEN_READ_ONLY : 0);
 
@@ -502,7 +501,7 @@ static int target_claim(const struct target *t)
     return 0;
 }
 
-static int format_target(const struct options *o, struct target *t, struct mkfs_plan *plan)
+static int format_target(struct options *o, struct target *t, struct mkfs_plan *plan)
 {
     int err = target_open(t, &o->device, o->params.bytes, o->dry_run);
 

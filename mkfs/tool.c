@@ -4,15 +4,18 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 #include <uuid/uuid.h>
 
+#include "support/confine.h"
 #include "support/lock_wait.h"
 #include "support/std_files.h"
 
+#define BIT(capability) (1ull << (capability))
 #define DEADLINE_MAX_MS 3600000u /* the maximum for a mount, too */
 
 int tool_error(const char *object, const char *format, ...)
@@ -192,10 +195,38 @@ static void say_wait(const char *path)
     tool_error(path, "unmounted, waiting for the last writes of its daemon");
 }
 
+/* Rights on memory, as of the daemon, and on an image of another user. */
+static uint64_t tool_capabilities(const struct tool_device *d)
+{
+    uint64_t kept = BIT(CAP_IPC_LOCK) | BIT(CAP_SYS_RESOURCE) | BIT(CAP_DAC_OVERRIDE);
+
+    return d->noiommu ? kept | BIT(CAP_SYS_RAWIO) | BIT(CAP_SYS_ADMIN) : kept;
+}
+
+static int tool_confine(void *arg, char *why, size_t len)
+{
+    static bool confined; /* a second tool_open() is in the same sandbox */
+    const struct tool_device *d = arg;
+    const struct confine_path paths[] = {
+        {bd_name_is_ctrlr(&d->name) ? NULL : d->name.path, CONFINE_READ | CONFINE_WRITE},
+        {d->reads, CONFINE_READ},
+        {d->noiommu ? "/proc/self" : NULL, CONFINE_READ}};
+
+    (void)why;
+    (void)len;
+    if (!confined && !d->removes)
+        confine_program(paths, sizeof(paths) / sizeof(paths[0]), tool_capabilities(d));
+    confined = true;
+    return 0;
+}
+
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)
 {
     char why[512];
-    const struct bd_open_opts opts = {.noiommu = d->noiommu, .deadline_ms = d->deadline_ms};
+    const struct bd_open_opts opts = {.noiommu = d->noiommu,
+                                      .deadline_ms = d->deadline_ms,
+                                      .opened = tool_confine,
+                                      .arg = (void *)d};
 
     if (!bd_name_is_ctrlr(&d->name) &&
         (flags & (BD_OPEN_EXCLUSIVE | BD_OPEN_READ_ONLY)) != BD_OPEN_READ_ONLY)
@@ -203,6 +234,7 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     if (d->noiommu)
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");
+    ffs_mmp_prepare(); /* reads a file of /proc */
     if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
         return tool_error(d->text, "cannot open: %s", why);
     return 0;

@@ -33,6 +33,8 @@ struct tool_device {
     uint32_t nsid; /* --namespace; 0 if not given */
     bool noiommu;
     unsigned deadline_ms; /* --deadline; 0 if not given */
+    const char *reads;    /* another file that the tool opens for reading, or NULL */
+    bool removes;         /* the tool may remove the device, a file that it has just made */
 };
 
 /*
@@ -74,7 +76,12 @@ struct tool_syntax {
  */
 int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
                struct tool_device *device);
-/* Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. */
+/*
+ * Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. Before
+ * it reads the device, the tool enters a sandbox (confine.h), in which it can
+ * open this device and d->reads. With d->removes, which means that nobody else
+ * has written the device, it enters none.
+ */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 
 /* Prints warnings and errors of the file system: ffs_mount_opts.log. */

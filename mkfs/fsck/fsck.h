@@ -407,8 +407,8 @@ void fsck_print_report(const struct fsck *f, FILE *to);
 /* Return the word for a kind in JSON, and whether it has a range. */
 const char *fsck_loss_id(enum fsck_loss_kind kind);
 bool fsck_loss_is_range(enum fsck_loss_kind kind);
-/* Writes f->report as JSON. Returns 0 or -errno. */
-int fsck_write_json(const struct fsck *f, const char *path);
+/* Replaces the contents of the file by f->report as JSON. Returns 0 or -errno. */
+int fsck_write_json(const struct fsck *f, int fd);
 /* Puts the report in lost+found, once the rest is repaired. */
 int fsck_keep_report(struct fsck *f);
 /*

@@ -3,6 +3,7 @@
  * fsck.gpunvme: finds every violation of FORMAT.md, and repairs it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ struct arguments {
     unsigned modes;       /* number of the options -n, -p and -y */
     bool force;
     const char *report; /* NULL: none */
+    int report_fd;      /* opened before the sandbox */
 };
 
 static void set_mode(struct arguments *args, enum fsck_mode mode)
@@ -116,6 +118,7 @@ static int main_parse_arguments(int argc, char **argv, struct arguments *args)
     if (status >= 0)
         return status;
     f->path = args->device.text;
+    args->device.reads = f->replay;
     if (args->modes > 1) {
         tool_error("options", "-n, -p and -y exclude each other, give one of them");
         return EXIT_USAGE;
@@ -207,13 +210,25 @@ static int main_fail(const struct fsck *f, int err)
     return EXIT_OPERATIONAL;
 }
 
-static int main_write_report(const struct fsck *f, const char *file)
+static int main_report_failed(const char *file, int err)
 {
-    int err = file ? fsck_write_json(f, file) : 0;
-
-    if (err)
-        tool_error(file, "the report could not be written: %s", tool_strerror(err));
+    tool_error(file, "the report could not be written: %s", tool_strerror(err));
     return err;
+}
+
+static int main_open_report(struct arguments *args)
+{
+    if (!args->report)
+        return 0;
+    args->report_fd = open(args->report, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    return args->report_fd < 0 ? main_report_failed(args->report, -errno) : 0;
+}
+
+static int main_write_report(const struct fsck *f, const struct arguments *args)
+{
+    int err = args->report ? fsck_write_json(f, args->report_fd) : 0;
+
+    return err ? main_report_failed(args->report, err) : 0;
 }
 
 static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args)
@@ -243,7 +258,7 @@ static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args
         err = fsck_run(f);
     if (err)
         return main_fail(f, err);
-    err = main_write_report(f, args->report);
+    err = main_write_report(f, args);
     main_print_result(f);
     return err ? EXIT_OPERATIONAL : status_of(f);
 }
@@ -267,7 +282,8 @@ int main(int argc, char **argv)
      */
     uint32_t access = f->mode == FSCK_CHECK ? BD_OPEN_READ_ONLY : 0;
     status = EXIT_OPERATIONAL;
-    if (tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
+    if (main_open_report(&args) != 0 ||
+        tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
         goto free_fsck;
     status = main_check(f, opened.dev, &args);
     fsck_end(f);

@@ -2,6 +2,7 @@
 /* Writes the report of losses as JSON. */
 #include <errno.h>
 #include <json-c/json.h>
+#include <unistd.h>
 
 #include "mkfs/fsck/fsck.h"
 
@@ -19,7 +20,7 @@ static struct json_object *report_json_loss(const struct fsck_loss *l)
     return o;
 }
 
-int fsck_write_json(const struct fsck *f, const char *path)
+int fsck_write_json(const struct fsck *f, int fd)
 {
     const struct fsck_loss *l = f->report.items;
     struct json_object *o = json_object_new_object(), *losses = json_object_new_array();
@@ -30,7 +31,9 @@ int fsck_write_json(const struct fsck *f, const char *path)
     for (size_t i = 0; i < f->report.count; i++)
         json_object_array_add(losses, report_json_loss(&l[i]));
     errno = 0;
-    int err = json_object_to_file_ext(path, o, JSON_C_TO_STRING_PRETTY);
+    int err = ftruncate(fd, 0);
+    if (!err || errno == EINVAL) /* a pipe */
+        err = json_object_to_fd(fd, o, JSON_C_TO_STRING_PRETTY);
     json_object_put(o);
     return err ? -(errno ? errno : EIO) : 0;
 }
