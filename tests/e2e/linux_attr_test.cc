@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Linux beyond POSIX on a mount: inode flags, the label, access times.
+#include <linux/capability.h>
 #include <linux/fs.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <fstream>
+
+#include "gpunvme/gpunvme_ioctl.h"
 #include "tests/e2e/posix.h"
 
 namespace
@@ -118,6 +123,74 @@ TEST_F(Posix, TheLabelIsReadAndSet)
     ASSERT_EQ(ioctl(fd, FS_IOC_GETFSLABEL, label), 0) << strerror(errno);
     EXPECT_STREQ(label, "chosen");
     close(fd);
+}
+
+// Gives up CAP_SYS_ADMIN, as root of a container has it.
+void drop_admin()
+{
+    __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    ASSERT_EQ(syscall(SYS_capget, &head, data), 0);
+    for (uint32_t *set : {&data[0].effective, &data[0].permitted, &data[0].inheritable})
+        *set &= ~(1u << CAP_SYS_ADMIN);
+    ASSERT_EQ(syscall(SYS_capset, &head, data), 0);
+}
+
+// Enters a user namespace, in which root has all capabilities and is root outside.
+bool enter_namespace()
+{
+    if (unshare(CLONE_NEWUSER) != 0)
+        return false;
+    std::ofstream("/proc/self/uid_map") << "0 0 1\n";
+    return getuid() == 0;
+}
+
+// Calls the ioctls that change the whole file system. EPERM, or another number for one that was
+// not refused.
+int first_permitted(int fd)
+{
+    char label[FSLABEL_MAX] = "stolen";
+    struct fstrim_range range = {0, UINT64_MAX, UINT64_MAX};
+    struct gpunvme_ioc_resize resize = {};
+    uint32_t shutdown = 0;
+    resize.abi = {sizeof(resize), GPUNVME_ABI_VERSION};
+    const struct {
+        unsigned long number;
+        void *arg;
+    } calls[] = {{FS_IOC_SETFSLABEL, label},
+                 {FITRIM, &range},
+                 {GPUNVME_IOC_RESIZE, &resize},
+                 {0x8004587d, &shutdown}}; // FS_IOC_SHUTDOWN
+    for (const auto &call : calls) {
+        int err = ioctl(fd, call.number, call.arg) == 0 ? 0 : errno;
+        if (err != EPERM)
+            return 200 + static_cast<int>(&call - calls);
+    }
+    return EPERM;
+}
+
+TEST_F(Posix, TheWholeFileSystemIsChangedByPrivilegedRootOnly)
+{
+    int fd = open(dir_.c_str(), O_RDONLY | O_DIRECTORY);
+    int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
+    EXPECT_EQ(as_user(0,
+                      [&] {
+                          drop_admin();
+                          errno = first_permitted(root);
+                          return -1;
+                      }),
+              EPERM);
+    EXPECT_EQ(as_user(0,
+                      [&] {
+                          errno = enter_namespace() ? first_permitted(root) : EPERM;
+                          return -1;
+                      }),
+              EPERM);
+    char label[FSLABEL_MAX] = "";
+    ASSERT_EQ(ioctl(fd, FS_IOC_GETFSLABEL, label), 0);
+    EXPECT_STRNE(label, "stolen");
+    close(fd);
+    close(root);
 }
 
 // Does a read of a file, made and read before, set its access time?

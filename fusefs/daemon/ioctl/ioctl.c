@@ -41,7 +41,7 @@ struct call {
     struct daemon *daemon;
     struct open_file *file;
     uid_t uid;
-    fuse_req_t req; /* unreplied; identifies the caller for the group check */
+    fuse_req_t req; /* unreplied; identifies the caller */
 };
 
 typedef int (*handle_fn)(const struct call *call, void *arg);
@@ -133,7 +133,7 @@ static int handle_share_calls(const struct call *call, void *arg)
 
 static int handle_resize(const struct call *call, void *arg)
 {
-    return ioctl_resize(call->daemon, call->uid, arg);
+    return caller_is_admin(call->req) ? ioctl_resize(call->daemon, arg) : -EPERM;
 }
 
 static int handle_queue_lease(const struct call *call, void *arg)
@@ -381,7 +381,7 @@ refuse:
 
 static int ioctl_shut_down(const struct call *call, fuse_ino_t ino)
 {
-    if (call->uid != 0)
+    if (!caller_is_admin(call->req))
         return -EPERM;
     if (ino != ROOT_INO)
         return -ENOTTY;

@@ -10,6 +10,7 @@
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/remount.h"
 #include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "layout/format.h"
 
@@ -159,7 +160,7 @@ static void ioctl_linux_set_label(const struct linux_call *c)
 {
     struct ffs *fs = op_daemon(c->req)->stack.fs;
     char label[FSLABEL_MAX + 1] = "";
-    int err = fuse_req_ctx(c->req)->uid == 0 ? 0 : -EPERM;
+    int err = caller_is_admin(c->req) ? 0 : -EPERM;
 
     if (!err && c->in_size < FSLABEL_MAX)
         err = -EINVAL;
@@ -173,7 +174,7 @@ static void ioctl_linux_set_label(const struct linux_call *c)
 static void change_mount(const struct linux_call *c)
 {
     struct remount_args args;
-    int err = fuse_req_ctx(c->req)->uid == 0 ? 0 : -EPERM;
+    int err = caller_is_admin(c->req) ? 0 : -EPERM;
 
     if (!err && c->in_size != sizeof(args))
         err = -EINVAL;
@@ -216,15 +217,15 @@ static void run_trim(struct job *job)
 
 static void ioctl_linux_trim(const struct linux_call *c)
 {
-    uid_t uid = fuse_req_ctx(c->req)->uid;
-    struct trim_job *t = uid == 0 ? malloc(sizeof(*t)) : NULL;
+    bool admin = caller_is_admin(c->req);
+    struct trim_job *t = admin ? malloc(sizeof(*t)) : NULL;
 
     if (!t || c->in_size < sizeof(t->range) || c->out_size < sizeof(t->range)) {
-        op_reply(c->req, uid != 0 ? -EPERM : !t ? -ENOMEM : -EINVAL);
+        op_reply(c->req, !admin ? -EPERM : !t ? -ENOMEM : -EINVAL);
         free(t);
         return;
     }
-    *t = (struct trim_job){.job = {.run = run_trim, .uid = uid}, .req = c->req};
+    *t = (struct trim_job){.job = {.run = run_trim, .uid = 0}, .req = c->req};
     memcpy(&t->range, c->in, sizeof(t->range));
     workers_add(op_daemon(c->req)->workers, WORK_BUFFER, &t->job);
 }

@@ -541,15 +541,13 @@ void leases_close(struct leases *t)
 
 int leases_allow(const struct options *opts, struct fuse_req *req)
 {
-    bool root = fuse_req_ctx(req)->uid == 0;
-
     switch (opts->direct) {
     case DIRECT_ALL:
         return 0;
     case DIRECT_GROUP:
-        return root || caller_is_member(req, opts->direct_group) ? 0 : -EPERM;
+        return caller_is_admin(req) || caller_is_member(req, opts->direct_group) ? 0 : -EPERM;
     case DIRECT_ROOT:
-        return root ? 0 : -EPERM;
+        return caller_is_admin(req) ? 0 : -EPERM;
     default:
         return -EPERM;
     }

@@ -25,44 +25,65 @@
 #define END_POLLS   500
 #define END_POLL_NS 10000000
 
-static void mounter_close_pair(const int ends[2])
+/* Opens the sockets of the process in *theirs, and the daemon's ends. */
+static int mounter_open_sockets(struct mounter *m, int *logs, struct mounter_sockets *theirs)
 {
+    int ends[2], log_ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return -errno;
+    int err = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, log_ends) == 0 ? 0 : -errno;
+    if (err)
+        goto close_ends;
+    err = callers_open(&m->callers, &theirs->callers);
+    if (err)
+        goto close_logs;
+    m->socket = ends[0];
+    *logs = log_ends[0];
+    theirs->requests = ends[1];
+    theirs->logs = log_ends[1];
+    return 0;
+close_logs:
+    close(log_ends[0]);
+    close(log_ends[1]);
+close_ends:
     close(ends[0]);
     close(ends[1]);
+    return err;
+}
+
+static void mounter_close_theirs(const struct mounter_sockets *theirs)
+{
+    close(theirs->requests);
+    close(theirs->logs);
+    close(theirs->callers);
 }
 
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare)
 {
-    int ends[2], logs[2];
+    struct mounter_sockets theirs = {-1, -1, -1};
+    int logs = -1;
 
     *m = (struct mounter){.socket = -1};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-        return -errno;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, logs) != 0) {
-        int err = -errno;
-        mounter_close_pair(ends);
+    int err = mounter_open_sockets(m, &logs, &theirs);
+    if (err)
         return err;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(ends[0]);
-        close(logs[0]);
+    m->pid = fork();
+    if (m->pid == 0) {
+        close(m->socket);
+        close(logs);
+        callers_close(&m->callers);
         if (spare >= 0)
             close(spare);
-        mounter_serve(ends[1], logs[1], opts, args);
+        mounter_serve(&theirs, opts, args);
     }
-    if (pid < 0) {
-        int err = -errno;
-        mounter_close_pair(ends);
-        mounter_close_pair(logs);
-        return err;
-    }
-    close(ends[1]);
-    close(logs[1]);
-    log_through(logs[0]);
-    *m = (struct mounter){.pid = pid, .socket = ends[0]};
-    return 0;
+    err = m->pid < 0 ? -errno : 0;
+    mounter_close_theirs(&theirs);
+    log_through(logs);
+    if (err)
+        mounter_end(m);
+    return err;
 }
 
 /*
@@ -167,11 +188,12 @@ void mounter_end(struct mounter *m)
 {
     const struct timespec pause = {.tv_nsec = END_POLL_NS};
 
-    if (m->socket < 0 || m->pid <= 0)
+    if (m->socket < 0)
         return;
     log_through(-1);
+    callers_close(&m->callers);
     close(m->socket);
-    for (int i = 0; i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
+    for (int i = 0; m->pid > 0 && i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
         nanosleep(&pause, NULL);
     *m = (struct mounter){.socket = -1};
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The mounter: a process of the daemon that mounts, unmounts, syncs files of
- * the mount, and passes log lines to syslog. It keeps the privileges and the
- * view of the file system that the daemon drops (sandbox.h), and reads nothing
+ * the mount, passes log lines to syslog, and answers questions about callers. It keeps the
+ * privileges and the view of the file system that the daemon drops (sandbox.h), and reads nothing
  * of the image. It has a fixed mountpoint and exits with the daemon.
  *
  * Calls are made by one thread at a time: the main thread, or the thread of
@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "fusefs/daemon/base/callers.h"
+
 struct fuse_args;
 struct options;
 struct sync_target;
@@ -23,6 +25,7 @@ struct sync_target;
 struct mounter {
     pid_t pid;
     int socket;
+    struct callers callers; /* questions to a thread of the process: may be asked at any time */
 };
 
 /*

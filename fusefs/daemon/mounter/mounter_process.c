@@ -739,24 +739,33 @@ static void *mounter_process_relay(void *socket)
     return NULL;
 }
 
-_Noreturn void mounter_serve(int socket, int logs, const struct options *opts,
+static void *mounter_process_answer(void *socket)
+{
+    callers_serve(*(const int *)socket);
+    return NULL;
+}
+
+_Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct options *opts,
                              const struct fuse_args *args)
 {
-    struct process p = {.socket = socket, .opts = *opts, .args = FUSE_ARGS_INIT(0, NULL)};
+    struct process p = {
+        .socket = sockets->requests, .opts = *opts, .args = FUSE_ARGS_INIT(0, NULL)};
     struct mounter_request request;
-    pthread_t relay;
+    pthread_t relay, answer;
 
     for (int i = 0; i < args->argc; i++) {
         if (fuse_opt_add_arg(&p.args, args->argv[i]) != 0)
             _exit(1);
     }
     prctl(PR_SET_NAME, "gpunvmefs-mount");
-    if (pthread_create(&relay, NULL, mounter_process_relay, &logs) != 0)
+    if (pthread_create(&relay, NULL, mounter_process_relay, (void *)&sockets->logs) != 0 ||
+        pthread_create(&answer, NULL, mounter_process_answer, (void *)&sockets->callers) != 0)
         _exit(1);
-    while (mounter_receive(socket, &request, sizeof(request)) == 0) {
+    while (mounter_receive(p.socket, &request, sizeof(request)) == 0) {
         if (serve_one(&p, &request) != 0)
             break;
     }
-    pthread_join(relay, NULL); /* ends with the daemon */
+    pthread_join(relay, NULL); /* both end with the daemon */
+    pthread_join(answer, NULL);
     _exit(0);
 }

@@ -34,11 +34,16 @@ struct mounter_answer {
     char text[256];
 };
 
+/* The ends of the process. */
+struct mounter_sockets {
+    int requests;
+    int logs;    /* for log_relay() */
+    int callers; /* for callers_serve() */
+};
 /*
- * Serves requests until the daemon has closed its end of the socket, passes
- * what it sends on the socket `logs` to syslog, and exits at the end of both.
+ * Serves the sockets until the daemon has closed its ends, and then exits.
  */
-_Noreturn void mounter_serve(int socket, int logs, const struct options *opts,
+_Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct options *opts,
                              const struct fuse_args *args);
 /*
  * Transfer all bytes. Return 0 or -errno, which is -EPIPE at the end of the

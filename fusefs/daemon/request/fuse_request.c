@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
+#include "fusefs/daemon/base/callers.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
@@ -251,47 +252,20 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
     }
 }
 
-/* --- Groups of the caller -------------------------------------------------------------------- */
-
-#define GROUPS "Groups:"
-
-/* Returns true if the line, a list of numbers, contains the group. */
-static bool lists(const char *line, gid_t group)
-{
-    char *end = NULL;
-
-    for (const char *at = line;; at = end) {
-        unsigned long id = strtoul(at, &end, 10);
-        if (end == at)
-            return false;
-        if (id == group)
-            return true;
-    }
-}
+/* --- The caller ------------------------------------------------------------------------------ */
 
 bool caller_is_member(fuse_req_t req, gid_t group)
 {
     const struct fuse_ctx *caller = fuse_req_ctx(req);
-    char path[64];
-    char *line = NULL;
-    size_t size = 0;
-    bool found = false;
 
-    if (caller->gid == group)
-        return true;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)caller->pid, (int)caller->pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    while (getline(&line, &size, f) > 0) {
-        if (strncmp(line, GROUPS, strlen(GROUPS)) == 0) {
-            found = lists(line + strlen(GROUPS), group);
-            break;
-        }
-    }
-    free(line);
-    fclose(f);
-    return found;
+    return caller->gid == group || callers_is_member(op_daemon(req)->callers, caller->pid, group);
+}
+
+bool caller_is_admin(fuse_req_t req)
+{
+    const struct fuse_ctx *caller = fuse_req_ctx(req);
+
+    return caller->uid == 0 && callers_is_admin(op_daemon(req)->callers, caller->pid);
 }
 
 /* --- Set-id bits ----------------------------------------------------------------------------- */

@@ -57,15 +57,18 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
  */
 bool raw_clears_setid(void);
 
-/* Determines the groups of a caller. */
+/* What callers.h says of the caller of an unreplied request. */
 
 /*
- * Returns whether the caller of an unreplied request is in the group. FUSE
- * passes one group; the supplementary groups are read from /proc at the time of
- * the request. If the sandbox hides /proc, the caller counts as having no
- * supplementary groups.
+ * Returns whether the caller is in the group. FUSE passes one group; the mounter
+ * reads the supplementary groups at the time of the request.
  */
 bool caller_is_member(fuse_req_t req, gid_t group);
+/*
+ * Returns whether the caller is root with CAP_SYS_ADMIN, as Linux demands for
+ * changes of the whole file system. Root of a container usually lacks it.
+ */
+bool caller_is_admin(fuse_req_t req);
 
 /* Clears set-id bits on changes by callers without CAP_FSETID. */
 

@@ -458,6 +458,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
     char why[640];
     struct daemon d = {.opts = opts,
                        .mounter = mounter,
+                       .callers = &mounter->callers,
                        .status_fd = status_fd,
                        .access = opts->access,
                        .scrub_rate = opts->scrub_rate,

@@ -218,7 +218,7 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
 {
     enum sandbox_level level = sandbox_level_of(opts);
     const struct sandbox_files files = {.image = image,
-                                        .proc = opts->direct == DIRECT_GROUP || opts->noiommu,
+                                        .proc = opts->noiommu,
                                         .cuda = level == SANDBOX_FILES && may_use_cuda(opts)};
     int err = 0;
 

@@ -10,12 +10,12 @@
  * SANDBOX_PRIVILEGES  No new privileges.
  * SANDBOX_CAPS        No capabilities except those listed in sandbox.c.
  * SANDBOX_FILES       Landlock: no file can be opened except the image and
- *                     /dev/null, and those of /proc for the groups of callers
- *                     (direct=GROUP) and for physical addresses (noiommu). If
- *                     CUDA is used, programs, libraries and settings can be
- *                     read, and devices written, that any user may use; the
- *                     devices of GPUs; and /proc/self. No signals reach other
- *                     processes. seccomp: no programs, no mounts, no network.
+ *                     /dev/null, and those of /proc for physical addresses
+ *                     (noiommu). If CUDA is used, programs, libraries and
+ *                     settings can be read, and devices written, that any user
+ *                     may use; the devices of GPUs; and /proc/self. No signals
+ *                     reach other processes. seccomp: no programs, no mounts,
+ *                     no network.
  * SANDBOX_FULL        seccomp: calls not listed in confine_calls.c fail with
  *                     EPERM, among them socket(2) and connect(2). Excludes
  *                     CUDA, whose driver makes undocumented calls.

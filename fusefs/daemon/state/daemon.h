@@ -36,6 +36,7 @@ struct caches;
 struct leases;
 struct fdsocket;
 struct workers;
+struct callers;
 struct mounter;
 struct fuse_session;
 struct session_loop;
@@ -80,6 +81,7 @@ struct daemon {
     const struct options *opts;
     struct stack stack;
     struct mounter *mounter;
+    struct callers *callers; /* of the mounter */
     struct fuse_session *session;
     struct session_loop *loop;
     uint32_t readahead; /* bytes set by the mounter; 0: the kernel's default */

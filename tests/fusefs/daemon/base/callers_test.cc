@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Questions about callers: root of this user namespace with CAP_SYS_ADMIN, and groups.
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fusefs/daemon/base/callers.h"
+
+namespace
+{
+
+class Callers : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(callers_open(&callers_, &server_), 0);
+        thread_ = std::thread(callers_serve, server_);
+    }
+    void TearDown() override
+    {
+        shutdown(callers_.socket, SHUT_RDWR);
+        thread_.join();
+        callers_close(&callers_);
+        close(server_);
+    }
+    // Asks about a child that has prepared itself.
+    bool ask(const std::function<void()> &prepare, const std::function<bool(pid_t)> &question)
+    {
+        int ends[2];
+        char byte = 0;
+        EXPECT_EQ(pipe(ends), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            prepare();
+            if (write(ends[1], &byte, 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        EXPECT_EQ(read(ends[0], &byte, 1), 1);
+        bool answer = question(pid);
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+        close(ends[0]);
+        close(ends[1]);
+        return answer;
+    }
+    bool admin(const std::function<void()> &prepare)
+    {
+        return ask(prepare, [&](pid_t pid) { return callers_is_admin(&callers_, pid); });
+    }
+    bool member(const std::vector<gid_t> &groups, gid_t group)
+    {
+        return ask([&] { setgroups(groups.size(), groups.data()); },
+                   [&](pid_t pid) { return callers_is_member(&callers_, pid, group); });
+    }
+    struct callers callers_ = {};
+    int server_ = -1;
+    std::thread thread_;
+};
+
+void drop_admin()
+{
+    __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    syscall(SYS_capget, &head, data);
+    data[0].effective &= ~(1u << CAP_SYS_ADMIN);
+    syscall(SYS_capset, &head, data);
+}
+
+bool is_root_here()
+{
+    __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    syscall(SYS_capget, &head, data);
+    return geteuid() == 0 && data[0].effective & (1u << CAP_SYS_ADMIN);
+}
+
+TEST_F(Callers, AreAdminsWithTheCapabilityOfThisNamespace)
+{
+    if (!is_root_here())
+        GTEST_SKIP() << "CAP_SYS_ADMIN is needed";
+    EXPECT_TRUE(admin([] {}));
+    EXPECT_FALSE(admin(drop_admin));
+    EXPECT_FALSE(admin([] { (void)!setuid(1000); }));
+    EXPECT_FALSE(admin([] {
+        if (unshare(CLONE_NEWUSER) != 0)
+            drop_admin();
+    }));
+}
+
+TEST_F(Callers, HaveSupplementaryGroups)
+{
+    if (!is_root_here())
+        GTEST_SKIP() << "setgroups(2) needs root";
+    EXPECT_TRUE(member({1, 70000, 3}, 70000));
+    EXPECT_TRUE(member({1, 70000, 3}, 1));
+    EXPECT_FALSE(member({1, 70000, 3}, 7000));
+    EXPECT_FALSE(member({}, 0));
+}
+
+TEST_F(Callers, AreNothingIfTheyAreUnknown)
+{
+    EXPECT_FALSE(callers_is_admin(&callers_, 0));
+    EXPECT_FALSE(callers_is_admin(&callers_, -1));
+    EXPECT_FALSE(callers_is_admin(&callers_, 1 << 30));
+    EXPECT_FALSE(callers_is_member(&callers_, 1 << 30, 0));
+}
+
+TEST_F(Callers, AreAskedAboutByManyThreads)
+{
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 8; i++)
+        threads.emplace_back([&] {
+            for (int k = 0; k < 100; k++) {
+                wrong += callers_is_admin(&callers_, getpid()) != is_root_here();
+                wrong += callers_is_admin(&callers_, 1 << 30);
+            }
+        });
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(wrong, 0);
+}
+
+// A mounter that does not answer in time delays the request, and refuses it. Its late answer is not
+// that of the next question.
+TEST(CallersAlone, AreNothingWithoutAnAnswerInTime)
+{
+    struct callers c;
+    int server;
+    ASSERT_EQ(callers_open(&c, &server), 0);
+    EXPECT_FALSE(callers_is_admin(&c, 1 << 30));
+    std::thread late(callers_serve, server);
+    EXPECT_EQ(callers_is_admin(&c, getpid()), is_root_here());
+    shutdown(c.socket, SHUT_RDWR);
+    late.join();
+    close(server);
+    EXPECT_FALSE(callers_is_admin(&c, getpid()));
+    callers_close(&c);
+}
+
+} // namespace
