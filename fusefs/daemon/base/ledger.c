@@ -14,10 +14,10 @@ static struct ledger_user *ledger_find(struct ledger *l, uid_t uid)
     return NULL;
 }
 
-unsigned ledger_left(const struct ledger *l, uid_t uid)
+uint64_t ledger_left(const struct ledger *l, uid_t uid)
 {
-    unsigned left = l->total - l->of_root - l->of_users;
-    unsigned spared = l->of_root < l->for_root ? l->for_root - l->of_root : 0;
+    uint64_t left = l->total - l->of_root - l->of_users;
+    uint64_t spared = l->of_root < l->for_root ? l->for_root - l->of_root : 0;
 
     if (uid == 0)
         return left;
@@ -25,11 +25,11 @@ unsigned ledger_left(const struct ledger *l, uid_t uid)
     const struct ledger_user *u = ledger_find((struct ledger *)l, uid);
     if (!u)
         return l->n_users < LEDGER_USERS ? left - left / 2 : 0;
-    unsigned most = u->held + left - (u->held + left) / 2;
+    uint64_t most = u->held + left - (u->held + left) / 2;
     return most > u->held ? most - u->held : 0;
 }
 
-bool ledger_take(struct ledger *l, uid_t uid, unsigned n)
+bool ledger_take(struct ledger *l, uid_t uid, uint64_t n)
 {
     if (n > ledger_left(l, uid))
         return false;
@@ -46,7 +46,7 @@ bool ledger_take(struct ledger *l, uid_t uid, unsigned n)
     return true;
 }
 
-void ledger_give(struct ledger *l, uid_t uid, unsigned n)
+void ledger_give(struct ledger *l, uid_t uid, uint64_t n)
 {
     if (n == 0)
         return;

@@ -11,6 +11,7 @@
 #define FUSEFS_DAEMON_BASE_LEDGER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #ifdef __cplusplus
@@ -21,23 +22,23 @@ extern "C" {
 
 /* The first two members are set by the caller, all others are 0 at first. */
 struct ledger {
-    unsigned total;
-    unsigned for_root; /* at most total */
-    unsigned of_root;  /* held by root */
-    unsigned of_users; /* held by all others */
+    uint64_t total;
+    uint64_t for_root; /* at most total */
+    uint64_t of_root;  /* held by root */
+    uint64_t of_users; /* held by all others */
     unsigned n_users;
     struct ledger_user {
         uid_t uid;
-        unsigned held; /* above 0 */
+        uint64_t held; /* above 0 */
     } users[LEDGER_USERS];
 };
 
 /* Returns how many more the user may take. */
-unsigned ledger_left(const struct ledger *l, uid_t uid);
+uint64_t ledger_left(const struct ledger *l, uid_t uid);
 /* Charges the user with n. Returns false, without effect, if fewer are left. */
-bool ledger_take(struct ledger *l, uid_t uid, unsigned n);
+bool ledger_take(struct ledger *l, uid_t uid, uint64_t n);
 /* Ends a charge of n, which may be part of a larger one. */
-void ledger_give(struct ledger *l, uid_t uid, unsigned n);
+void ledger_give(struct ledger *l, uid_t uid, uint64_t n);
 
 #ifdef __cplusplus
 }

@@ -49,8 +49,8 @@ static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned 
     int err = 0;
 
     pthread_mutex_lock(&t->lock);
-    unsigned left = ledger_left(&t->queues, uid);
-    *granted = queues < left ? queues : left;
+    uint64_t left = ledger_left(&t->queues, uid);
+    *granted = queues < left ? queues : (unsigned)left;
     if (queues && !*granted)
         err = -EBUSY;
     else if (!ledger_take(&t->count, uid, 1))
@@ -474,7 +474,7 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
 
 unsigned leases_queues(const struct leases *t)
 {
-    return t->queues.total;
+    return (unsigned)t->queues.total;
 }
 
 /*
@@ -502,6 +502,8 @@ int leases_open(struct daemon *d, struct leases **out)
     *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};
     t->count.total = LEASES_MAX;
     t->count.for_root = LEASES_MAX / LEASES_ROOT_PART;
+    t->segments.total = LEASE_SEGMENTS_MAX;
+    t->segments.for_root = LEASE_SEGMENTS_MAX / LEASES_ROOT_PART;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     int err = lease_queues_open(t);

@@ -41,17 +41,16 @@ struct fuse_req;
 #define LEASES_ROOT_PART 8u
 
 /*
- * Limits of segments of leased files, in total and per user. A segment counts
- * once per lease, and takes up to 96 bytes for the map, the pin and the page
- * shared with the holder. During its creation a lease is charged for the
- * segments that it may reach: LEASE_SEGMENTS_FEW first, then
- * LEASE_SEGMENTS_MORE times as many, and so on. Concurrent creations see the
- * rest.
+ * Limit of segments of leased files. Users share them by ledger.h, too, with
+ * the same part for root. A segment counts once per lease, and takes up to 96
+ * bytes for the map, the pin and the page shared with the holder. During its
+ * creation a lease is charged for the segments that it may reach:
+ * LEASE_SEGMENTS_FEW first, then LEASE_SEGMENTS_MORE times as many, and so on.
+ * Concurrent creations see the rest.
  */
-#define LEASE_SEGMENTS_MAX     (4u << 20)
-#define LEASE_SEGMENTS_OF_USER (2u << 20)
-#define LEASE_SEGMENTS_FEW     (64u << 10)
-#define LEASE_SEGMENTS_MORE    2u
+#define LEASE_SEGMENTS_MAX  (4u << 20)
+#define LEASE_SEGMENTS_FEW  (64u << 10)
+#define LEASE_SEGMENTS_MORE 2u
 /* So many checksums in the page use as much memory as a segment. */
 #define LEASE_SUMS_A_SEGMENT 24u
 

@@ -96,19 +96,14 @@ static void lease_extents_publish(struct lease *l, const struct gpu_extents *x)
 
 /* --- Segments -------------------------------------------------------------------------------- */
 
-/* Called with the lock held. Charges l with n segments. */
+/*
+ * Called with the lock held. Charges the user of l with n segments for it,
+ * which ledger_left() must have allowed, or with fewer than before.
+ */
 static void count_for(struct leases *t, struct lease *l, uint32_t n)
 {
-    struct lease **link = &t->counted;
-
-    if (l->segments && !n) {
-        while (*link && *link != l)
-            link = &(*link)->next_counted;
-        *link = l->next_counted;
-    } else if (n && !l->segments) {
-        l->next_counted = t->counted;
-        t->counted = l;
-    }
+    ledger_give(&t->segments, l->uid, l->segments);
+    ledger_take(&t->segments, l->uid, n);
     l->segments = n;
 }
 
@@ -117,35 +112,26 @@ void lease_extents_forget(struct leases *t, struct lease *l)
     count_for(t, l, 0);
 }
 
-/*
- * Called with the lock held. Stores the number of segments that all other
- * leases leave to l. Returns the error that applies if they do not suffice.
- */
-static int count_left(const struct leases *t, const struct lease *l, uint32_t *left)
+/* Called with the lock held. Returns the error for a lack of segments. */
+static int count_error(const struct leases *t)
 {
-    uint32_t of_all = LEASE_SEGMENTS_MAX, of_user = LEASE_SEGMENTS_OF_USER;
+    bool none = t->segments.total - t->segments.of_root - t->segments.of_users == 0;
 
-    for (const struct lease *other = t->counted; other; other = other->next_counted) {
-        if (other == l)
-            continue;
-        of_all -= other->segments;
-        of_user -= other->uid == l->uid ? other->segments : 0;
-    }
-    *left = of_user < of_all ? of_user : of_all;
-    return of_user <= of_all ? -EDQUOT : -EBUSY;
+    return none ? -EBUSY : -EDQUOT;
 }
 
 /*
- * Charges l with n segments, or with those that are left, and stores the error
- * for a lack of more in *refused. Returns *refused if none is left.
+ * Charges l with n segments in all, or with those that its user has left, and
+ * stores the error for a lack of more in *refused. Returns *refused if none is
+ * left.
  */
 static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)
 {
-    uint32_t left;
-
     pthread_mutex_lock(&t->lock);
-    *refused = count_left(t, l, &left);
-    count_for(t, l, n < left ? n : left);
+    count_for(t, l, 0);
+    uint64_t left = ledger_left(&t->segments, l->uid);
+    *refused = count_error(t);
+    count_for(t, l, n < left ? n : (uint32_t)left);
     pthread_mutex_unlock(&t->lock);
     return l->segments ? 0 : *refused;
 }
@@ -153,14 +139,10 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
 /* Charges l with n more segments, or with none. */
 static int take_more(struct leases *t, struct lease *l, uint64_t n)
 {
-    uint32_t left;
-
     pthread_mutex_lock(&t->lock);
-    int err = count_left(t, l, &left);
-    if (n <= left && l->segments <= left - n) {
-        count_for(t, l, l->segments + (uint32_t)n);
-        err = 0;
-    }
+    int err = ledger_take(&t->segments, l->uid, n) ? 0 : count_error(t);
+    if (!err)
+        l->segments += (uint32_t)n;
     pthread_mutex_unlock(&t->lock);
     return err;
 }
@@ -170,7 +152,7 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
     int refused = 0;
 
-    for (uint32_t n = LEASE_SEGMENTS_FEW; n <= LEASE_SEGMENTS_OF_USER; n *= LEASE_SEGMENTS_MORE) {
+    for (uint32_t n = LEASE_SEGMENTS_FEW; n <= LEASE_SEGMENTS_MAX; n *= LEASE_SEGMENTS_MORE) {
         int err = take_segments(t, l, n, &refused);
         if (!err)
             err = ffs_map_read_some(inode, 0, INT64_MAX, l->segments, &l->map);

@@ -45,8 +45,7 @@ struct lease {
     struct ffs_inode *inode; /* reference; NULL in a lease of queues */
     struct ffs_map map;
     struct ffs_watch watch;
-    uint32_t segments;          /* charged segments; 0 if not in leases.counted */
-    struct lease *next_counted; /* protected by the table's lock, as segments is */
+    uint32_t segments; /* charged to the user; protected by the table's lock */
 };
 
 struct leases {
@@ -66,10 +65,10 @@ struct leases {
     pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
     pthread_cond_t changed;
     struct lease *first;
-    struct lease *counted;    /* leases charged with segments, including those in creation */
     struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
     struct ledger count;      /* leases, including those in creation */
     struct ledger queues;     /* leased, or reserved for a lease in creation */
+    struct ledger segments;   /* of leased files, including leases in creation */
     unsigned resets;
     uint64_t commands; /* of stopped pairs */
     bool proxied_taken[GQ_MAX_QUEUES];

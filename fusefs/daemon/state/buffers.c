@@ -15,6 +15,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/base/ledger.h"
+
 #define BUCKETS 1024u
 /*
  * Limit of registered bytes, as a multiple of the machine's memory. Each byte
@@ -29,8 +31,7 @@
  * of a tmpfs.
  */
 #define PINNED_PART 2u
-#define USER_PART   2u /* share of one user in each limit */
-/* 1/ROOT_PART of the number of buffers is reserved for root. */
+/* 1/ROOT_PART of each limit is reserved for root; users share the rest by ledger.h. */
 #define ROOT_PART 8u
 
 struct buffer {
@@ -47,25 +48,13 @@ struct buffer {
     struct buffer_use *uses; /* protected by the table's lock */
 };
 
-/* The totals of one user. */
-struct user {
-    uid_t uid;
-    unsigned count;
-    uint64_t bytes, pinned;
-    struct user *next;
-};
-
 struct buffers {
     struct gq_engine *engine;
-    unsigned max;
-    uint64_t max_bytes, max_pinned;
-    bool pins;             /* the engine pins host memory */
-    pthread_mutex_t lock;  /* protects the fields below and all lists of uses */
-    pthread_cond_t unused; /* signalled when a use ends */
-    bool cancelled;        /* buffers_cancel_all() was called */
-    unsigned count;
-    uint64_t bytes, pinned;
-    struct user *users;
+    bool pins;                          /* the engine pins host memory */
+    pthread_mutex_t lock;               /* protects the fields below and all lists of uses */
+    pthread_cond_t unused;              /* signalled when a use ends */
+    bool cancelled;                     /* buffers_cancel_all() was called */
+    struct ledger count, bytes, pinned; /* including buffers in registration */
     struct buffer *buckets[BUCKETS];
 };
 
@@ -85,6 +74,12 @@ static bool is_cuda(const struct gq_engine *engine)
     return info.executor == GQ_EXECUTOR_CUDA;
 }
 
+static void buffers_limit(struct ledger *l, uint64_t total)
+{
+    l->total = total;
+    l->for_root = total / ROOT_PART;
+}
+
 int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
 {
     struct buffers *t = calloc(1, sizeof(*t));
@@ -92,9 +87,9 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
     if (!t)
         return -ENOMEM;
     t->engine = engine;
-    t->max = max;
-    t->max_bytes = memory_of_machine() * MEMORY_TIMES;
-    t->max_pinned = memory_of_machine() / PINNED_PART;
+    buffers_limit(&t->count, max);
+    buffers_limit(&t->bytes, memory_of_machine() * MEMORY_TIMES);
+    buffers_limit(&t->pinned, memory_of_machine() / PINNED_PART);
     t->pins = engine && is_cuda(engine);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->unused, NULL);
@@ -143,58 +138,22 @@ static int buffers_draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
-/*
- * Called with the lock held. Returns the link to the user's record, or to the
- * end of the list.
- */
-static struct user **find_user(struct buffers *t, uid_t uid)
+/* Called with the lock held. */
+static uint64_t buffers_held(const struct buffers *t)
 {
-    struct user **link = &t->users;
-
-    while (*link && (*link)->uid != uid)
-        link = &(*link)->next;
-    return link;
-}
-
-/*
- * Returns false if b more units would exceed max in total, or the user's share
- * of max.
- */
-static bool buffers_has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
-{
-    return b <= max - all && b <= max / USER_PART - of_user;
-}
-
-static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
-{
-    unsigned most = (t->max + USER_PART - 1) / USER_PART; /* rounded up: at least 1 */
-    unsigned all = uid == 0 ? t->max : t->max - t->max / ROOT_PART;
-
-    return t->count >= all || (u && u->count >= most);
+    return t->count.of_root + t->count.of_users;
 }
 
 /* Called with the lock held. Returns 0, -EMFILE or -ENOMEM. */
 static int buffers_charge(struct buffers *t, const struct buffer *b)
 {
-    struct user **link = find_user(t, b->uid), *u = *link;
-
-    if (is_full(t, u, b->uid))
+    if (ledger_left(&t->count, b->uid) == 0)
         return -EMFILE;
-    if (!buffers_has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
-        !buffers_has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
+    if (b->len > ledger_left(&t->bytes, b->uid) || b->pinned > ledger_left(&t->pinned, b->uid))
         return -ENOMEM;
-    if (!u) {
-        *link = u = calloc(1, sizeof(*u));
-        if (!u)
-            return -ENOMEM;
-        u->uid = b->uid;
-    }
-    u->count++;
-    u->bytes += b->len;
-    u->pinned += b->pinned;
-    t->count++;
-    t->bytes += b->len;
-    t->pinned += b->pinned;
+    ledger_take(&t->count, b->uid, 1);
+    ledger_take(&t->bytes, b->uid, b->len);
+    ledger_take(&t->pinned, b->uid, b->pinned);
     return 0;
 }
 
@@ -213,17 +172,9 @@ static int buffers_reserve(struct buffers *t, const struct buffer *b)
 static void buffers_unreserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    struct user **link = find_user(t, b->uid), *u = *link;
-    assert(u && u->count && u->bytes >= b->len && u->pinned >= b->pinned);
-    t->count--;
-    t->bytes -= b->len;
-    t->pinned -= b->pinned;
-    u->bytes -= b->len;
-    u->pinned -= b->pinned;
-    if (--u->count == 0) {
-        *link = u->next;
-        free(u);
-    }
+    ledger_give(&t->count, b->uid, 1);
+    ledger_give(&t->bytes, b->uid, b->len);
+    ledger_give(&t->pinned, b->uid, b->pinned);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -349,7 +300,7 @@ static struct buffer *buffers_take(struct buffers *t, const void *owner)
     struct buffer *taken = NULL;
 
     pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < BUCKETS && t->count > 0; i++) {
+    for (size_t i = 0; i < BUCKETS && buffers_held(t) > 0; i++) {
         struct buffer **link = &t->buckets[i];
         while (*link) {
             struct buffer *b = *link;
@@ -405,7 +356,7 @@ void buffers_close(struct buffers *t)
 unsigned buffers_count(struct buffers *t)
 {
     pthread_mutex_lock(&t->lock);
-    unsigned count = t->count;
+    unsigned count = (unsigned)buffers_held(t);
     pthread_mutex_unlock(&t->lock);
     return count;
 }

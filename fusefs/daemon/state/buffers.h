@@ -32,10 +32,10 @@ void buffers_close(struct buffers *t);
 
 /*
  * Registers memory. The caller still owns mem.fd. The executor stages data of
- * memory that the drive cannot reach. Errors are -EMFILE (max buffers in total,
- * or half of max by this user), -ENOMEM (the byte or pinning limit, in total or
- * of this user), -EOPNOTSUPP (a kind of memory that the executor does not
- * support), and those of gq_buffer_register().
+ * memory that the drive cannot reach. Errors are -EMFILE (this user's share of
+ * max buffers), -ENOMEM (the user's share of bytes or pinned bytes), -EOPNOTSUPP
+ * (a kind of memory that the executor does not support), and those of
+ * gq_buffer_register(). Users share all three by ledger.h.
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);

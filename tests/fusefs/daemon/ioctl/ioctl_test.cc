@@ -294,7 +294,7 @@ TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
 TEST_F(IoctlTest, BuffersAreLimitedInNumber)
 {
     std::vector<std::unique_ptr<Buffer>> buffers;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         buffers.push_back(std::make_unique<Buffer>(fd_, 4096));
         ASSERT_EQ(buffers.back()->error(), 0);
     }

@@ -14,7 +14,8 @@ namespace
 {
 
 // As in fusefs/daemon/lease/lease.h, a C11 header.
-constexpr uint64_t kSegments = 4u << 20, kSegmentsOfUser = 2u << 20;
+constexpr uint64_t kSegments = 4u << 20, kOfUsers = kSegments / 8 * 7;
+constexpr uint64_t kSegmentsOfUser = kOfUsers / 2; // if no other has any
 // Segments of the file: extents and holes in turn.
 constexpr uint64_t kOfFile = 70000;
 
@@ -56,21 +57,18 @@ class LeaseBounds : public ::testing::Test
 
 TEST_F(LeaseBounds, SegmentsAreLimitedPerUserAndInTotal)
 {
-    constexpr size_t kEach = kSegmentsOfUser / kOfFile;
-    std::vector<Lease> first, second, third;
+    constexpr size_t kFirst = kSegmentsOfUser / kOfFile;
+    constexpr size_t kSecond = (kOfUsers - kFirst * kOfFile) / 2 / kOfFile;
+    std::vector<Lease> first, second, root;
     EXPECT_EQ(lease_all(1, &first), -EDQUOT);
-    EXPECT_EQ(first.size(), kEach);
-    EXPECT_EQ(lease_all(2, &second), -EDQUOT) << "has a share of his own";
-    EXPECT_EQ(second.size(), kEach);
-    size_t left = (kSegments - 2 * kEach * kOfFile) / kOfFile;
-    EXPECT_EQ(lease_all(3, &third), -EBUSY);
-    EXPECT_EQ(third.size(), left);
-
+    EXPECT_EQ(first.size(), kFirst);
+    EXPECT_EQ(lease_all(2, &second), -EDQUOT) << "has half of the rest";
+    EXPECT_EQ(second.size(), kSecond);
+    EXPECT_EQ(lease_all(0, &root), -EDQUOT);
+    EXPECT_EQ(root.size(), (kSegments - (kFirst + kSecond) * kOfFile) / kOfFile) << "all the rest";
     ASSERT_EQ(rig_lease_end(rig_, 2, second[0].id, second[0].key), 0);
     EXPECT_EQ(lease_all(1, &first), -EDQUOT) << "what another gives back is not his";
-    EXPECT_EQ(first.size(), kEach);
-    EXPECT_EQ(lease_all(3, &third), -EBUSY);
-    EXPECT_EQ(third.size(), left + 1);
+    EXPECT_EQ(first.size(), kFirst);
 }
 
 TEST_F(LeaseBounds, ConcurrentlyMadeLeasesAreLimitedToo)
@@ -194,7 +192,7 @@ TEST(LeaseChecksums, AreRequestedOrWaivedAndAreLimited)
     lease(GPUNVME_LEASE_SUMS, 0, GPUNVME_LEASE_SUMS);
     lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
     // A word for each block, 24 words for a segment; the file is sparse.
-    ASSERT_EQ(rig_write_file(r, kSegmentsOfUser * 24 * 4096, "end", 3), 0);
+    ASSERT_EQ(rig_write_file(r, kSegments * 24 * 4096, "end", 3), 0);
     lease(GPUNVME_LEASE_SUMS, -EDQUOT, 0);
     lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
     EXPECT_EQ(rig_close(r), 0);

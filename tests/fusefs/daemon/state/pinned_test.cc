@@ -60,37 +60,41 @@ class Pinned : public ::testing::Test
         return err;
     }
 
-    const uint64_t half_ = half_of_memory(), quarter_ = half_ / 2;
+    const uint64_t half_ = half_of_memory(), users_ = half_ - half_ / 8;
+    const uint64_t one_ = users_ - users_ / 2; // of one user, if no other has any
     rig *rig_ = nullptr;
     rig_buffer last_ = {}; // that was registered
 };
 
 TEST_F(Pinned, IsHalfOfTheMachinesMemoryAtMost)
 {
-    EXPECT_EQ(add(quarter_, 1), 0);
-    EXPECT_EQ(add(quarter_ - 1, 2), 0);
-    rig_buffer second = last_;
-    EXPECT_EQ(add(half_ - 2 * quarter_ + 2, 3), -ENOMEM);
-    EXPECT_EQ(add(half_ - 2 * quarter_ + 1, 3), 0);
+    EXPECT_EQ(add(one_, 1), 0);
+    uint64_t left = users_ - one_, second = left - left / 2;
+    EXPECT_EQ(add(second + 1, 2), -ENOMEM);
+    EXPECT_EQ(add(second, 2), 0) << "half of what the first one left";
+    rig_buffer of_second = last_;
+    EXPECT_EQ(add(left - second, 3), -ENOMEM);
+    EXPECT_EQ(add(half_ - one_ - second + 1, 0), -ENOMEM);
+    EXPECT_EQ(add(half_ - one_ - second, 0), 0) << "root may take all that is left";
     EXPECT_EQ(add(1, 4), -ENOMEM);
     EXPECT_EQ(add_list(24, 4), -ENOMEM);
-    EXPECT_EQ(rig_unregister(rig_, &second, 2), 0);
+    EXPECT_EQ(rig_unregister(rig_, &of_second, 2), 0);
     EXPECT_EQ(add(1, 4), 0);
     EXPECT_EQ(rig_buffers(rig_), 3u);
 }
 
 TEST_F(Pinned, OneUserHasHalfOfThatAtMost)
 {
-    EXPECT_EQ(add(quarter_ + 1, 1), -ENOMEM);
+    EXPECT_EQ(add(one_ + 1, 1), -ENOMEM);
     EXPECT_EQ(add_list(kList, 1), 0) << "is pinned, too";
-    EXPECT_EQ(add(quarter_ - kList + 1, 1), -ENOMEM);
-    EXPECT_EQ(add(quarter_ - kList, 1), 0);
+    EXPECT_EQ(add(one_ - kList + 1, 1), -ENOMEM);
+    EXPECT_EQ(add(one_ - kList, 1), 0);
     rig_buffer most = last_;
     EXPECT_EQ(add(1, 1), -ENOMEM);
     EXPECT_EQ(add_list(24, 1), -ENOMEM);
-    EXPECT_EQ(add(quarter_, 2), 0) << "another's";
+    EXPECT_EQ(add(one_ / 2, 2), 0) << "another's";
     EXPECT_EQ(rig_unregister(rig_, &most, 1), 0);
-    EXPECT_EQ(add(quarter_ - kList, 1), 0) << "all that was given back";
+    EXPECT_EQ(add((users_ - one_ / 2) / 2 - kList, 1), 0) << "half of what the other left";
 }
 
 } // namespace
