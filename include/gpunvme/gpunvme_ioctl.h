@@ -490,7 +490,8 @@ struct gpunvme_ioc_trace {
  * holder then has GPUNVME_LEASE_GRACE_MS to end it, after which the daemon
  * deletes the queues, which ends their commands. The daemon revokes queues when
  * the controller is reset, and all leases when the mount ends; both take effect
- * at once.
+ * at once. On a mount with writeback_cache it revokes the extents of a file that
+ * is opened for writing.
  */
 #define GPUNVME_LEASE_GRACE_MS 2000u
 #define GPUNVME_LEASE_MAX      64u /* queues per lease */
@@ -532,9 +533,10 @@ struct gpunvme_ioc_queue_lease {
  * Leases the extents of a whole file and pins them: its blocks are not reused
  * while the lease lasts, even if the file is truncated or removed. The file is
  * open for reading. Returns -EDQUOT if this user has leased too many extents,
- * -EBUSY if all users together have, -EMFILE for too many leases, and
- * -EOPNOTSUPP if the data has checksums and neither flag states whether the
- * holder compares them.
+ * -EBUSY if all users together have, -EMFILE for too many leases, -ETXTBSY if
+ * the file is open for writing on a mount with writeback_cache, and -EOPNOTSUPP
+ * if the data has checksums and neither flag states whether the holder compares
+ * them.
  */
 struct gpunvme_ioc_extent_lease {
     struct gpunvme_abi abi;

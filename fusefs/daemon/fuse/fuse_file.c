@@ -118,15 +118,6 @@ static void direct_write_reply(fuse_req_t req, struct ffs_inode *inode, uint64_t
 /* --- Open and close -------------------------------------------------------------------------- */
 
 /*
- * Refuses writers of leased files under writeback_cache: a lease does not see
- * data that is still in the kernel.
- */
-static int check_leases(struct daemon *d, struct ffs_inode *inode)
-{
-    return d->writeback_cache && ffs_watch_any(inode) ? -ETXTBSY : 0;
-}
-
-/*
  * keep_cache keeps pages valid across opens. All changes pass through the
  * kernel, except those of the WRITE ioctl and of O_DIRECT writes, which
  * invalidate the written range.
@@ -140,14 +131,11 @@ static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_
     if (err)
         return err;
     /*
-     * Checks again now that a new lease can see the open file, since a lease
-     * may have been created after check_open().
+     * The open file counts as a writer now, so that a lease that this call does
+     * not find in the table is refused.
      */
-    err = file_writes(file) ? check_leases(d, inode) : 0;
-    if (err) {
-        file_free(d, file);
-        return err;
-    }
+    if (file_has_writer(d, inode) && file_writes(file) && ffs_watch_any(inode))
+        leases_revoke_file(d->leases, inode);
     /* Requests in which the kernel writes pages back do not name a caller. */
     if (d->writeback_cache)
         activity_caller(&file->activity, fuse_req_ctx(req)->uid, fuse_req_ctx(req)->pid);
@@ -181,7 +169,7 @@ static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
     if (attr.flags & LAY_INODE_IMMUTABLE)
         return -EPERM;
     if (!(attr.flags & LAY_INODE_APPEND))
-        return check_leases(d, inode);
+        return 0;
     if ((flags & O_TRUNC) || !(flags & O_APPEND))
         return -EPERM;
     return d->writeback_cache ? -EOPNOTSUPP : 0;

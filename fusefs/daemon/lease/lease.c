@@ -96,8 +96,20 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
 }
 
 /*
- * Adds a lease to the table. Ids are never 0. Returns -EAGAIN if a reset has
- * deleted the queues since their creation.
+ * Called with the lock held. Returns -EAGAIN if a reset has deleted the queues
+ * since their creation, and -ETXTBSY if a writer has opened the file: a later
+ * one finds the lease in the table (leases_revoke_file()).
+ */
+static int lease_check_current(const struct leases *t, const struct lease *l)
+{
+    if (l->n_pairs && l->resets_seen != t->resets)
+        return -EAGAIN;
+    return l->inode && file_has_writer(t->d, l->inode) ? -ETXTBSY : 0;
+}
+
+/*
+ * Adds a lease to the table. Ids are never 0. Returns the errors of
+ * lease_check_current().
  */
 static int lease_publish(struct leases *t, struct lease *l)
 {
@@ -107,8 +119,8 @@ static int lease_publish(struct leases *t, struct lease *l)
     do {
         err = lease_draw(l);
     } while (!err && (l->id == 0 || *lease_find(t, l->id)));
-    if (!err && l->n_pairs && l->resets_seen != t->resets)
-        err = -EAGAIN;
+    if (!err)
+        err = lease_check_current(t, l);
     if (!err) {
         lease_queues_start(t, l);
         l->next = t->first;
@@ -282,6 +294,16 @@ void leases_revoke_all(struct leases *t)
     for (struct lease *l = t->first; l; l = l->next)
         revoke(t, l);
     pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void leases_revoke_file(struct leases *t, const struct ffs_inode *inode)
+{
+    pthread_mutex_lock(&t->lock);
+    for (struct lease *l = t->first; l; l = l->next) {
+        if (l->inode == inode)
+            revoke(t, l);
+    }
     pthread_mutex_unlock(&t->lock);
 }
 

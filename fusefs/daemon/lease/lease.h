@@ -62,6 +62,13 @@ int leases_open(struct daemon *d, struct leases **out);
  */
 void leases_revoke_all(struct leases *t);
 /*
+ * Revokes the leases of a file's extents. Called on a mount with
+ * writeback_cache after the file was opened for writing and before the reply to
+ * that open: a holder would not see data that is still in the kernel. No lease
+ * of the file is made until it is closed.
+ */
+void leases_revoke_file(struct leases *t, const struct ffs_inode *inode);
+/*
  * Ends the leases passed to leases_release(), then frees t. Precondition: no
  * file is open.
  */
@@ -87,8 +94,9 @@ unsigned leases_queues(const struct leases *t);
  * or wait for writers of the file. They return -EINVAL (flags, numbers),
  * -ENOTSUP (the mount has no NVMe controller, or one with physical addresses),
  * -EMFILE (too many leases), -EBUSY (all queue pairs, or all segments, are
- * leased), -EDQUOT (this user's limit of segments), -EAGAIN (the controller was
- * reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM or -EIO.
+ * leased), -EDQUOT (this user's share of segments), -EAGAIN (the controller was
+ * reset meanwhile), -EBADF (not open for reading), -ETXTBSY (open for writing
+ * on a mount with writeback_cache), -EISDIR, -ENOMEM or -EIO.
  */
 int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
                       struct gpunvme_ioc_queue_lease *arg);

@@ -210,10 +210,6 @@ int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *
                        uint64_t *count)
 {
     ffs_watch_add(inode, &l->watch);
-    /*
-     * This order, and the reverse one when the file is opened, ensure that one
-     * of the two sees the other.
-     */
     int err = file_refuse_writers(t->d, inode);
     if (!err)
         err = map_whole(t, l, inode);

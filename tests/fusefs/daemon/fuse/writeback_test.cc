@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -277,7 +279,7 @@ TEST_F(WritebackTest, AWriteByTheLibraryGoesThroughTheKernel)
     connection_close(g);
 }
 
-TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)
+TEST_F(WritebackTest, AWriterRevokesTheLeasesOfAFile)
 {
     int fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
@@ -290,15 +292,60 @@ TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)
     Extents lease(reader);
     ASSERT_EQ(lease.error(), 0);
     EXPECT_EQ(lease.reply().size, 7u) << "the last close has written it";
-    for (int flags : {O_WRONLY, O_RDWR, O_WRONLY | O_TRUNC, O_WRONLY | O_CREAT}) {
-        EXPECT_EQ(open(mounted_->path("file").c_str(), flags, 0600), -1);
-        EXPECT_EQ(errno, ETXTBSY);
-    }
-    EXPECT_EQ(stat_of("file").st_size, 7);
-    EXPECT_EQ(lease.end(reader), 0);
-    fd = open_on(mounted_->path("file"), O_WRONLY);
-    EXPECT_EQ(write(fd, "C", 1), 1);
+    fd = make("other");
     close(fd);
+    int other_fd = open_on(mounted_->path("other"), O_RDONLY);
+    Extents other(other_fd);
+    ASSERT_EQ(other.error(), 0);
+    ASSERT_TRUE(other.map(other_fd));
+    for (int flags : {O_WRONLY, O_RDWR, O_WRONLY | O_CREAT, O_WRONLY | O_TRUNC}) {
+        Extents held(reader);
+        ASSERT_EQ(held.error(), 0);
+        ASSERT_TRUE(held.map(reader));
+        close(open_on(mounted_->path("file"), O_RDONLY));
+        EXPECT_EQ(held.state(), GPUNVME_LEASE_VALID) << "a reader changes nothing";
+        fd = open_on(mounted_->path("file"), flags);
+        EXPECT_EQ(held.state(), GPUNVME_LEASE_REVOKED) << flags;
+        EXPECT_EQ(Extents(reader).error(), -ETXTBSY);
+        EXPECT_EQ(held.end(reader), 0);
+        EXPECT_EQ(write(fd, "C", 1), 1);
+        close(fd);
+    }
+    EXPECT_EQ(other.state(), GPUNVME_LEASE_VALID);
+    EXPECT_EQ(stat_of("file").st_size, 1);
+    EXPECT_EQ(lease.end(reader), 0);
+    close(other_fd);
+    close(reader);
+}
+
+// A lease that is made while a writer opens the file is refused or revoked.
+TEST_F(WritebackTest, NoLeaseOutlivesAnOpenForWriting)
+{
+    close(make("file"));
+    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> made{0};
+    std::thread leases([&] {
+        while (!stop) {
+            Extents lease(reader);
+            made += lease.error() == 0;
+            if (!lease.error())
+                lease.end(reader);
+        }
+    });
+    for (int i = 0; i < 200; i++) {
+        Extents lease(reader);
+        int fd = open_on(mounted_->path("file"), O_WRONLY);
+        bool valid =
+            lease.error() == 0 && lease.map(reader) && lease.state() == GPUNVME_LEASE_VALID;
+        EXPECT_FALSE(valid);
+        if (!lease.error())
+            lease.end(reader);
+        close(fd);
+    }
+    stop = true;
+    leases.join();
+    EXPECT_GT(made, 0u);
     close(reader);
 }
 
