@@ -16,6 +16,7 @@
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "gpunvme/gpunvme_ioctl.h"
@@ -271,7 +272,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
     a->call = *call;
     a->size = size;
     memcpy(&a->arg, in, size);
-    if (r->waits || file_has_writer(call->daemon, call->file->inode))
+    if (r->waits || kernel_cache_is_newer(call->daemon, call->file->inode))
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
         ioctl_run_request(&a->job);

@@ -20,6 +20,7 @@
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "fusefs/daemon/transfer/buffer_readv.h"
 #include "layout/format.h"
@@ -453,12 +454,11 @@ int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
 #define MOST_LONG  1u
 
 /*
- * A file with writers may need a flush of dirty pages, which needs session
- * threads.
+ * A flush of dirty pages needs session threads.
  */
 static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
 {
-    if (file_has_writer(d, inode))
+    if (kernel_cache_is_newer(d, inode))
         return false;
     /* Relaxed: the counter limits threads and orders no memory. */
     if (atomic_fetch_add_explicit(&d->inline_jobs, 1, memory_order_relaxed) <

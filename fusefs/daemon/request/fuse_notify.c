@@ -55,7 +55,7 @@ void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, ui
 {
     struct ffs_attr attr;
 
-    if (!file_has_writer(d, inode))
+    if (!kernel_cache_is_newer(d, inode))
         return;
     ffs_getattr(inode, &attr);
     bool inside = offset < attr.size && len <= attr.size - offset;

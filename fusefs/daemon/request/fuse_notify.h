@@ -34,11 +34,11 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
 
 /*
- * On a mount with writeback_cache, writes back what programs have written to
- * this range, so that it reaches the file system before a read that bypasses
- * the kernel. len 0 extends to the end of the file. Called by workers and by
- * few session threads: the rules of notify_pages() apply, and the WRITE
- * requests need session threads.
+ * Writes back what the kernel may hold of this range, if its cache is newer, so
+ * that it reaches the file system before a read that bypasses the kernel. len 0
+ * extends to the end of the file. Called by workers and by few session threads:
+ * the rules of notify_pages() apply, and the WRITE requests need session
+ * threads.
  */
 void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len);
 

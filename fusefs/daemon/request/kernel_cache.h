@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "fusefs/core/ffs.h"
+#include "fusefs/daemon/state/daemon.h"
 
 enum kernel_cache {
     KERNEL_PAGES = 1, /* pages of the file; stays set while the kernel knows the inode */
@@ -40,6 +41,17 @@ static inline bool kernel_cache_take(struct ffs_inode *inode, enum kernel_cache 
 {
     return kernel_cache_has(inode, what) &&
            (__atomic_fetch_and(ffs_user_word(inode), ~(uint32_t)what, __ATOMIC_SEQ_CST) & what);
+}
+
+/*
+ * Returns whether the kernel may hold newer data of the inode than the file
+ * system: what was written with writeback_cache, or stored through a mapping,
+ * for which the kernel must have pages of a file that is open for writing.
+ */
+static inline bool kernel_cache_is_newer(const struct daemon *d, struct ffs_inode *inode)
+{
+    return file_may_be_dirty(inode) &&
+           (d->writeback_cache || kernel_cache_has(inode, KERNEL_PAGES));
 }
 
 #endif

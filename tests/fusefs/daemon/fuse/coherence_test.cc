@@ -104,6 +104,49 @@ TEST_P(CoherenceTest, GpuReadSeesEveryCompletedWrite)
     }
 }
 
+// The program, another descriptor, and a program that has only the mapping left.
+TEST_P(CoherenceTest, GpuReadSeesStoresThroughAMapping)
+{
+    char *map = static_cast<char *>(mmap(nullptr, kFile, PROT_WRITE, MAP_SHARED, fd_, 0));
+    ASSERT_NE(map, MAP_FAILED);
+    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    for (int i = 0; i < 60; i++) {
+        size_t offset = draw(kFile - 9000);
+        memset(map + offset, i, 9000);
+        ASSERT_EQ(buffer_->read(i % 2 ? fd_ : reader, offset, 0, 9000), 9000);
+        ASSERT_EQ(memcmp(buffer_->data(), map + offset, 9000), 0) << i;
+        if (i == 40) {
+            close(fd_);
+            fd_ = dup(reader);
+        }
+    }
+    munmap(map, kFile);
+    close(reader);
+}
+
+TEST_P(CoherenceTest, ListsAndExtentsSeeStoresThroughAMapping)
+{
+    ASSERT_EQ(ftruncate(fd_, 2 * kFile), 0);
+    char *map = static_cast<char *>(mmap(nullptr, 2 * kFile, PROT_WRITE, MAP_SHARED, fd_, 0));
+    ASSERT_NE(map, MAP_FAILED);
+    Buffer list(fd_, 4096, GPUNVME_REGISTER_LIST);
+    memset(map + 5000, 'l', 20000);
+    list.pieces()[0] = {};
+    list.pieces()[0].file_offset = 5000;
+    list.pieces()[0].len = 20000;
+    gpunvme_ioc_readv v = buffer_->batch(list, 1);
+    ASSERT_EQ(issue(fd_, GPUNVME_IOC_READV, &v), 0);
+    EXPECT_EQ(memcmp(buffer_->data(), map + 5000, 20000), 0);
+    memset(map + kFile, 'x', 4096);
+    auto x = abi_struct<gpunvme_ioc_extents>();
+    x.file_offset = kFile;
+    x.max = 4;
+    ASSERT_EQ(issue(fd_, GPUNVME_IOC_EXTENTS, &x), 0);
+    ASSERT_GE(x.count, 1u);
+    EXPECT_EQ(x.extents[0].file_offset, kFile);
+    munmap(map, 2 * kFile);
+}
+
 TEST_P(CoherenceTest, GrowingGpuWriteMovesTheEndForAllReaders)
 {
     struct stat st;
