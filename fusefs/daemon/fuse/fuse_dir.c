@@ -7,13 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/base/dir_cookies.h"
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
 #include "fusefs/daemon/state/daemon.h"
 
 /*
  * With cache_readdir and keep_cache the kernel caches the listing until a name
- * in the directory changes.
+ * in the directory changes. Positions of dir32 belong to one open directory, so
+ * the kernel must not use those of another.
  */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -31,8 +33,13 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         op_reply(req, err);
         return;
     }
+    if (d->opts->dir32 && !(file->cookies = dir_cookies_new())) {
+        file_free(d, file);
+        op_reply(req, -ENOMEM);
+        return;
+    }
     fi->fh = (uintptr_t)file;
-    fi->cache_readdir = 1;
+    fi->cache_readdir = !file->cookies;
     fi->keep_cache = 1;
     if (fuse_reply_open(req, fi) != 0)
         file_free(d, file);
@@ -58,6 +65,7 @@ struct name {
 
 struct listing {
     fuse_req_t req;
+    struct dir_cookies *cookies; /* NULL: positions are keys */
     char *data;
     size_t used, size;
     struct name *names; /* readdirplus only */
@@ -69,13 +77,20 @@ static bool dir_is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type,
-                uint64_t cookie)
+static uint64_t dir_position(const struct listing *l, uint64_t key)
+{
+    return l->cookies ? dir_cookies_next(l->cookies, key) : key;
+}
+
+static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type, uint64_t key)
 {
     struct listing *l = arg;
     char text[256];
     struct stat st = {.st_ino = ino, .st_mode = (mode_t)type << 12};
+    uint64_t cookie = dir_position(l, key);
 
+    if (!cookie)
+        return 1;
     memcpy(text, name, len);
     text[len] = '\0';
     size_t need =
@@ -83,13 +98,21 @@ static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t t
     if (need > l->size - l->used)
         return 1;
     l->used += need;
+    if (l->cookies)
+        dir_cookies_add(l->cookies, key, cookie);
     return 0;
 }
 
 static int dir_list(const struct open_file *dir, off_t after, ffs_emit_fn take, struct listing *l)
 {
-    int err = ffs_readdir(dir->inode, (uint64_t)after, take, l);
+    uint64_t key = (uint64_t)after;
 
+    l->cookies = dir->cookies;
+    if (l->cookies)
+        key = dir_cookies_begin(l->cookies, key);
+    int err = ffs_readdir(dir->inode, key, take, l);
+    if (l->cookies)
+        dir_cookies_end(l->cookies);
     if (!err)
         file_accessed(dir->inode, dir->flags);
     return err;
@@ -109,17 +132,20 @@ void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct
 }
 
 static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type,
-                     uint64_t cookie)
+                     uint64_t key)
 {
     struct listing *l = arg;
     char text[256];
+    uint64_t cookie = dir_position(l, key);
 
     memcpy(text, name, len);
     text[len] = '\0';
     size_t need = fuse_add_direntry_plus(l->req, NULL, 0, text, NULL, 0);
-    if (l->count == l->room || need > l->size - l->used)
+    if (!cookie || l->count == l->room || need > l->size - l->used)
         return 1;
     l->used += need;
+    if (l->cookies)
+        dir_cookies_add(l->cookies, key, cookie);
     struct name *n = &l->names[l->count++];
     *n = (struct name){.ino = ino, .cookie = cookie, .type = type};
     memcpy(n->text, text, len + 1);

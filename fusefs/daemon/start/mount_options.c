@@ -88,6 +88,7 @@ enum key {
     KEY_WRITEBACK,
     KEY_ACCESS,
     KEY_TRACE,
+    KEY_DIR32,
     KEY_NOIOMMU,
     KEY_NAMED,
     KEY_TYPED,
@@ -137,6 +138,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("symfollow", KEY_FLAG),
     FUSE_OPT_KEY("nosymfollow", KEY_FLAG),
     FUSE_OPT_KEY("trace", KEY_TRACE),
+    FUSE_OPT_KEY("dir32", KEY_DIR32),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
     FUSE_OPT_KEY("writeback_cache", KEY_WRITEBACK),
@@ -414,6 +416,9 @@ static int mount_options_take(void *data, const char *arg, int key, struct fuse_
     case KEY_TRACE:
         opts->trace = true;
         return 0;
+    case KEY_DIR32:
+        opts->dir32 = true;
+        return 0;
     case KEY_NOIOMMU:
         opts->noiommu = true;
         return 0;
@@ -643,6 +648,7 @@ void options_print_help(void)
         "  -o mmp, nommp          protect the device against a second host that mounts it (where\n"
         "                         the device says that others may reach it)\n"
         "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
+        "  -o dir32               positions in directories for 32-bit programs\n"
         "  -o relatime|noatime|strictatime, nodiratime\n"
         "                         when reads set access times (relatime)\n"
         "  -o commit=SECONDS      time between background commits (5)\n"

@@ -100,6 +100,7 @@ struct options {
     bool discard;
     bool trace; /* records the daemon's activity */
     bool writeback_cache;
+    bool dir32;
     bool remount;                         /* changes a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */
     unsigned long set_flags, clear_flags; /* MS_NOSUID and the like, for a remount */

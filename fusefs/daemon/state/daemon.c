@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "fusefs/daemon/base/dir_cookies.h"
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/state/buffers.h"
 
@@ -113,6 +114,7 @@ void file_end(struct daemon *d, struct open_file *file)
     buffers_release(d->buffers, file);
     caches_file_closed(file->inode);
     ffs_iput(file->inode, 1);
+    dir_cookies_free(file->cookies);
     free(file);
 }
 

@@ -33,6 +33,7 @@
 
 struct buffers;
 struct caches;
+struct dir_cookies;
 struct leases;
 struct fdsocket;
 struct workers;
@@ -49,6 +50,7 @@ struct open_file {
     struct ffs_inode *inode; /* a reference */
     int flags;               /* flags of open(2) */
     bool directory;
+    struct dir_cookies *cookies; /* of a directory with dir32, or NULL */
     /*
      * A lease was taken through it. Written under the leases' lock, read at
      * RELEASE.
