@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #define BUFFER_THREADS 9u /* four of them for one user */
+#define SYNC_THREADS   9u
 #define CACHE_THREADS  2u
 
 /* The number of threads of one kind that may run jobs at a time. */
@@ -132,8 +133,8 @@ static void assign_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
 
 int workers_open(unsigned n_transfers, struct workers **out)
 {
-    const unsigned of_kind[WORK_KINDS] = {n_transfers, BUFFER_THREADS, CACHE_THREADS};
-    unsigned all = n_transfers + BUFFER_THREADS + CACHE_THREADS;
+    const unsigned of_kind[WORK_KINDS] = {n_transfers, BUFFER_THREADS, SYNC_THREADS, CACHE_THREADS};
+    unsigned all = n_transfers + BUFFER_THREADS + SYNC_THREADS + CACHE_THREADS;
     struct workers *w = calloc(1, sizeof(*w) + all * sizeof(w->threads[0]));
 
     if (!w)
@@ -141,6 +142,7 @@ int workers_open(unsigned n_transfers, struct workers **out)
     w->wanted = all;
     w->queues[WORK_TRANSFER].limits = (struct limits){(n_transfers * 2 + 2) / 3, n_transfers - 1};
     w->queues[WORK_BUFFER].limits = (struct limits){BUFFER_THREADS / 2, BUFFER_THREADS - 1};
+    w->queues[WORK_SYNC].limits = (struct limits){SYNC_THREADS / 2, SYNC_THREADS - 1};
     pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < WORK_KINDS; i++) {
         w->queues[i].last = &w->queues[i].first;

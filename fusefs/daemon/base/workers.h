@@ -8,10 +8,13 @@
  * of a buffer, which wait for the executor, do not queue behind transfers: a
  * removal cancels them.
  *
- * The threads for transfers and buffers are shared between users: the next job
- * is that of the user with the fewest running jobs, in the order of addition
- * among equals. A user occupies at most two thirds of the transfer threads and
- * half of the buffer threads. All users except root together leave one thread
+ * WORK_SYNC is for requests that wait for a flush of the drive, beyond those
+ * that session threads may serve.
+ *
+ * All threads but those of WORK_CACHE are shared between users: the next job is
+ * that of the user with the fewest running jobs, in the order of addition among
+ * equals. A user occupies at most two thirds of the transfer threads and half of
+ * the others. All users except root together leave one thread
  * of each kind free. Transfers in session threads (ioctl_run()) are not
  * counted.
  */
@@ -22,7 +25,7 @@
 
 struct workers;
 
-enum work { WORK_TRANSFER, WORK_BUFFER, WORK_CACHE, WORK_KINDS };
+enum work { WORK_TRANSFER, WORK_BUFFER, WORK_SYNC, WORK_CACHE, WORK_KINDS };
 
 /* First member of the caller's struct. */
 struct job {

@@ -411,16 +411,42 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         fuse_reply_write(req, (size_t)n);
 }
 
+struct fsync_job {
+    struct job job;
+    fuse_req_t req;
+    struct ffs_inode *inode; /* the open file holds a reference */
+    fuse_ino_t ino;
+    bool data_only;
+};
+
+static void run_fsync(struct job *job)
+{
+    struct fsync_job *f = (struct fsync_job *)job;
+    int err = f->ino == FUSE_ROOT_ID ? ffs_sync(op_daemon(f->req)->stack.fs)
+                                     : ffs_fsync(f->inode, f->data_only);
+
+    op_reply(f->req, err);
+    free(f);
+}
+
 /*
  * Also serves FSYNCDIR. On the root directory it makes all data durable, since
  * not every kernel passes on sync(2) and syncfs(2).
  */
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    int err = ino == FUSE_ROOT_ID ? ffs_sync(op_daemon(req)->stack.fs)
-                                  : ffs_fsync(op_file(fi)->inode, data_only != 0);
+    struct fsync_job *f = malloc(sizeof(*f));
 
-    op_reply(req, err);
+    if (!f) {
+        op_reply(req, -ENOMEM);
+        return;
+    }
+    *f = (struct fsync_job){.job = {.run = run_fsync, .uid = fuse_req_ctx(req)->uid},
+                            .req = req,
+                            .inode = op_file(fi)->inode,
+                            .ino = ino,
+                            .data_only = data_only != 0};
+    request_sync(op_daemon(req), &f->job);
 }
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,

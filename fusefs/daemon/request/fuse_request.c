@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 
 #include "fusefs/daemon/base/callers.h"
+#include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
@@ -228,6 +229,52 @@ static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
     }
 }
 
+/*
+ * Requests that may wait for a flush in session threads. The others serve
+ * requests that need none, however slow the drive is.
+ */
+#define INLINE_SYNCS (SESSION_THREADS_MAX * 3u / 4u)
+
+void request_sync(struct daemon *d, struct job *job)
+{
+    /* Relaxed: the counter limits threads and orders no memory. */
+    bool here = atomic_fetch_add_explicit(&d->inline_syncs, 1, memory_order_relaxed) < INLINE_SYNCS;
+
+    if (here)
+        job->run(job);
+    atomic_fetch_sub_explicit(&d->inline_syncs, 1, memory_order_relaxed);
+    if (!here)
+        workers_add(d->workers, WORK_SYNC, job);
+}
+
+struct syncfs_job {
+    struct job job;
+    struct daemon *daemon;
+    int fd;
+    struct fuse_in_header in;
+};
+
+static void syncfs_run(struct job *job)
+{
+    struct syncfs_job *s = (struct syncfs_job *)job;
+
+    raw_requests_answer(s->fd, &s->in, ffs_sync(s->daemon->stack.fs), NULL, 0);
+    free(s);
+}
+
+static void raw_syncfs(struct daemon *d, int fd, const struct fuse_in_header *in)
+{
+    struct syncfs_job *s = malloc(sizeof(*s));
+
+    if (!s) {
+        raw_requests_answer(fd, in, -ENOMEM, NULL, 0);
+        return;
+    }
+    *s = (struct syncfs_job){
+        .job = {.run = syncfs_run, .uid = in->uid}, .daemon = d, .fd = fd, .in = *in};
+    request_sync(d, &s->job);
+}
+
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
 {
     struct fuse_in_header *in = buf;
@@ -242,7 +289,7 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
         make_create(in, (char *)(in + 1), len - sizeof(*in));
         return false;
     case FUSE_SYNCFS:
-        raw_requests_answer(fd, in, ffs_sync(d->stack.fs), NULL, 0);
+        raw_syncfs(d, fd, in);
         return true;
     case RAW_STATX:
         raw_requests_answer(fd, in, do_statx(d, in->nodeid, &statx), &statx, sizeof(statx));

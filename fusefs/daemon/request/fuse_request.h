@@ -84,4 +84,11 @@ int setid_before_change(fuse_req_t req, struct ffs_inode *inode, bool clears);
  */
 int setid_clear(struct daemon *d, struct ffs_inode *inode, bool outsider);
 
+struct job;
+/*
+ * Runs a job that waits for a flush of the drive, here or in a worker if many
+ * session threads wait for one. The job replies.
+ */
+void request_sync(struct daemon *d, struct job *job);
+
 #endif

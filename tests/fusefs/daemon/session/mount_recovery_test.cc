@@ -324,10 +324,10 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
     EXPECT_TRUE(image_is_good());
 }
 
-// More callers wait for a flush than threads serve at first: the mount answers other requests.
+// More callers wait for a flush than the mount has threads: it answers other requests.
 TEST_F(Recovery, ASlowFlushDelaysOnlyItsCallers)
 {
-    constexpr unsigned kCallers = 40;
+    constexpr unsigned kCallers = 150;
     ASSERT_TRUE(mount("executor=cpu,queues=2,deadline=5000,commit=3600"));
     int other = open_on(path("file"), O_RDONLY);
     std::atomic<unsigned> failed{0}, ended{0};
