@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Implements batches: threads of the library make the transfers, and results
- * are returned in the order of completion.
+ * are returned in the order of completion. A batch belongs to the process that
+ * set it up: in a child of fork(2) no thread ends what is under way.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,6 +27,7 @@ struct entry {
 };
 
 struct batch {
+    unsigned forks;       /* cufile_forks() of its process */
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t changed;
     struct entry *free;
@@ -33,6 +35,18 @@ struct batch {
     unsigned n_free, n_ended, under_way;
     struct entry entries[];
 };
+
+/* Returns 0, or the error for no batch or for one of the process that forked. */
+static int batch_check(const struct batch *b)
+{
+    if (!b)
+        return CU_FILE_INVALID_VALUE;
+    if (b->forks == cufile_forks())
+        return CU_FILE_SUCCESS;
+    cufile_log(CUFILE_LOG_ERROR, "the batch belongs to the process that called fork(2): a child "
+                                 "sets up its own");
+    return CU_FILE_PERMISSION_DENIED;
+}
 
 CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
 {
@@ -42,6 +56,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     cufile_stats_count(CUFILE_STAT_BATCH_SETUP, !b);
     if (!b)
         return cufile_status(ok ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE);
+    b->forks = cufile_forks();
     pthread_cond_init(&b->changed, NULL);
     pthread_mutex_init(&b->lock, NULL);
     b->last = &b->ended;
@@ -176,7 +191,10 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
                                   unsigned flags)
 {
     struct batch *b = batch;
-    int err = !b || (!params && nr) || flags ? CU_FILE_INVALID_VALUE : check_batch(b, nr, params);
+    int err = batch_check(b);
+
+    if (!err)
+        err = (!params && nr) || flags ? CU_FILE_INVALID_VALUE : check_batch(b, nr, params);
 
     cufile_stats_count(CUFILE_STAT_BATCH_SUBMIT, err);
     if (err)
@@ -228,9 +246,10 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
                                      CUfileIOEvents_t *events, struct timespec *timeout)
 {
     struct batch *b = batch;
+    int err = batch_check(b);
 
-    if (!b || !nr || !events || min_nr > *nr)
-        return cufile_status(CU_FILE_INVALID_VALUE);
+    if (err || !nr || !events || min_nr > *nr)
+        return cufile_status(err ? err : CU_FILE_INVALID_VALUE);
     pthread_mutex_lock(&b->lock);
     await_ended(b, min_nr, timeout);
     *nr = take_events(b, *nr, events);
@@ -242,10 +261,11 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;
+    int err = batch_check(b);
 
-    cufile_stats_count(CUFILE_STAT_BATCH_CANCEL, !b);
-    if (!b)
-        return cufile_status(CU_FILE_INVALID_VALUE);
+    cufile_stats_count(CUFILE_STAT_BATCH_CANCEL, err);
+    if (err)
+        return cufile_status(err);
     pthread_mutex_lock(&b->lock);
     await_ended(b, UINT32_MAX, NULL);
     pthread_mutex_unlock(&b->lock);
@@ -256,7 +276,7 @@ void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;
 
-    if (!b)
+    if (batch_check(b)) /* the memory of another process's batch stays */
         return;
     pthread_mutex_lock(&b->lock);
     await_ended(b, UINT32_MAX, NULL);

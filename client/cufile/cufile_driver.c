@@ -23,6 +23,7 @@ static struct {
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER, .generation = 1};
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static unsigned driver_forks; /* changes only in a child that has one thread */
 
 /*
  * Runs in a child of fork(), which has neither the threads of its parent nor,
@@ -36,6 +37,12 @@ static void forked(void)
     cufile_stats_forked();
     driver.io = NULL;
     driver.generation++;
+    driver_forks++;
+}
+
+unsigned cufile_forks(void)
+{
+    return driver_forks;
 }
 
 static void watch_forks(void)

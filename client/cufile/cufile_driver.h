@@ -46,6 +46,8 @@ void cufile_handle_put_inside(struct cufile_handle *h);
 int cufile_buffer_add(void *addr, size_t len);
 int cufile_buffer_remove(void *addr);
 bool cufile_driver_is_open(void);
+/* Returns a number that differs in a child of fork(2) of a process with an open driver. */
+unsigned cufile_forks(void);
 
 static inline CUfileError_t cufile_status(int err)
 {
