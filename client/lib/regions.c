@@ -19,6 +19,7 @@ struct region {
     bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */
     struct region_buffer *buffers;
+    struct region *next_dropped;
 };
 
 /* By address; no two overlap. */
@@ -32,6 +33,7 @@ struct regions {
     pthread_cond_t unused;
     struct region_list held;   /* regions of the caller */
     struct region_list cached; /* regions of CUDA allocations */
+    struct region *dropped;    /* unlisted, without users: regions_unlock() ends them */
 };
 
 int regions_new(struct regions **out)
@@ -151,40 +153,65 @@ static int add_buffer(struct region *r, struct gpunvme_buffer *b)
     return 0;
 }
 
-/* Removes a region from the list. It ends now, or with its last user. */
-static void list_drop(struct region_list *list, size_t i)
+static void regions_drop(struct regions *rs, struct region *r)
+{
+    r->next_dropped = rs->dropped;
+    rs->dropped = r;
+}
+
+/* Removes a region from the list. It ends after the lock, or with its last user. */
+static void list_drop(struct regions *rs, struct region_list *list, size_t i)
 {
     struct region *r = list->at[i];
 
     list_remove(list, i);
     if (!r->users)
+        regions_drop(rs, r);
+}
+
+/*
+ * Releases the lock, then ends the dropped regions: that waits for the mount, and for transfers
+ * that nobody waits for any more.
+ */
+static void regions_unlock(struct regions *rs)
+{
+    struct region *r = rs->dropped;
+
+    rs->dropped = NULL;
+    pthread_mutex_unlock(&rs->lock);
+    while (r) {
+        struct region *next = r->next_dropped;
         region_end(r);
+        r = next;
+    }
 }
 
 /*
  * Returns the region of the list that contains the memory. Removes regions that overlap the address
  * and belong to allocations that no longer exist.
  */
-static struct region *find_live(struct region_list *list, uint64_t addr, size_t len, uint64_t id)
+static struct region *find_live(struct regions *rs, struct region_list *list, uint64_t addr,
+                                size_t len, uint64_t id)
 {
     size_t i = list_find(list, addr);
 
     if (i == list->n || !regions_overlaps(list->at[i], addr, 1))
         return NULL;
     if (list->at[i]->id != id) {
-        list_drop(list, i);
+        list_drop(rs, list, i);
         return NULL;
     }
     return holds(list->at[i], addr, len) ? list->at[i] : NULL;
 }
 
-/* Removes all overlapping regions of the list. Their allocations no longer exist. */
-static void drop_overlapping(struct region_list *list, uint64_t addr, size_t len)
+/* Removes all overlapping cached regions. Their allocations no longer exist. */
+static void drop_overlapping(struct regions *rs, uint64_t addr, size_t len)
 {
+    struct region_list *list = &rs->cached;
     size_t i = list_find(list, addr);
 
     while (i < list->n && regions_overlaps(list->at[i], addr, len))
-        list_drop(list, i);
+        list_drop(rs, list, i);
 }
 
 static int allocation_of(struct cuda_driver *cu, const void *addr, struct cuda_allocation *out)
@@ -205,7 +232,7 @@ static bool regions_is_taken(struct regions *rs, struct cuda_driver *cu, uint64_
         const void *there = (const void *)(uintptr_t)list->at[i]->addr;
         if (allocation_of(cu, there, &now) == 0 && now.id == list->at[i]->id)
             return true;
-        list_drop(list, i);
+        list_drop(rs, list, i);
     }
     return false;
 }
@@ -238,7 +265,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
     r->held = true;
     pthread_mutex_lock(&rs->lock);
     err = add_locked(rs, cu, r, own);
-    pthread_mutex_unlock(&rs->lock);
+    regions_unlock(rs);
     if (err) {
         free(r->buffers);
         free(r);
@@ -267,7 +294,7 @@ int regions_remove(struct regions *rs, void *addr)
 
 static int cache(struct regions *rs, const struct cuda_allocation *a, struct region **out)
 {
-    drop_overlapping(&rs->cached, a->base, a->len);
+    drop_overlapping(rs, a->base, a->len);
     struct region *r = region_new(a->base, a->len, a->id);
     int err = r ? list_insert(&rs->cached, r) : -ENOMEM;
     if (err) {
@@ -282,10 +309,10 @@ static int cache(struct regions *rs, const struct cuda_allocation *a, struct reg
 static int regions_get_region(struct regions *rs, const struct cuda_allocation *a, uint64_t addr,
                               size_t len, struct region **out)
 {
-    *out = find_live(&rs->held, addr, len, a->id);
+    *out = find_live(rs, &rs->held, addr, len, a->id);
     bool cachable = a->id && addr - a->base <= a->len && len <= a->len - (addr - a->base);
     if (!*out && cachable) {
-        *out = find_live(&rs->cached, addr, len, a->id);
+        *out = find_live(rs, &rs->cached, addr, len, a->id);
         if (!*out)
             return cache(rs, a, out);
     }
@@ -303,13 +330,18 @@ static struct gpunvme_buffer *buffer_at(const struct region *r, const struct con
     return NULL;
 }
 
-/* Frees a buffer at a mount that accepts no more. Returns true if there is room then. */
+/*
+ * Frees a buffer at a mount that accepts no more, without the lock. Returns true if there is room
+ * then.
+ */
 static bool regions_evict(struct regions *rs, const struct connection *g)
 {
     for (size_t i = 0; i < rs->cached.n; i++) {
         struct region *r = rs->cached.at[i];
         if (!r->users && buffer_at(r, g)) {
-            list_drop(&rs->cached, i);
+            list_drop(rs, &rs->cached, i);
+            regions_unlock(rs);
+            pthread_mutex_lock(&rs->lock);
             return true;
         }
     }
@@ -325,15 +357,18 @@ static int register_at(struct connection *g, const struct region *r, bool is_hos
                    : buffer_register(g, addr, r->len, out);
 }
 
+/* Called with a use of the region. Another thread may register it during an eviction. */
 static int get_buffer(struct regions *rs, struct region *r, struct connection *g, bool is_host,
                       struct gpunvme_buffer **out)
 {
-    *out = buffer_at(r, g);
-    if (*out)
-        return 0;
-    int err = register_at(g, r, is_host, out);
-    while (err == -EMFILE && regions_evict(rs, g))
+    int err;
+
+    do {
+        *out = buffer_at(r, g);
+        if (*out)
+            return 0;
         err = register_at(g, r, is_host, out);
+    } while (err == -EMFILE && regions_evict(rs, g));
     if (err)
         return err;
     err = add_buffer(r, *out);
@@ -345,7 +380,7 @@ static int get_buffer(struct regions *rs, struct region *r, struct connection *g
 static void release_locked(struct regions *rs, struct region *r)
 {
     if (--r->users == 0 && !r->listed)
-        region_end(r);
+        regions_drop(rs, r);
     else
         pthread_cond_broadcast(&rs->unused);
 }
@@ -406,11 +441,15 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g
     err = regions_get_region(rs, &a, at, len, &out->region);
     if (!err) {
         out->region->users++;
+        if (rs->dropped) { /* they end first, since they count against the same limits */
+            regions_unlock(rs);
+            pthread_mutex_lock(&rs->lock);
+        }
         err = get_buffer(rs, out->region, g, a.device == CUDA_NO_DEVICE, &out->buffer);
         if (err)
             release_locked(rs, out->region);
     }
-    pthread_mutex_unlock(&rs->lock);
+    regions_unlock(rs);
     if (!err) {
         out->offset = at - out->region->addr;
         out->held = out->region->held;
@@ -418,20 +457,32 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g
     return err;
 }
 
+/* Called under the lock. Returns a region of the caller without a buffer at the mount, or NULL. */
+static struct region *regions_unreached(const struct regions *rs, const struct connection *g)
+{
+    for (size_t i = 0; i < rs->held.n; i++) {
+        if (!buffer_at(rs->held.at[i], g))
+            return rs->held.at[i];
+    }
+    return NULL;
+}
+
 int regions_reach(struct regions *rs, struct cuda_driver *cu, struct connection *g)
 {
     struct gpunvme_buffer *b;
+    struct region *r;
     int err = 0;
 
     pthread_mutex_lock(&rs->lock);
-    for (size_t i = 0; i < rs->held.n && !err; i++) {
-        struct region *r = rs->held.at[i];
+    while (!err && (r = regions_unreached(rs, g))) {
         struct cuda_allocation a;
         err = allocation_of(cu, (const void *)(uintptr_t)r->addr, &a);
+        r->users++;
         if (!err)
             err = get_buffer(rs, r, g, a.device == CUDA_NO_DEVICE, &b);
+        release_locked(rs, r);
     }
-    pthread_mutex_unlock(&rs->lock);
+    regions_unlock(rs);
     return err;
 }
 
@@ -439,7 +490,7 @@ void regions_release(struct regions *rs, struct region_use *use)
 {
     pthread_mutex_lock(&rs->lock);
     release_locked(rs, use->region);
-    pthread_mutex_unlock(&rs->lock);
+    regions_unlock(rs);
 }
 
 void regions_free(struct regions *rs)
@@ -447,9 +498,11 @@ void regions_free(struct regions *rs)
     if (!rs)
         return;
     while (rs->held.n)
-        list_drop(&rs->held, rs->held.n - 1);
+        list_drop(rs, &rs->held, rs->held.n - 1);
     while (rs->cached.n)
-        list_drop(&rs->cached, rs->cached.n - 1);
+        list_drop(rs, &rs->cached, rs->cached.n - 1);
+    pthread_mutex_lock(&rs->lock);
+    regions_unlock(rs);
     free(rs->held.at);
     free(rs->cached.at);
     pthread_cond_destroy(&rs->unused);

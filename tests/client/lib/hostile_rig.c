@@ -5,8 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "client/lib/client_internal.h"
 #include "client/lib/direct.h"
+#include "client/lib/regions.h"
 
 static struct hostile_mount *mount; /* one at a time */
 
@@ -64,4 +67,51 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
     default:
         abort();
     }
+}
+
+struct release {
+    struct regions *rs;
+    struct region_use use;
+    char other[4096];
+    _Atomic bool added;
+};
+
+static void *release(void *arg)
+{
+    struct release *r = arg;
+
+    regions_release(r->rs, &r->use);
+    return NULL;
+}
+
+static void *add(void *arg)
+{
+    struct release *r = arg;
+
+    r->added = regions_add(r->rs, NULL, r->other, sizeof(r->other), NULL) == 0;
+    return NULL;
+}
+
+bool hostile_registers_during_release(struct connection *g)
+{
+    struct release r = {0};
+    char memory[4096];
+    pthread_t threads[2];
+
+    if (regions_new(&r.rs) != 0 || regions_use(r.rs, NULL, g, memory, sizeof(memory), &r.use) != 0)
+        abort();
+    struct gpunvme_buffer *b = r.use.buffer;
+    gpunvme_use_begin(b);
+    pthread_create(&threads[0], NULL, release, &r);
+    while (!(atomic_load(&b->users) & GPUNVME_AWAITED))
+        usleep(100);
+    pthread_create(&threads[1], NULL, add, &r);
+    for (int i = 0; i < 5000 && !r.added; i++)
+        usleep(1000);
+    bool added = r.added;
+    gpunvme_use_end(b);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    regions_free(r.rs);
+    return added;
 }

@@ -3,6 +3,7 @@
 #ifndef TESTS_CLIENT_LIB_HOSTILE_RIG_H
 #define TESTS_CLIENT_LIB_HOSTILE_RIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/lib/connection.h"
@@ -24,6 +25,11 @@ struct hostile_mount {
 /* A handle of it, without connecting; m and dev_fd, a file of "the mount", stay the caller's. */
 struct connection *hostile_open(struct hostile_mount *m, int dev_fd);
 void hostile_close(struct connection *g);
+/*
+ * Releases memory at g whose buffer a copy still uses that nobody waits for any
+ * more. Returns true if other memory can be registered meanwhile.
+ */
+bool hostile_registers_during_release(struct connection *g);
 
 #ifdef __cplusplus
 }

@@ -522,6 +522,12 @@ TEST_F(Hostile, NorFromWaitingForItsTurn)
     leaving.join();
 }
 
+TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
+{
+    g_ = hostile_open(&m_, file_);
+    EXPECT_TRUE(hostile_registers_during_release(g_));
+}
+
 TEST_F(Hostile, ASilentSocketIsGivenUp)
 {
     struct gpunvme_buffer *b;
