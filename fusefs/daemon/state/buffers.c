@@ -26,17 +26,18 @@
  */
 #define MEMORY_TIMES 32u
 /*
- * Host memory registered with a GPU is pinned, including pages that were never
- * touched. The limit is 1/PINNED_PART of the machine's memory, the default size
- * of a tmpfs.
+ * Pages of host memory that were never touched are allocated by this process, at
+ * once if a GPU pins them, otherwise when a READ stores into them. They count
+ * against its cgroup, also if the client touches them later. The limit is
+ * 1/HOST_PART of the machine's memory, the default size of a tmpfs.
  */
-#define PINNED_PART 2u
+#define HOST_PART 2u
 /* 1/ROOT_PART of each limit is reserved for root; users share the rest by ledger.h. */
 #define ROOT_PART 8u
 
 struct buffer {
     uint64_t id, key, len;
-    uint64_t pinned; /* bytes pinned: len, or 0 */
+    uint64_t host; /* bytes of host memory: len, or 0 */
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
@@ -50,11 +51,10 @@ struct buffer {
 
 struct buffers {
     struct gq_engine *engine;
-    bool pins;                          /* the engine pins host memory */
-    pthread_mutex_t lock;               /* protects the fields below and all lists of uses */
-    pthread_cond_t unused;              /* signalled when a use ends */
-    bool cancelled;                     /* buffers_cancel_all() was called */
-    struct ledger count, bytes, pinned; /* including buffers in registration */
+    pthread_mutex_t lock;             /* protects the fields below and all lists of uses */
+    pthread_cond_t unused;            /* signalled when a use ends */
+    bool cancelled;                   /* buffers_cancel_all() was called */
+    struct ledger count, bytes, host; /* including buffers in registration */
     struct buffer *buckets[BUCKETS];
 };
 
@@ -64,14 +64,6 @@ static uint64_t memory_of_machine(void)
     long size = sysconf(_SC_PAGESIZE);
 
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
-}
-
-static bool is_cuda(const struct gq_engine *engine)
-{
-    struct gq_info info;
-
-    gq_engine_info(engine, &info);
-    return info.executor == GQ_EXECUTOR_CUDA;
 }
 
 static void buffers_limit(struct ledger *l, uint64_t total)
@@ -89,8 +81,7 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
     t->engine = engine;
     buffers_limit(&t->count, max);
     buffers_limit(&t->bytes, memory_of_machine() * MEMORY_TIMES);
-    buffers_limit(&t->pinned, memory_of_machine() / PINNED_PART);
-    t->pins = engine && is_cuda(engine);
+    buffers_limit(&t->host, memory_of_machine() / HOST_PART);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->unused, NULL);
     *out = t;
@@ -149,11 +140,11 @@ static int buffers_charge(struct buffers *t, const struct buffer *b)
 {
     if (ledger_left(&t->count, b->uid) == 0)
         return -EMFILE;
-    if (b->len > ledger_left(&t->bytes, b->uid) || b->pinned > ledger_left(&t->pinned, b->uid))
+    if (b->len > ledger_left(&t->bytes, b->uid) || b->host > ledger_left(&t->host, b->uid))
         return -ENOMEM;
     ledger_take(&t->count, b->uid, 1);
     ledger_take(&t->bytes, b->uid, b->len);
-    ledger_take(&t->pinned, b->uid, b->pinned);
+    ledger_take(&t->host, b->uid, b->host);
     return 0;
 }
 
@@ -174,7 +165,7 @@ static void buffers_unreserve(struct buffers *t, const struct buffer *b)
     pthread_mutex_lock(&t->lock);
     ledger_give(&t->count, b->uid, 1);
     ledger_give(&t->bytes, b->uid, b->len);
-    ledger_give(&t->pinned, b->uid, b->pinned);
+    ledger_give(&t->host, b->uid, b->host);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -219,7 +210,7 @@ static int state_buffers_add(struct buffers *t, const struct gq_mem *mem, const 
         return -ENOMEM;
     *b = *what;
     b->len = mem->len;
-    b->pinned = t->pins && mem->kind == GQ_MEM_FD ? mem->len : 0;
+    b->host = mem->kind == GQ_MEM_FD ? mem->len : 0;
     int err = buffers_reserve(t, b);
     if (err)
         goto free_buffer;

@@ -33,7 +33,8 @@ void buffers_close(struct buffers *t);
 /*
  * Registers memory. The caller still owns mem.fd. The executor stages data of
  * memory that the drive cannot reach. Errors are -EMFILE (this user's share of
- * max buffers), -ENOMEM (the user's share of bytes or pinned bytes), -EOPNOTSUPP
+ * max buffers), -ENOMEM (the user's share of bytes, or of bytes in
+ * host memory), -EOPNOTSUPP
  * (a kind of memory that the executor does not support), and those of
  * gq_buffer_register(). Users share all three by ledger.h.
  */

@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Pinned host memory on machines without a GPU: the linker replaces
- * gq_engine_info() (--wrap), and the executor reports CUDA.
- */
+// Shares of users in host memory, which is sparse here.
 #include <errno.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include "cuda/gq.h"
 #include "tests/fusefs/daemon/daemon_rig.h"
-
-extern "C" void __real_gq_engine_info(const gq_engine *e, gq_info *out);
-
-extern "C" void __wrap_gq_engine_info(const gq_engine *e, gq_info *out)
-{
-    __real_gq_engine_info(e, out);
-    out->executor = GQ_EXECUTOR_CUDA;
-}
 
 namespace
 {
@@ -30,7 +18,7 @@ uint64_t half_of_memory()
            static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
 }
 
-class Pinned : public ::testing::Test
+class HostBytes : public ::testing::Test
 {
   protected:
     void SetUp() override
@@ -42,7 +30,7 @@ class Pinned : public ::testing::Test
     {
         EXPECT_EQ(rig_close(rig_), 0);
     }
-    // A sparse memfd: pinned bytes count, touched or not.
+    // A sparse memfd: bytes count, touched or not.
     int add(uint64_t len, uint32_t uid)
     {
         rig_buffer b = {};
@@ -66,7 +54,7 @@ class Pinned : public ::testing::Test
     rig_buffer last_ = {}; // that was registered
 };
 
-TEST_F(Pinned, IsHalfOfTheMachinesMemoryAtMost)
+TEST_F(HostBytes, IsHalfOfTheMachinesMemoryAtMost)
 {
     EXPECT_EQ(add(one_, 1), 0);
     uint64_t left = users_ - one_, second = left - left / 2;
@@ -83,10 +71,10 @@ TEST_F(Pinned, IsHalfOfTheMachinesMemoryAtMost)
     EXPECT_EQ(rig_buffers(rig_), 3u);
 }
 
-TEST_F(Pinned, OneUserHasHalfOfThatAtMost)
+TEST_F(HostBytes, OneUserHasHalfOfThatAtMost)
 {
     EXPECT_EQ(add(one_ + 1, 1), -ENOMEM);
-    EXPECT_EQ(add_list(kList, 1), 0) << "is pinned, too";
+    EXPECT_EQ(add_list(kList, 1), 0) << "counts, too";
     EXPECT_EQ(add(one_ - kList + 1, 1), -ENOMEM);
     EXPECT_EQ(add(one_ - kList, 1), 0);
     rig_buffer most = last_;
