@@ -45,6 +45,40 @@ class Async(ctypes.Structure):
                 ("pieces", ctypes.c_void_p), ("n_pieces", ctypes.c_size_t)]
 
 
+class Info(ctypes.Structure):
+    """The first members of struct gpunvme_ioc_info; the rest is room."""
+
+    _fields_ = [("abi", ctypes.c_uint32 * 2), ("executor", ctypes.c_uint32),
+                ("rest", ctypes.c_uint8 * 660)]
+
+
+class Segment(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("rows", ctypes.c_uint64)]
+
+
+class TableOptions(ctypes.Structure):
+    _fields_ = [("row_stride", ctypes.c_uint64), ("unit", ctypes.c_uint32),
+                ("staging", ctypes.c_size_t)]
+
+
+class TableStatus(ctypes.Structure):
+    _fields_ = [("failed", ctypes.c_uint64), ("first_id", ctypes.c_int64),
+                ("error", ctypes.c_int32), ("reads", ctypes.c_uint32)]
+
+
+class Gather(ctypes.Structure):
+    _fields_ = [("ids", ctypes.c_void_p), ("id_bytes", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32), ("n", ctypes.c_size_t), ("out", ctypes.c_void_p),
+                ("out_stride", ctypes.c_size_t), ("status", ctypes.c_void_p)]
+
+
+TABLE_SUMS = ("gathers", "rows", "reads", "failed", "commands")
+
+
+class TableStats(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in TABLE_SUMS]
+
+
 _PROTOTYPES = {
     "gpunvme_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
     "gpunvme_close": (None, [ctypes.c_void_p]),
@@ -65,6 +99,17 @@ _PROTOTYPES = {
                                         ctypes.POINTER(Result)]),
     "gpunvme_submit_stream": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
                                          ctypes.c_void_p]),
+    "gpunvme_info": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(Info)]),
+    "gpunvme_table_open": (ctypes.c_int, [ctypes.POINTER(Segment), ctypes.c_size_t,
+                                          ctypes.c_uint32, ctypes.c_size_t,
+                                          ctypes.POINTER(TableOptions),
+                                          ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_table_close": (None, [ctypes.c_void_p]),
+    "gpunvme_table_why": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "gpunvme_table_gather": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Gather),
+                                            ctypes.c_void_p]),
+    "gpunvme_table_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(TableStats),
+                                           ctypes.c_size_t]),
     "gpunvme_calls": (None, [ctypes.POINTER(Calls), ctypes.c_size_t]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }

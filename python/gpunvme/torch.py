@@ -4,7 +4,8 @@
     from gpunvme.torch import load_file, safe_open
     weights = load_file("/mnt/weights/model.safetensors", device="cuda:0")
 
-LayerStream has the weights of models that are larger than the GPU, IndexedDataset records by number.
+LayerStream has the weights of models that are larger than the GPU, IndexedDataset records by number,
+Table rows of tensors by numbers in GPU memory.
 """
 
 import collections
@@ -26,24 +27,13 @@ from ._install import install
 from ._native import process, refuse_after_fork
 from ._records import Catalogue
 from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, save, stream
+from ._torch_table import Prefetched, Table
+from ._torch_types import TORCH_NAMES, torch_dtype, torch_shape
 
-__all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "install", "iter_tensors", "load_file",
-           "safe_open", "save_file"]
+__all__ = ["IndexedDataset", "LayerStream", "Prefetched", "SafetensorError", "Table", "install",
+           "iter_tensors", "load_file", "safe_open", "save_file"]
 
-_NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
-          "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
-          "F64": "float64", "I64": "int64", "U64": "uint64", "C64": "complex64",
-          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-          "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-          "F4": "float4_e2m1fn_x2"}
-_DTYPES = {torchs: name for name, torchs in _NAMES.items()}
-
-
-def _dtype(entry: Entry) -> torch.dtype:
-    dtype: torch.dtype | None = getattr(torch, _NAMES.get(entry.dtype, ""), None)
-    if dtype is None:
-        raise SafetensorError(f"{entry.name}: this torch has no {entry.dtype}")
-    return dtype
+_DTYPES = {torchs: name for name, torchs in TORCH_NAMES.items()}
 
 
 def _event(device: Any) -> Any:
@@ -54,18 +44,9 @@ def _event(device: Any) -> Any:
     return event
 
 
-def _shape(entry: Entry) -> tuple[int, ...]:
-    """Returns the shape in elements of torch, whose F4 type holds pairs."""
-    if entry.dtype != "F4":
-        return entry.shape
-    if not entry.shape or entry.shape[-1] % 2:
-        raise SafetensorError(f"{entry.name}: F4 of shape {list(entry.shape)} is no row of pairs")
-    return *entry.shape[:-1], entry.shape[-1] // 2
-
-
 def _empty(entry: Entry, device: Any) -> torch.Tensor:
     try:
-        return torch.empty(_shape(entry), dtype=_dtype(entry), device=device)
+        return torch.empty(torch_shape(entry), dtype=torch_dtype(entry), device=device)
     except (RuntimeError, TypeError) as error:
         if entry.nbytes:
             raise
@@ -221,10 +202,10 @@ class _Layer:
         """Views of the ring; a copy where the file's alignment does not suit the type."""
         found = {}
         for entry, at in self.places:
-            part, dtype = ring[start + at:start + at + entry.nbytes], _dtype(entry)
+            part, dtype = ring[start + at:start + at + entry.nbytes], torch_dtype(entry)
             if (start + at) % dtype.itemsize:
                 part = part.clone()
-            found[entry.name] = part.view(dtype).view(_shape(entry))
+            found[entry.name] = part.view(dtype).view(torch_shape(entry))
         return found
 
 

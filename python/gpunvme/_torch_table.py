@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Rows of tensors in files by number, as tensors of torch."""
+
+import errno
+import itertools
+import os
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from . import _native
+from ._table import PAD, ZEROS, RawTable, find
+from ._torch_types import torch_dtype, torch_shape
+
+_IDS = {torch.int32: 4, torch.int64: 8}
+_numbers = itertools.count(1)
+_tables: "weakref.WeakValueDictionary[int, Table]" = weakref.WeakValueDictionary()
+
+
+class Prefetched:
+    """Rows that are on their way: Table.prefetch()."""
+
+    def __init__(self, rows: torch.Tensor, event: Any = None,
+                 future: "Future[Any] | None" = None) -> None:
+        self._rows, self._event, self._future = rows, event, future
+
+    def wait(self) -> torch.Tensor:
+        """The rows, which work of the current stream may use from now on."""
+        if self._future is not None:
+            self._future.result()
+        if self._event is not None:
+            stream: Any = torch.cuda.current_stream(self._rows.device)
+            stream.wait_event(self._event)
+            self._rows.record_stream(stream)
+        return self._rows
+
+
+class Table:
+    """Rows of one or several tensors of files, by numbers that may be in GPU memory.
+
+        table = Table("/mnt/model.safetensors.index.json", "engram.table", device="cuda")
+        rows = table.gather(ids)               # [*ids.shape, *table.row_shape]
+
+    paths: files of safetensors or GGUF, folders, indexes of shards, or a list of these. names: a
+    tensor, or several, whose rows follow each other. Rows of GGUF's types with blocks are bytes.
+    max_rows: of one gather, which sizes its memory.
+    device: where ids and rows are. On a GPU whose mount lends queues (-o direct=), a gather is
+    kernels in the current stream, which a CUDA graph may capture. All other gathers are
+    synchronous, and why says why. Bytes that several rows have in common are read once.
+
+    padding: the id -1 is a row of zeros. zeros: any id that is no row's is. Other rows that are not
+    read are zeros and raise OSError: at once if the gather is synchronous, otherwise by check().
+    A table does not survive fork().
+    """
+
+    def __init__(self, paths: Any, names: str | Sequence[str], *, device: Any = "cpu",
+                 max_rows: int = 65536, padding: bool = False, zeros: bool = False, unit: int = 0,
+                 staging: int = 0) -> None:
+        parts = find(paths, names)
+        first = parts[0].entry
+        self.device = torch.empty(0, device=device).device  # with its index
+        self.dtype, self.row_shape = torch_dtype(first), tuple(torch_shape(first)[1:])
+        self.max_rows = max_rows
+        self._flags = PAD * padding | ZEROS * zeros
+        self._raw = RawTable(parts, max_rows, self.device.type == "cuda", unit, staging)
+        self._status = torch.zeros(3, dtype=torch.int64, device=self.device)
+        self._is_waited = self.device.type != "cuda" or bool(self._raw.why)
+        self._event: Any = None  # behind the last gather
+        self._side: Any = None  # a stream, or a thread, for prefetch()
+        self._number = next(_numbers)
+        _tables[self._number] = self
+
+    def __len__(self) -> int:
+        return self._raw.rows
+
+    @property
+    def why(self) -> str:
+        """Why gathers do not take the direct path; empty if they do."""
+        return self._raw.why
+
+    # --- Gathers -------------------------------------------------------------------------------
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The rows with these ids, int32 or int64, in a new tensor or in `out`."""
+        if out is None:
+            rows: torch.Tensor = _gather_rows(ids, self._number, list(self.row_shape), self.dtype)
+            return rows
+        _gather_rows_out(ids, self._number, out)
+        return out
+
+    def prefetch(self, ids: torch.Tensor) -> Prefetched:
+        """Starts a gather beside the work of the current stream, or of this thread.
+
+        The ids must not change before wait() has returned.
+        """
+        rows = ids.new_empty((*ids.shape, *self.row_shape), dtype=self.dtype)
+        if self.device.type != "cuda":
+            if self._side is None:
+                self._side = ThreadPoolExecutor(1, "gpunvme-table")
+            return Prefetched(rows, future=self._side.submit(self.gather, ids, rows))
+        cuda: Any = torch.cuda
+        if self._side is None:
+            self._side = cuda.Stream(self.device)
+        self._side.wait_stream(cuda.current_stream(self.device))
+        with cuda.stream(self._side):
+            self.gather(ids, rows)
+            ids.record_stream(self._side)
+            event = cuda.Event()
+            event.record(self._side)
+        return Prefetched(rows, event=event)
+
+    def check(self) -> None:
+        """Waits for the last gather, and raises OSError if rows of it were not read."""
+        found = _native.TableStatus.from_buffer_copy(self._status.cpu().numpy().tobytes())
+        if found.error:
+            raise OSError(-found.error, f"{found.failed} rows of a gather, the first one row "
+                          f"{found.first_id} of {len(self)}: {os.strerror(-found.error)}")
+
+    def stats(self) -> dict[str, int]:
+        """Of all gathers that have ended: their number, and sums of rows, ranges read, failures."""
+        return self._raw.stats()
+
+    def _check(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        if ids.dtype not in _IDS:
+            raise TypeError(f"ids of {ids.dtype}: int32 or int64")
+        for name, tensor in (("ids", ids), ("out", out)):
+            if tensor.device != self.device:
+                raise ValueError(f"{name} on {tensor.device}, where the table is for {self.device}")
+        if out.dtype != self.dtype or tuple(out.shape) != (*ids.shape, *self.row_shape):
+            raise ValueError(f"out of shape {list(out.shape)} {out.dtype} for rows of "
+                             f"{list(self.row_shape)} {self.dtype}")
+        if not out.is_contiguous():
+            raise BufferError("out is not contiguous")
+
+    def _run(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        ids = ids.contiguous()
+        self._check(ids, out)
+        status = self._status if not self._is_waited else torch.zeros(3, dtype=torch.int64)
+        what = _native.Gather(ids.data_ptr(), _IDS[ids.dtype], self._flags, ids.numel(),
+                              out.data_ptr(), 0, status.data_ptr())
+        if self.device.type == "cuda":
+            self._run_in_stream(ids, what)
+        else:
+            self._raw.gather(what, None)
+        if self._is_waited:
+            self._status = status
+            self.check()
+
+    def _run_in_stream(self, ids: torch.Tensor, what: _native.Gather) -> None:
+        """Gathers of one table in different streams are ordered by an event, but not in a graph."""
+        _native.process.check_cuda()
+        cuda: Any = torch.cuda
+        stream = cuda.current_stream(self.device)
+        is_captured = cuda.is_current_stream_capturing()
+        if self._event is not None and not is_captured:
+            stream.wait_event(self._event)
+        with cuda.device(self.device):
+            self._raw.gather(what, stream.cuda_stream)
+        if not is_captured:
+            self._event = self._event or cuda.Event()
+            self._event.record(stream)
+
+    def close(self) -> None:
+        """Ends the table when its gathers have ended."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self._side is not None:
+            self._side.shutdown()
+        self._raw.close()
+
+    def __enter__(self) -> "Table":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a table is not pickled: make it in each process")
+
+
+# --- Operators -------------------------------------------------------------------------------------
+
+
+def _table(number: int) -> Table:
+    table = _tables.get(number)
+    if table is None:
+        raise OSError(errno.EBADF, "the table no longer exists")
+    return table
+
+
+@torch.library.custom_op("gpunvme::gather_rows", mutates_args=())
+def _gather_rows(ids: torch.Tensor, table: int, row_shape: Sequence[int],
+                 dtype: torch.dtype) -> torch.Tensor:
+    out = ids.new_empty((*ids.shape, *row_shape), dtype=dtype)
+    _table(table)._run(ids, out)
+    return out
+
+
+@_gather_rows.register_fake
+def _(ids: torch.Tensor, table: int, row_shape: Sequence[int],
+      dtype: torch.dtype) -> torch.Tensor:  # pylint: disable=unused-argument
+    return ids.new_empty((*ids.shape, *row_shape), dtype=dtype)
+
+
+@torch.library.custom_op("gpunvme::gather_rows_out", mutates_args=("out",))
+def _gather_rows_out(ids: torch.Tensor, table: int, out: torch.Tensor) -> None:
+    _table(table)._run(ids, out)

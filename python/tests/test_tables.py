@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tables of torch: rows of files of safetensors and GGUF by number, compared with index_select()."""
+
+import json
+import os
+import runpy
+import struct
+import sys
+
+import pytest
+
+ROWS, WIDTH = 3000, 65  # rows of 260 bytes
+
+
+def write_gguf(path, tensors, alignment=32):
+    """Writes tensors: name, type's number, shape as torch has it, bytes."""
+    head, data = b"", b""
+    for name, kind, shape, raw in tensors:
+        data += b"\0" * (-len(data) % alignment)
+        head += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(shape))
+        head += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", kind, len(data))
+        data += raw
+    pairs = [(b"general.alignment", struct.pack("<II", 4, alignment)),
+             (b"tokens", struct.pack("<IIQ", 9, 8, 2) + struct.pack("<Q1sQ1s", 1, b"a", 1, b"b")),
+             (b"scores", struct.pack("<IIQ2f", 9, 6, 2, 1.0, 2.0))]
+    start = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
+    for key, value in pairs:
+        start += struct.pack("<Q", len(key)) + key + value
+    start += head
+    with open(path, "wb") as f:
+        f.write(start + b"\0" * (-len(start) % alignment) + data)
+
+
+@pytest.fixture(name="weights")
+def fixture_weights(torch):
+    torch.manual_seed(3)
+    return torch.randn(ROWS, WIDTH)
+
+
+@pytest.fixture(name="path")
+def fixture_path(torch, folder, weights):  # pylint: disable=unused-argument
+    from gpunvme.torch import save_file
+    name = os.path.join(folder, "table.safetensors")
+    save_file({"engram": weights, "other": torch.arange(7, dtype=torch.int8)}, name)
+    yield name
+    os.unlink(name)
+
+
+def test_gathers_as_index_select(torch, path, weights, folder):
+    from gpunvme.torch import Table
+    with Table(path, "engram") as table:
+        assert (table.why == "") == ("mnt" in folder), table.why
+        assert len(table) == ROWS and table.row_shape == (WIDTH,) and table.dtype == torch.float32
+        for dtype in (torch.int32, torch.int64):
+            ids = torch.randint(0, ROWS, (3, 41), dtype=dtype)
+            assert torch.equal(table.gather(ids), weights[ids])
+        out = torch.empty(2, WIDTH)
+        assert table.gather(torch.tensor([5, 5]), out) is out
+        assert torch.equal(out, weights[[5, 5]])
+        assert table.gather(torch.empty(0, dtype=torch.int64)).shape == (0, WIDTH)
+        assert torch.equal(table.prefetch(ids).wait(), weights[ids])
+        stats = table.stats()
+    assert stats["gathers"] == 5 and stats["rows"] == 3 * 123 + 2 and stats["failed"] == 0
+    with pytest.raises(ValueError, match="closed"):
+        table.gather(ids)
+
+
+def test_a_range_is_read_once(torch, path):
+    from gpunvme.torch import Table
+    with Table(path, "engram") as table:
+        table.gather(torch.full((16384,), 7))
+        assert table.stats()["reads"] == 1
+
+
+def test_ids_that_are_no_rows(torch, path, weights):
+    from gpunvme.torch import Table
+    ids = torch.tensor([1, -1, ROWS, 2])
+    with Table(path, "engram") as table:
+        with pytest.raises(OSError, match="2 rows of a gather, the first one row -1 of 3000"):
+            table.gather(ids)
+        table.gather(ids[::3])
+        table.check()
+    with Table(path, "engram", padding=True) as table:
+        with pytest.raises(OSError, match=f"row {ROWS} of"):
+            table.gather(ids)
+        rows = table.gather(ids[:2])
+    assert torch.equal(rows, torch.stack([weights[1], torch.zeros(WIDTH)]))
+    with Table(path, "engram", zeros=True) as table:
+        rows = table.gather(ids)
+    assert torch.equal(rows[[0, 3]], weights[[1, 2]]) and not rows[1:3].any()
+
+
+def test_what_is_no_gather_is_refused(torch, path):
+    from gpunvme.torch import Table
+    with Table(path, "engram", max_rows=10) as table:
+        with pytest.raises(TypeError, match="int32 or int64"):
+            table.gather(torch.zeros(2))
+        with pytest.raises(OSError, match="11 rows"):
+            table.gather(torch.zeros(11, dtype=torch.int64))
+        for out in (torch.empty(2, WIDTH + 1), torch.empty(1, WIDTH),
+                    torch.empty(2, WIDTH, dtype=torch.float64)):
+            with pytest.raises(ValueError, match="out of shape"):
+                table.gather(torch.tensor([1, 2]), out)
+        with pytest.raises(BufferError):
+            table.gather(torch.tensor([1, 2]), torch.empty(WIDTH, 2).T)
+    with pytest.raises(KeyError, match="nothing"):
+        Table(path, "nothing")
+    with pytest.raises(ValueError, match="other: rows of"):
+        Table(path, ["engram", "other"])
+
+
+def test_shards_are_one_table(torch, folder, weights):
+    from gpunvme.torch import Table, save_file
+    names = [f"t-{i}-of-3.safetensors" for i in (1, 2, 3)]
+    parts = list(weights.split([1000, 1500, 500]))
+    for i, name in enumerate(names):
+        save_file({f"part.{i}": parts[i]}, os.path.join(folder, name))
+    index = os.path.join(folder, "t.safetensors.index.json")
+    with open(index, "w", encoding="utf-8") as f:
+        json.dump({"weight_map": {f"part.{i}": name for i, name in enumerate(names)}}, f)
+    ids = torch.randint(0, ROWS, (500,))
+    with Table(index, [f"part.{i}" for i in range(3)]) as table:
+        assert torch.equal(table.gather(ids), weights[ids])
+    with Table([os.path.join(folder, name) for name in names], ["part.2", "part.0"]) as table:
+        assert torch.equal(table.gather(torch.tensor([0, 500])), torch.stack([parts[2][0], parts[0][0]]))
+    for name in [*names, "t.safetensors.index.json"]:
+        os.unlink(os.path.join(folder, name))
+
+
+def test_rows_of_gguf(torch, folder, weights):
+    from gpunvme.torch import Table
+    path = os.path.join(folder, "t.gguf")
+    blocks = torch.randint(0, 256, (100, 2 * 34), dtype=torch.uint8)  # Q8_0: 34 bytes of 32 elements
+    half = weights.to(torch.bfloat16)
+    write_gguf(path, [("odd", 24, (3,), b"abc"),
+                      ("engram", 30, (ROWS, WIDTH), half.view(torch.uint8).numpy().tobytes()),
+                      ("blocks", 8, (100, 64), blocks.numpy().tobytes())])
+    ids = torch.randint(0, 100, (50,))
+    with Table(path, "engram") as table:
+        assert torch.equal(table.gather(ids), half[ids])
+    with Table(path, "blocks") as table:
+        assert torch.equal(table.gather(ids), blocks[ids])
+    with open(path, "rb") as f:
+        whole = f.read()
+    for name, content in (("empty", b""), ("cut", whole[:60]), ("not GGUF", b"GGML" + whole[4:]),
+                          ("version", whole[:4] + b"\x09" + whole[5:]),
+                          ("many", whole[:8] + b"\xff" * 8 + whole[16:]),
+                          ("shorter", whole[:-1])):
+        with open(path, "wb") as f:
+            f.write(content)
+        with pytest.raises(ValueError, match=r"t\.gguf"):
+            Table(path, "blocks")
+            pytest.fail(name)
+    os.unlink(path)
+
+
+def test_a_file_that_shrinks_fails_rows(torch, tmpfs, weights):
+    from gpunvme.torch import Table, save_file
+    path = os.path.join(tmpfs, "t.safetensors")
+    save_file({"engram": weights}, path)
+    with Table(path, "engram") as table:
+        os.truncate(path, 100_000)
+        assert torch.equal(table.gather(torch.tensor([3])), weights[3:4])
+        with pytest.raises(OSError, match="1 rows of a gather, the first one row 2999"):
+            table.gather(torch.tensor([3, 2999]))
+
+
+def test_compiles_as_one_graph(torch, path, weights):
+    from gpunvme.torch import Table
+    with Table(path, "engram") as table:
+        def layer(ids, scale):
+            return (table.gather(ids % ROWS) * scale).sum(-1)
+
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=False)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            ids = torch.randint(0, 1 << 40, (4, 8))
+            assert torch.equal(compiled(ids, 2.0), (weights[ids % ROWS] * 2.0).sum(-1))
+        torch.library.opcheck(torch.ops.gpunvme.gather_rows.default,
+                              (ids % ROWS, table._number, [WIDTH], torch.float32))
+        out = torch.empty(4, 8, WIDTH)
+        torch.library.opcheck(torch.ops.gpunvme.gather_rows_out.default,
+                              (ids % ROWS, table._number, out))
+
+
+def test_needs_the_process_that_made_it(torch, path):
+    from gpunvme.torch import Table
+    with Table(path, "engram") as table:
+        child = os.fork()
+        if child == 0:
+            try:
+                table.gather(torch.tensor([1]))
+                os._exit(1)
+            except OSError as error:
+                os._exit(0 if "fork" in str(error) else 2)
+        assert os.waitpid(child, 0)[1] == 0
+        table.gather(torch.tensor([1]))
+
+
+def test_the_model_of_the_example(torch, mount, tmp_path, capsys, monkeypatch):
+    """Tokens are those of the model with the table in memory."""
+    example = os.path.join(os.path.dirname(__file__), "..", "examples", "engram.py")
+    for folder, path in ((mount, "direct path"), (str(tmp_path), "not on a gpunvmefs mount")):
+        monkeypatch.setattr(sys, "argv", ["engram.py", folder, "--tokens", "24", "--rows", "20000"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(example, run_name="__main__")
+        torch.compiler.reset()
+        printed = capsys.readouterr()
+        assert ended.value.code == 0, printed.err
+        assert "tokens are equal" in printed.out and path in printed.out
