@@ -24,7 +24,8 @@ Steps, all of them without an argument:
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
   lint    all of scripts/lint.sh, clang's build included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
-  mutate  the bugs of tests/mutants.txt, planted one at a time: 95 % must be noticed
+  mutate  random small bugs, planted one at a time for MUTATE_MINUTES (60), most of them in files
+          that have changed since MUTATE_SINCE (the last tag): 85 % must be noticed
 BUILD_DIR (build/test) is the plain build's folder; the others have its name and a suffix.
 GPUNVME_NO_SETUP=1 installs nothing.
 USAGE
@@ -50,6 +51,12 @@ media_campaign() {
     MEDIA_CASES=${MEDIA_CASES:-40000} "$BUILD_DIR/tests/media/media_test"
 }
 
+# shellcheck disable=SC2317 # called by step
+mutants() {
+    local since=${MUTATE_SINCE:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
+    python3 -B scripts/mutate.py --minutes "${MUTATE_MINUTES:-60}" ${since:+--since "$since"}
+}
+
 nightly() {
     case $1 in
     plain) step "tests, long" bash scripts/test.sh --long ;;
@@ -61,7 +68,7 @@ nightly() {
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
-    mutate) step "mutants" python3 -B scripts/mutate.py ;;
+    mutate) step "mutants" mutants ;;
     fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
     esac
 }
