@@ -27,8 +27,8 @@ uint32_t lay_count_ones(const uint8_t *bits, size_t len)
 
 static bool tail_is_used(const struct lay_bitmap *bm, uint32_t blocks)
 {
-    for (uint32_t b = blocks; b < LAY_GROUP_BLOCKS; b++) {
-        if (!(bm->bits[b / 8] >> b % 8 & 1))
+    for (uint32_t b = blocks; b < LAY_GROUP_BLOCKS; b += 8 - b % 8) {
+        if (bm->bits[b / 8] >> b % 8 != 0xff >> b % 8)
             return false;
     }
     return true;
