@@ -44,11 +44,13 @@ constexpr ffs_cred CRED = {0, 0, 0};
     abort();
 }
 
-// A device in memory that goes back to a base image at the cost of the writes.
+// A device in memory that goes back to its base image at the cost of the writes.
 class Device
 {
   public:
-    Device() : mem_(BYTES), handle_{{}, this}
+    explicit Device(const std::vector<uint8_t> *base = nullptr)
+        : base_(base), mem_(base ? *base : std::vector<uint8_t>(BYTES)),
+          is_dirty_(BYTES / LAY_BLOCK_SIZE), handle_{{}, this}
     {
         static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
         handle_.base.ops = &ops;
@@ -65,20 +67,19 @@ class Device
     // For writing.
     uint8_t *block(uint64_t at)
     {
-        dirty_.insert(at);
+        mark(at);
         return mem_.data() + at * LAY_BLOCK_SIZE;
     }
     const std::vector<uint8_t> &bytes() const
     {
         return mem_;
     }
-    void load(const std::vector<uint8_t> &base)
+    void reset()
     {
-        for (uint64_t at : dirty_)
-            memcpy(&mem_[at * LAY_BLOCK_SIZE], &base[at * LAY_BLOCK_SIZE], LAY_BLOCK_SIZE);
-        if (loaded_ != &base)
-            mem_ = base;
-        loaded_ = &base;
+        for (uint64_t at : dirty_) {
+            memcpy(&mem_[at * LAY_BLOCK_SIZE], base_->data() + at * LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
+            is_dirty_[at] = 0;
+        }
         dirty_.clear();
     }
 
@@ -87,6 +88,12 @@ class Device
         bd_dev base;
         Device *self;
     };
+    void mark(uint64_t at)
+    {
+        if (!is_dirty_[at])
+            dirty_.push_back(at);
+        is_dirty_[at] = 1;
+    }
     static int submit(bd_dev *dev, bd_io *ios, size_t n)
     {
         Device *self = reinterpret_cast<Handle *>(dev)->self;
@@ -102,7 +109,7 @@ class Device
         if (io->op != BD_WRITE && io->op != BD_WRITE_ZEROES)
             return;
         for (uint64_t at = io->offset / 4096; at <= (io->offset + io->len - 1) / 4096; at++)
-            dirty_.insert(at);
+            mark(at);
         if (io->op == BD_WRITE)
             memcpy(mem_.data() + io->offset, io->buf, io->len);
         else
@@ -119,9 +126,9 @@ class Device
         free(buf);
     }
 
-    std::vector<uint8_t> mem_;
-    std::set<uint64_t> dirty_;
-    const std::vector<uint8_t> *loaded_ = nullptr;
+    const std::vector<uint8_t> *base_;
+    std::vector<uint8_t> mem_, is_dirty_;
+    std::vector<uint64_t> dirty_;
     Handle handle_;
 };
 
@@ -179,7 +186,7 @@ Base::Base(bool data_csum)
     char why[256];
     memcpy(params.uuid, "fuzz image, uuid", 16);
     memcpy(params.hash_seed, "fuzz image, seed", 16);
-    params.log_blocks = 512;
+    params.log_blocks = LAY_MIN_LOG;
     params.data_csum = data_csum;
     opts.no_thread = true;
     if (mkfs_format(device.dev(), &params, &plan))
@@ -505,11 +512,13 @@ int64_t repair(Device *device)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const Base plain(false), summed(true);
-    static Device device;
+    static Device devices[] = {Device(&plain.clean), Device(&plain.crashed), Device(&summed.clean),
+                               Device(&summed.crashed)};
     Input in(data, size);
     uint64_t how = in.take(1);
     const Base &base = how & 16 ? summed : plain;
-    device.load(how & 1 ? base.crashed : base.clean);
+    Device &device = devices[(how & 16 ? 2 : 0) + (how & 1)];
+    device.reset();
     Mutator(&device, base, &in).run();
     int64_t before = how & 8 ? repair(&device) : check(&device);
 
