@@ -35,7 +35,8 @@ static unsigned long mounted, repaired;
 namespace
 {
 
-constexpr uint64_t BYTES = 16u << 20;
+constexpr uint64_t BYTES = 20u << 20;
+constexpr uint64_t FS_BYTES = 18u << 20; // of the file system, which can grow
 constexpr ffs_cred CRED = {0, 0, 0};
 
 [[noreturn]] void fail(const char *what)
@@ -186,6 +187,7 @@ Base::Base(bool data_csum)
     char why[256];
     memcpy(params.uuid, "fuzz image, uuid", 16);
     memcpy(params.hash_seed, "fuzz image, seed", 16);
+    params.bytes = FS_BYTES;
     params.log_blocks = LAY_MIN_LOG;
     params.data_csum = data_csum;
     opts.no_thread = true;
@@ -365,6 +367,7 @@ class User
     }
     void walk();
     void change();
+    void resize(bool larger);
 
   private:
     static int collect(void *arg, const char *name, size_t len, uint64_t, uint8_t, uint64_t)
@@ -472,6 +475,17 @@ void User::change()
     ffs_sync(fs_);
 }
 
+// An image that cannot change its size keeps it.
+void User::resize(bool larger)
+{
+    struct ffs_statfs before, after;
+    ffs_statfs(fs_, &before);
+    int err = larger ? ffs_grow(fs_, BYTES / LAY_BLOCK_SIZE) : ffs_shrink(fs_, LAY_MIN_BLOCKS);
+    ffs_statfs(fs_, &after);
+    if (err && after.blocks != before.blocks)
+        fail("a resize fails after it has changed the size");
+}
+
 // fsck prints its findings; here only their number counts, unless FUZZ_SHOW is set.
 int64_t quietly(Device *device, int64_t (*run)(bd_dev *))
 {
@@ -538,6 +552,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     User user(fs);
     user.walk();
     user.change();
+    if (how & 32)
+        user.resize(how & 64);
     err = ffs_unmount(fs);
     if (before == 0 && (err || check(&device) != 0))
         fail("clean before it was mounted, not clean afterwards");
