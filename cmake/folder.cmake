@@ -86,12 +86,18 @@ function(gpunvme_script_test name)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
-# gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR]) defines a libFuzzer
-# program, which is built only with -DGPUNVME_FUZZ=ON. As a test of ctest it
-# runs for GPUNVME_FUZZ_SECONDS from the seeds in CORPUS.
+# gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR] [TESTED]) defines a
+# libFuzzer program if GPUNVME_FUZZ is ON. As a test of ctest it runs for
+# GPUNVME_FUZZ_SECONDS from the seeds in CORPUS. In other builds NAME_test runs
+# random inputs for two seconds, unless TESTED says that a test of its own does.
 function(gpunvme_fuzzer name)
-    cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;LINKS" ${ARGN})
+    cmake_parse_arguments(ARG "TESTED" "CORPUS" "SOURCES;LINKS" ${ARGN})
     if(NOT GPUNVME_FUZZ)
+        if(NOT ARG_TESTED)
+            gpunvme_test(${name}_test
+                SOURCES ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz_inputs.cc
+                LINKS ${ARG_LINKS} LABELS fuzz)
+        endif()
         return()
     endif()
     add_executable(${name} ${ARG_SOURCES})

@@ -28,4 +28,4 @@ add_library(fuzz_image_parts STATIC image_fields.cc)
 target_link_libraries(fuzz_image_parts PUBLIC storage_fixture)
 gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts
              COST 80 TIMEOUT 7200)
-gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS fuzz_image_parts)
+gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS fuzz_image_parts TESTED)

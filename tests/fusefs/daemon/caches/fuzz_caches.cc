@@ -50,7 +50,7 @@ class Base
         mkfs_plan plan;
         memcpy(params.uuid, "fuzz caches uuid", 16);
         memcpy(params.hash_seed, "fuzz caches seed", 16);
-        params.journal_blocks = 256;
+        params.log_blocks = 256;
         if (mkfs_format(device.dev(), &params, &plan))
             fail("mkfs");
         struct ffs *fs = mount(&device);
