@@ -17,6 +17,7 @@ namespace
 {
 
 const size_t HEAD = sizeof(lay_head);
+const size_t CHOICE = 3; // kind and bit, in front of the object
 
 class Mutation : public ::testing::TestWithParam<int>
 {
@@ -25,7 +26,7 @@ class Mutation : public ::testing::TestWithParam<int>
     {
         lay_block o;
         object_make(static_cast<object_kind>(GetParam()), &o);
-        sound.push_back(static_cast<uint8_t>(GetParam()));
+        sound = {static_cast<uint8_t>(GetParam()), 0, 0};
         sound.insert(sound.end(), o.bytes + HEAD, o.bytes + LAY_BLOCK_SIZE);
     }
 
@@ -43,10 +44,12 @@ TEST_P(Mutation, OfSingleBytesIsSurvived)
 {
     for (int round = 0; round < 2000; round++) {
         std::vector<uint8_t> data = sound;
+        data[1] = static_cast<uint8_t>(rng());
+        data[2] = static_cast<uint8_t>(rng());
         /* Most fields are near the start. */
-        size_t reach = rng() % 2 ? 200 : data.size() - 1;
+        size_t reach = rng() % 2 ? 200 : data.size() - CHOICE;
         for (unsigned n = 1 + rng() % 4; n > 0; n--)
-            data[1 + rng() % reach] = odd_value();
+            data[CHOICE + rng() % reach] = odd_value();
         ASSERT_EQ(LLVMFuzzerTestOneInput(data.data(), data.size()), 0);
     }
 }
@@ -55,7 +58,7 @@ TEST_P(Mutation, ToNoiseIsSurvived)
 {
     for (int round = 0; round < 200; round++) {
         std::vector<uint8_t> data = sound;
-        std::generate(data.begin() + 1, data.end(), [this] { return odd_value(); });
+        std::generate(data.begin() + CHOICE, data.end(), [this] { return odd_value(); });
         ASSERT_EQ(LLVMFuzzerTestOneInput(data.data(), data.size()), 0);
     }
 }
