@@ -2,10 +2,14 @@
 /*
  * Fuzz entry of the server's messages: the input becomes a sequence of messages
  * to one session, most with valid headers, some with descriptors, over a real
- * socket and a real controller.
+ * socket and a real controller. Each message has one reply of the announced
+ * length, no descriptor stays open after the session, and the controller is as
+ * new for the next client.
  */
+#include <fcntl.h>
 #include <nvme/types.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +35,23 @@ struct fuzz {
     int memory;
     int client, server; /* ends of the socket */
 };
+
+static void expect(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "fuzz_session: %s\n", what);
+    abort();
+}
+
+/* Returns the lowest descriptor that is free; one more that stays open raises it. */
+static int free_descriptor(void)
+{
+    int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+
+    close(fd);
+    return fd;
+}
 
 static struct fuzz *start(void)
 {
@@ -58,20 +79,37 @@ static void send_with_fds(struct fuzz *f, const void *data, size_t len, unsigned
     (void)!fd_message_send(f->client, data, len, fds, n, MSG_DONTWAIT);
 }
 
+/* Reads the one reply to a message with this header. */
+static void expect_reply(struct fuzz *f, const struct vfio_user_header *to)
+{
+    static unsigned char bytes[sizeof(struct vfio_user_header) + MESSAGE_MAX_PAYLOAD + 1];
+    struct vfio_user_header h;
+    size_t have = 0;
+    ssize_t n;
+
+    while ((n = recv(f->client, bytes + have, sizeof(bytes) - have, MSG_DONTWAIT)) > 0)
+        have += (size_t)n;
+    expect(have >= sizeof(h), "a message without a reply");
+    memcpy(&h, bytes, sizeof(h));
+    expect(h.size == have, "a reply of another length");
+    expect(h.id == to->id && h.command == to->command, "a reply to another message");
+    expect(h.flags & VFIO_USER_TYPE_REPLY, "a reply that is none");
+    expect(!(h.flags & VFIO_USER_ERROR) || (h.error != 0 && have == sizeof(h)), "a reply's error");
+}
+
 /* Handles all messages that were sent. False: the session has ended. */
 static bool serve(struct fuzz *f)
 {
-    char sink[512];
     int rc;
 
     while ((rc = serve_message_receive(f->server, &f->in)) == 1) {
+        const struct vfio_user_header to = f->in.header;
         bool go_on = serve_session_handle(&f->session, &f->in, &f->out);
-        if (serve_message_reply(f->server, &f->in.header, &f->out) != 0)
-            go_on = false;
+        int sent = serve_message_reply(f->server, &to, &f->out);
         serve_message_done(&f->in);
-        while (recv(f->client, sink, sizeof(sink), MSG_DONTWAIT) > 0)
-            ;
-        if (!go_on)
+        if (sent == 0)
+            expect_reply(f, &to);
+        if (!go_on || sent != 0)
             return false;
     }
     return rc == 0;
@@ -111,6 +149,9 @@ static void end(struct fuzz *f)
     serve_dma_forget();
     if (sim_attach(f->sim, &f->session.t) != 0)
         abort();
+    expect(f->session.t->ops->read32(f->session.t, NVME_REG_CC) == 0 &&
+               f->session.t->ops->read32(f->session.t, NVME_REG_CSTS) == 0,
+           "the controller is not as new");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -122,6 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (!f)
         f = start();
+    const int before = free_descriptor();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         abort();
     f->client = ends[0];
@@ -135,5 +177,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
     }
     end(f);
+    expect(free_descriptor() == before, "a descriptor is open");
     return 0;
 }

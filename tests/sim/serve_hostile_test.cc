@@ -397,7 +397,7 @@ TEST_F(Hostile, RandomBytesDoNoHarm)
 TEST(HostileFuzz, RandomMessagesDoNoHarm)
 {
     std::mt19937_64 rng(31);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 3000; round++) {
         Bytes input(rng() % 400);
         for (unsigned char &b : input)
             b = static_cast<unsigned char>(rng() % 3 ? rng() % 16 : rng());
