@@ -31,9 +31,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = os.path.join(ROOT, "tests", "mutants.txt")
 WANTED = 0.85
 CHANGED_WEIGHT = 5  # of a mutant in a file that has changed since the commit
-TEST_SECONDS = 300
+TEST_SECONDS = 200
 HANG_SECONDS = 10  # at least; a test hangs if it takes five times its usual time
 HANG_FACTOR = 5
+BUILT_AT_ONCE = 4  # tests
 QUICK = {"CRASH_STATES": "200", "GTEST_FAIL_FAST": "1", "PYTEST_ADDOPTS": "-x"}
 NOTICED, SURVIVED = "noticed", "SURVIVED"
 
@@ -107,9 +108,11 @@ def run(argv, seconds, **more):
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
         return 124
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def paths_of_tests(build):
@@ -131,7 +134,8 @@ class Tree:
 
     def __init__(self, folder):
         self.src, self.build = os.path.join(folder, "src"), os.path.join(folder, "src/build/test")
-        self.limits, self.objects = {}, {}
+        self.limits, self.sound, self.objects = {}, set(), {}
+        self.hits = collections.defaultdict(collections.Counter)  # by file, of each test
         for name in filter(None, git("ls-files", "-z").split("\0")):
             source, target = os.path.join(ROOT, name), os.path.join(self.src, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -148,22 +152,26 @@ class Tree:
         self.commands = {os.path.relpath(entry["file"], self.src): entry["command"] for entry in
                          json.loads(read(os.path.join(self.build, "compile_commands.json")))}
 
-    def make(self, test):
-        return run(["ninja", "-C", self.build, *self.paths[test]], 3600, env=self.env) == 0
+    def make(self, tests):
+        return run(["ninja", "-C", self.build, *sum((self.paths[t] for t in tests), [])], 3600,
+                   env=self.env) == 0
 
     def passes(self, test):
-        limit = self.limits.get(test, TEST_SECONDS)
-        return run(["ctest", "--test-dir", self.build, "-R", f"^{test}$", "--no-tests=error",
-                    "--timeout", str(limit)], limit + 60, env=self.env) == 0
+        """Runs a test, and sets its limit when it passes for the first time."""
+        limit, start = self.limits.get(test, TEST_SECONDS), time.monotonic()
+        passed = run(["ctest", "--test-dir", self.build, "-R", f"^{test}$", "--no-tests=error",
+                      "--timeout", str(limit)], limit + 60, env=self.env) == 0
+        if passed and test not in self.limits:
+            took = time.monotonic() - start
+            self.limits[test] = max(HANG_SECONDS, int(HANG_FACTOR * took))
+        return passed
 
-    def measure(self, test):
-        """Runs a test without a mutant and sets its limit."""
-        if not self.make(test):
-            sys.exit(f"mutate: {test} does not build without a mutant")
-        start = time.monotonic()
-        if not self.passes(test) and not self.passes(test):
+    def check_sound(self, test):
+        """Ends the program if a test fails without a mutant."""
+        if test not in self.sound and not (self.make([test]) and
+                                           (self.passes(test) or self.passes(test))):
             sys.exit(f"mutate: {test} fails without a mutant")
-        self.limits[test] = max(HANG_SECONDS, int(HANG_FACTOR * (time.monotonic() - start)))
+        self.sound.add(test)
 
     def object_of(self, file):
         """Returns a digest of the file's code without debug information, or None."""
@@ -179,28 +187,39 @@ class Tree:
         with open(target, "rb") as f:
             return hashlib.sha256(f.read()).hexdigest()
 
+    def noticing(self, file, tests):
+        """Returns the first test that fails, None, or 'does not compile'."""
+        # First those that noticed others of this file, then the quick ones.
+        hits = self.hits[file]
+        order = sorted(tests, key=lambda test: (-hits[test], self.limits.get(test, HANG_SECONDS)))
+        for i, test in enumerate(order):
+            if i % BUILT_AT_ONCE == 0 and not self.make(order[i:i + BUILT_AT_ONCE]):
+                return "does not compile"
+            if not self.passes(test):
+                hits[test] += 1
+                return test
+        return None
+
     def verdict(self, mutant, tests):
         """Returns what has become of the mutant, and the test that noticed it."""
         path = os.path.join(self.src, mutant.file)
         text = read(path)
-        for test in tests:
-            if test not in self.limits:
-                self.measure(test)
         if mutant.file not in self.objects:
             self.objects[mutant.file] = self.object_of(mutant.file)
         write(path, mutants.planted(text, mutant))
         try:
             found = self.object_of(mutant.file)
-            if found and found in ("does not compile", self.objects[mutant.file]):
-                return found if found == "does not compile" else "equivalent", ""
-            for test in sorted(tests, key=self.limits.get):
-                if not self.make(test):
-                    return "does not compile", ""
-                if not self.passes(test):
-                    return NOTICED, test
-            return SURVIVED, ""
+            if found and found == self.objects[mutant.file]:
+                return "equivalent", ""
+            if found != "does not compile":
+                found = self.noticing(mutant.file, tests)
         finally:
             write(path, text)
+        if found == "does not compile":
+            return found, ""
+        if found:
+            self.check_sound(found)
+        return (NOTICED, found) if found else (SURVIVED, "")
 
 
 def weigh(found, since):
@@ -297,6 +316,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=600)
     parser.add_argument("--dir", default=os.path.join(ROOT, "build", "mutation"))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     tests = Map(read(LIST))
     found = [m for file in sources() if tests.of(file) != []
              for m in mutants.mutants_of(file, read(os.path.join(ROOT, file)))]
