@@ -71,8 +71,10 @@ static void inodes_take_extent(void *arg, const struct lay_extent *e)
     if (first + len > MOST_BLOCKS(l->mapped) || first < l->expected || !lay_extent_has_blocks(e))
         return;
     for (uint64_t i = 0; i < len && !l->failed; i++) {
-        if (fsck_claim(l->f, 0, lay_get64(e->block) + i))
-            inodes_add_block(l, first + i, lay_get64(e->block) + i);
+        uint64_t addr = lay_get64(e->block) + i, places[2];
+        /* In a segment that is not mapped no repair could write the block. */
+        if (image_places(&l->f->img, addr, places) > 0 && fsck_claim(l->f, 0, addr))
+            inodes_add_block(l, first + i, addr);
         else
             l->whole = false;
     }

@@ -172,6 +172,13 @@ const std::vector<ProblemCase> cases = {
      [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 3; },
      {"/tree", "/dir/tree2"}},
     {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 3; }, {"/gpu"}},
+    {"F303", "inode_file_in_no_segment",
+     [](Image &i) {
+         lay_inode &file = i.super().inode_file;
+         file.map.extents[lay_get16(file.map_count) - 1].block =
+             lay_put64(LAY_ADDR_CHUNK(i.segments.size() + 1, 1));
+         i.seal_super();
+     }},
     {"F303", "inode_file_charge",
      [](Image &i) {
          lay_inode &file = i.super().inode_file;
