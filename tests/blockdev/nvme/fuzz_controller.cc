@@ -67,6 +67,7 @@ void change(Input *in, Fake *fake)
     case 0: {
         uint64_t at = 8 * (in->take(1) % 8);
         fake->cap = (fake->cap & ~(0xffull << at)) | in->take(1) << at;
+        fake->cap &= ~(0xfull << 32); // CAP.DSTRD: Fake has one place for its doorbells
         return;
     }
     case 1:
