@@ -38,7 +38,6 @@ struct store {
     uint64_t tid, pos;       /* next transaction and its position in the log */
     bool in_place;           /* the log is damaged: write without it */
     bool begun;              /* the incarnation is made, and the log's images are in place */
-    bool unflushed;          /* new blocks were written but not flushed */
     /* The newest superblock in place. */
     union lay_block super;
 };
@@ -677,7 +676,6 @@ int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b)
     b->head.block = lay_put64(addr);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, f->store->tid);
-    f->store->unflushed = true;
     store_enter_age(f, addr, lay_age(b), true);
     return each_place(f, addr, b, put_block);
 }
@@ -686,7 +684,6 @@ int store_put_data(struct fsck *f, uint64_t block, const void *data)
 {
     int err = store_begin(f);
 
-    f->store->unflushed = true;
     return err ? err : write_block(f, block, data, 0);
 }
 
@@ -695,7 +692,6 @@ int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool to
     static uint8_t buf[COPIED << LAY_BLOCK_SHIFT];
     int err = store_begin(f);
 
-    f->store->unflushed = true;
     for (uint64_t done = 0, n; done < len && !err; done += n) {
         n = len - done < COPIED ? len - done : COPIED;
         size_t bytes = n << LAY_BLOCK_SHIFT;
@@ -738,7 +734,10 @@ static int put_super(struct fsck *f, union lay_block *b)
     return err;
 }
 
-/* Writes the blocks that were put, by a transaction if the log counts. */
+/*
+ * Writes the blocks that were put, by a transaction if the log counts. In each
+ * case a flush makes new blocks durable before anything names them.
+ */
 static int store_write(struct fsck *f)
 {
     struct store *s = f->store;
@@ -747,8 +746,8 @@ static int store_write(struct fsck *f)
     /* The transaction is its own tail, since the blocks of those before are in place. */
     if (!s->in_place)
         err = write_log(f, s->tid, s->pos);
-    else if (!f->set_aside)
-        err = restart_log(f);
+    else
+        err = f->set_aside ? bd_flush(f->img.dev) : restart_log(f);
     return err ? err : write_home(f);
 }
 
@@ -760,9 +759,6 @@ int store_commit(struct fsck *f)
 
     if (!err)
         err = put_super(f, &super);
-    if (!err && s->unflushed)
-        err = bd_flush(f->img.dev);
-    s->unflushed = false;
     if (!err)
         err = store_write(f);
     s->super = super;

@@ -73,6 +73,39 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     }
 }
 
+/* Blocks of two files are copied for one of them: a map that names a copy names all of its bytes.
+ */
+using CopyCrash = RepairCrash;
+
+TEST_P(CopyCrash, IsWholeWhenItIsMapped)
+{
+    spoil_and_load();
+    crash_dev_record(dev.get());
+    ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
+    const Files after = list_files(crash_dev_bd(dev.get()));
+    size_t ops = crash_dev_ops(dev.get());
+    for (size_t cut = 0; cut <= ops; cut++) {
+        for (crash_fate fate : {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM}) {
+            Device d(crash_dev_cut(dev.get(), cut, fate, cut));
+            ASSERT_GE(quietly(d.get(), image_fsck), 0) << said;
+            ASSERT_EQ(difference(after, list_files(crash_dev_bd(d.get())), {}), "")
+                << "cut after " << cut << " of " << ops << ", fate " << fate;
+        }
+    }
+}
+
+std::vector<ProblemCase> cases_of_copies()
+{
+    std::vector<ProblemCase> found;
+    for (const ProblemCase &c : problem_cases()) {
+        if (std::string(c.id) == "F304")
+            found.push_back(c);
+    }
+    return found;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, CopyCrash, ::testing::ValuesIn(cases_of_copies()),
+                         [](const auto &info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(Table, RepairCrash, ::testing::ValuesIn(problem_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
 
