@@ -148,7 +148,11 @@ class Tree:
         self.env = {**os.environ, **QUICK, "CCACHE_BASEDIR": self.src, "CCACHE_NOHASHDIR": "1",
                     "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,"
                     "include_file_ctime"}
-        self.paths = paths_of_tests(self.build)
+        listed = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], check=True,
+                                capture_output=True, text=True).stdout
+        targets = {line.rsplit(":", 1)[0] for line in listed.splitlines()}
+        self.paths = {test: [path for path in paths if path in targets]
+                      for test, paths in paths_of_tests(self.build).items()}
         self.commands = {os.path.relpath(entry["file"], self.src): entry["command"] for entry in
                          json.loads(read(os.path.join(self.build, "compile_commands.json")))}
 
