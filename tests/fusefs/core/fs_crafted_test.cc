@@ -62,6 +62,39 @@ TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
     EXPECT_EQ(mount(), -EUCLEAN);
 }
 
+TEST_F(FsCrafted, AnAttributeOfDamagedLengthIsRemovedWithItsParts)
+{
+    Inode f = create("f");
+    write(f, 0, "x");
+    const uint64_t before = free_blocks();
+    const std::string value(9000, 'v');
+    ASSERT_EQ(ffs_setxattr(f, "user.a", value.data(), value.size(), 0), 0);
+    f.reset();
+    unmount();
+    unsigned found = 0;
+    for (uint64_t block = 1; block < geo.blocks; block++) {
+        bool logged = block >= geo.log_start && block < geo.log_start + geo.log_blocks;
+        if (logged || lay_get32(at<lay_head>(block).magic) != LAY_MAGIC_XATTR)
+            continue;
+        for (const lay_xattr *x = nullptr; (x = lay_xattr_next(&at<lay_xattr_block>(block), x));) {
+            if (*lay_xattr_name(x) != LAY_XATTR_HEAD)
+                continue;
+            memset(const_cast<uint8_t *>(lay_xattr_value(x)), 0xff, sizeof(le32));
+            image_seal_block(device.bytes(), &geo, &at<uint8_t>(block));
+            found++;
+            break;
+        }
+    }
+    ASSERT_EQ(found, 1u);
+    ASSERT_EQ(mount(), 0);
+    f = lookup("f");
+    EXPECT_EQ(ffs_getxattr(f, "user.a", nullptr, 0), -EIO);
+    EXPECT_EQ(ffs_removexattr(f, "user.a"), 0);
+    EXPECT_EQ(free_blocks(), before);
+    f.reset();
+    check_at_end = true;
+}
+
 // A commit that nobody would read acknowledges nothing.
 TEST_F(FsCrafted, NumbersOfTransactionsEnd)
 {

@@ -203,6 +203,26 @@ TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
     EXPECT_EQ(read(f, 2 * 4096, 20 * 4096), std::string(20 * 4096, 'm'));
 }
 
+// The map's blocks are pinned, so the file's new data is in others.
+TEST_F(FsCsum, AWatchGetsNoChecksumsOfBlocksThatTheFileHasLeft)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(5, 8 * 4096));
+    ffs_watch watch;
+    ffs_map map;
+    std::vector<uint32_t> sums(8, 1);
+    ffs_watch_add(f, &watch);
+    ASSERT_EQ(ffs_map_read(f, 0, 8 * 4096, &map), 0);
+    ASSERT_EQ(truncate(f, 5 * 4096), 0);
+    write(f, 5 * 4096, pattern(6, 3 * 4096));
+    ASSERT_EQ(summed(f, 0, 8), 8u);
+    ASSERT_EQ(ffs_watch_sums(f, &watch, &map, sums.data(), sums.size()), 0);
+    for (size_t i = 0; i < sums.size(); i++)
+        EXPECT_EQ(sums[i] != FFS_NO_SUM, i < 5) << i;
+    ffs_watch_remove(f, &watch);
+    ffs_map_release(&map);
+}
+
 TEST_F(FsCsum, ReusedBlocksDoNotKeepOldChecksums)
 {
     for (int round = 0; round < 4; round++) {
