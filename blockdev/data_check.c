@@ -540,6 +540,8 @@ static int put_back(struct writing *t, int before)
     size_t n = unread ? t->w.pages : pages_that_differ(t);
 
     err = err ? err : flushed ? flushed : unread;
+    if (n == 0 && flushed && !before)
+        (void)data_check_write_fail(t, "a flush after writes", flushed);
     if (n == 0)
         return before ? before : flushed;
     snprintf(t->why, t->len,

@@ -27,7 +27,7 @@ struct Drive {
     size_t pages = 5;
     // Writes from one on fail, or are lost with success.
     size_t writes = 0, writes_that_work = SIZE_MAX, writes_that_stay = SIZE_MAX, flushes = 0;
-    int error = -EIO;
+    int error = -EIO, flush_error = 0;
 
     Drive() : bytes(kBytes)
     {
@@ -80,7 +80,7 @@ struct Drive {
             else if (ios[i].op == BD_WRITE)
                 ios[i].error = d->count_and_write(ios[i]);
             else
-                d->flushes++;
+                ios[i].error = d->flushes++ ? 0 : d->flush_error;
             err = err ? err : ios[i].error;
         }
         return err;
@@ -182,6 +182,14 @@ TEST_F(Scratch, WritesLostDuringTheRestoreAreFound)
     EXPECT_EQ(check(), -EUCLEAN);
     EXPECT_TRUE(says("2 pages of the scratch area")) << why_;
     EXPECT_FALSE(as_before());
+}
+
+TEST_F(Scratch, ARestoreThatIsNotDurableIsReported)
+{
+    d_.flush_error = -EIO;
+    EXPECT_EQ(check(), -EIO);
+    EXPECT_TRUE(says("a flush after writes of single pages at byte 8388608 of the device fails")) << why_;
+    EXPECT_TRUE(as_before());
 }
 
 TEST_F(Scratch, NothingIsLostWhereNoWriteIsDone)

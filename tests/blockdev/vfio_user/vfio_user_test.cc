@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include <fcntl.h>
+
 #include "tests/blockdev/vfio_user/vfio_user_rig.h"
 
 namespace
@@ -159,6 +161,28 @@ TEST_F(VfioUser, EachAreaMayHaveASeparateDescriptor)
     ASSERT_EQ(pread(server.doorbells, &value, 4, 0x1000), 4);
     EXPECT_EQ(value, 3u);
     close(other);
+}
+
+// Another process would meet the end of a file that the server truncates.
+TEST_F(VfioUser, OnlyDoorbellsThatCannotShrinkAreForOthers)
+{
+    open();
+    EXPECT_EQ(t->doorbells_fd, -1) << "the server's memfd has no seals";
+    for (int seal : {F_SEAL_GROW, F_SEAL_SHRINK}) {
+        close_transport();
+        server.stop();
+        int fd = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ASSERT_EQ(ftruncate(fd, Server::BAR0), 0);
+        ASSERT_EQ(fcntl(fd, F_ADD_SEALS, seal), 0);
+        open_with([fd](Server &s, const Message &m) {
+            bool bar0 = !s.answer_fds(m).empty();
+            if (bar0)
+                s.reply(m, s.answer(m), {fd});
+            return bar0;
+        });
+        EXPECT_EQ(t->doorbells_fd >= 0, seal == F_SEAL_SHRINK);
+        close(fd);
+    }
 }
 
 TEST_F(VfioUser, ARegionThatIsMappableWholeNeedsNoList)
