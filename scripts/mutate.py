@@ -136,7 +136,7 @@ class Tree:
         self.src, self.build = os.path.join(folder, "src"), os.path.join(folder, "src/build/test")
         self.limits, self.sound, self.objects = {}, set(), {}
         self.hits = collections.defaultdict(collections.Counter)  # by file, of each test
-        for name in filter(None, git("ls-files", "-z").split("\0")):
+        for name in filter(None, git("ls-files", "-zco", "--exclude-standard").split("\0")):
             source, target = os.path.join(ROOT, name), os.path.join(self.src, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             # A copy gets the present time, since the object may be that of a mutant.

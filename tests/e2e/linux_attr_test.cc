@@ -37,9 +37,15 @@ int flags_of(const std::string &path)
 
 #define EXPECT_REFUSED(call, error) EXPECT_EQ((call) < 0 ? errno : 0, error)
 
+// user::rw-, group::r--, other::r--
+constexpr unsigned char ACL[] = {2,    0,    0, 0, 1,    0,    6,    0,    0xff, 0xff,
+                                 0xff, 0xff, 4, 0, 4,    0,    0xff, 0xff, 0xff, 0xff,
+                                 0x20, 0,    4, 0, 0xff, 0xff, 0xff, 0xff};
+
 TEST_F(Posix, AnImmutableFileRefusesEveryChange)
 {
     touch("f", "text");
+    ASSERT_EQ(setxattr(p("f").c_str(), "user.a", "a", 1, 0), 0);
     int open_before = open(p("f").c_str(), O_RDWR);
     ASSERT_EQ(set_flags(p("f"), FS_IMMUTABLE_FL | FS_NOATIME_FL), 0) << strerror(errno);
     EXPECT_EQ(flags_of(p("f")), FS_IMMUTABLE_FL | FS_NOATIME_FL);
@@ -48,6 +54,10 @@ TEST_F(Posix, AnImmutableFileRefusesEveryChange)
     EXPECT_REFUSED(write(open_before, "x", 1), EPERM);
     EXPECT_REFUSED(ftruncate(open_before, 1), EPERM);
     EXPECT_REFUSED(chmod(p("f").c_str(), 0600), EPERM);
+    EXPECT_REFUSED(setxattr(p("f").c_str(), "user.a", "b", 1, 0), EPERM);
+    EXPECT_REFUSED(removexattr(p("f").c_str(), "user.a"), EPERM);
+    EXPECT_REFUSED(setxattr(p("f").c_str(), "user.gpunvme.gpu_bound", "1", 1, 0), EPERM);
+    EXPECT_REFUSED(setxattr(p("f").c_str(), "system.posix_acl_access", ACL, sizeof(ACL), 0), EPERM);
     EXPECT_REFUSED(unlink(p("f").c_str()), EPERM);
     EXPECT_REFUSED(link(p("f").c_str(), p("g").c_str()), EPERM);
     EXPECT_REFUSED(rename(p("f").c_str(), p("g").c_str()), EPERM);
