@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "client/cufile/cufile_abi.h"
@@ -371,6 +374,54 @@ TEST_F(CuFileOnce, AnEventSaysWhichErrorItsTransferMet)
     EXPECT_EQ(event.status, CUFILE_FAILED);
     EXPECT_EQ(static_cast<ssize_t>(event.ret), -EBADF);
     cuFileBatchIODestroy(batch);
+}
+
+// Reads of 2 GiB take longer than the timeout, which has no whole second.
+TEST_F(CuFileOnce, AStatusIsAwaitedForTheNanosecondsOfATimeout)
+{
+    constexpr unsigned kEntries = 64;
+    constexpr size_t kLen = 32u << 20;
+    constexpr long kNs = 50000000;
+    std::vector<char> memory(kLen);
+    std::vector<CUfileIOParams_t> params(kEntries);
+    CUfileBatchHandle_t batch;
+    CUfileIOEvents_t events[kEntries];
+    unsigned n = kEntries;
+    struct timespec timeout = {0, kNs};
+    ASSERT_EQ(truncate(path().c_str(), kLen), 0);
+    Handle fh(path(), O_RDONLY);
+    for (CUfileIOParams_t &p : params) {
+        p.mode = CUFILE_BATCH;
+        p.batch = {memory.data(), 0, 0, kLen};
+        p.fh = fh;
+        p.opcode = CUFILE_READ;
+    }
+    ASSERT_EQ(cuFileBatchIOSetUp(&batch, kEntries).err, CU_FILE_SUCCESS);
+    ASSERT_EQ(cuFileBatchIOSubmit(batch, kEntries, params.data(), 0).err, CU_FILE_SUCCESS);
+    auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(cuFileBatchIOGetStatus(batch, kEntries, &n, events, &timeout).err, CU_FILE_SUCCESS);
+    auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_TRUE(n == kEntries || took >= std::chrono::nanoseconds(kNs)) << n;
+    cuFileBatchIODestroy(batch);
+}
+
+// The configuration is read once, so a new process reads it.
+TEST_F(CuFileOnce, ANegativeSizeOfCufileJsonIsIgnored)
+{
+    std::string json = folder_->path("cufile.json");
+    std::ofstream(json) << R"({"properties": {"io_batchsize": -1, "max_direct_io_size_kb": 77}})";
+    setenv("CUFILE_ENV_PATH_JSON", json.c_str(), 0);
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            size_t batch = 0;
+            size_t direct = 0;
+            cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, &batch);
+            cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, &direct);
+            exit(batch == 128 && direct == 77 ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "");
+    unsetenv("CUFILE_ENV_PATH_JSON");
 }
 
 TEST_F(CuFileOnce, WithoutCompatibilityModeOtherFilesAreRefused)
