@@ -269,6 +269,14 @@ int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t le
     return ffs_write(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;
 }
 
+int rig_truncate(struct rig *r, uint64_t size)
+{
+    struct ffs_attr attr = {.size = size};
+    int err = ffs_setattr(r->file, &attr, FFS_SET_SIZE, NULL);
+
+    return err ? err : ffs_sync(r->daemon.stack.fs);
+}
+
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len)
 {
     return ffs_read(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;

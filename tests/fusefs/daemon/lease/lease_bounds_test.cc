@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Limits of leases, per user and per mount.
 #include <errno.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <thread>
@@ -132,6 +133,32 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
         err = rig_lease_queue(rig, 1 + i % 5, &lease);
     EXPECT_EQ(err, -EBUSY);
     EXPECT_EQ(rig_lease_queue(rig, 0, &lease), 0);
+    EXPECT_EQ(rig_close(rig), 0);
+}
+
+// The page of the lease needs a descriptor, and there is none.
+TEST(QueueLeases, ALeaseThatFailsPinsNoBlocks)
+{
+    constexpr uint64_t kImage = 32u << 20;
+    struct rig *rig = nullptr;
+    rig_config config = {};
+    config.leases = true;
+    config.image_bytes = kImage;
+    ASSERT_EQ(rig_open(&config, &rig), 0);
+    std::vector<char> half(kImage / 2);
+    ASSERT_EQ(rig_write_file(rig, 0, half.data(), half.size()), 0);
+    gpunvme_ioc_extent_lease lease;
+    struct rlimit had, none;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &had), 0);
+    none = {0, had.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(rig_lease_extents(rig, 0, &lease), -EMFILE);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &had), 0);
+    ASSERT_EQ(rig_truncate(rig, 0), 0);
+    EXPECT_EQ(rig_write_file(rig, 0, half.data(), half.size()), 0) << "in the same blocks";
+    ASSERT_EQ(rig_lease_extents(rig, 0, &lease), 0);
+    ASSERT_EQ(rig_truncate(rig, 0), 0);
+    EXPECT_NE(rig_write_file(rig, 0, half.data(), half.size()), 0) << "they are pinned";
     EXPECT_EQ(rig_close(rig), 0);
 }
 
