@@ -493,4 +493,21 @@ TEST(MmpRandom, NoTwoHoldersMayWriteAtOnce)
     EXPECT_GT(taken, 10000u);
 }
 
+TEST(MmpBlock, HasExactLimits)
+{
+    const lay_geometry geo = geometry();
+    auto check = [&](uint32_t interval, uint32_t state) {
+        lay_mmp b = free_block();
+        b.interval = lay_put32(interval);
+        b.state = lay_put32(state);
+        lay_seal(&b, 0);
+        return lay_check_mmp(&geo, &b, nullptr);
+    };
+    EXPECT_EQ(check(LAY_MMP_INTERVAL_MIN, LAY_MMP_CHECKED), 0);
+    EXPECT_EQ(check(LAY_MMP_INTERVAL_MAX, LAY_MMP_CHECKED), 0);
+    EXPECT_EQ(check(LAY_MMP_INTERVAL_MIN - 1, LAY_MMP_CHECKED), -EUCLEAN);
+    EXPECT_EQ(check(LAY_MMP_INTERVAL_MAX + 1, LAY_MMP_CHECKED), -EUCLEAN);
+    EXPECT_EQ(check(LAY_MMP_INTERVAL, LAY_MMP_CHECKED + 1), -EUCLEAN);
+}
+
 } // namespace
