@@ -129,7 +129,8 @@ static int device_opened(const struct bd_open_opts *opts, const struct problem *
 static int device_open_vfio(const struct bd_name *name, const struct bd_open_opts *opts,
                             struct nvme_transport **out, const struct problem *p)
 {
-    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu};
+    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu,
+                                   .device_memory = opts && opts->device_memory};
     int err = vfio_open(name->path, &vfio, out, p->why, p->len);
 
     if (err)

@@ -43,6 +43,7 @@ bool bd_name_is_ctrlr(const struct bd_name *name);
 
 struct bd_open_opts {
     bool noiommu;         /* see vfio.h */
+    bool device_memory;   /* see vfio.h */
     unsigned deadline_ms; /* limit for admin and I/O commands; 0 selects nvme.h's default */
     unsigned silence_ms;  /* see vfio_user.h */
     /*

@@ -35,8 +35,8 @@ extern "C" {
  * multiples of 4 KiB. The caller owns the memory and keeps it in place until
  * unmap() has returned.
  *
- * GPU memory is known by an address in the CUDA context of this process, and by
- * the handle that exported it. The controller uses the one that it can reach.
+ * GPU memory is known by an address that its executor uses, and by the handle
+ * that exported it (device_mem.h). The controller uses the one that it can reach.
  */
 struct nvme_mem {
     void *addr;         /* host address; NULL for GPU memory */
@@ -140,6 +140,12 @@ struct nvme_transport {
      * addresses.
      */
     bool copies_device_memory;
+    /*
+     * Result of the last map() of GPU memory that had a handle: the provider that
+     * maps it, or one line that says why none does. map() writes it, so the caller
+     * of map() may read it until the next call.
+     */
+    char device_memory[192];
     /* Maximum number of regions (one per map()) mapped at once; 0 if unknown. */
     unsigned max_regions;
     /*

@@ -96,7 +96,8 @@ void nvme_region_forget(struct nvme_ctrlr *c)
  */
 static bool lacks_room(const struct nvme_ctrlr *c, const struct nvme_mem *mem, int rc)
 {
-    return rc == -EFAULT && c->t->maps_files && mem->fd >= 0 && fcntl(mem->fd, F_GET_SEALS) >= 0;
+    return rc == -EFAULT && c->t->maps_files && mem->addr && mem->fd >= 0 &&
+           fcntl(mem->fd, F_GET_SEALS) >= 0;
 }
 
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
@@ -223,7 +224,7 @@ int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map
                  uint64_t *iova)
 {
     unsigned left = spare(c, purpose);
-    bool shares = c->t->maps_files && mem->fd >= 0;
+    bool shares = c->t->maps_files && mem->addr && mem->fd >= 0;
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);

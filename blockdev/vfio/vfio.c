@@ -13,9 +13,10 @@
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/pci/pci_sysfs.h"
+#include "blockdev/vfio/device_mem.h"
 #include "blockdev/vfio/vfio_internal.h"
 
-static struct vfio *vfio_vfio_vfio_of(struct nvme_transport *t)
+static struct vfio *vfio_of(struct nvme_transport *t)
 {
     return (struct vfio *)t;
 }
@@ -27,15 +28,28 @@ static bool vfio_whole_pages(const struct nvme_mem *mem)
     return mem->len && ((uintptr_t)mem->addr | mem->len) % NVME_PAGE_SIZE == 0;
 }
 
+/* Device memory without a handle has only addresses, which the kernel cannot map. */
+static int vfio_map_device(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova)
+{
+    int rc;
+
+    if (!v->device_memory || mem->fd < 0)
+        return -EFAULT;
+    pthread_mutex_lock(&v->lock);
+    rc = vfio_device_mem_map(v, mem, iova);
+    pthread_mutex_unlock(&v->lock);
+    return rc;
+}
+
 static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
     /* Large memory on a large page needs few entries of the IOMMU. */
     size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
-    struct vfio *v = vfio_vfio_vfio_of(t);
+    struct vfio *v = vfio_of(t);
     int rc;
 
     if (!mem->addr)
-        return -EFAULT; /* the kernel pins pages of the process; device memory has none */
+        return vfio_map_device(v, mem, iova);
     if (!vfio_whole_pages(mem))
         return -EINVAL;
     if (v->t.physical)
@@ -53,19 +67,26 @@ static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64
 
 static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
 {
-    struct vfio *v = vfio_vfio_vfio_of(t);
+    struct vfio *v = vfio_of(t);
     const struct nvme_iova_range *r;
+    struct device_mem *device = NULL;
     int rc = -ENOENT;
 
     if (v->t.physical)
         return 0; /* without an IOMMU the drive keeps its access */
     pthread_mutex_lock(&v->lock);
     r = nvme_iova_find(&v->iova, iova);
-    if (r)
+    if (r) {
+        device = r->owner;
         rc = v->api->unmap(v, iova, r->len);
+    }
     if (!rc)
         nvme_iova_give(&v->iova, iova);
     pthread_mutex_unlock(&v->lock);
+    if (!rc && device) {
+        device_mem_unmap(device);
+        free(device);
+    }
     return rc;
 }
 
@@ -86,7 +107,7 @@ bool vfio_memlock_low(char *why, size_t len)
 
 static int vfio_reset(struct nvme_transport *t)
 {
-    return vfio_pci_reset(vfio_vfio_vfio_of(t));
+    return vfio_pci_reset(vfio_of(t));
 }
 
 /* The drive stops reaching memory first. */
@@ -94,6 +115,8 @@ static void vfio_destroy(struct vfio *v)
 {
     vfio_pci_close(v);
     v->api->close(v);
+    vfio_device_mem_close(v);
+    vfio_guard_end(&v->guard);
     nvme_iova_destroy(&v->iova);
     pthread_rwlock_destroy(&v->access);
     pthread_mutex_destroy(&v->lock);
@@ -102,7 +125,7 @@ static void vfio_destroy(struct vfio *v)
 
 static void vfio_close(struct nvme_transport *t)
 {
-    vfio_destroy(vfio_vfio_vfio_of(t));
+    vfio_destroy(vfio_of(t));
 }
 
 static const struct nvme_transport_ops vfio_ops = {
@@ -137,10 +160,17 @@ static struct vfio *vfio_create(const struct vfio_api *api)
     return v;
 }
 
-static const struct vfio_api *choose_api(const char *root, const char *bdf,
-                                         enum vfio_api_choice wanted, const struct vfio_why *why)
+static const struct vfio_api *choose_api(const char *root, const struct pci_device *p,
+                                         const struct vfio_opts *opts, const struct vfio_why *why)
 {
-    if (wanted != VFIO_API_GROUP && vfio_iommufd_usable(root, bdf))
+    enum vfio_api_choice wanted = opts ? opts->api : VFIO_API_AUTO;
+
+    if (opts && opts->noiommu)
+        return &vfio_noiommu_api;
+    if (wanted == VFIO_API_AUTO && opts && opts->device_memory &&
+        vfio_group_usable(root, p->iommu_group))
+        return &vfio_group_api;
+    if (wanted != VFIO_API_GROUP && vfio_iommufd_usable(root, p->bdf))
         return &vfio_iommufd_api;
     if (wanted != VFIO_API_IOMMUFD)
         return &vfio_group_api;
@@ -173,8 +203,7 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
         rc = pci_find(root, bdf, &p, why, len);
     if (rc)
         return rc;
-    api =
-        noiommu ? &vfio_noiommu_api : choose_api(root, p.bdf, opts ? opts->api : VFIO_API_AUTO, &w);
+    api = choose_api(root, &p, opts, &w);
     if (!api)
         return -ENOTSUP;
     v = vfio_create(api);
@@ -183,6 +212,8 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     rc = api->open(v, root, &p, &w);
     if (!rc)
         rc = vfio_pci_open(v, &w);
+    if (!rc && opts && opts->device_memory && !noiommu)
+        rc = vfio_device_mem_open(v, &w);
     v->t.lock = vfio_lock_id(p.bdf);
     if (rc) {
         vfio_destroy(v);

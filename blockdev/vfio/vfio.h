@@ -7,8 +7,9 @@
  * doorbells, up to the MSI-X table; closing disables bus mastering again.
  * nvme.h enables the controller. The transport uses iommufd if the kernel has
  * it, else the group interface. Memory can be mapped up to RLIMIT_MEMLOCK,
- * except by root. VFIO cannot map device memory, of which only addresses exist
- * (-EFAULT).
+ * except by root. Device memory is mapped by its handle (device_mem.h) if
+ * vfio_opts.device_memory is set, which takes the group interface: iommufd pins
+ * pages, and device memory has none (-EFAULT).
  *
  * After a reset, its own or one requested through sysfs, the kernel waits up to
  * a minute for the device to become ready, and nothing ends that wait. reset()
@@ -31,6 +32,12 @@ enum vfio_api_choice { VFIO_API_AUTO = 0, VFIO_API_GROUP, VFIO_API_IOMMUFD };
 
 struct vfio_opts {
     enum vfio_api_choice api;
+    /*
+     * map() takes device memory. VFIO_API_AUTO then prefers the group interface if
+     * this process may open its nodes. A guard process keeps the mappings of a
+     * killed process until the kernel has reset the drive. Ignored with noiommu.
+     */
+    bool device_memory;
     /*
      * Drives a device without an IOMMU through VFIO's noiommu mode, which needs
      * root. The drive can then write to any memory of the machine, so this is only

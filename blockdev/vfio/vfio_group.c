@@ -19,6 +19,15 @@
 /* The smallest range of IOMMUs: 39 bits (VT-d with three levels). */
 #define LAST_IOVA ((1ull << 39) - 1)
 
+bool vfio_group_usable(const char *root, int group)
+{
+    char container[PATH_MAX], node[PATH_MAX];
+
+    snprintf(container, sizeof(container), "%s/dev/vfio/vfio", root);
+    snprintf(node, sizeof(node), "%s/dev/vfio/%d", root, group);
+    return access(container, R_OK | W_OK) == 0 && access(node, R_OK | W_OK) == 0;
+}
+
 static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
 {
     char path[PATH_MAX];

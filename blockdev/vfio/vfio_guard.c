@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The guard of a noiommu drive's memory.
+ * The guard of memory that nothing pins: that of a noiommu drive, and mappings of
+ * device memory (device_mem.h).
  *
  * When a process is killed, the kernel frees its memory first and closes its
  * files afterwards. One of these is the VFIO file of the drive, whose close
@@ -8,7 +9,11 @@
  * to another process by then. The guard is a process that shares only the
  * memory of this one. It ends after this process has closed all its files, so
  * the memory stays until the drive is quiet. (With an IOMMU the kernel itself
- * pins the pages.)
+ * pins host memory.)
+ *
+ * The mapping of the doorbells is a reference to the VFIO file, too. The guard
+ * ends it before the rest of the memory, since the kernel resets the drive at the
+ * last reference.
  */
 #include <errno.h>
 #include <limits.h>
@@ -45,6 +50,9 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     /* The first one is readable when all threads have closed their files. */
     while (syscall(SYS_ppoll, ended, 2u, NULL, NULL, 0u) <= 0)
         ;
+    /* Nothing else runs in this memory now. The kernel has reset the drive when munmap() returns. */
+    if (ended[0].revents && g->doorbells)
+        syscall(SYS_munmap, g->doorbells, g->doorbells_len);
     syscall(SYS_exit_group, 0);
     return 0;
 }

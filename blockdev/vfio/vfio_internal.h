@@ -50,6 +50,9 @@ struct vfio_guard {
     int process; /* pidfd of this process, open in the guard only */
     int stop;    /* eventfd that ends the guard */
     char *stack;
+    /* The mapping of the drive's file, or NULL; the guard reads it when the process has ended. */
+    void *doorbells;
+    size_t doorbells_len; /* bytes */
 };
 
 struct vfio {
@@ -63,9 +66,10 @@ struct vfio {
     bool away;               /* true during a reset, and for good after one has failed */
     pthread_rwlock_t access; /* protects away; held during each register access */
     struct vfio_region_info bar0, config;
-    pthread_mutex_t lock; /* protects iova, and orders map and unmap */
-    struct nvme_iova iova;
-    struct vfio_guard guard; /* only for a noiommu drive */
+    pthread_mutex_t lock;    /* protects iova, and orders map and unmap */
+    struct nvme_iova iova;   /* ranges of device memory are owned by a struct device_mem */
+    struct vfio_guard guard; /* for a noiommu drive, and for device memory */
+    bool device_memory;      /* vfio_opts.device_memory */
 };
 
 /* Like vfio_open(), with sysfs and /dev looked up below `root` (for tests). */
@@ -74,6 +78,21 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
 
 /* True if this device has a node for iommufd that the process may open. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
+
+/* True if the process may open the nodes of the group interface for the group. */
+bool vfio_group_usable(const char *root, int group);
+
+/* --- vfio_device_mem.c ----------------------------------------------------------------------- */
+
+/*
+ * Prepares an opened drive for device memory: moves its descriptors above those
+ * of the handles to come, and starts the guard.
+ */
+int vfio_device_mem_open(struct vfio *v, const struct vfio_why *why);
+/* map() of device memory; see transport.h. Called with v->lock held. */
+int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova);
+/* Ends all mappings that are left. The drive and its address space are closed. */
+void vfio_device_mem_close(struct vfio *v);
 
 /* --- vfio_kernel.c --------------------------------------------------------------------------- */
 
@@ -145,7 +164,7 @@ int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
 /* --- vfio_guard.c ---------------------------------------------------------------------------- */
 
 /*
- * Starts the guard; g is all zero. Returns -ENOSYS before Linux 5.9, or errors
+ * Starts the guard; g has none yet. Returns -ENOSYS before Linux 5.9, or errors
  * of clone(2).
  */
 int vfio_guard_start(struct vfio_guard *g);

@@ -115,14 +115,7 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);
 }
 
-/* The guard ends last: closing the device resets the drive. */
-static void noiommu_close(struct vfio *v)
-{
-    vfio_group_close(v);
-    vfio_guard_end(&v->guard);
-}
-
 const struct vfio_api vfio_noiommu_api = {
     .open = noiommu_open,
-    .close = noiommu_close,
+    .close = vfio_group_close, /* the guard ends afterwards: closing resets the drive */
 };

@@ -251,6 +251,8 @@ static int pci_map_doorbells(struct vfio *v, size_t len, const struct vfio_why *
                         strerror(errno));
     v->t.doorbells = p;
     v->t.doorbells_len = len;
+    v->guard.doorbells = p;
+    v->guard.doorbells_len = len;
     return 0;
 }
 

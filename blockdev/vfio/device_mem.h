@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Providers of device memory for PCI drives. A provider makes an address range
+ * of this process from an exported handle of device memory, and VFIO type 1 maps
+ * that range for a drive, whose DMA then goes to the device (peer-to-peer).
+ *
+ * Nothing pins such memory. The drive reaches it until VFIO_IOMMU_UNMAP_DMA has
+ * returned, also after munmap(2) and close(2). Device memory lives as long as its
+ * handle is open, so it must end in this order: no command refers to it,
+ * UNMAP_DMA, munmap(), close(), and only then its owner frees it.
+ *
+ * The kernel must keep the order when it ends a killed process. It unmaps the
+ * address space first (exit_mm) and closes descriptors afterwards (exit_files).
+ * Two things keep the memory until the drive's descriptors are closed, at which
+ * the kernel resets the drive and detaches it from the IOMMU:
+ * - A guard process (vfio_guard.c) shares the address space, so the mapping and
+ *   with it the handle stay until this process has closed its descriptors.
+ * - If the guard is killed first, the descriptor of the handle keeps it. Its number
+ *   is below those of the drive: descriptors are closed in ascending order, but
+ *   since Linux 4.3 the files are released in descending order, because task_work
+ *   runs last in, first out (device_mem_test.cc shows it).
+ *
+ * Ordering: PCIe does not order a drive's writes to two targets, so a CQE in
+ * host memory may be visible before data in device memory.
+ * - BAR read by the CPU: each load of the data is a read request to the device,
+ *   which no switch or root port lets pass the posted writes that are on the
+ *   way there. The first load is the read-back, and no other fence is needed.
+ * - dma-buf of CUDA memory: the executor flushes after a run
+ *   (cudaDeviceFlushGPUDirectRDMAWrites). Kernels that see the CQE themselves
+ *   need a GPU that orders such writes for its own kernels (gq_exec.orders_writes).
+ */
+#ifndef BLOCKDEV_VFIO_DEVICE_MEM_H
+#define BLOCKDEV_VFIO_DEVICE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "blockdev/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A mapped range of device memory, and the descriptor that holds its handle. */
+struct device_mem {
+    void *addr; /* only for the IOMMU; nothing loads or stores through it */
+    size_t len; /* bytes */
+    int fd;
+};
+
+/* True if a provider knows this kind of file: a dma-buf, or a BAR in sysfs. */
+bool device_mem_is_handle(int fd);
+/*
+ * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd and holds
+ * the handle by a descriptor below `drive`, the lowest descriptor of the drive.
+ * Returns 0 with the provider's name in `said`, or with one line in `said`
+ * -EINVAL (the range is not whole pages), -EFAULT (no provider maps it), -ENOSPC
+ * (no such descriptor is free) or -ENOMEM.
+ */
+int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem *out, char *said,
+                   size_t len);
+/* Ends the mapping. The drive no longer reaches it. */
+void device_mem_unmap(struct device_mem *m);
+
+/*
+ * True if the exporter of a dma-buf keeps its memory in place while the dma-buf
+ * is open. `fdinfo` is the text of /proc/PID/fdinfo/FD. A graphics driver may
+ * move a buffer, and the IOMMU would not learn of it.
+ */
+bool device_mem_exporter_stays(const char *fdinfo);
+
+/*
+ * Opens BAR 2 of an ivshmem device of QEMU, which is memory. Returns the
+ * descriptor, -EINVAL (bdf is no PCI address), -ENODEV (no such device, or
+ * another kind of device) or -errno, with one line in `why`. `root` is as in
+ * pci/pci.h.
+ */
+int device_mem_open_bar(const char *root, const char *bdf, char *why, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
