@@ -34,6 +34,14 @@ enum gq_doorbells {
     GQ_DOORBELLS_DIRECT = 2, /* only the executor; -ENOTSUP if it cannot */
 };
 
+/* Whether the controller's DMA may go to device memory. */
+enum gq_p2p {
+    GQ_P2P_AUTO = 0, /* where a provider of device memory serves (device_mem.h) */
+    GQ_P2P_OFF = 1,  /* data of device memory is staged */
+};
+
+#define GQ_CPU_MEMORIES 4u
+
 /* A field that is zero selects its default, given after the colon. */
 struct gq_options {
     enum gq_executor_kind executor;
@@ -52,6 +60,13 @@ struct gq_options {
      * as such, which refuses them, so all data is staged.
      */
     bool cpu_device_memory;
+    enum gq_p2p p2p;
+    /*
+     * CPU executor: open handles of memory of other devices, which buffers of
+     * GQ_MEM_DEVICE may lie in. The caller owns them and keeps them open.
+     */
+    int cpu_memories[GQ_CPU_MEMORIES];
+    unsigned n_cpu_memories;
 };
 
 struct gq_info {
@@ -64,7 +79,8 @@ struct gq_info {
      * data is in GPU memory, queues are in host memory.
      */
     unsigned tier;
-    char tier_note[256]; /* the reason for a lower tier, or empty */
+    char tier_note[256]; /* the reason for a lower tier, or the provider of device memory */
+    bool reaches;        /* the controller reaches device memory, so its data is not staged */
     /* Tier of queues that another process drives: 1 if it may not use the addresses of tier 2. */
     unsigned lease_tier;
     unsigned queues, depth;
@@ -140,11 +156,16 @@ enum gq_mem_kind {
     GQ_MEM_FD = 2,       /* memfd or shared file: fd (duplicated), offset; CUDA pins it */
     GQ_MEM_CUDA = 3,     /* device pointer of this process in addr; CUDA only */
     GQ_MEM_CUDA_IPC = 4, /* another process's base handle, and offset from the base; CUDA only */
+    GQ_MEM_DEVICE = 5,   /* a handle of cpu_memories: fd (duplicated), offset; CPU executor only */
 };
 
 struct gq_mem {
     enum gq_mem_kind kind;
     void *addr;
+    /*
+     * GQ_MEM_CUDA_IPC: a dma-buf of the 4 KiB pages around the buffer, or -1. The
+     * base of the allocation is then at a multiple of 4 KiB.
+     */
     int fd;
     uint64_t offset;       /* bytes from the start of fd or of the IPC handle's base */
     uint64_t len;          /* bytes, > 0, any alignment */

@@ -73,6 +73,11 @@ struct gq_exec_ops {
      */
     int (*staging_alloc)(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
     void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
+    /*
+     * Stores a page of device memory, to find out whether the controller reaches
+     * such memory; staging_free() releases it. Called only at tier 2.
+     */
+    int (*device_page)(struct gq_exec *x, struct gq_import *out);
     /* Allocates zeroed pages that executor and host reach at the same address. */
     int (*shared_alloc)(struct gq_exec *x, size_t len, void **out);
     void (*shared_free)(struct gq_exec *x, void *addr);
@@ -128,6 +133,11 @@ struct gq_exec {
     unsigned tier;  /* tier of data and queues: 1 or 2 */
     bool rings;     /* stores to the controller's doorbells itself */
     char note[192]; /* why it does not, and a remedy */
+    /*
+     * A kernel that sees a CQE in host memory also sees the data that the controller
+     * wrote to device memory before it, without a flush by the host (device_mem.h).
+     */
+    bool orders_writes;
     bool in_reach;  /* the controller may still reach its memory, so it is not closed */
     uint32_t flags; /* atomic; GQ_FLAG_LEAVE makes all runs leave */
     char device[128];

@@ -99,6 +99,10 @@ static int map_for_controller(struct gq_buffer *b)
     b->region.base = b->import.base;
     if (b->is_list)
         return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
+    if (b->engine->stages && !import.mem.addr) {
+        b->staged = true;
+        return 0;
+    }
     err = gq_region_map(b->engine->ctrlr, &import, b->for_lease ? NVME_MAP_LEASE : NVME_MAP_BUFFER,
                         &b->region);
     b->staged = err == -EFAULT || err == -ENOSPC;

@@ -283,22 +283,40 @@ static int engine_open_staging(struct gq_engine *e)
     return map_staging(e, lay_out_staging(e), host);
 }
 
-/*
- * Maps a page of device memory to find out whether the controller reaches it.
- * If not, all data in device memory is staged: tier 1.
- */
+/* Maps a page of device memory for the controller, and unmaps it again. */
+static int try_reach(struct gq_engine *e)
+{
+    struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
+    int err = e->exec->ops->device_page(e->exec, &e->staging_mem);
+
+    if (err)
+        return err;
+    t->device_memory[0] = '\0';
+    err = gq_region_map(e->ctrlr, &e->staging_mem, NVME_MAP_LEASE, &e->staging);
+    snprintf(e->reach, sizeof(e->reach), "%s", t->device_memory);
+    if (err)
+        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    else
+        close_staging(e);
+    return err;
+}
+
+/* Unless the controller reaches device memory, all data in it is staged: tier 1. */
 static int find_reach(struct gq_engine *e)
 {
-    int err;
+    int err = 0;
 
     e->stages = e->exec->kind == GQ_EXECUTOR_CPU && e->opts.cpu_device_memory;
     if (e->exec->tier < 2)
         return 0;
-    err = map_staging(e, NVME_PAGE_SIZE, false);
-    if (!err)
-        close_staging(e);
-    if (err != -EFAULT)
+    if (e->opts.p2p == GQ_P2P_OFF)
+        snprintf(e->reach, sizeof(e->reach), "p2p=off");
+    else
+        err = try_reach(e);
+    if (err && err != -EFAULT)
         return err;
+    if (!err && e->opts.p2p != GQ_P2P_OFF)
+        return 0;
     e->exec->tier = 1;
     e->stages = true;
     return 0;
@@ -328,16 +346,46 @@ static void engine_close_locks(struct gq_engine *e)
     pthread_cond_destroy(&e->changed);
 }
 
+static void describe_data(const struct gq_engine *e, char *out, size_t len)
+{
+    const char *open = e->reach[0] ? " (" : "", *end = e->reach[0] ? ")" : "";
+
+    out[0] = '\0';
+    if (e->stages)
+        snprintf(out, len, "the controller cannot reach GPU memory: data is staged%s%s%s", open,
+                 e->reach, end);
+    else if (e->exec->tier > 1 && e->reach[0])
+        snprintf(out, len, "the drive reaches GPU memory by VFIO%s%s%s", open, e->reach, end);
+    else if (e->exec->kind == GQ_EXECUTOR_CPU)
+        snprintf(out, len, "buffers of the CPU executor are in host memory");
+}
+
 static void fill_tier_note(struct gq_engine *e)
 {
-    const char *data = "";
+    char *note = e->info.tier_note;
+    const char *doorbells = e->exec->note;
+    size_t n = strlen(doorbells);
 
-    if (e->stages)
-        data = "the controller cannot reach GPU memory: data is staged";
-    else if (e->exec->kind == GQ_EXECUTOR_CPU)
-        data = "buffers of the CPU executor are in host memory";
-    snprintf(e->info.tier_note, sizeof(e->info.tier_note), "%s%s%s", e->exec->note,
-             e->exec->note[0] && data[0] ? "; " : "", data);
+    assert(sizeof(e->exec->note) + 2 < sizeof(e->info.tier_note));
+    describe_data(e, note, sizeof(e->info.tier_note));
+    if (!n)
+        return;
+    snprintf(note, sizeof(e->info.tier_note), "%s; ", doorbells);
+    describe_data(e, note + n + 2, sizeof(e->info.tier_note) - n - 2);
+    if (!note[n + 2])
+        note[n] = '\0';
+}
+
+/*
+ * Returns the tier of queues that kernels of another process drive. They see CQEs
+ * themselves, and no host flushes for them.
+ */
+static unsigned lease_tier(const struct gq_engine *e)
+{
+    const struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
+    bool visible = gq_cqe_covers_device(t) || e->exec->orders_writes;
+
+    return e->info.tier > 1 && (t->copies_device_memory || !visible) ? 1 : e->info.tier;
 }
 
 static void fill_info(struct gq_engine *e)
@@ -348,8 +396,8 @@ static void fill_info(struct gq_engine *e)
     snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
     memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
     info->tier = e->proxy ? 0 : e->exec->tier;
-    info->lease_tier =
-        info->tier > 1 && nvme_ctrlr_transport(e->ctrlr)->copies_device_memory ? 1 : info->tier;
+    info->reaches = e->exec->tier > 1;
+    info->lease_tier = lease_tier(e);
     fill_tier_note(e);
     info->queues = e->n_queues;
     info->depth = e->opts.depth;

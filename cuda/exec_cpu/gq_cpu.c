@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CPU executor: the calling thread, or several threads, drive the queues; all
- * memory is host memory.
+ * CPU executor: the calling thread, or several threads, drive the queues. Memory
+ * is host memory, or memory of a device that acts as a GPU in tests.
  */
 #include "cuda/exec_cpu/gq_cpu.h"
 
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cuda/gq_host.h"
 #include "support/clock.h"
@@ -26,6 +27,8 @@ struct gq_cpu {
     unsigned threads;
     struct gq_state (*states)[GQ_MAX_QUEUES]; /* one row per run */
     struct gq_dealing *dealings;              /* one per run */
+    int memories[GQ_CPU_MEMORIES];            /* see gq_options.cpu_memories */
+    unsigned n_memories;
     struct gq_port ports[GQ_MAX_QUEUES];
 };
 
@@ -51,11 +54,52 @@ static int import_host(const struct gq_mem *mem, struct gq_import *out)
     return 0;
 }
 
+static bool same_inode(int a, int b)
+{
+    struct stat first, second;
+
+    return !fstat(a, &first) && !fstat(b, &second) && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static bool is_device_memory(const struct gq_cpu *cpu, int fd)
+{
+    for (unsigned i = 0; i < cpu->n_memories; i++) {
+        if (same_inode(cpu->memories[i], fd))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Maps the memory for loads and stores of this executor. The controller gets it
+ * by its handle, as memory of a GPU.
+ */
+static int import_device(const struct gq_cpu *cpu, const struct gq_mem *mem, struct gq_import *out)
+{
+    int err = is_device_memory(cpu, mem->fd) ? gq_host_import(mem, out) : -EINVAL;
+
+    if (err)
+        return err;
+    out->mem.addr = NULL;
+    out->mem.device = out->base;
+    return 0;
+}
+
+static int cpu_device_page(struct gq_exec *x, struct gq_import *out)
+{
+    const struct gq_cpu *cpu = cpu_of(x);
+    struct gq_mem page = {.kind = GQ_MEM_DEVICE, .fd = cpu->memories[0], .len = NVME_PAGE_SIZE};
+
+    return import_device(cpu, &page, out);
+}
+
 static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out)
 {
-    (void)x;
     if (mem->kind == GQ_MEM_HOST)
         return import_host(mem, out);
+    if (mem->kind == GQ_MEM_DEVICE)
+        return import_device(cpu_of(x), mem, out);
     return mem->kind == GQ_MEM_FD ? 0 : -ENOTSUP;
 }
 
@@ -313,6 +357,7 @@ static const struct gq_exec_ops cpu_ops = {
     .release = cpu_release,
     .staging_alloc = cpu_staging_alloc,
     .staging_free = cpu_release,
+    .device_page = cpu_device_page,
     .shared_alloc = cpu_shared_alloc,
     .shared_free = cpu_shared_free,
     .port_add = cpu_port_add,
@@ -350,7 +395,12 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
         free(cpu);
         return -ENOMEM;
     }
-    cpu->exec = (struct gq_exec){.ops = &cpu_ops, .kind = GQ_EXECUTOR_CPU, .tier = 1};
+    cpu->exec = (struct gq_exec){.ops = &cpu_ops,
+                                 .kind = GQ_EXECUTOR_CPU,
+                                 .tier = opts->n_cpu_memories ? 2 : 1,
+                                 .orders_writes = true};
+    cpu->n_memories = opts->n_cpu_memories;
+    memcpy(cpu->memories, opts->cpu_memories, sizeof(cpu->memories));
     cpu->exec.rings = opts->doorbells != GQ_DOORBELLS_CPU;
     if (!cpu->exec.rings)
         snprintf(cpu->exec.note, sizeof(cpu->exec.note), "%s", GQ_NOTE_REQUESTED);

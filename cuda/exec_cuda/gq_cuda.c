@@ -132,9 +132,8 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 }
 
 /*
- * For data that a drive wrote to the GPU: makes all writes that have arrived at
- * the GPU's bus interface visible to work launched later, before the caller is
- * notified.
+ * For data that a drive wrote to the GPU, whose CQE does not cover it: makes all writes that have
+ * arrived at the GPU's bus interface visible to work launched later, before the caller is notified.
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
@@ -371,6 +370,7 @@ static const struct gq_exec_ops cuda_ops = {
     .release = gq_cuda_release,
     .staging_alloc = gq_cuda_staging_alloc,
     .staging_free = gq_cuda_staging_free,
+    .device_page = gq_cuda_device_page,
     .shared_alloc = gq_cuda_shared_alloc,
     .shared_free = gq_cuda_shared_free,
     .port_add = gq_cuda_port_add,

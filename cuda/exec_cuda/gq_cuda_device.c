@@ -52,6 +52,18 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return 0;
 }
 
+/* Ordering for the device's own kernels suffices, since only they read buffers. */
+static bool device_orders_writes(int device)
+{
+    int scope = cudaGPUDirectRDMAWritesOrderingNone;
+    cudaError_t err =
+        cudaDeviceGetAttribute(&scope, cudaDevAttrGPUDirectRDMAWritesOrdering, device);
+
+    if (err != cudaSuccess)
+        cudaGetLastError();
+    return err == cudaSuccess && scope >= cudaGPUDirectRDMAWritesOrderingOwner;
+}
+
 /*
  * Creates the context. This is the first call that can fail for reasons outside
  * of the program.
@@ -70,5 +82,6 @@ int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
     snprintf(cu->exec.device, sizeof(cu->exec.device), "%.127s", prop.name);
     static_assert(sizeof(cu->exec.gpu_uuid) == sizeof(prop.uuid.bytes), "UUID of a device");
     memcpy(cu->exec.gpu_uuid, prop.uuid.bytes, sizeof(cu->exec.gpu_uuid));
+    cu->exec.orders_writes = device_orders_writes(cu->device);
     return 0;
 }

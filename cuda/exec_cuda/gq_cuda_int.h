@@ -86,6 +86,7 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
 void gq_cuda_release(struct gq_exec *x, struct gq_import *imp);
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
 void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp);
+int gq_cuda_device_page(struct gq_exec *x, struct gq_import *out);
 int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out);
 void gq_cuda_shared_free(struct gq_exec *x, void *addr);
 int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);

@@ -7,8 +7,10 @@
  */
 #include <assert.h>
 #include <cuda.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/gq_host.h"
@@ -21,27 +23,26 @@
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
 /*
- * Looks the function up at run time: the runtime has no such call, and a
- * program linked to the driver would not start without it.
+ * Looks a function of the driver up at run time: the runtime has no such call,
+ * and a program linked to the driver would not start without it.
  */
-static range_fn address_range(void)
+static void (*driver_function(const char *name))(void)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *fn = NULL;
-    cudaError_t err = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &fn, 12000,
-                                                       cudaEnableDefault, &found);
+    cudaError_t err = cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, &found);
 
     if (err != cudaSuccess || found != cudaDriverEntryPointSuccess) {
         cudaGetLastError();
         return NULL;
     }
-    return (range_fn)(uintptr_t)fn;
+    return (void (*)(void))(uintptr_t)fn;
 }
 
 static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 {
     struct cudaPointerAttributes attr;
-    range_fn range = address_range();
+    range_fn range = (range_fn)driver_function("cuMemGetAddressRange");
     CUdeviceptr base;
     size_t size;
 
@@ -104,6 +105,9 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
     }
     set_device_memory(addr, mem->len, out);
     out->mapping = base;
+    /* The client exports the pages that this process sees only if both bases are on a page. */
+    if (mem->fd >= 0 && ((uintptr_t)base & PAGE_MASK) == 0)
+        out->mem.fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
     return 0;
 }
 
@@ -159,14 +163,23 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
     return -ENOTSUP;
 }
 
+static void close_export(const struct gq_import *imp)
+{
+    if (imp->mem.fd >= 0)
+        close(imp->mem.fd);
+}
+
 void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
 {
     if (gq_cuda_stuck(gq_cuda_of(x)))
         return;
-    if (imp->mem.addr)
+    if (imp->mem.addr) {
         unpin(imp);
-    else if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
+        return;
+    }
+    if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
         cudaGetLastError();
+    close_export(imp);
 }
 
 /*
@@ -183,6 +196,32 @@ static int alloc_device_staging(size_t len, struct gq_import *out)
     addr = ((uint64_t)(uintptr_t)out->mapping + PAGE_MASK) & ~PAGE_MASK;
     set_device_memory(addr, len, out);
     return 0;
+}
+
+typedef CUresult (*export_fn)(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type,
+                              unsigned long long flags);
+
+/* Returns a dma-buf of whole pages, or -1 if the driver exports none. */
+static int export_pages(uint64_t addr, size_t len)
+{
+    export_fn export_range = (export_fn)driver_function("cuMemGetHandleForAddressRange");
+    int fd = -1;
+
+    if (!export_range || export_range(&fd, (CUdeviceptr)addr, len,
+                                      CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) != CUDA_SUCCESS)
+        return -1;
+    return fd;
+}
+
+int gq_cuda_device_page(struct gq_exec *x, struct gq_import *out)
+{
+    int err;
+
+    *out = (struct gq_import){.mem.fd = -1};
+    err = alloc_device_staging(NVME_PAGE_SIZE, out);
+    if (!err && !gq_cuda_of(x)->transport->copies_device_memory)
+        out->mem.fd = export_pages(out->mem.device, NVME_PAGE_SIZE);
+    return err;
 }
 
 static int alloc_host_staging(size_t len, struct gq_import *out)
@@ -208,10 +247,12 @@ void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
 {
     if (gq_cuda_stuck(gq_cuda_of(x)))
         return;
-    if (imp->mem.addr)
+    if (imp->mem.addr) {
         unpin(imp);
-    else
-        cudaFree(imp->mapping);
+        return;
+    }
+    cudaFree(imp->mapping);
+    close_export(imp);
 }
 
 /*

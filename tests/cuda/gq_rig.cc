@@ -159,6 +159,8 @@ void Rig::open()
     must(sim_set_dma_engine(s, dma ? dma : sim_cuda_dma_table(gpu)), "sim_set_dma_engine");
     if (no_peer)
         t->ops = without_peers(t->ops);
+    if (with)
+        t->ops = with(t->ops);
     t->doorbells_are_mmio = is_drive;
     t->copies_device_memory = !is_drive;
     driver.why = why;

@@ -90,7 +90,9 @@ class Rig
     sim_config cfg = {};
     gq_options opts = {};
     nvme_opts driver = {};
-    bool no_peer = false;  /* the transport refuses device memory, as VFIO does */
+    bool no_peer = false; /* the transport refuses device memory, as VFIO does */
+    /* Makes other operations of the transport's, or NULL. */
+    const nvme_transport_ops *(*with)(const nvme_transport_ops *ops) = nullptr;
     bool is_drive = false; /* the controller says that it is hardware */
     const Bytes &media;    /* what the namespace held at first */
     sim *s = nullptr;

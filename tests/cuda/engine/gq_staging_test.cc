@@ -62,6 +62,11 @@ int staging_alloc(gq_exec *x, size_t len, bool host, gq_import *out)
     return 0;
 }
 
+int device_page(gq_exec *x, gq_import *out)
+{
+    return staging_alloc(x, NVME_PAGE_SIZE, false, out);
+}
+
 /* Buffers are the device's memory, too. */
 bool imports_device;
 
@@ -116,6 +121,9 @@ int start(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
     return refusal ? refusal : cpu_ops.start(x, l, chunk);
 }
 
+/* What the device says of writes to it. */
+bool orders_writes = true;
+
 /* Kernels before 5.14 do not know MADV_POPULATE_WRITE. */
 bool is_old_kernel;
 size_t longest; /* that was made by one call */
@@ -152,12 +160,14 @@ extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsign
     cpu_ops = device_ops = *(*out)->ops;
     device_ops.staging_alloc = staging_alloc;
     device_ops.staging_free = staging_free;
+    device_ops.device_page = device_page;
     device_ops.import = import;
     device_ops.quiesce = quiesce;
     device_ops.start = start;
     (*out)->ops = &device_ops;
     (*out)->kind = GQ_EXECUTOR_CUDA;
     (*out)->tier = 2;
+    (*out)->orders_writes = orders_writes;
     return 0;
 }
 
@@ -239,6 +249,24 @@ TEST_P(Staging, LeasesUseAddressesOfADriveOnly)
     EXPECT_EQ(gq_buffer_iova(b, &where), drives ? 0 : -ENOTSUP);
     ASSERT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), 0);
     EXPECT_EQ(rig.result.staged, GetParam().tier == 1) << "of the daemon's own commands";
+}
+
+/* Its kernels would see a CQE before the data. */
+TEST(StagingOfLeases, IsUsedForAGpuThatDoesNotOrderWrites)
+{
+    Rig rig{kCpu};
+    gq_info info;
+
+    rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.dma = &kDma;
+    rig.is_drive = true;
+    orders_writes = false;
+    rig.open();
+    orders_writes = true;
+    gq_engine_info(rig.e, &info);
+    EXPECT_EQ(info.tier, 2u);
+    EXPECT_EQ(info.lease_tier, 1u);
+    rig.close();
 }
 
 /* Which the persistent kernel takes, with the copy. */

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of another device as that of a GPU (GQ_MEM_DEVICE): the CPU executor loads and stores it,
+ * and the controller gets its handle. Here a memfd is the handle, which the transport maps.
+ */
+#include <cstring>
+#include <fcntl.h>
+#include <map>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/cuda/gq_file.h"
+
+namespace
+{
+
+const Executor kCpu = {"Cpu32", GQ_EXECUTOR_CPU, 32};
+const size_t kRoom = 256u << 10;
+
+const nvme_transport_ops *original;
+std::map<uint64_t, std::pair<void *, size_t>> mappings; /* of handles, by their IOVA */
+bool refuses;
+
+int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
+{
+    nvme_mem host = *mem;
+
+    if (mem->addr)
+        return original->map(t, mem, iova);
+    snprintf(t->device_memory, sizeof(t->device_memory), refuses ? "the handle is bad" : "a fake");
+    if (refuses)
+        return -EFAULT;
+    host.addr =
+        mmap(nullptr, mem->len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, (off_t)mem->fd_offset);
+    EXPECT_NE(host.addr, MAP_FAILED);
+    host.fd = -1;
+    int err = original->map(t, &host, iova);
+    if (!err)
+        mappings[*iova] = {host.addr, mem->len};
+    return err;
+}
+
+int unmap_handle(nvme_transport *t, uint64_t iova)
+{
+    int err = original->unmap(t, iova);
+    auto found = mappings.find(iova);
+
+    if (!err && found != mappings.end()) {
+        munmap(found->second.first, found->second.second);
+        mappings.erase(found);
+    }
+    return err;
+}
+
+const nvme_transport_ops *by_handles(const nvme_transport_ops *ops)
+{
+    static nvme_transport_ops table;
+
+    original = ops;
+    table = *ops;
+    table.map = map_handle;
+    table.unmap = unmap_handle;
+    return &table;
+}
+
+int memory_file()
+{
+    int fd = memfd_create("device", MFD_CLOEXEC);
+
+    EXPECT_EQ(ftruncate(fd, (off_t)kRoom), 0);
+    return fd;
+}
+
+class Peer : public testing::Test
+{
+  protected:
+    Peer()
+    {
+        refuses = false;
+        rig.with = by_handles;
+        rig.is_drive = true;
+        rig.opts.cpu_memories[0] = device;
+        rig.opts.n_cpu_memories = 1;
+    }
+
+    ~Peer() override
+    {
+        if (buffer)
+            gq_buffer_unregister(buffer);
+        rig.close();
+        EXPECT_TRUE(mappings.empty());
+        close(device);
+    }
+
+    gq_info open()
+    {
+        gq_info info;
+
+        rig.open();
+        gq_engine_info(rig.e, &info);
+        return info;
+    }
+
+    int add(int fd)
+    {
+        gq_mem mem = {};
+
+        mem.kind = GQ_MEM_DEVICE;
+        mem.fd = fd;
+        mem.offset = 4096 + 5;
+        mem.len = 100000;
+        return gq_buffer_register(rig.e, &mem, &buffer);
+    }
+
+    Bytes memory(size_t offset, size_t len) const
+    {
+        Bytes out(len);
+
+        EXPECT_EQ(pread(device, out.data(), len, (off_t)offset), (ssize_t)len);
+        return out;
+    }
+
+    /* What lies in the buffer after a read, and whether it was staged. */
+    void expect_read(bool staged)
+    {
+        ASSERT_EQ(add(device), 0);
+        ASSERT_EQ(rig.move(GQ_READ, buffer, 3, {{2000, 65536}}, 77, 50000), 0);
+        EXPECT_EQ(memory(4096 + 5 + 3, 50000), rig.peek(2000 * 512 + 77, 50000));
+        EXPECT_EQ(rig.result.staged, staged);
+        EXPECT_EQ(rig.stats().staged_read > 0, staged);
+    }
+
+    int device = memory_file();
+    Rig rig{kCpu};
+    gq_buffer *buffer = nullptr;
+};
+
+TEST_F(Peer, IsReachedByItsHandle)
+{
+    gq_info info = open();
+
+    EXPECT_EQ(info.tier, 2u);
+    EXPECT_EQ(info.lease_tier, 2u) << "loads of the data follow what is on the way";
+    EXPECT_TRUE(info.reaches);
+    EXPECT_STREQ(info.tier_note, "the drive reaches GPU memory by VFIO (a fake)");
+    expect_read(false);
+    EXPECT_FALSE(mappings.empty());
+    gq_buffer_unregister(buffer);
+    buffer = nullptr;
+    EXPECT_TRUE(mappings.empty());
+}
+
+TEST_F(Peer, IsWrittenFrom)
+{
+    Bytes data = random_bytes(8192, 3);
+
+    open();
+    ASSERT_EQ(add(device), 0);
+    ASSERT_EQ(pwrite(device, data.data(), data.size(), 4096 + 5), (ssize_t)data.size());
+    ASSERT_EQ(rig.move(GQ_WRITE, buffer, 0, {{3000, 65536}}, 512, data.size()), 0);
+    EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
+    EXPECT_EQ(rig.stats().staged_written, 0u);
+}
+
+TEST_F(Peer, IsStagedWhereItsHandleIsRefused)
+{
+    refuses = true;
+    gq_info info = open();
+
+    EXPECT_EQ(info.tier, 1u);
+    EXPECT_FALSE(info.reaches);
+    EXPECT_STREQ(info.tier_note,
+                 "the controller cannot reach GPU memory: data is staged (the handle is bad)");
+    expect_read(true);
+}
+
+TEST_F(Peer, IsStagedOnRequest)
+{
+    rig.opts.p2p = GQ_P2P_OFF;
+    gq_info info = open();
+
+    EXPECT_EQ(info.tier, 1u);
+    EXPECT_STREQ(info.tier_note,
+                 "the controller cannot reach GPU memory: data is staged (p2p=off)");
+    expect_read(true);
+}
+
+TEST_F(Peer, IsThatOfTheNamedDevicesOnly)
+{
+    int other = memory_file();
+
+    open();
+    EXPECT_EQ(add(other), -EINVAL);
+    EXPECT_EQ(add(-1), -EINVAL);
+    EXPECT_TRUE(mappings.empty());
+    close(other);
+}
+
+} // namespace
