@@ -14,6 +14,7 @@
 #include <syslog.h>
 
 #include "blockdev/bd_loop.h"
+#include "blockdev/vfio/device_mem.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
@@ -150,17 +151,39 @@ static int drive_confine(void *opts, char *why, size_t len)
     return sandbox_enter(opts, NULL, why, len);
 }
 
-/* The handshake with a server of vfio-user is read in the sandbox. */
+static int drive_open_memories(const struct options *opts, struct drive *out)
+{
+    char why[512];
+
+    for (unsigned i = 0; i < opts->n_cpu_memories; i++) {
+        int fd = device_mem_open_bar("", opts->cpu_memories[i], why, sizeof(why));
+        if (fd < 0) {
+            log_line(LOG_ERR, "cpu_memory=%s: %s", opts->cpu_memories[i], why);
+            return fd;
+        }
+        out->cpu_memories[out->n_cpu_memories++] = fd;
+    }
+    return 0;
+}
+
+/*
+ * The handshake with a server of vfio-user is read in the sandbox, which the
+ * memory of devices is opened before. The caller closes *out after a failure.
+ */
 static int drive_open_controller(const struct options *opts, struct drive *out)
 {
     char why[512];
     const struct bd_open_opts how = {.noiommu = opts->noiommu,
+                                     .device_memory = sandbox_may_use_p2p(opts),
                                      .deadline_ms = opts->deadline_ms,
                                      .silence_ms = opts->ctrl_loss_s * 1000,
                                      .opened = drive_confine,
                                      .arg = (void *)opts};
-    int err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
+    int err = drive_open_memories(opts, out);
 
+    if (err)
+        return err;
+    err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
     if (err)
         log_line(LOG_ERR, "%s: %s", opts->device, why);
     return err;
@@ -253,14 +276,16 @@ int open_drive(const struct options *opts, struct drive *out)
         err = drive_enter_sandbox(opts, opts->name.path);
         return err ? err : image_open(opts, opts->name.path, out);
     }
-    if (bd_name_is_ctrlr(&opts->name))
-        return drive_open_controller(opts, out);
-    err = drive_open_kernel(opts, opts->name.path, out);
-    if (!err) {
+    if (bd_name_is_ctrlr(&opts->name)) {
+        err = drive_open_controller(opts, out);
+    } else {
+        err = drive_open_kernel(opts, opts->name.path, out);
+        if (!err)
+            err = drive_enter_sandbox(opts, NULL);
+    }
+    if (err) {
         struct stack stack = {.drive = *out};
-        err = drive_enter_sandbox(opts, NULL);
-        if (err)
-            stack_close(&stack);
+        stack_close(&stack);
     }
     return err;
 }

@@ -82,6 +82,7 @@ struct gpunvme_ioc_info {
 /* Memory kinds. */
 #define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation; offset from its base */
 #define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
+#define GPUNVME_MEM_DEVICE   3u /* the same, for the BAR of a device of the option cpu_memory= */
 
 /*
  * Marks memory of kind GPUNVME_MEM_FD as room for lists of READV, which is no
@@ -110,6 +111,10 @@ struct gpunvme_ioc_info {
  * The descriptor of a memfd is first sent over the socket, after the cookie of
  * INFO: one message of 8 zero bytes with SCM_RIGHTS. The reply is the 8-byte
  * token, which is valid for one REGISTER by the same user.
+ *
+ * GPUNVME_MEM_CUDA_IPC may have a token, too, of a dma-buf with the whole 4 KiB
+ * pages around the buffer, from an allocation whose base is at a multiple of
+ * 4 KiB. At tier 2 the drive then writes to the memory by VFIO.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blockdev/vfio/device_mem.h"
 #include "fusefs/daemon/base/closer.h"
 #include "fusefs/daemon/base/ledger.h"
 #include "gpunvme/gpunvme_ioctl.h"
@@ -79,14 +80,17 @@ struct fdsocket {
 };
 
 /*
- * Returns true for a memfd. No other kind of file has seals, and its close(2)
- * never blocks. hugetlbfs is excluded, because a huge page that is missing at a
- * fault raises SIGBUS in the daemon.
+ * Returns true for a memfd and for a handle of device memory, whose close(2)
+ * never blocks. No other kind of file than a memfd has seals. hugetlbfs is
+ * excluded, because a huge page that is missing at a fault raises SIGBUS in the
+ * daemon.
  */
 static bool is_memory(int fd)
 {
     struct statfs fs;
 
+    if (device_mem_is_handle(fd))
+        return true;
     return fcntl(fd, F_GET_SEALS) >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
 }
 
@@ -152,7 +156,7 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 }
 
 /*
- * Returns the first memfd of the message, or -1. All other descriptors are
+ * Returns the first memory of the message, or -1. All other descriptors are
  * closed.
  */
 static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)

@@ -193,9 +193,29 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
 {
     struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
     static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
+    int err = reg->token ? fdsocket_take(d->socket, reg->token, uid, &mem.fd) : 0;
 
+    if (err)
+        return err;
     memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
-    return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+    err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+    if (mem.fd >= 0)
+        close(mem.fd);
+    return err;
+}
+
+/* The executor refuses handles of other devices than those of the mount. */
+static int register_device(struct daemon *d, struct open_file *file, uid_t uid,
+                           struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_DEVICE, .offset = reg->offset, .len = reg->len};
+    int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
+
+    if (err)
+        return err;
+    err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+    close(mem.fd);
+    return err;
 }
 
 /*
@@ -238,6 +258,8 @@ static int ioctl_requests_register_memory(struct daemon *d, struct open_file *fi
         return ioctl_requests_executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA
                    ? register_ipc(d, file, uid, reg)
                    : -EOPNOTSUPP;
+    case GPUNVME_MEM_DEVICE:
+        return register_device(d, file, uid, reg);
     default:
         return -EINVAL;
     }

@@ -65,6 +65,9 @@ static const struct word words[] = {
     {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
     {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
     {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
+    {"p2p", "auto", offsetof(struct options, p2p), P2P_AUTO},
+    {"p2p", "off", offsetof(struct options, p2p), P2P_OFF},
+    {"p2p", "require", offsetof(struct options, p2p), P2P_REQUIRE},
     {"sandbox", "auto", offsetof(struct options, sandbox), SANDBOX_AUTO},
     {"sandbox", "none", offsetof(struct options, sandbox), SANDBOX_NONE},
     {"sandbox", "privileges", offsetof(struct options, sandbox), SANDBOX_PRIVILEGES},
@@ -80,6 +83,7 @@ enum key {
     KEY_METRICS,
     KEY_SCRUB,
     KEY_DRIVE,
+    KEY_CPU_MEMORY,
     KEY_READ_ONLY,
     KEY_READ_WRITE,
     KEY_FLAG,
@@ -119,6 +123,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("doorbells=", KEY_WORD),
+    FUSE_OPT_KEY("p2p=", KEY_WORD),
+    FUSE_OPT_KEY("cpu_memory=", KEY_CPU_MEMORY),
     FUSE_OPT_KEY("sandbox=", KEY_WORD),
     FUSE_OPT_KEY("sim=", KEY_DRIVE),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
@@ -315,6 +321,19 @@ static int take_drive(struct options *opts, const char *arg)
     return opts->drive_options ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
+static int take_cpu_memory(struct options *opts, const char *arg)
+{
+    char *address;
+
+    if (opts->n_cpu_memories == GQ_CPU_MEMORIES)
+        return mount_options_fail(opts, arg, "too many, at most four devices can be named");
+    address = strdup(strchr(arg, '=') + 1);
+    if (!address)
+        return mount_options_fail(opts, arg, "out of memory");
+    opts->cpu_memories[opts->n_cpu_memories++] = address;
+    return 0;
+}
+
 /* libfuse knows two of these, and turns them into flags of the mount. */
 static int take_access(struct options *opts, const char *arg)
 {
@@ -380,7 +399,7 @@ static int take_operand(struct options *opts, const char *arg)
 static int (*const takers[])(struct options *opts, const char *arg) = {
     [KEY_NUMBER] = take_number,   [KEY_WORD] = take_word,   [KEY_DIRECT] = take_direct,
     [KEY_METRICS] = take_metrics, [KEY_DRIVE] = take_drive, [KEY_FLAG] = take_flag,
-    [KEY_ACCESS] = take_access,   [KEY_SCRUB] = take_scrub,
+    [KEY_ACCESS] = take_access,   [KEY_SCRUB] = take_scrub, [KEY_CPU_MEMORY] = take_cpu_memory,
 };
 
 /*
@@ -554,6 +573,17 @@ static void complete_flags(struct options *opts)
         opts->clear_flags |= (MS_NOEXEC | MS_SYNCHRONOUS) & ~opts->set_flags;
 }
 
+static int check_p2p(struct options *opts)
+{
+    if (opts->p2p == P2P_REQUIRE && opts->gpu == GPU_OFF)
+        return mount_options_fail(opts, "p2p=require,gpu=off", "these contradict each other");
+    if (opts->n_cpu_memories &&
+        (opts->executor != GQ_EXECUTOR_CPU || opts->name.kind != BD_KIND_VFIO))
+        return mount_options_fail(opts, "cpu_memory",
+                                  "for vfio: devices with executor=cpu only, leave it out");
+    return 0;
+}
+
 static int mount_options_check(struct options *opts)
 {
     if (!opts->device || !opts->mountpoint)
@@ -568,7 +598,9 @@ static int mount_options_check(struct options *opts)
     if ((opts->set_flags & MS_NOSYMFOLLOW) && geteuid() != 0)
         return mount_options_fail(opts, "nosymfollow", "for mounts of root only, leave it out");
     complete_flags(opts);
-    return mount_options_check_device(opts);
+    if (mount_options_check_device(opts) != 0)
+        return -1;
+    return check_p2p(opts);
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)
@@ -600,6 +632,8 @@ void options_free(struct options *opts)
     free(opts->device);
     free(opts->mountpoint);
     free(opts->drive_options);
+    for (unsigned i = 0; i < opts->n_cpu_memories; i++)
+        free(opts->cpu_memories[i]);
 }
 
 void options_print_help(void)
@@ -629,6 +663,9 @@ void options_print_help(void)
         "                         what drives the queues of the GPU path (auto)\n"
         "  -o doorbells=auto|cpu|direct\n"
         "                         what rings the doorbells of the GPU path (auto)\n"
+        "  -o p2p=auto|require|off\n"
+        "                         DMA of the drive to GPU memory: where it works, or the mount\n"
+        "                         fails, or never (auto)\n"
         "  -o direct=none|root|GROUP|all\n"
         "                         users that may lease queues of the drive (none)\n"
         "  -o sandbox=auto|none|privileges|caps|files|full\n"

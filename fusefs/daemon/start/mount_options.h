@@ -35,6 +35,12 @@ enum gpu_policy {
  */
 #define EXECUTOR_CPU_STAGED 3u
 
+enum p2p_policy {
+    P2P_AUTO = 0, /* follows enum gq_p2p */
+    P2P_OFF,
+    P2P_REQUIRE, /* the drive reaches GPU memory, or the mount fails */
+};
+
 enum direct_policy {
     DIRECT_NONE = 0, /* leases are refused */
     DIRECT_ROOT,
@@ -75,6 +81,7 @@ struct options {
     unsigned gpu;                   /* enum gpu_policy */
     unsigned executor;              /* enum gq_executor_kind, or EXECUTOR_CPU_STAGED */
     unsigned doorbells;             /* enum gq_doorbells */
+    unsigned p2p;                   /* enum p2p_policy */
     unsigned direct;                /* enum direct_policy */
     unsigned block;                 /* enum block_policy */
     unsigned sandbox;               /* enum sandbox_level */
@@ -94,6 +101,9 @@ struct options {
     unsigned cache_mib; /* 0: depends on the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
     uint64_t scrub_rate; /* of the background scrub, in bytes per second; 0: none */
+    /* ivshmem devices whose memory acts as that of GPUs, as given (tests). */
+    char *cpu_memories[GQ_CPU_MEMORIES];
+    unsigned n_cpu_memories;
     char *drive_options; /* of a drive in this process, which parses them; NULL: none */
     unsigned access;     /* enum ffs_access */
     bool read_only;

@@ -43,6 +43,11 @@ extern "C" {
  */
 int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len);
 
+/* True if the daemon may use CUDA, so that it keeps the files and rights for it. */
+bool sandbox_may_use_cuda(const struct options *opts);
+/* True if the drive's DMA may go to device memory, which a guard process keeps. */
+bool sandbox_may_use_p2p(const struct options *opts);
+
 /* The files that may still be opened. */
 struct sandbox_files {
     const char *image; /* for reading and writing, or NULL */

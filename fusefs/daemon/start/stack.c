@@ -338,7 +338,9 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                  "bounce path");
         return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
-    struct gq_options gq = {.executor = stack_executor_of(opts, demanded),
+    struct gq_options gq = {.p2p = opts->p2p == P2P_OFF ? GQ_P2P_OFF : GQ_P2P_AUTO,
+                            .n_cpu_memories = s->drive.n_cpu_memories,
+                            .executor = stack_executor_of(opts, demanded),
                             .doorbells = (enum gq_doorbells)opts->doorbells,
                             .cuda_device = (int)opts->cuda_device,
                             .queues = engine_queues(opts, s),
@@ -346,6 +348,7 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers,
                             .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED};
+    memcpy(gq.cpu_memories, s->drive.cpu_memories, sizeof(gq.cpu_memories));
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return stack_fail(p, err,
@@ -360,6 +363,15 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     }
     gq_engine_info(s->engine, &s->engine_info);
     return 0;
+}
+
+/* The sentence of INFO says what is in the way. */
+static int check_reach(const struct options *opts, const struct stack *s, const struct problem *p)
+{
+    if (opts->p2p != P2P_REQUIRE || s->engine_info.reaches)
+        return 0;
+    return stack_fail(p, -ENOTSUP, "p2p=require: %s",
+                      s->engine ? s->engine_info.tier_note : s->no_engine);
 }
 
 /*
@@ -508,6 +520,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
     if (!err)
         err = open_engine(opts, out, &p);
     if (!err)
+        err = check_reach(opts, out, &p);
+    if (!err)
         err = stack_check_data(out, &p);
     if (!err)
         err = mount_fs(opts, out, &p);
@@ -537,6 +551,8 @@ int stack_close(struct stack *s)
         nvme_ctrlr_close(s->ctrlr);
     else if (s->drive.transport)
         s->drive.transport->ops->close(s->drive.transport);
+    for (unsigned i = 0; i < s->drive.n_cpu_memories; i++)
+        close(s->drive.cpu_memories[i]);
     int end = s->drive.release ? s->drive.release(s->drive.context) : 0;
     *s = (struct stack){0};
     return err ? err : end;
