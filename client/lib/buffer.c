@@ -78,6 +78,25 @@ static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_regist
     return 0;
 }
 
+/*
+ * Sends a dma-buf of the memory to a mount whose drive writes to GPU memory by such handles. Data
+ * of memory without one is staged.
+ */
+static void send_export(struct gpunvme_buffer *b, uint64_t *token)
+{
+    const struct gpunvme_ioc_info *info = &b->owner->info;
+
+    *token = 0;
+    if (info->tier < 2 || strcmp(info->transport, "vfio") != 0)
+        return;
+    int fd = cuda_driver_export_pages(b->owner->cuda, b->device, (uintptr_t)b->addr, b->len);
+    if (fd < 0)
+        return;
+    if (socket_send_memory(b->owner, fd, token))
+        *token = 0;
+    close(fd);
+}
+
 static int register_cuda(struct gpunvme_buffer *b)
 {
     uint8_t uuid[16];
@@ -90,7 +109,10 @@ static int register_cuda(struct gpunvme_buffer *b)
     if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
         return gpunvme_fail(-EXDEV, "the memory is on another GPU than the mount's");
     err = cuda_driver_export(cu, b->device, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
-    return err ? err : register_at_mount(b, &reg);
+    if (err)
+        return err;
+    send_export(b, &reg.token);
+    return register_at_mount(b, &reg);
 }
 
 /*

@@ -41,6 +41,8 @@ static int load_functions(struct cuda_driver *cu)
                                 driver_functions[i].symbol);
         memcpy((char *)cu + driver_functions[i].offset, &address, sizeof(address));
     }
+    void *address = dlsym(cu->library, "cuMemGetHandleForAddressRange");
+    memcpy(&cu->export_range, &address, sizeof(address));
     return 0;
 }
 
@@ -275,6 +277,25 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
     if (!err)
         memcpy(handle, ipc.reserved, sizeof(ipc.reserved));
     return err;
+}
+
+#define EXPORT_PAGE 4096u
+
+int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len)
+{
+    uint64_t head = addr % EXPORT_PAGE;
+    size_t pages = (head + len + EXPORT_PAGE - 1) / EXPORT_PAGE * EXPORT_PAGE, size;
+    CUdeviceptr base;
+    int fd = -1;
+    int err = cu->export_range ? push_context(cu, device) : -ENOTSUP;
+
+    if (err)
+        return err;
+    CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
+    if (!result && base % EXPORT_PAGE == 0)
+        result = cu->export_range(&fd, addr - head, pages, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    pop_context(cu);
+    return result || fd < 0 ? -ENOTSUP : fd;
 }
 
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)

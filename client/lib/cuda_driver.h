@@ -59,6 +59,13 @@ int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device
 int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
                        uint8_t handle[64], uint64_t *offset);
 
+/*
+ * Exports the 4 KiB pages around the memory as a dma-buf and returns its descriptor, which the
+ * caller owns. Returns -ENOTSUP if the driver exports none, and if the allocation does not begin on
+ * such a page.
+ */
+int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len);
+
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr);
 int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);
 int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len);

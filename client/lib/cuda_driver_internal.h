@@ -37,6 +37,7 @@ enum {
     CU_STREAM_NON_BLOCKING = 1,
     CU_STREAM_WAIT_VALUE_GEQ = 0,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+    CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_READY = 600,
@@ -86,6 +87,10 @@ enum {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
        void **, void **))
 
+/* Of CUDA 11.7; NULL in an older driver. */
+typedef CUresult export_range_fn(void *handle, CUdeviceptr addr, size_t len, int type,
+                                 unsigned long long flags);
+
 #define CUDA_MAX_DEVICES 64
 
 struct cuda_driver {
@@ -93,6 +98,7 @@ struct cuda_driver {
 #define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
 #undef DRIVER_MEMBER
+    export_range_fn *export_range;        /* cuMemGetHandleForAddressRange */
     pthread_mutex_t lock;                 /* protects contexts */
     CUcontext contexts[CUDA_MAX_DEVICES]; /* retained primary contexts, by ordinal */
 };

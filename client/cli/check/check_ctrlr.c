@@ -149,24 +149,27 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
               info.read_only ? "write protected" : "can be written");
 }
 
-/*
- * Controllers of VFIO and vfio-user cannot reach GPU memory: the transports'
- * map() refuses it.
- */
-#define REACH "the controller reaches host memory only, so data in GPU memory is staged there"
+/* A PCI drive may reach GPU memory, which only a mount finds out. */
+static const char *reach_of(const struct check_executor *x)
+{
+    if (x->mmio)
+        return "data in GPU memory is staged in host memory, unless the mount finds a provider of "
+               "GPU memory (tier 2; see the line p2p)";
+    return "the controller reaches host memory only, so data in GPU memory is staged there";
+}
 
 static void check_tier_of_gpu(struct check *c, const struct check_executor *x)
 {
     if (x->rings)
         check_add(c, CHECK_OK, "tier", NULL, "tier 1, the GPU (%s) runs the queues: %s", x->gpu,
-                  REACH);
+                  reach_of(x));
     else
         check_add(c, CHECK_WARN, "tier",
                   x->mmio ? "see the line doorbells, and docs/hardware.md"
                           : "place the directory of the server's socket on tmpfs (/dev/shm)",
                   "tier 0, the GPU (%s) runs the queues, and a CPU thread rings the doorbells, "
                   "which CUDA does not map; %s",
-                  x->gpu, REACH);
+                  x->gpu, reach_of(x));
 }
 
 void check_tier(struct check *c, const struct check_executor *x)

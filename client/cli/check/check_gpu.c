@@ -81,6 +81,39 @@ static void check_doorbells(struct check *c, const char *root, bool version_can)
                   "this driver can map a drive's doorbells for the GPU; the mount tries");
 }
 
+/* The first driver that is said to map dma-bufs of GPUs with memory of their own. */
+#define MAPS_MAJOR 610u
+#define MAPS_MINOR 43u
+
+/* Returns what keeps drives from GPU memory, or NULL if nothing is known to. */
+static const char *p2p_obstacle(const char *root, bool open, unsigned major, unsigned minor,
+                                const char **advice)
+{
+    *advice = "take the open kernel modules";
+    if (!open)
+        return "closed kernel modules do not export GPU memory as a dma-buf";
+    *advice = "take a driver from 610.43 on (docs/hardware.md)";
+    if (major < MAPS_MAJOR || (major == MAPS_MAJOR && minor < MAPS_MINOR))
+        return "this driver exports GPU memory as a dma-buf, but does not map it";
+    *advice = "take a kernel with CONFIG_VFIO_CONTAINER and CONFIG_VFIO_IOMMU_TYPE1";
+    if (pci_sysfs_exists("%s/sys/bus/pci/drivers/vfio-pci", root) &&
+        !pci_sysfs_exists("%s/dev/vfio/vfio", root))
+        return "VFIO's group interface is missing (/dev/vfio/vfio), and iommufd pins pages";
+    return NULL;
+}
+
+static void check_p2p(struct check *c, const char *root, bool open, unsigned major, unsigned minor)
+{
+    const char *advice, *obstacle = p2p_obstacle(root, open, major, minor, &advice);
+
+    if (obstacle)
+        check_add(c, CHECK_WARN, "p2p", advice, "%s: data in GPU memory is staged (tier 1)",
+                  obstacle);
+    else
+        check_add(c, CHECK_OK, "p2p", NULL,
+                  "nothing known keeps a drive from GPU memory (tier 2); the mount tries");
+}
+
 static void check_modules(struct check *c, const char *root)
 {
     char line[256];
@@ -100,9 +133,14 @@ static void check_modules(struct check *c, const char *root)
                   "%s kernel modules, version %u.%u", open ? "open" : "closed", major, minor);
     else
         check_add(c, CHECK_WARN, "nvidia_modules", NULL, "version not understood: %s", line);
-    if (known)
-        check_doorbells(c, root, can_ring_doorbells(major, minor));
+    if (!known)
+        return;
+    check_doorbells(c, root, can_ring_doorbells(major, minor));
+    check_p2p(c, root, open, major, minor);
 }
+
+/* Windows without Resizable BAR have 256 MiB, of which the driver needs a part. */
+#define P2P_WINDOW (1ull << 30)
 
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
 {
@@ -112,6 +150,9 @@ static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
               driven ? NULL : "load NVIDIA's modules: modprobe nvidia",
               "%s, %s, window of %llu MiB", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
               (unsigned long long)(gpu->window_len >> 20));
+    if (driven && gpu->window_len < P2P_WINDOW)
+        check_add(c, CHECK_WARN, "p2p_window", "turn Resizable BAR on in the firmware",
+                  "%s: the window is too small to show a drive much GPU memory", gpu->bdf);
 }
 
 void check_gpu(struct check *c, const char *root)

@@ -109,6 +109,44 @@ TEST_F(CheckTest, LockdownIsSaidWhereItIsOn)
     expect("lockdown", CHECK_WARN, "[integrity]");
 }
 
+/* The line p2p: the sentence by driver and interface of VFIO. */
+class P2pTest : public CheckTest
+{
+  protected:
+    void expect_p2p(const char *version, enum check_level level, const char *said)
+    {
+        tree_.text("proc/driver/nvidia/version",
+                   std::string("NVRM version: NVIDIA UNIX ") + version + "  Release\n");
+        check_gpu(&check_, tree_.root());
+        expect("p2p", level, said);
+        check_free(&check_);
+        check_ = {};
+    }
+};
+
+TEST_F(P2pTest, SaysWhatKeepsADriveFromGpuMemory)
+{
+    gpu("0000:3b:00.0");
+    expect_p2p("x86_64 Kernel Module  610.43.02", CHECK_WARN, "closed kernel modules");
+    expect_p2p("Open Kernel Module for x86_64  580.65.06", CHECK_WARN, "does not map it");
+    expect_p2p("Open Kernel Module for x86_64  610.42.01", CHECK_WARN, "does not map it");
+    expect_p2p("Open Kernel Module for x86_64  610.43.02", CHECK_OK, "the mount tries");
+    tree_.dir("sys/bus/pci/drivers/vfio-pci");
+    expect_p2p("Open Kernel Module for x86_64  610.43.02", CHECK_WARN, "iommufd pins pages");
+    tree_.text("dev/vfio/vfio", "");
+    expect_p2p("Open Kernel Module for x86_64  611.01", CHECK_OK, "tier 2");
+}
+
+TEST_F(P2pTest, SaysThatTheWindowIsSmall)
+{
+    gpu("0000:3b:00.0");
+    tree_.text(PciTree::device("0000:3b:00.0") + "/resource",
+               "0x0000000080000000 0x0000000080ffffff 0x0\n"
+               "0x0000004000000000 0x000000400fffffff 0x0\n");
+    check_gpu(&check_, tree_.root());
+    expect("p2p_window", CHECK_WARN, "0000:3b:00.0: the window is too small");
+}
+
 struct Driver {
     const char *name, *version;
     enum check_level level;
@@ -276,6 +314,8 @@ struct check_executor none(bool kernel, bool noiommu)
 INSTANTIATE_TEST_SUITE_P(
     Mounts, TierTest,
     ::testing::Values(Tier{"gpu", executor("A GPU", true, true), CHECK_OK,
+                           "tier 1, the GPU (A GPU)", "unless the mount finds a provider", nullptr},
+                      Tier{"gpu_of_a_server", executor("A GPU", true, false), CHECK_OK,
                            "tier 1, the GPU (A GPU)", "reaches host memory only", nullptr},
                       Tier{"registers_not_mapped", executor("A GPU", false, true), CHECK_WARN,
                            "tier 0, the GPU (A GPU)", "which CUDA does not map",

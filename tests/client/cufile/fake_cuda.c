@@ -103,6 +103,25 @@ EXPORT int fake_cuda_alloc_vmm(unsigned long long *out, size_t segment, size_t c
     return result;
 }
 
+/* A dma-buf's stand-in has the length of one, and holds the device's bytes. */
+EXPORT int cuMemGetHandleForAddressRange(void *handle, unsigned long long addr, size_t len,
+                                         int type, unsigned long long flags)
+{
+    pthread_mutex_lock(&memory_lock);
+    struct allocation *a = find(addr);
+    bool inside = a && len <= a->len - (addr - (uintptr_t)a->device);
+    int fd = inside && type == 1 && !flags && addr % 4096 == 0 && len % 4096 == 0
+                 ? memfd_create("fake-dma-buf", MFD_CLOEXEC)
+                 : -1;
+    if (fd >= 0 && write(fd, a->shadow + (addr - (uintptr_t)a->device), len) != (ssize_t)len) {
+        close(fd);
+        fd = -1;
+    }
+    pthread_mutex_unlock(&memory_lock);
+    *(int *)handle = fd;
+    return fd >= 0 ? 0 : NOT_SUPPORTED;
+}
+
 EXPORT int cuMemFree_v2(unsigned long long addr)
 {
     pthread_mutex_lock(&memory_lock);
