@@ -65,7 +65,7 @@ nightly() {
     no-sim) step "without the simulator" bash scripts/test.sh --no-sim ;;
     crash) step "crash soak" crash_soak ;;
     media) step "damaged media" media_campaign ;;
-    guest) step "guest, all" bash scripts/guest-test.sh --all ;;
+    guest) GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-25} step "guest, all" bash scripts/guest-test.sh --all ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
     mutate) step "mutants" mutants ;;

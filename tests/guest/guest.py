@@ -128,8 +128,8 @@ class Guest:
 
     def _make_share(self, build):
         self._write("paths", [ROOT, build] if self.machine.root == "/" else [])
-        self._write("addresses", [f"{c.name} {self.machine.address(c)}"
-                              for c in self.machine.controllers])
+        self._write("addresses", [f"{name} {address}"
+                                  for name, address in self.machine.addresses().items()])
         self._write("env", [f"BUILD={shlex.quote(build)}", f"SOURCE={shlex.quote(ROOT)}"])
         shutil.copy(os.path.join(HERE, "guest_lib.sh"), self.share)
 

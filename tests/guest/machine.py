@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a guest has: NVMe controllers with their namespaces, as QEMU's options."""
+"""What a guest has: NVMe controllers with their namespaces, and other devices with memory, as
+QEMU's options."""
 import os
 from dataclasses import dataclass, field
 
@@ -29,6 +30,13 @@ class Controller:
     beside: bool = False
 
 
+@dataclass
+class Peer:
+    """An ivshmem device, whose BAR 2 is memory: it stands in for a GPU. `name` is for bdf_of."""
+    name: str
+    mib: int = 16
+
+
 def properties(options):
     return "".join(f",{key}={value}" for key, value in options.items())
 
@@ -40,14 +48,23 @@ class Machine:
     FIRST_SLOT = 0x10
     root = "/"  # folder of the host that the guest has as its root
 
-    def __init__(self, controllers, memory_mib=1024, iommu="intel-iommu,intremap=on"):
+    def __init__(self, controllers, memory_mib=1024, iommu="intel-iommu,intremap=on", peers=()):
         self.controllers = controllers
+        self.peers = list(peers)
         self.memory_mib = memory_mib
         self.iommu = iommu
 
     def qemu(self):
         """The program, and arguments that come before all others."""
         return ["qemu-system-x86_64"]
+
+    def peer_address(self, peer):
+        return f"{self.FIRST_SLOT + len(self.controllers) + self.peers.index(peer):02x}.0"
+
+    def addresses(self):
+        """Of controllers and peers, by name."""
+        return {**{c.name: self.address(c) for c in self.controllers},
+                **{p.name: self.peer_address(p) for p in self.peers}}
 
     def slot(self, controller):
         return self.FIRST_SLOT + self.controllers.index(controller) - controller.beside
@@ -63,6 +80,10 @@ class Machine:
             args += ["-device", self.iommu]
         for controller in self.controllers:
             args += self._controller(controller, folder)
+        for peer in self.peers:
+            args += ["-object", f"memory-backend-ram,id={peer.name}-memory,size={peer.mib}M,share=on",
+                     "-device", f"ivshmem-plain,id={peer.name},memdev={peer.name}-memory,"
+                     f"bus=pcie.0,addr={self.peer_address(peer)}"]
         return args
 
     def kernel_parameters(self):

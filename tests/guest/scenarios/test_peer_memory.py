@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A drive whose DMA goes to the memory of another device (tier 2): an ivshmem BAR as GPU memory,
+which the CPU executor loads and stores."""
+import os
+import re
+
+import pytest
+
+from machine import Controller, Machine, Namespace, Peer
+
+MACHINE = Machine([Controller("drive", [Namespace("drive.img", "512M")])],
+                  peers=[Peer("gpu0"), Peer("gpu1")])
+DEVICE = "vfio:$(bdf_of drive)"
+TOOL = '"$SOURCE/tests/guest/peer_memory.py"'
+OPTIONS = "executor=cpu,cpu_memory=$(bdf_of gpu0),cpu_memory=$(bdf_of gpu1)"
+ROUNDS = int(os.environ.get("GPUNVME_KILL_ROUNDS", "2"))
+# Commands per second: the reads in flight take most of a second, which is their deadline.
+SLOW = 100
+# Commands that a killed daemon had in flight: the IOMMU refuses their data, and the drive is reset.
+LATE = r"DMAR: .*[Ff]ault|^Invalid (read|write) at addr |^pci_nvme_err_(addr_|cfs|aio)|^pci_nvme_ub_"
+
+
+def bar(name):
+    return f'"/sys/bus/pci/devices/$(bdf_of {name})/resource2"'
+
+
+@pytest.fixture(scope="module", name="drive")
+def bound(guest):
+    guest.run(f"""
+        gpunvme bind -f "$(bdf_of drive)" >/dev/null
+        mkfs.gpunvme -qf {DEVICE}
+        for gpu in gpu0 gpu1; do echo 1 >"/sys/bus/pci/devices/$(bdf_of $gpu)/enable"; done
+        serve {DEVICE} executor=cpu
+        head -c 12000000 /dev/urandom >"$MNT/file"
+        sync "$MNT/file"
+        umount "$MNT"
+        served
+    """)
+    return guest
+
+
+def served(guest, options, script, timeout=90):
+    return guest.run(f"""
+        serve {DEVICE} "{options}"
+        {script}
+        umount "$MNT"
+        [ "$(served | tail -n 1)" = "ended with status 0" ]
+    """, timeout)
+
+
+def staged_bytes(output):
+    counts = re.findall(r'"gpu_staged_(?:read|written)_bytes": *"?(\d+)', output)
+    assert len(counts) == 2, output
+    return sum(map(int, counts))
+
+
+VERIFY = f"""
+    {TOOL} verify {bar("gpu0")} "$MNT/file" "$MNT/copy"
+    {TOOL} verify {bar("gpu1")} "$MNT/file" "$MNT/copy"
+    gpunvme stats -o json "$MNT" | tr -d '\\n'
+    echo
+"""
+
+
+@pytest.mark.smoke
+def test_data_goes_to_the_memory_of_two_devices(drive):
+    output = served(drive, OPTIONS + ",p2p=require", VERIFY)
+    assert output.count("tier 2, staged False: the drive reaches GPU memory by VFIO (BAR)") == 2, \
+        output
+    assert staged_bytes(output) == 0, output
+
+
+def test_the_same_bytes_are_staged_with_p2p_off(drive):
+    output = served(drive, OPTIONS + ",p2p=off", VERIFY)
+    assert output.count("tier 1, staged True: ") == 2 and "(p2p=off)" in output, output
+    assert staged_bytes(output) > 0, output
+
+
+def test_what_stands_in_the_way_is_said(drive):
+    output = drive.run(f"""
+        timeout 20 gpunvmefs {DEVICE} "$MNT" -o executor=cpu,p2p=require || echo "status $?"
+        timeout 20 gpunvmefs {DEVICE} "$MNT" -o executor=cpu,cpu_memory=$(bdf_of drive) ||
+            echo "status $?"
+        timeout 20 gpunvmefs {DEVICE} "$MNT" -o gpu=off,p2p=require || echo "status $?"
+    """)
+    assert output.count("status ") == 3, output
+    assert "p2p=require: buffers of the CPU executor are in host memory" in output, output
+    assert "no ivshmem device of QEMU is at" in output, output
+    assert "p2p=require,gpu=off: these contradict each other" in output, output
+
+
+# Kills the processes named, in this order, while reads are in flight, and at once takes the memory.
+KILL = f"""
+    {TOOL} own {bar("gpu0")} "$MNT/file" >/tmp/own 2>&1 &
+    application=$!
+    until grep -q reading /tmp/own; do
+        kill -0 $application || {{ cat /tmp/own; exit 1; }}
+        sleep 0.02
+    done
+    daemon=$(pgrep -xo gpunvmefs)
+    victims=()
+    for victim in $VICTIMS; do victims+=("${{!victim}}"); done
+    rc=0
+    {TOOL} take {bar("gpu0")} "$HOW" "${{victims[@]}}" || rc=$?
+    kill -9 $application 2>/dev/null || true
+    wait $application || true
+"""
+MOUNTED = f"""
+    mountpoint -q "$MNT" || serve {DEVICE} "{OPTIONS},p2p=require"
+    {KILL}
+    if ! pgrep -x gpunvmefs >/dev/null; then umount -l "$MNT" 2>/dev/null || true; fi
+"""
+
+
+def killed(guest, victims, rounds, how="locked"):
+    """How many of the rounds left data of another owner in the memory."""
+    output = guest.run(f"""
+        VICTIMS="{victims}" HOW="{how}" bad=0
+        for _ in $(seq {rounds}); do
+            {MOUNTED}
+            [ $rc -eq 0 ] || bad=$((bad + 1))
+        done
+        umount "$MNT" 2>/dev/null || umount -l "$MNT" 2>/dev/null || true
+        wait_unused drive
+        echo "bad $bad"
+    """, timeout=60 + 20 * rounds)
+    return int(output.split()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.complaints(LATE)
+@pytest.mark.parametrize("victims", ["application", "daemon", "application daemon",
+                                     "daemon application"])
+def test_killed_owners_leave_no_writes_to_the_next_owner(drive, victims):
+    with drive.slowness("drive", SLOW):
+        assert killed(drive, victims, ROUNDS) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.complaints(LATE)
+def test_an_owner_that_does_not_wait_is_written_to(drive):
+    """Shows that the test above can fail: here the memory is taken before its handles are closed."""
+    with drive.slowness("drive", SLOW):
+        assert killed(drive, "application", 3, "unlocked") > 0
