@@ -40,6 +40,8 @@ const struct metrics_counter metrics_counters[] = {
             "Metadata read twice:", "Metadata blocks that the second read had right"),
     COUNTER(metadata_corrected,
             "Metadata corrected:", "Metadata blocks in which one flipped bit was corrected"),
+    COUNTER(metadata_copied,
+            "Metadata from copies:", "Metadata blocks that were written again from their copy"),
     COUNTER(metadata_damaged, "Metadata damaged:", "Metadata blocks that stayed bad: run fsck"),
     COUNTER(scrub_passes, "Scrubs:", "Complete passes of the background scrub"),
     COUNTER(scrub_bytes, "Bytes scrubbed:", "Bytes read by the background scrub"),

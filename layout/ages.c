@@ -54,7 +54,7 @@ static bool ages_new_map(uint64_t index, struct lay_map_block *mb)
 {
     mb->index = lay_put64(index);
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
-        lay_slot_set(&mb->slots[i], LAY_NONE);
+        lay_slot_set(&mb->slots[i], LAY_NONE, LAY_NONE);
     return index > 0; /* chunk 0 is always mapped */
 }
 

@@ -12,40 +12,73 @@ static bool areas_overlaps(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_le
     return b_len > 0 && a < b + b_len && b < a + a_len;
 }
 
+/* Adds a range unless it is empty. */
+static void areas_add(struct lay_range *areas, unsigned *n, uint64_t start, uint64_t len)
+{
+    if (len > 0)
+        areas[(*n)++] = (struct lay_range){start, len};
+}
+
+/* Adds an area of which there may be a copy. */
+static void areas_add_both(struct lay_range *areas, unsigned *n, uint64_t start, uint64_t copy,
+                           uint64_t len)
+{
+    areas_add(areas, n, start, len);
+    areas_add(areas, n, copy, copy ? len : 0);
+}
+
+unsigned lay_areas(const struct lay_geometry *geo, struct lay_range areas[LAY_AREAS])
+{
+    unsigned n = 0;
+
+    areas_add(areas, &n, 0, LAY_MMP_BLOCK + 1);
+    areas_add(areas, &n, LAY_LABEL_SECOND, 1);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        areas_add(areas, &n, geo->supers[i], 1);
+    areas_add(areas, &n, geo->log_start, geo->log_blocks);
+    areas_add_both(areas, &n, geo->map_start, geo->map_copy, geo->map_len);
+    areas_add_both(areas, &n, geo->bitmap_start, geo->bitmap_copy, geo->bitmap_len);
+    areas_add_both(areas, &n, geo->sums_start, geo->sums_copy, geo->sums_len);
+    return n;
+}
+
+static bool areas_is_inside(const struct lay_geometry *geo, uint64_t block, uint64_t len)
+{
+    return len > 0 && block < geo->blocks && len <= geo->blocks - block;
+}
+
+/* Returns how many areas have one of the blocks. */
+static unsigned areas_count(const struct lay_geometry *geo, uint64_t block, uint64_t len)
+{
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(geo, areas), count = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        count += areas_overlaps(block, len, areas[i].start, areas[i].len);
+    return count;
+}
+
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
 {
-    if (len == 0 || block <= LAY_MMP_BLOCK || block >= geo->blocks || len > geo->blocks - block)
-        return false;
-    if (areas_overlaps(block, len, LAY_LABEL_SECOND, 1) ||
-        areas_overlaps(block, len, geo->map_start, geo->map_len) ||
-        areas_overlaps(block, len, geo->bitmap_start, geo->bitmap_len) ||
-        areas_overlaps(block, len, geo->log_start, geo->log_blocks) ||
-        areas_overlaps(block, len, geo->sums_start, geo->sums_len))
-        return false;
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        if (areas_overlaps(block, len, geo->supers[i], 1))
-            return false;
-    }
-    return true;
+    return areas_is_inside(geo, block, len) && areas_count(geo, block, len) == 0;
+}
+
+/* True if an area, which is one of the geometry's, and its copy if any are alone. */
+static bool areas_ok(const struct lay_geometry *geo, uint64_t start, uint64_t copy, uint64_t len)
+{
+    return areas_is_inside(geo, start, len) && areas_count(geo, start, len) == 1 &&
+           (copy == 0 || (areas_is_inside(geo, copy, len) && areas_count(geo, copy, len) == 1));
 }
 
 int lay_check_areas(const struct lay_geometry *geo, const char **why)
 {
-    /* Each area is checked without itself; the label has checked log and superblocks. */
-    struct lay_geometry others = *geo;
-
-    others.map_len = 0;
-    if (!lay_range_ok(&others, geo->map_start, geo->map_len))
+    if (!areas_ok(geo, geo->map_start, geo->map_copy, geo->map_len))
         return lay_bad(why, "map");
-    others.map_len = geo->map_len;
-    others.bitmap_len = 0;
-    if (!lay_range_ok(&others, geo->bitmap_start, geo->bitmap_len))
+    if (!areas_ok(geo, geo->bitmap_start, geo->bitmap_copy, geo->bitmap_len))
         return lay_bad(why, "bitmaps");
-    others.bitmap_len = geo->bitmap_len;
-    others.sums_len = 0;
-    if (geo->sums_len != 0 && !lay_range_ok(&others, geo->sums_start, geo->sums_len))
+    if (geo->sums_len != 0 && !areas_ok(geo, geo->sums_start, geo->sums_copy, geo->sums_len))
         return lay_bad(why, "sums");
-    /* The file system may be smaller than the member. */
+    /* The label has checked log and superblocks; the file system may be smaller. */
     if (geo->log_start + geo->log_blocks > geo->blocks)
         return lay_bad(why, "blocks: the log lies past the end");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
@@ -111,19 +144,21 @@ uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *in
     return LAY_ADDR_LEVEL(kind, level + 1, number / LAY_AGES);
 }
 
-/* Stores the place of a block of an area. */
-static unsigned areas_place(const struct lay_geometry *geo, uint64_t start, uint64_t addr,
-                            uint64_t places[2])
+/* Stores the places of a block of an area, of which there may be a copy. */
+static unsigned areas_place(const struct lay_geometry *geo, uint64_t start, uint64_t copy,
+                            uint64_t addr, uint64_t places[2])
 {
-    uint64_t lowest = areas_lowest(geo, lay_addr_kind(addr));
+    uint64_t lowest = areas_lowest(geo, lay_addr_kind(addr)), at = lay_addr_number(addr);
     unsigned level = lay_addr_level(addr);
 
     if (!lay_home_ok(geo, addr))
         return 0;
-    places[0] = start + lay_addr_number(addr);
     for (unsigned l = 0; l < level; l++)
-        places[0] += lay_level_blocks(lowest, l);
-    return 1;
+        at += lay_level_blocks(lowest, l);
+    places[0] = start + at;
+    if (copy)
+        places[1] = copy + at;
+    return copy ? 2 : 1;
 }
 
 /* Stores one or two blocks for a number that must be 0. */
@@ -146,11 +181,11 @@ unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t plac
     case LAY_KIND_SUPER:
         return areas_fixed(geo->supers[0], geo->supers[1], 2, addr, places);
     case LAY_KIND_MAP:
-        return areas_place(geo, geo->map_start, addr, places);
+        return areas_place(geo, geo->map_start, geo->map_copy, addr, places);
     case LAY_KIND_BITMAP:
-        return areas_place(geo, geo->bitmap_start, addr, places);
+        return areas_place(geo, geo->bitmap_start, geo->bitmap_copy, addr, places);
     case LAY_KIND_SUMS:
-        return areas_place(geo, geo->sums_start, addr, places);
+        return areas_place(geo, geo->sums_start, geo->sums_copy, addr, places);
     case LAY_KIND_LOG:
         places[0] = geo->log_start + lay_addr_number(addr);
         return lay_addr_level(addr) == 0 && lay_addr_number(addr) < geo->log_blocks ? 1 : 0;

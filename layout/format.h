@@ -221,9 +221,11 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
  */
 #define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT  (LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_DRAFT)
+#define LAY_FEATURE_INCOMPAT \
+    (LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_DRAFT)
 
-#define LAY_INCOMPAT_DATA_CSUM 0x1ull /* data blocks have checksums: FORMAT.md 5.4 */
+#define LAY_INCOMPAT_DATA_CSUM   0x1ull /* data blocks have checksums: FORMAT.md 5.4 */
+#define LAY_INCOMPAT_META_COPIES 0x2ull /* metadata has two places: FORMAT.md 2.3 */
 /* The format is not final: version_minor must be LAY_VERSION_MINOR. */
 #define LAY_INCOMPAT_DRAFT (1ull << 63)
 

@@ -59,12 +59,33 @@ struct lay_geometry {
     uint64_t blocks;
     /* From the superblock. */
     uint8_t hash_seed[16];
-    /* Areas: first block, blocks of level 0, and of all levels. 0 if data has no checksums. */
-    uint64_t bitmap_start, bitmap_blocks, bitmap_len;
-    uint64_t sums_start, sums_blocks, sums_len;
-    uint64_t map_start, map_blocks, map_len;
+    /*
+     * Areas: first block, first block of the copy, blocks of level 0, and of all levels. 0 if there
+     * is no copy, or data has no checksums.
+     */
+    uint64_t bitmap_start, bitmap_copy, bitmap_blocks, bitmap_len;
+    uint64_t sums_start, sums_copy, sums_blocks, sums_len;
+    uint64_t map_start, map_copy, map_blocks, map_len;
     uint32_t chunk_shift, reserve; /* as in lay_super */
 };
+
+/* A range of blocks. */
+struct lay_range {
+    uint64_t start, len;
+};
+
+#define LAY_AREAS 11u /* that a file system may have */
+/*
+ * Stores the areas of FORMAT.md 1 that the geometry has, with the blocks of
+ * labels and multi-mount protection, and returns their number.
+ */
+unsigned lay_areas(const struct lay_geometry *geo, struct lay_range areas[LAY_AREAS]);
+
+/* True if map, bitmaps, checksums and chunks have two places. */
+static inline bool lay_has_copies(const struct lay_geometry *geo)
+{
+    return geo->incompat & LAY_INCOMPAT_META_COPIES;
+}
 
 /* --- Addresses ------------------------------------------------------------------------------- */
 
@@ -285,8 +306,11 @@ static inline bool lay_slot_mapped(const struct lay_slot *slot)
 {
     return lay_get64(slot->places[0]) != LAY_NONE;
 }
-/* Makes a slot one of a segment at this block, or with LAY_NONE one that is not mapped. */
-void lay_slot_set(struct lay_slot *slot, uint64_t block);
+/*
+ * Makes a slot one of a segment at this block, and of its copy, which may be
+ * LAY_NONE; or with LAY_NONE twice one that is not mapped.
+ */
+void lay_slot_set(struct lay_slot *slot, uint64_t block, uint64_t copy);
 /*
  * Stores the blocks that hold the metadata of an address of kind
  * LAY_KIND_CHUNK, according to the slot of its segment, and returns how many

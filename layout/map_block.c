@@ -3,9 +3,9 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-void lay_slot_set(struct lay_slot *slot, uint64_t block)
+void lay_slot_set(struct lay_slot *slot, uint64_t block, uint64_t copy)
 {
-    *slot = (struct lay_slot){.places = {lay_put64(block), lay_put64(LAY_NONE)}};
+    *slot = (struct lay_slot){.places = {lay_put64(block), lay_put64(copy)}};
 }
 
 unsigned lay_slot_places(const struct lay_slot *slot, uint64_t addr, uint64_t places[2])
@@ -21,15 +21,27 @@ bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next)
 {
     if (!lay_slot_mapped(slot) || !lay_slot_mapped(next))
         return lay_slot_mapped(slot) == lay_slot_mapped(next);
-    return lay_get64(next->places[0]) == lay_get64(slot->places[0]) + LAY_SEGMENT_BLOCKS;
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t place = lay_get64(slot->places[i]);
+        uint64_t behind = place == LAY_NONE ? LAY_NONE : place + LAY_SEGMENT_BLOCKS;
+        if (lay_get64(next->places[i]) != behind)
+            return false;
+    }
+    return true;
+}
+
+/* True if a segment can be at this block. */
+static bool map_block_place_ok(const struct lay_geometry *geo, uint64_t block)
+{
+    return block % LAY_SEGMENT_BLOCKS == 0 && lay_range_ok(geo, block, LAY_SEGMENT_BLOCKS);
 }
 
 static int map_block_slot(const struct lay_geometry *geo, const struct lay_slot *slot,
                           uint64_t segment, const char **why)
 {
-    uint64_t block = lay_get64(slot->places[0]);
+    uint64_t block = lay_get64(slot->places[0]), copy = lay_get64(slot->places[1]);
 
-    if (lay_get64(slot->places[1]) != LAY_NONE)
+    if (copy != LAY_NONE && (!lay_has_copies(geo) || !lay_slot_mapped(slot)))
         return lay_bad(why, "slot.places");
     if (lay_get32(slot->reserved) != 0)
         return lay_bad(why, "slot.reserved");
@@ -39,7 +51,8 @@ static int map_block_slot(const struct lay_geometry *geo, const struct lay_slot 
         return segment == 0 ? lay_bad(why, "slot: chunk 0 is not mapped") : 0;
     if (segment >= lay_segments(geo))
         return lay_bad(why, "slot: behind the last chunk");
-    if (block % LAY_SEGMENT_BLOCKS != 0 || !lay_range_ok(geo, block, LAY_SEGMENT_BLOCKS))
+    if (!map_block_place_ok(geo, block) ||
+        (copy != LAY_NONE && (copy == block || !map_block_place_ok(geo, copy))))
         return lay_bad(why, "slot.places");
     return 0;
 }

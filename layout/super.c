@@ -41,6 +41,15 @@ static int super_reserved(const struct lay_super *sb, const struct lay_geometry 
     return 0;
 }
 
+/* Stores the place of a copy, which is 0 if there is none. */
+static bool super_copy(const struct lay_geometry *geo, le64 place, uint64_t *copy)
+{
+    uint64_t block = lay_get64(place);
+
+    *copy = lay_has_copies(geo) ? block : 0;
+    return lay_has_copies(geo) ? block != 0 : block == LAY_NONE;
+}
+
 /* Adds the chunk map to the geometry. */
 static int super_map(const struct lay_super *sb, struct lay_geometry *geo, const char **why)
 {
@@ -51,7 +60,7 @@ static int super_map(const struct lay_super *sb, struct lay_geometry *geo, const
         return lay_bad(why, "chunk_shift");
     if (blocks == 0 || blocks > lay_map_blocks((uint64_t)LAY_MAX_CHUNKS << shift))
         return lay_bad(why, "map_blocks");
-    if (lay_get64(sb->map[1]) != LAY_NONE || lay_get32(sb->reserved) != 0)
+    if (!super_copy(geo, sb->map[1], &geo->map_copy) || lay_get32(sb->reserved) != 0)
         return lay_bad(why, "map");
     if (lay_get32(sb->reserve) > LAY_MAX_RESERVE)
         return lay_bad(why, "reserve");
@@ -75,8 +84,10 @@ static int super_area(const struct lay_super *sb, struct lay_geometry *geo, cons
     geo->blocks = lay_get64(area->blocks);
     if (geo->blocks < LAY_MIN_BLOCKS || geo->blocks > most)
         return lay_bad(why, "blocks");
-    if (lay_get64(area->bitmaps[1]) != LAY_NONE ||
-        lay_get64(area->sums[1]) != (sums ? LAY_NONE : 0) || (!sums && lay_get64(area->sums[0])))
+    geo->sums_copy = 0;
+    if (!super_copy(geo, area->bitmaps[1], &geo->bitmap_copy) ||
+        (sums && !super_copy(geo, area->sums[1], &geo->sums_copy)) ||
+        (!sums && (lay_get64(area->sums[0]) || lay_get64(area->sums[1]))))
         return lay_bad(why, "area");
     if ((!sums && lay_get32(area->sums_age) != 0) || lay_get64(area->reserved) != 0)
         return lay_bad(why, "area");

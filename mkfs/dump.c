@@ -20,8 +20,9 @@
 #include "mkfs/walk.h"
 
 /*
- * Adds the address of a block in a chunk as "segment/block", and KEY_place, the
- * block of the device, which is null if the segment is not mapped.
+ * Adds the address of a block in a chunk as "segment/block", KEY_place, the block
+ * of the device, which is null if the segment is not mapped, and KEY_copy if
+ * there is a second one.
  */
 static void dump_put_address(struct json_object *to, const char *key, const struct image *img,
                              uint64_t addr)
@@ -33,7 +34,12 @@ static void dump_put_address(struct json_object *to, const char *key, const stru
              lay_addr_index(addr));
     dump_put_string(to, key, text);
     snprintf(place, sizeof(place), "%s_place", key);
-    dump_put_link(to, place, image_places(img, addr, places) > 0 ? places[0] : LAY_NONE);
+    unsigned n = image_places(img, addr, places);
+    dump_put_link(to, place, n > 0 ? places[0] : LAY_NONE);
+    if (n > 1) {
+        snprintf(place, sizeof(place), "%s_copy", key);
+        dump_put_link(to, place, places[1]);
+    }
 }
 
 static const char *type_name(unsigned type)
@@ -109,14 +115,23 @@ static void dump_label(const struct lay_label *label, struct json_object *to)
     dump_put_time(to, "created", label->created);
 }
 
+/* Adds the place of a copy, if there is one. */
+static void dump_copy(struct json_object *to, const char *key, le64 place)
+{
+    if (lay_get64(place) != LAY_NONE && lay_get64(place) != 0)
+        dump_put_number(to, key, lay_get64(place));
+}
+
 static void dump_area(const struct lay_area *area, struct json_object *to)
 {
     dump_put_number(to, "blocks", lay_get64(area->blocks));
     dump_put_number(to, "free_blocks", lay_get64(area->free_blocks));
     dump_put_number(to, "bitmap_start", lay_get64(area->bitmaps[0]));
+    dump_copy(to, "bitmap_copy", area->bitmaps[1]);
     dump_put_number(to, "bitmap_blocks", lay_groups_of(lay_get64(area->blocks)));
     dump_put_number(to, "bitmap_age", lay_get32(area->bitmap_age));
     dump_put_number(to, "sums_start", lay_get64(area->sums[0]));
+    dump_copy(to, "sums_copy", area->sums[1]);
     dump_put_number(to, "sums_age", lay_get32(area->sums_age));
 }
 
@@ -128,6 +143,7 @@ static void dump_super(const struct lay_super *sb, bool clean, struct json_objec
     dump_put_flag(to, "error", (lay_get32(sb->state) & LAY_STATE_ERROR) != 0);
     dump_area(&sb->area, to);
     dump_put_number(to, "map_start", lay_get64(sb->map[0]));
+    dump_copy(to, "map_copy", sb->map[1]);
     dump_put_number(to, "map_blocks", lay_get64(sb->map_blocks));
     dump_put_number(to, "map_age", lay_get32(sb->map_age));
     dump_put_number(to, "chunk_shift", lay_get32(sb->chunk_shift));
@@ -248,6 +264,8 @@ static int dump_chunks(struct image *img, struct json_object *to)
         dump_put_number(row, "segment", s->segment);
         dump_put_number(row, "chunk", s->segment >> img->geo.chunk_shift);
         dump_put_number(row, "place", s->block);
+        if (s->copy != LAY_NONE)
+            dump_put_number(row, "copy", s->copy);
         dump_put_link(row, "free", err ? LAY_NONE : lay_get32(b.entries.free));
         json_object_array_add(to, row);
         failed = err ? err : failed;
@@ -578,25 +596,28 @@ static int dump_corrected(void *arg, uint64_t addr, union lay_block *b)
 
 static int dump_by_place(const void *a, const void *b)
 {
-    const struct image_segment *s = a, *t = b;
+    const uint64_t *s = a, *t = b;
 
-    return s->block < t->block ? -1 : s->block > t->block;
+    return *s < *t ? -1 : *s > *t;
 }
 
 /* Sets *overlap if two segments have one place. Returns 0 or -ENOMEM. */
 static int dump_overlaps(const struct image *img, bool *overlap)
 {
-    size_t n = img->segment_count;
-    struct image_segment *sorted = malloc((n + 1) * sizeof(*sorted));
+    uint64_t *sorted = malloc((2 * img->segment_count + 1) * sizeof(*sorted));
+    size_t n = 0;
 
     *overlap = false;
     if (!sorted)
         return -ENOMEM;
-    if (n > 0)
-        memcpy(sorted, img->segments, n * sizeof(*sorted));
+    for (size_t i = 0; i < img->segment_count; i++) {
+        sorted[n++] = img->segments[i].block;
+        if (img->segments[i].copy != LAY_NONE)
+            sorted[n++] = img->segments[i].copy;
+    }
     qsort(sorted, n, sizeof(*sorted), dump_by_place);
     for (size_t i = 1; i < n; i++)
-        *overlap |= sorted[i].block == sorted[i - 1].block;
+        *overlap |= sorted[i] == sorted[i - 1];
     free(sorted);
     return 0;
 }

@@ -43,6 +43,15 @@ uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment)
     return plan->chunk_starts[segment >> plan->geo.chunk_shift] + in_chunk * LAY_SEGMENT_BLOCKS;
 }
 
+uint64_t mkfs_segment_copy(const struct mkfs_plan *plan, uint64_t segment)
+{
+    uint64_t in_chunk = segment % lay_chunk_segments(&plan->geo);
+
+    if (!lay_has_copies(&plan->geo))
+        return LAY_NONE;
+    return plan->chunk_copies[segment >> plan->geo.chunk_shift] + in_chunk * LAY_SEGMENT_BLOCKS;
+}
+
 /* Returns how many segments are mapped. */
 static uint64_t mkfs_segments(const struct mkfs_plan *plan)
 {
@@ -52,11 +61,13 @@ static uint64_t mkfs_segments(const struct mkfs_plan *plan)
 /* True if a chunk has one of the blocks. */
 static bool mkfs_in_chunk(const struct mkfs_plan *plan, uint64_t block, uint64_t len)
 {
+    uint64_t each = mkfs_chunk_blocks(&plan->geo);
+    bool copies = lay_has_copies(&plan->geo);
+
     for (uint32_t i = 0; i < plan->chunks; i++) {
-        uint64_t start = plan->chunk_starts[i];
-        if (block + len <= start)
-            return false;
-        if (block < start + mkfs_chunk_blocks(&plan->geo))
+        uint64_t start = plan->chunk_starts[i], copy = plan->chunk_copies[i];
+        if ((block + len > start && block < start + each) ||
+            (copies && block + len > copy && block < copy + each))
             return true;
     }
     return false;
@@ -111,20 +122,12 @@ enum { ID_SEALING = 0, ID_MEMBER = 2, ID_INCARNATION = 4, ID_LOG = 5 };
 static uint64_t mkfs_lowest(const struct lay_geometry *geo, uint64_t from, uint64_t len,
                             uint64_t align)
 {
-    const uint64_t starts[] = {
-        from,
-        LAY_LABEL_SECOND + 1,
-        geo->supers[0] + 1,
-        geo->supers[1] + 1,
-        geo->log_start + geo->log_blocks,
-        geo->map_start + geo->map_len,
-        geo->bitmap_start + geo->bitmap_len,
-        geo->sums_start + geo->sums_len,
-    };
+    struct lay_range areas[LAY_AREAS + 1] = {{from, 0}};
+    unsigned n = 1 + lay_areas(geo, areas + 1);
     uint64_t lowest = LAY_NONE;
 
-    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
-        uint64_t start = (starts[i] + align - 1) / align * align;
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t start = (areas[i].start + areas[i].len + align - 1) / align * align;
         if (start >= from && start < lowest && lay_range_ok(geo, start, len))
             lowest = start;
     }
@@ -137,16 +140,48 @@ static uint64_t mkfs_lowest_area(const struct lay_geometry *geo, uint64_t len)
     return mkfs_lowest(geo, LAY_MMP_BLOCK + 1, len, 1);
 }
 
-/* Places chunk 0 and the reserve, each in the lowest segments that are free. */
-static void mkfs_place_chunks(struct mkfs_plan *plan)
+/* Places chunk 0 and the reserve, each in the lowest segments from `from` on that are free. */
+static void mkfs_place_chunks(const struct mkfs_plan *plan, uint64_t from, uint64_t *starts)
 {
-    uint64_t len = mkfs_chunk_blocks(&plan->geo), from = LAY_SEGMENT_BLOCKS;
+    uint64_t len = mkfs_chunk_blocks(&plan->geo);
 
-    plan->chunks = 1 + plan->geo.reserve;
     for (uint32_t i = 0; i < plan->chunks; i++) {
-        plan->chunk_starts[i] = mkfs_lowest(&plan->geo, from, len, LAY_SEGMENT_BLOCKS);
-        from = plan->chunk_starts[i] + len;
+        starts[i] = mkfs_lowest(&plan->geo, from, len, LAY_SEGMENT_BLOCKS);
+        from = starts[i] + len;
     }
+}
+
+/*
+ * Places the copies of areas and chunks in the second half of the device, by the
+ * same rule as what they are copies of, and the chunks behind their areas.
+ */
+static void mkfs_place_copies(struct mkfs_plan *plan)
+{
+    struct lay_geometry *geo = &plan->geo;
+    uint64_t from = geo->supers[1];
+
+    if (!lay_has_copies(geo))
+        return;
+    geo->map_copy = mkfs_lowest(geo, from, geo->map_len, 1);
+    geo->bitmap_copy = mkfs_lowest(geo, from, geo->bitmap_len, 1);
+    if (geo->sums_len)
+        geo->sums_copy = mkfs_lowest(geo, from, geo->sums_len, 1);
+    from = geo->sums_len ? geo->sums_copy + geo->sums_len : geo->bitmap_copy + geo->bitmap_len;
+    mkfs_place_chunks(plan, from, plan->chunk_copies);
+}
+
+/* Returns the blocks that neither an area nor a chunk has. */
+static uint64_t mkfs_free_blocks(const struct mkfs_plan *plan)
+{
+    const struct lay_geometry *geo = &plan->geo;
+    unsigned places = lay_has_copies(geo) ? 2 : 1;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(geo, areas);
+    uint64_t left = geo->blocks - places * plan->chunks * mkfs_chunk_blocks(geo);
+
+    for (unsigned i = 0; i < n; i++)
+        left -= areas[i].len;
+    return left;
 }
 
 /* Places the areas one after the other, each in the lowest blocks that are free. */
@@ -174,10 +209,10 @@ static void place(struct mkfs_plan *plan, uint64_t log_blocks)
     }
     geo->log_start = mkfs_lowest_area(geo, log_blocks);
     geo->log_blocks = log_blocks;
-    mkfs_place_chunks(plan);
-    plan->free_blocks = geo->blocks - LAY_LABEL_COPIES - 1 - LAY_SUPER_COPIES - geo->map_len -
-                        geo->bitmap_len - geo->sums_len - geo->log_blocks -
-                        plan->chunks * mkfs_chunk_blocks(geo);
+    plan->chunks = 1 + plan->geo.reserve;
+    mkfs_place_chunks(plan, LAY_SEGMENT_BLOCKS, plan->chunk_starts);
+    mkfs_place_copies(plan);
+    plan->free_blocks = mkfs_free_blocks(plan);
 }
 
 static void identify(const struct mkfs_params *params, struct lay_geometry *geo)
@@ -185,7 +220,8 @@ static void identify(const struct mkfs_params *params, struct lay_geometry *geo)
     memcpy(geo->hash_seed, params->hash_seed, sizeof(geo->hash_seed));
     mkfs_uuid(params, ID_SEALING, geo->uuid);
     geo->log_id = mkfs_id(params, ID_LOG);
-    geo->incompat = LAY_INCOMPAT_DRAFT | (params->data_csum ? LAY_INCOMPAT_DATA_CSUM : 0);
+    geo->incompat = LAY_INCOMPAT_DRAFT | (params->data_csum ? LAY_INCOMPAT_DATA_CSUM : 0) |
+                    (params->meta_copies ? LAY_INCOMPAT_META_COPIES : 0);
 }
 
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
@@ -411,9 +447,9 @@ static void format_make_map(const struct format *f, struct lay_map_block *map, u
     map->index = lay_put64(index);
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
         uint64_t segment = index * LAY_MAP_SLOTS + i;
-        lay_slot_set(&map->slots[i], segment < mkfs_segments(f->plan)
-                                         ? mkfs_segment_start(f->plan, segment)
-                                         : LAY_NONE);
+        bool mapped = segment < mkfs_segments(f->plan);
+        lay_slot_set(&map->slots[i], mapped ? mkfs_segment_start(f->plan, segment) : LAY_NONE,
+                     mapped ? mkfs_segment_copy(f->plan, segment) : LAY_NONE);
     }
 }
 
@@ -438,16 +474,15 @@ static void format_make(struct format *f, uint64_t addr)
         (void)lay_new_block(geo_of(f), addr, b);
 }
 
-static uint64_t format_place(const struct format *f, uint64_t addr)
+static unsigned format_places(const struct format *f, uint64_t addr, uint64_t places[2])
 {
-    uint64_t places[2];
+    uint64_t segment = lay_addr_segment(addr);
+    struct lay_slot slot;
 
-    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
-        return mkfs_segment_start(f->plan, lay_addr_segment(addr)) + lay_addr_index(addr);
-    unsigned n = lay_places(geo_of(f), addr, places);
-    assert(n > 0 && "mkfs makes only blocks that the file system has");
-    (void)n;
-    return places[0];
+    if (lay_addr_kind(addr) != LAY_KIND_CHUNK)
+        return lay_places(geo_of(f), addr, places);
+    lay_slot_set(&slot, mkfs_segment_start(f->plan, segment), mkfs_segment_copy(f->plan, segment));
+    return lay_slot_places(&slot, addr, places);
 }
 
 /* Remembers the age of the sealed block in the buffer. Returns 0 or -ENOMEM. */
@@ -468,8 +503,13 @@ static int format_remember(struct format *f, uint64_t addr)
 
 static int format_write_aged(struct format *f, uint64_t addr)
 {
-    int err = seal_and_write(f, format_place(f, addr));
+    uint64_t places[2];
+    unsigned n = format_places(f, addr, places);
+    int err = 0;
 
+    assert(n > 0 && "mkfs makes only blocks that the file system has");
+    for (unsigned i = 0; i < n && !err; i++)
+        err = seal_and_write(f, places[i]);
     return err ? err : format_remember(f, addr);
 }
 
@@ -547,17 +587,26 @@ static int format_write_bitmaps(struct format *f)
     return err ? err : format_write_names(f, first, &f->bitmap_age);
 }
 
-static int format_verify_aged(struct format *f)
+static int format_verify_place(struct format *f, const struct format_aged *aged, uint64_t place)
 {
     const union lay_block *b = (void *)f->buf;
+    int err = format_read_blocks(f, place, 1);
+
+    if (!err && (lay_age(b) != aged->age ||
+                 lay_block_crc(geo_of(f)->uuid, aged->addr, b) != lay_get32(b->head.crc)))
+        err = -EUCLEAN;
+    return err;
+}
+
+static int format_verify_aged(struct format *f)
+{
+    uint64_t places[2];
     int err = 0;
 
     for (size_t i = 0; i < f->aged_count && !err; i++) {
-        uint64_t addr = f->aged[i].addr;
-        err = format_read_blocks(f, format_place(f, addr), 1);
-        if (!err && (lay_age(b) != f->aged[i].age ||
-                     lay_block_crc(geo_of(f)->uuid, addr, b) != lay_get32(b->head.crc)))
-            err = -EUCLEAN;
+        unsigned n = format_places(f, f->aged[i].addr, places);
+        for (unsigned k = 0; k < n && !err; k++)
+            err = format_verify_place(f, &f->aged[i], places[k]);
     }
     return err;
 }
@@ -589,14 +638,15 @@ static void fill_super(const struct format *f, struct lay_super *sb)
     sb->clean_incarnation = f->incarnation;
     sb->clean_tid = lay_put64(1);
     sb->map[0] = lay_put64(geo->map_start);
-    sb->map[1] = lay_put64(LAY_NONE);
+    sb->map[1] = lay_put64(geo->map_copy ? geo->map_copy : LAY_NONE);
     sb->map_blocks = lay_put64(geo->map_blocks);
     sb->map_age = lay_put32(f->map_age);
     sb->chunks = lay_put64(f->plan->chunks);
     sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
-    sb->area.bitmaps[1] = lay_put64(LAY_NONE);
+    sb->area.bitmaps[1] = lay_put64(geo->bitmap_copy ? geo->bitmap_copy : LAY_NONE);
     sb->area.sums[0] = lay_put64(geo->sums_start);
-    sb->area.sums[1] = lay_put64(geo->sums_blocks ? LAY_NONE : 0);
+    if (geo->sums_blocks)
+        sb->area.sums[1] = lay_put64(geo->sums_copy ? geo->sums_copy : LAY_NONE);
     sb->area.bitmap_age = lay_put32(f->bitmap_age);
     sb->area.blocks = lay_put64(geo->blocks);
     sb->area.free_blocks = lay_put64(f->plan->free_blocks);

@@ -152,6 +152,102 @@ static int image_judge(struct image *img, uint64_t addr, const struct image_name
     return img->corrected ? image_correct(img, addr, named, out) : 0;
 }
 
+/* --- Two places ------------------------------------------------------------------------------- */
+
+/* What one place of a block has. */
+struct image_place {
+    uint64_t block;
+    bool unreadable;
+    enum image_age age; /* without any correction */
+    union lay_block b;
+};
+
+static bool image_is_sound(enum image_age age)
+{
+    return age == IMAGE_AGE_RIGHT || age == IMAGE_AGE_UNKNOWN;
+}
+
+static int image_look(struct image *img, uint64_t addr, const struct image_named *named,
+                      struct image_place *p)
+{
+    int err = image_read_raw(img, p->block, &p->b);
+
+    p->unreadable = err == -EIO;
+    p->age = IMAGE_AGE_DAMAGED;
+    if (err)
+        memset(&p->b, 0, sizeof(p->b));
+    else if (lay_block_crc(img->geo.uuid, addr, &p->b) == lay_get32(p->b.head.crc))
+        p->age = image_compare_age(img, named, &p->b);
+    return p->unreadable ? 0 : err;
+}
+
+/*
+ * Returns the place that counts: the sound one. If no age is named and a crash
+ * has come between the writes of the two, both are sound, and the later counts.
+ */
+static unsigned image_choose(const struct image_place p[2])
+{
+    if (image_is_sound(p[0].age) != image_is_sound(p[1].age))
+        return image_is_sound(p[1].age);
+    if (image_is_sound(p[0].age))
+        return lay_get64(p[1].b.head.tid) > lay_get64(p[0].b.head.tid);
+    return p[0].unreadable;
+}
+
+/* Gives what a place has, corrected if it is not sound. */
+static int image_take(struct image *img, uint64_t addr, const struct image_named *named,
+                      const struct image_place *p, union lay_block *out)
+{
+    int err = image_tolerate(img, p->unreadable ? -EIO : 0, out);
+
+    if (err || img->unreadable)
+        return err;
+    *out = p->b;
+    return image_judge(img, addr, named, out);
+}
+
+/* Neither place is sound: gives the one that can be corrected, or else the first. */
+static int image_take_any(struct image *img, uint64_t addr, const struct image_named *named,
+                          const struct image_place *p, const struct image_place *other,
+                          union lay_block *out)
+{
+    int err = image_take(img, addr, named, p, out);
+    enum image_age age = img->age;
+    bool unreadable = img->unreadable;
+    union lay_block b;
+
+    if (err || image_is_sound(age) || other->unreadable)
+        return err;
+    err = image_take(img, addr, named, other, &b);
+    if (!err && image_is_sound(img->age)) {
+        *out = b;
+        return 0;
+    }
+    img->age = age;
+    img->unreadable = unreadable;
+    return err;
+}
+
+static int image_read_two(struct image *img, uint64_t addr, const struct image_named *named,
+                          const uint64_t places[2], union lay_block *out)
+{
+    struct image_place p[2] = {{.block = places[0]},
+                               {.block = places[1], .age = IMAGE_AGE_DAMAGED}};
+    int err = image_look(img, addr, named, &p[0]);
+
+    if (!err && (img->differs || !image_is_sound(p[0].age)))
+        err = image_look(img, addr, named, &p[1]);
+    if (err)
+        return err;
+    unsigned use = image_choose(p);
+    if (!image_is_sound(p[use].age))
+        return image_take_any(img, addr, named, &p[use], &p[!use], out);
+    err = image_take(img, addr, named, &p[use], out);
+    bool differs = p[!use].unreadable || memcmp(&p[0].b, &p[1].b, sizeof(p[0].b)) != 0;
+    return !err && img->differs && differs ? img->differs(img->differs_arg, addr, p[!use].block)
+                                           : err;
+}
+
 static int image_find_age(struct image *img, uint64_t addr, struct image_named *named);
 
 int image_read(struct image *img, uint64_t addr, union lay_block *out)
@@ -174,6 +270,10 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
         img->age = IMAGE_AGE_NEW;
         return 0;
     }
+    uint64_t places[2];
+    /* The two superblocks are compared by who finds the one that counts. */
+    if (addr != LAY_ADDR_SUPER && image_places(img, addr, places) > 1)
+        return image_read_two(img, addr, &named, places, out);
     err = image_tolerate(img, image_read_home(img, addr, out), out);
     return err || img->unreadable ? err : image_judge(img, addr, &named, out);
 }
@@ -328,7 +428,8 @@ static int image_read_map_block(struct image *img, uint64_t index)
     for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
         if (lay_slot_mapped(&b.map.slots[i]))
             err = image_set_segment(img, index * LAY_MAP_SLOTS + i,
-                                    lay_get64(b.map.slots[i].places[0]));
+                                    lay_get64(b.map.slots[i].places[0]),
+                                    lay_get64(b.map.slots[i].places[1]));
     }
     return err;
 }

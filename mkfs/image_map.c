@@ -38,15 +38,20 @@ size_t image_segment_index(const struct image *img, uint64_t segment)
     return image_map_lower(img, segment);
 }
 
-uint64_t image_segment_block(const struct image *img, uint64_t segment)
+struct image_segment image_find_segment(const struct image *img, uint64_t segment)
 {
+    const struct image_segment none = {segment, LAY_NONE, LAY_NONE};
     size_t i = image_map_lower(img, segment);
 
-    return i < img->segment_count && img->segments[i].segment == segment ? img->segments[i].block
-                                                                         : LAY_NONE;
+    return i < img->segment_count && img->segments[i].segment == segment ? img->segments[i] : none;
 }
 
-int image_set_segment(struct image *img, uint64_t segment, uint64_t block)
+uint64_t image_segment_block(const struct image *img, uint64_t segment)
+{
+    return image_find_segment(img, segment).block;
+}
+
+int image_set_segment(struct image *img, uint64_t segment, uint64_t block, uint64_t copy)
 {
     size_t i = image_map_lower(img, segment);
     bool found = i < img->segment_count && img->segments[i].segment == segment;
@@ -57,13 +62,13 @@ int image_set_segment(struct image *img, uint64_t segment, uint64_t block)
         memmove(&img->segments[i], &img->segments[i + 1], behind * sizeof(*img->segments));
         img->segment_count--;
     } else if (found) {
-        img->segments[i].block = block;
+        img->segments[i] = (struct image_segment){segment, block, copy};
     } else if (block != LAY_NONE) {
         err = image_grow((void **)&img->segments, img->segment_count, sizeof(*img->segments));
         if (err)
             return err;
         memmove(&img->segments[i + 1], &img->segments[i], behind * sizeof(*img->segments));
-        img->segments[i] = (struct image_segment){segment, block};
+        img->segments[i] = (struct image_segment){segment, block, copy};
         img->segment_count++;
     }
     return err;
@@ -71,11 +76,13 @@ int image_set_segment(struct image *img, uint64_t segment, uint64_t block)
 
 unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2])
 {
+    struct image_segment s;
     struct lay_slot slot;
 
     if (lay_addr_kind(addr) != LAY_KIND_CHUNK)
         return lay_places(&img->geo, addr, places);
-    lay_slot_set(&slot, image_segment_block(img, lay_addr_segment(addr)));
+    s = image_find_segment(img, lay_addr_segment(addr));
+    lay_slot_set(&slot, s.block, s.copy);
     return lay_slot_places(&slot, addr, places);
 }
 

@@ -198,7 +198,8 @@ static const char usage_text[] =
     "                         created or extended (default: all of DEVICE)\n"
     "  -E, --extended=LIST    comma-separated: root_owner=UID:GID (default: the user),\n"
     "                         hash_seed=UUID of directories (default: random)\n"
-    "  -O, --features=LIST    comma-separated: data_csum, checksums of data (default: none)\n"
+    "  -O, --features=LIST    comma-separated: data_csum, checksums of data; meta_copies,\n"
+    "                         two places of all metadata (default: none)\n"
     "  -n, --dry-run          show what would be made, write nothing\n"
     "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
@@ -316,15 +317,22 @@ static int set_extended(struct options *o, char *list)
 
 static int mkfs_set_features(struct options *o, char *list)
 {
-    enum { DATA_CSUM, NO_DATA_CSUM };
-    char *const keys[] = {[DATA_CSUM] = "data_csum", [NO_DATA_CSUM] = "^data_csum", NULL};
+    enum { DATA_CSUM, NO_DATA_CSUM, META_COPIES, NO_META_COPIES };
+    char *const keys[] = {[DATA_CSUM] = "data_csum",
+                          [NO_DATA_CSUM] = "^data_csum",
+                          [META_COPIES] = "meta_copies",
+                          [NO_META_COPIES] = "^meta_copies",
+                          NULL};
 
     while (*list) {
         char *item = list, *value;
         int key = getsubopt(&list, keys, &value);
         if (key < 0 || value)
             return tool_error("--features", "'%s' is not a feature, see --help", item);
-        o->params.data_csum = key == DATA_CSUM;
+        if (key == DATA_CSUM || key == NO_DATA_CSUM)
+            o->params.data_csum = key == DATA_CSUM;
+        else
+            o->params.meta_copies = key == META_COPIES;
     }
     return 0;
 }

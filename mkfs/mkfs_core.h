@@ -28,7 +28,8 @@ struct mkfs_params {
     uint32_t time_nsec;
     uint8_t hash_seed[16]; /* must be random, or hash collisions can be provoked */
     uint32_t root_uid, root_gid;
-    bool data_csum; /* feature: data blocks have checksums */
+    bool data_csum;   /* feature: data blocks have checksums */
+    bool meta_copies; /* feature: metadata has two places */
     /*
      * Called at least once per MiB written. If it returns true, the format ends
      * with -EINTR. NULL means never.
@@ -45,11 +46,14 @@ struct mkfs_plan {
     struct lay_geometry geo;
     uint32_t chunks;                            /* that are mapped: 0 to chunks - 1 */
     uint64_t chunk_starts[LAY_MAX_RESERVE + 1]; /* their first blocks, in ascending order */
+    uint64_t chunk_copies[LAY_MAX_RESERVE + 1]; /* the same of their copies, with meta_copies */
     uint64_t free_blocks;
 };
 
 /* Returns the first block of a segment of the mapped chunks. */
 uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment);
+/* Returns the first block of its copy, or LAY_NONE without copies. */
+uint64_t mkfs_segment_copy(const struct mkfs_plan *plan, uint64_t segment);
 
 /*
  * Lays out a file system for a device of device_bytes. Returns 0, -EINVAL if it

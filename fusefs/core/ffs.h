@@ -174,6 +174,7 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
 struct ffs_metadata_counts {
     uint64_t reread;    /* the second read was right */
     uint64_t corrected; /* one flipped bit was corrected */
+    uint64_t copied;    /* a place of the block was written again from the other one */
     uint64_t damaged;   /* the block stayed bad: what it describes cannot be used */
 };
 void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out);

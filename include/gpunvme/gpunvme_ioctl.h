@@ -351,10 +351,11 @@ struct gpunvme_ioc_stats {
     uint64_t leased_commands; /* of leased queues, as far as they are known */
     /*
      * Metadata blocks that failed their check when they were read: the second
-     * read was right; one flipped bit was corrected; or the block stayed bad,
-     * and what it describes cannot be used until fsck has repaired it.
+     * read was right; one flipped bit was corrected; the block was written again
+     * from its other place (feature meta_copies); or it stayed bad, and what it
+     * describes cannot be used until fsck has repaired it.
      */
-    uint64_t metadata_reread, metadata_corrected, metadata_damaged;
+    uint64_t metadata_reread, metadata_corrected, metadata_copied, metadata_damaged;
     /*
      * The background scrub (mount option scrub=): complete passes, bytes read,
      * blocks that were wrong, in every pass that found them so, those of them
@@ -710,7 +711,7 @@ static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
 static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 4632, "stats");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 4640, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");

@@ -34,7 +34,7 @@ static int chunk_space_set(struct fsck *f, uint64_t segment, const struct lay_sl
     uint32_t age;
     int err = 0;
 
-    lay_slot_set(slot, image_segment_block(&f->img, segment));
+    lay_slot_set(slot, image_segment_block(&f->img, segment), LAY_NONE);
     if (!lay_slot_mapped(slot))
         return 0;
     if (old && lay_get64(old->places[0]) == lay_get64(slot->places[0]))

@@ -323,7 +323,7 @@ static int map_apply(struct chunk_map *m)
     for (size_t i = 0; i < m->chunks.count && c[i].won && !err; i++) {
         for (uint64_t s = 0; s < lay_chunk_segments(&img->geo) && !err; s++)
             err = image_set_segment(img, (c[i].number << img->geo.chunk_shift) + s,
-                                    c[i].place + s * LAY_SEGMENT_BLOCKS);
+                                    c[i].place + s * LAY_SEGMENT_BLOCKS, LAY_NONE);
     }
     image_forget_names(img);
     return err;

@@ -334,7 +334,7 @@ int fsck_new_chunk(struct fsck *f)
 
     for (uint64_t i = 0; i < each && !err; i++) {
         uint64_t segment = number * each + i;
-        err = image_set_segment(&f->img, segment, place + i * LAY_SEGMENT_BLOCKS);
+        err = image_set_segment(&f->img, segment, place + i * LAY_SEGMENT_BLOCKS, LAY_NONE);
         if (!err)
             err = segments_insert(f, segment);
         if (!err)

@@ -132,14 +132,14 @@ TEST(Slot, TranslatesAnAddress)
 {
     lay_slot slot;
     uint64_t places[2];
-    lay_slot_set(&slot, 21 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&slot, 21 * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_TRUE(lay_slot_mapped(&slot));
     ASSERT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 1u);
     EXPECT_EQ(places[0], 21u * LAY_SEGMENT_BLOCKS + 9);
     slot.places[1] = lay_put64(LAY_SEGMENT_BLOCKS);
     ASSERT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 2u);
     EXPECT_EQ(places[1], LAY_SEGMENT_BLOCKS + 9);
-    lay_slot_set(&slot, LAY_NONE);
+    lay_slot_set(&slot, LAY_NONE, LAY_NONE);
     EXPECT_FALSE(lay_slot_mapped(&slot));
     EXPECT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 0u);
 }
@@ -175,13 +175,13 @@ TEST_F(MapBlock, MapsNothingBehindTheLastChunk)
     geo.chunk_shift = 4;
     geo.map_blocks = geo.map_len = 1;
     for (lay_slot &slot : o.map.slots)
-        lay_slot_set(&slot, LAY_NONE);
+        lay_slot_set(&slot, LAY_NONE, LAY_NONE);
     for (unsigned i = 0; i < 16; i++) {
-        lay_slot_set(&o.map.slots[i], (8 + i) * LAY_SEGMENT_BLOCKS);
-        lay_slot_set(&o.map.slots[144 + i], (40 + i) * LAY_SEGMENT_BLOCKS);
+        lay_slot_set(&o.map.slots[i], (8 + i) * LAY_SEGMENT_BLOCKS, LAY_NONE);
+        lay_slot_set(&o.map.slots[144 + i], (40 + i) * LAY_SEGMENT_BLOCKS, LAY_NONE);
     }
     EXPECT_EQ(check(), 0) << why;
-    lay_slot_set(&o.map.slots[160], 60 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&o.map.slots[160], 60 * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_EQ(check(), -EUCLEAN);
     EXPECT_STREQ(why, "slot: behind the last chunk");
 }
@@ -193,24 +193,24 @@ TEST_F(MapBlock, MayBeginWithinAChunk)
     o.map.index = lay_put64(1);
     o.head.block = lay_put64(LAY_ADDR(LAY_KIND_MAP, 1));
     for (lay_slot &slot : o.map.slots)
-        lay_slot_set(&slot, LAY_NONE);
+        lay_slot_set(&slot, LAY_NONE, LAY_NONE);
     for (unsigned i = 0; i < 8; i++)
-        lay_slot_set(&o.map.slots[i], (20 + i) * LAY_SEGMENT_BLOCKS);
+        lay_slot_set(&o.map.slots[i], (20 + i) * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_EQ(check(1), 0) << why;
-    lay_slot_set(&o.map.slots[7], 30 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&o.map.slots[7], 30 * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_EQ(check(1), -EUCLEAN);
     EXPECT_STREQ(why, "slot: not behind the other segments of its chunk");
-    lay_slot_set(&o.map.slots[7], 27 * LAY_SEGMENT_BLOCKS);
-    lay_slot_set(&o.map.slots[8], 10 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&o.map.slots[7], 27 * LAY_SEGMENT_BLOCKS, LAY_NONE);
+    lay_slot_set(&o.map.slots[8], 10 * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_EQ(check(1), -EUCLEAN) << "the first segment of another chunk alone";
 }
 
 TEST(Slots, OfAChunkFollowEachOther)
 {
     lay_slot none, a, b;
-    lay_slot_set(&none, LAY_NONE);
-    lay_slot_set(&a, 20 * LAY_SEGMENT_BLOCKS);
-    lay_slot_set(&b, 21 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&none, LAY_NONE, LAY_NONE);
+    lay_slot_set(&a, 20 * LAY_SEGMENT_BLOCKS, LAY_NONE);
+    lay_slot_set(&b, 21 * LAY_SEGMENT_BLOCKS, LAY_NONE);
     EXPECT_TRUE(lay_slots_follow(&a, &b));
     EXPECT_TRUE(lay_slots_follow(&none, &none));
     EXPECT_FALSE(lay_slots_follow(&b, &a));

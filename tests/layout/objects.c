@@ -142,10 +142,10 @@ static void make_sums(struct lay_sums *sums)
 static void make_map(struct lay_map_block *mb)
 {
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
-        lay_slot_set(&mb->slots[i], LAY_NONE);
+        lay_slot_set(&mb->slots[i], LAY_NONE, LAY_NONE);
     for (unsigned i = 0; i < 2; i++) {
-        lay_slot_set(&mb->slots[i], (8 + i) * LAY_SEGMENT_BLOCKS);
-        lay_slot_set(&mb->slots[SEGMENT + i], (21 + i) * LAY_SEGMENT_BLOCKS);
+        lay_slot_set(&mb->slots[i], (8 + i) * LAY_SEGMENT_BLOCKS, LAY_NONE);
+        lay_slot_set(&mb->slots[SEGMENT + i], (21 + i) * LAY_SEGMENT_BLOCKS, LAY_NONE);
         mb->slots[SEGMENT + i].age = lay_put32(0x34);
     }
 }

@@ -176,7 +176,7 @@ TEST_F(Dump, ReportsChunksThatOverlapOrAreMissing)
     EXPECT_EQ(r.status, 1);
     EXPECT_NE(r.err.find("chunk map: segments overlap, run fsck.gpunvme\n"), std::string::npos)
         << r.err;
-    lay_slot_set(&map.slots[1], LAY_NONE);
+    lay_slot_set(&map.slots[1], LAY_NONE, LAY_NONE);
     img.seal(LAY_ADDR(LAY_KIND_MAP, 0));
     r = dump({"-c"});
     EXPECT_EQ(r.status, 1);

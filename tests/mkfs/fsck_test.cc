@@ -135,8 +135,8 @@ TEST_F(Fsck, TakesTheMapFromTheLog)
     std::vector<uint8_t> stray = img.copy(img.root_leaf);
     reinterpret_cast<lay_head *>(stray.data())->block = lay_put64(LAY_ADDR_CHUNK(2, 7));
     img.log({img.copy(LAY_ADDR(LAY_KIND_MAP, 0)), stray});
-    lay_slot_set(&map.slots[0], img.segments[1]);
-    lay_slot_set(&map.slots[1], img.segments[0]);
+    lay_slot_set(&map.slots[0], img.segments[1], LAY_NONE);
+    lay_slot_set(&map.slots[1], img.segments[0], LAY_NONE);
     img.seal(LAY_ADDR(LAY_KIND_MAP, 0));
     Result r = fsck();
     EXPECT_EQ(r.status, 0) << r.out;

@@ -70,7 +70,8 @@ class ImageMap : public ToolTest
     std::vector<uint8_t> map_with(uint64_t segment, uint64_t block)
     {
         std::vector<uint8_t> bytes = img.copy(MAP);
-        lay_slot_set(&reinterpret_cast<lay_map_block *>(bytes.data())->slots[segment], block);
+        lay_slot_set(&reinterpret_cast<lay_map_block *>(bytes.data())->slots[segment], block,
+                     LAY_NONE);
         return bytes;
     }
 
@@ -111,11 +112,11 @@ TEST_F(ImageMap, HasNoPlaceForOtherSegments)
 TEST_F(ImageMap, ChangesInMemory)
 {
     open();
-    ASSERT_EQ(image_set_segment(&image, 9, 3072), 0);
-    ASSERT_EQ(image_set_segment(&image, 5, 3584), 0);
+    ASSERT_EQ(image_set_segment(&image, 9, 3072, LAY_NONE), 0);
+    ASSERT_EQ(image_set_segment(&image, 5, 3584, LAY_NONE), 0);
     EXPECT_EQ(image_segment_block(&image, 5), 3584u);
     EXPECT_EQ(image_segment_block(&image, 9), 3072u);
-    ASSERT_EQ(image_set_segment(&image, 5, LAY_NONE), 0);
+    ASSERT_EQ(image_set_segment(&image, 5, LAY_NONE, LAY_NONE), 0);
     EXPECT_EQ(image_segment_block(&image, 5), LAY_NONE);
     EXPECT_EQ(image_segment_block(&image, 9), 3072u);
 }

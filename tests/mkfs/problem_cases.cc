@@ -322,13 +322,13 @@ const std::vector<ProblemCase> cases = {
      {""}},
     {"F510", "slots_of_one_place",
      [](Image &i) {
-         lay_slot_set(&map_of(i).slots[1], i.segments[0]);
+         lay_slot_set(&map_of(i).slots[1], i.segments[0], LAY_NONE);
          seal_map(i);
      }},
     {"F510", "slots_exchanged",
      [](Image &i) {
-         lay_slot_set(&map_of(i).slots[0], i.segments[1]);
-         lay_slot_set(&map_of(i).slots[1], i.segments[0]);
+         lay_slot_set(&map_of(i).slots[0], i.segments[1], LAY_NONE);
+         lay_slot_set(&map_of(i).slots[1], i.segments[0], LAY_NONE);
          seal_map(i);
      }},
     {"F511", "entries", [](Image &i) { spoil_block(i, LAY_ADDR_CHUNK(0, 0)); }},

@@ -309,7 +309,7 @@ TEST_F(Chunks, AreFoundWithoutTheMap)
 /* The map on the device is older than the chunk: a write of it was lost. */
 TEST_F(Chunks, AreFoundThoughASoundMapLacksThem)
 {
-    lay_slot_set(&img.at<lay_map_block>(LAY_ADDR(LAY_KIND_MAP, 0)).slots[1], LAY_NONE);
+    lay_slot_set(&img.at<lay_map_block>(LAY_ADDR(LAY_KIND_MAP, 0)).slots[1], LAY_NONE, LAY_NONE);
     img.seal(LAY_ADDR(LAY_KIND_MAP, 0));
     expect_repaired("-y");
     expect_map(2);
@@ -561,7 +561,7 @@ TEST_F(DamagedLog, IsAppliedWithAChunkThatItMaps)
                          super = img.copy(img.geo.supers[0]);
     auto *bm = reinterpret_cast<lay_bitmap *>(bits.data());
     auto *sb = reinterpret_cast<lay_super *>(super.data());
-    lay_slot_set(&reinterpret_cast<lay_map_block *>(map.data())->slots[2], place);
+    lay_slot_set(&reinterpret_cast<lay_map_block *>(map.data())->slots[2], place, LAY_NONE);
     reinterpret_cast<lay_head *>(entries.data())->block = lay_put64(LAY_ADDR_CHUNK(2, 0));
     std::memset(bm->bits + place / 8, 0xff, LAY_SEGMENT_BLOCKS / 8);
     bm->free = lay_put32(lay_get32(bm->free) - LAY_SEGMENT_BLOCKS);

@@ -89,6 +89,7 @@ static void info_print_stats(struct cli_out *out, const struct gpunvme_ioc_stats
         {"controller_resets", "Controller resets:", NULL, st->controller_resets},
         {"metadata_reread", "Metadata read twice:", NULL, st->metadata_reread},
         {"metadata_corrected", "Metadata corrected:", NULL, st->metadata_corrected},
+        {"metadata_copied", "Metadata from copies:", NULL, st->metadata_copied},
         {"metadata_damaged", "Metadata damaged:", NULL, st->metadata_damaged},
         {"dma_regions", "DMA regions:", NULL, st->dma_regions},
         {"dma_region_limit", "DMA regions at most:", NULL, st->dma_region_limit},

@@ -471,12 +471,12 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
     return 0;
 }
 
-int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
+static int alloc_chunk_place(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 {
     struct ffs *fs = tx->fs;
     uint32_t len = (uint32_t)ffs_chunk_blocks(&fs->geo);
     struct search s = {.goal = goal, .min = len, .want = len, .align = LAY_SEGMENT_BLOCKS};
-    int err = alloc_available(fs) < len ? -ENOSPC : alloc_search(fs, &s);
+    int err = alloc_search(fs, &s);
 
     if (err == -ENOSPC)
         ffs_section_want(fs, s.align);
@@ -484,6 +484,46 @@ int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
         err = alloc_take(tx, s.best, s.len);
     *block = s.best;
     return err;
+}
+
+/*
+ * Undoes alloc_take() of the range that this handle has taken last. Nothing has
+ * used it, so that it is free at once.
+ */
+static int alloc_put_back(struct ffs_tx *tx, uint64_t block, uint32_t len)
+{
+    struct ffs_alloc *a = &tx->fs->alloc;
+    struct ffs_group *g = &a->groups[block / LAY_GROUP_BLOCKS];
+    struct ffs_range *last = &tx->allocated.v[tx->allocated.n - 1];
+    int err = alloc_change(tx, block, len, false);
+
+    if (err)
+        return err;
+    assert(last->block + last->len == block + len);
+    last->len -= len;
+    tx->allocated.n -= last->len == 0;
+    alloc_count_range(tx->fs, &(struct ffs_range){block, len}, 1);
+    pthread_mutex_lock(&a->lock);
+    if (g->map)
+        ffs_map_clear(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
+    g->free = (uint16_t)(g->free + len);
+    pthread_mutex_unlock(&a->lock);
+    return 0;
+}
+
+int ffs_alloc_chunk(struct ffs_tx *tx, const uint64_t *goals, unsigned n, uint64_t *blocks)
+{
+    uint32_t len = (uint32_t)ffs_chunk_blocks(&tx->fs->geo);
+    int err = alloc_available(tx->fs) < (uint64_t)n * len ? -ENOSPC : 0, undo = 0;
+    unsigned taken = 0;
+
+    while (taken < n && !err) {
+        err = alloc_chunk_place(tx, goals[taken], &blocks[taken]);
+        taken += err == 0;
+    }
+    while (err && taken > 0 && !undo)
+        undo = alloc_put_back(tx, blocks[--taken], len);
+    return undo ? undo : err;
 }
 
 /*

@@ -78,10 +78,12 @@ struct ffs_alloc {
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
- * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`. Returns -ENOSPC
- * if none is found, even if a commit or a further section could give some. Called in a handle.
+ * Allocates space for n places of one chunk, each at a multiple of
+ * LAY_SEGMENT_BLOCKS near its goal. Returns -ENOSPC if not all are found, even if
+ * a commit or a further section could give some; nothing is taken then. Called in
+ * a handle.
  */
-int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
+int ffs_alloc_chunk(struct ffs_tx *tx, const uint64_t *goals, unsigned n, uint64_t *blocks);
 /*
  * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
  * blocks that no pin covers become free with the one after.

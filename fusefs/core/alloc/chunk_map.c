@@ -12,16 +12,25 @@ static int chunk_map_init(struct ffs_chunks *c, const struct lay_geometry *geo)
 {
     *c = (struct ffs_chunks){.segments = lay_segments(geo)};
     c->starts = calloc(c->segments, sizeof(*c->starts));
+    c->copies = calloc(c->segments, sizeof(*c->copies));
     c->states = calloc(c->segments, sizeof(*c->states));
     c->units = calloc(lay_groups(geo), sizeof(*c->units));
-    return c->starts && c->states && c->units ? 0 : -ENOMEM;
+    return c->starts && c->copies && c->states && c->units ? 0 : -ENOMEM;
 }
 
 static void chunk_map_free(struct ffs_chunks *c)
 {
     free(c->starts);
+    free(c->copies);
     free(c->states);
     free(c->units);
+}
+
+void ffs_chunks_note_both(struct ffs_chunks *c, uint64_t segment, bool there)
+{
+    ffs_chunks_note(c, c->starts[segment], there);
+    if (c->copies[segment] != 0)
+        ffs_chunks_note(c, c->copies[segment], there);
 }
 
 void ffs_chunks_destroy(struct ffs *fs)
@@ -57,12 +66,13 @@ static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *
 static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct lay_map_block *mb)
 {
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
-        uint64_t segment = index * LAY_MAP_SLOTS + i;
+        uint64_t segment = index * LAY_MAP_SLOTS + i, copy = lay_get64(mb->slots[i].places[1]);
         if (!lay_slot_mapped(&mb->slots[i]))
             continue;
         c->starts[segment] = lay_get64(mb->slots[i].places[0]);
+        c->copies[segment] = copy == LAY_NONE ? 0 : copy;
         c->states[segment] = FFS_SEGMENT_UNREAD;
-        ffs_chunks_note(c, c->starts[segment], true);
+        ffs_chunks_note_both(c, segment, true);
         c->unread++;
         c->end = segment + 1;
     }
@@ -95,32 +105,37 @@ static int chunk_map_by_start(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Collects the starts of all chunks. Returns how many, or LAY_NONE if a chunk is in pieces. */
-static uint64_t chunk_map_collect(const struct ffs *fs, uint64_t *starts)
+/*
+ * Collects the first places of all chunks, or those of their copies, from
+ * `starts`. Returns how many, or LAY_NONE if a chunk is in pieces.
+ */
+static uint64_t chunk_map_collect(const struct ffs *fs, const uint64_t *starts, uint64_t *out)
 {
-    const struct ffs_chunks *c = &fs->chunks;
     uint32_t each = lay_chunk_segments(&fs->geo);
     uint64_t n = 0;
 
-    for (uint64_t s = 0; s < c->end; s++) {
-        uint64_t before = s > 0 ? c->starts[s - 1] : 0;
-        if (s % each == 0 && c->starts[s] != 0)
-            starts[n++] = c->starts[s];
-        else if (s % each != 0 && c->starts[s] != (before ? before + LAY_SEGMENT_BLOCKS : 0))
+    for (uint64_t s = 0; s < fs->chunks.end; s++) {
+        uint64_t before = s > 0 ? starts[s - 1] : 0;
+        if (s % each == 0 && starts[s] != 0)
+            out[n++] = starts[s];
+        else if (s % each != 0 && starts[s] != (before ? before + LAY_SEGMENT_BLOCKS : 0))
             return LAY_NONE;
     }
-    return c->end % each == 0 ? n : LAY_NONE;
+    return fs->chunks.end % each == 0 ? n : LAY_NONE;
 }
 
 /* Checks what the check of single blocks cannot see. */
 static int chunk_map_check(const struct ffs *fs, const char **what)
 {
-    uint64_t *starts = malloc((fs->chunks.unread + 1) * sizeof(*starts));
+    const struct ffs_chunks *c = &fs->chunks;
+    uint64_t *starts = malloc((2 * c->unread + 1) * sizeof(*starts));
 
     if (!starts)
         return -ENOMEM;
-    uint64_t n = chunk_map_collect(fs, starts);
-    *what = n == LAY_NONE ? "a chunk is not in one piece" : NULL;
+    uint64_t n = chunk_map_collect(fs, c->starts, starts);
+    uint64_t copies = n == LAY_NONE ? n : chunk_map_collect(fs, c->copies, starts + n);
+    *what = copies == LAY_NONE ? "a chunk is not in one piece" : NULL;
+    n += copies;
     if (!*what)
         qsort(starts, n, sizeof(*starts), chunk_map_by_start);
     for (uint64_t i = 1; !*what && i < n; i++) {
@@ -162,7 +177,7 @@ void ffs_chunks_heal(struct ffs *fs)
     struct lay_map_block *mb = NULL;
     const char *what;
 
-    if (atomic_load(&fs->checked.corrected) > 0)
+    if (atomic_load(&fs->checked.corrected) > 0 || atomic_load(&fs->checked.copy_used))
         mb = aligned_alloc(LAY_BLOCK_SIZE, sizeof(*mb));
     for (uint64_t i = 0; i < n && mb; i++) {
         struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = i};
@@ -185,13 +200,15 @@ int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
         return err;
     }
     memcpy(now.starts, c->starts, c->end * sizeof(*c->starts));
+    memcpy(now.copies, c->copies, c->end * sizeof(*c->copies));
     memcpy(now.states, c->states, c->end * sizeof(*c->states));
     for (uint64_t s = 0; s < c->end; s++) {
         if (ffs_segment_mapped(c, s))
-            ffs_chunks_note(&now, c->starts[s], true);
+            ffs_chunks_note_both(&now, s, true);
     }
     chunk_map_free(c);
     c->starts = now.starts;
+    c->copies = now.copies;
     c->states = now.states;
     c->units = now.units;
     c->segments = now.segments;
@@ -199,15 +216,16 @@ int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
     return 0;
 }
 
-void ffs_chunks_move(struct ffs *fs, uint64_t chunk, uint64_t start)
+void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start)
 {
     struct ffs_chunks *c = &fs->chunks;
     uint32_t each = lay_chunk_segments(&fs->geo);
+    uint64_t *starts = (place == 0 ? c->starts : c->copies) + chunk * each;
 
     for (uint32_t i = 0; i < each; i++)
-        ffs_chunks_note(c, c->starts[chunk * each + i], false);
+        ffs_chunks_note(c, starts[i], false);
     for (uint32_t i = 0; i < each; i++) {
-        c->starts[chunk * each + i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;
-        ffs_chunks_note(c, c->starts[chunk * each + i], true);
+        starts[i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;
+        ffs_chunks_note(c, starts[i], true);
     }
 }

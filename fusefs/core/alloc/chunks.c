@@ -122,8 +122,12 @@ static int chunks_dirty_slots(struct ffs_tx *tx, uint64_t first)
     return err;
 }
 
-/* Changes the slot of a segment from one place to another; LAY_NONE is none. */
-static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from, uint64_t to)
+/*
+ * Changes the slot of a segment from one place to another, and that of its copy
+ * to `copy`; LAY_NONE is none.
+ */
+static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from, uint64_t to,
+                              uint64_t copy)
 {
     struct ffs_buf *buf;
     int err = chunks_dirty_map(tx, segment, &buf);
@@ -133,7 +137,7 @@ static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from
     struct lay_map_block *mb = buf->data;
     struct lay_slot *slot = &mb->slots[segment % LAY_MAP_SLOTS];
     if (lay_get64(slot->places[0]) == from)
-        lay_slot_set(slot, to);
+        lay_slot_set(slot, to, copy);
     else
         err = ffs_corrupt(tx->fs, buf->block, 0, "not the chunk map that was mounted");
     ffs_buf_put(buf);
@@ -159,7 +163,7 @@ static void chunks_reclaim_numbers(struct ffs *fs)
 
     for (; n < c->ngone && c->gone[n].tid <= in_place; n++) {
         for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo); i++) {
-            c->starts[c->gone[n].segment + i] = 0;
+            c->starts[c->gone[n].segment + i] = c->copies[c->gone[n].segment + i] = 0;
             chunks_set_state(c, c->gone[n].segment + i, FFS_SEGMENT_NONE);
         }
     }
@@ -181,17 +185,18 @@ static uint64_t chunks_lowest_unused(struct ffs *fs)
     return LAY_NONE;
 }
 
-/* Maps one segment, whose blocks are free but for its entries. */
-static int chunks_map_segment(struct ffs_tx *tx, uint64_t segment, uint64_t start)
+/* Maps one segment, whose blocks are free but for its entries. `copy` may be 0. */
+static int chunks_map_segment(struct ffs_tx *tx, uint64_t segment, uint64_t start, uint64_t copy)
 {
     struct ffs_chunks *c = &tx->fs->chunks;
     struct ffs_buf *buf;
-    int err = chunks_change_slot(tx, segment, LAY_NONE, start);
+    int err = chunks_change_slot(tx, segment, LAY_NONE, start, copy ? copy : LAY_NONE);
 
     if (err)
         return err;
     c->starts[segment] = start;
-    ffs_chunks_note(c, start, true);
+    c->copies[segment] = copy;
+    ffs_chunks_note_both(c, segment, true);
     chunks_set_free(c, segment, LAY_SEGMENT_BLOCKS - 1);
     if (c->end <= segment)
         c->end = segment + 1;
@@ -213,16 +218,19 @@ static int chunks_map_segment(struct ffs_tx *tx, uint64_t segment, uint64_t star
 static int chunks_map(struct ffs_tx *tx)
 {
     struct ffs *fs = tx->fs;
-    uint64_t first = chunks_lowest_unused(fs), start;
+    const uint64_t goals[FFS_PLACES] = {fs->chunks.starts[0], fs->chunks.copies[0]};
+    uint64_t first = chunks_lowest_unused(fs), at[FFS_PLACES] = {0};
     int err = first == LAY_NONE ? -ENOSPC : chunks_dirty_slots(tx, first);
 
     if (!err)
-        err = ffs_alloc_chunk(tx, fs->chunks.starts[0], &start);
+        err = ffs_alloc_chunk(tx, goals, lay_has_copies(&fs->geo) ? 2 : 1, at);
     if (err)
         return err;
     tx->mapped = true;
-    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
-        err = chunks_map_segment(tx, first + i, start + (uint64_t)i * LAY_SEGMENT_BLOCKS);
+    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++) {
+        uint64_t before = (uint64_t)i * LAY_SEGMENT_BLOCKS;
+        err = chunks_map_segment(tx, first + i, at[0] + before, at[1] ? at[1] + before : 0);
+    }
     if (!err)
         chunks_count(fs, 1);
     return err;
@@ -453,12 +461,19 @@ static int chunks_reserve_unmap(struct ffs_tx *tx)
 }
 
 /* Checks the sections of the chunk's space, which are needed to free it. */
-static int chunks_check_sections(struct ffs *fs, uint64_t start)
+static int chunks_check_sections(struct ffs *fs, uint64_t first)
 {
-    uint64_t last = start + ffs_chunk_blocks(&fs->geo) - 1;
-    int err = ffs_section_check(fs, start / LAY_GROUP_BLOCKS);
+    int err = 0;
 
-    return err ? err : ffs_section_check(fs, last / LAY_GROUP_BLOCKS);
+    for (unsigned i = 0; i < FFS_PLACES && !err; i++) {
+        uint64_t start = ffs_segment_start(&fs->chunks, first, i);
+        uint64_t last = start + ffs_chunk_blocks(&fs->geo) - 1;
+        if (start != 0)
+            err = ffs_section_check(fs, start / LAY_GROUP_BLOCKS);
+        if (start != 0 && !err)
+            err = ffs_section_check(fs, last / LAY_GROUP_BLOCKS);
+    }
+    return err;
 }
 
 /*
@@ -474,15 +489,17 @@ static int chunks_unmap(struct ffs_tx *tx, uint64_t first)
     int err = chunks_reserve_unmap(tx);
 
     for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++) {
-        err = chunks_change_slot(tx, first + i, c->starts[first + i], LAY_NONE);
+        err = chunks_change_slot(tx, first + i, c->starts[first + i], LAY_NONE, LAY_NONE);
         if (err)
             break;
         chunks_set_state(c, first + i, FFS_SEGMENT_GONE);
-        ffs_chunks_note(c, c->starts[first + i], false);
+        ffs_chunks_note_both(c, first + i, false);
         ffs_ranges_add(&tx->forgotten, LAY_ADDR_CHUNK(first + i, 0), 1);
     }
     if (!err)
         err = ffs_free(tx, c->starts[first], blocks);
+    if (!err && c->copies[first] != 0)
+        err = ffs_free(tx, c->copies[first], blocks);
     if (err)
         return err;
     ffs_ranges_add(&tx->unmapped, LAY_ADDR_CHUNK(first, 0), blocks);
@@ -497,7 +514,7 @@ static int chunks_unmap_spare(struct ffs_tx *tx, uint64_t segment)
 
     if (free_blocks != LAY_SEGMENT_BLOCKS - 1 || !chunks_is_spare(tx, first))
         return 0;
-    int err = chunks_check_sections(tx->fs, tx->fs->chunks.starts[first]);
+    int err = chunks_check_sections(tx->fs, first);
     if (!err)
         err = chunks_dirty_slots(tx, first);
     /* A chunk stays mapped, with all its blocks free, if damage prevents the change. */
@@ -565,12 +582,12 @@ static void chunks_undo_slot(struct ffs_chunks *c, uint64_t segment, bool mapped
         return;
     if (mapped && c->states[segment] == FFS_SEGMENT_GONE) {
         chunks_set_state(c, segment, FFS_SEGMENT_UNREAD);
-        ffs_chunks_note(c, c->starts[segment], true);
+        ffs_chunks_note_both(c, segment, true);
     }
     if (!mapped && ffs_segment_mapped(c, segment)) {
         chunks_set_state(c, segment, FFS_SEGMENT_NONE);
-        ffs_chunks_note(c, c->starts[segment], false);
-        c->starts[segment] = 0;
+        ffs_chunks_note_both(c, segment, false);
+        c->starts[segment] = c->copies[segment] = 0;
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads metadata blocks, and corrects single flipped bits of them. */
+/* Reads metadata blocks, and corrects them: from a copy, or a single flipped bit. */
 #include "fusefs/core/base/checked.h"
 
 #include <assert.h>
@@ -156,16 +156,70 @@ static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, u
     return 0;
 }
 
-/* Reads the block from the first of its places where it is right. */
-static int checked_read_any(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                            const struct ffs_expect *want, const char **why, enum checked_how how)
+/* --- Two places ------------------------------------------------------------------------------- */
+
+/* Writes a place of a block as its other place has it. Returns 0, or an error if it stays bad. */
+static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
+{
+    if (!fs->checked.may_write || ffs_writable(fs) != 0)
+        return -EUCLEAN;
+    int err = bd_write(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE, BD_FUA);
+    atomic_fetch_add(&fs->checked.copied, err == 0);
+    return err;
+}
+
+static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
+{
+    bool healed = checked_write_copy(fs, place, data) == 0;
+
+    ffs_log(fs, LOG_WARNING, "%s: block %llu is damaged; read from its copy%s", fs->dev->info.name,
+            (unsigned long long)place, healed ? " and written again" : "");
+}
+
+/*
+ * Reads a block whose first place was wrong once: that again, then the other
+ * place, twice if necessary. If neither is right, corrects a flipped bit of one of
+ * them. With `heal` a wrong place is written from the right one.
+ */
+static int checked_read_two(struct ffs *fs, uint64_t addr, const uint32_t *age,
+                            const uint64_t places[FFS_PLACES], void *data,
+                            const struct ffs_expect *want, const char **why, bool heal)
+{
+    int err = checked_read_once(fs, addr, age, places[0], data, want, why);
+    unsigned right = 1;
+
+    if (!err) {
+        atomic_fetch_add(&fs->checked.reread, 1);
+        return 0;
+    }
+    for (unsigned tries = 0; tries < 2 && err; tries++)
+        err = checked_read_once(fs, addr, age, places[1], data, want, why);
+    for (unsigned i = 0; i < FFS_PLACES && err; i++) {
+        err = checked_read_at(fs, addr, age, places[i], data, want, why,
+                              heal ? AGAIN_AND_HEAL : AGAIN);
+        right = i;
+    }
+    atomic_store(&fs->checked.copy_used, true);
+    if (!err && heal)
+        checked_heal_place(fs, places[!right], data);
+    return err;
+}
+
+/* Reads a block that may have two places, after the first one if `again` is set. */
+static int checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
+                        const struct ffs_expect *want, const char **why, bool again)
 {
     uint64_t places[FFS_PLACES];
     unsigned n = ffs_places_of(fs, addr, places);
     int err = -EUCLEAN;
 
-    for (unsigned i = 0; i < n && err; i++)
-        err = checked_read_at(fs, addr, age, places[i], data, want, why, how);
+    if (n > 0 && !again)
+        err = checked_read_at(fs, addr, age, places[0], data, want, why, ONCE);
+    if (err && n > 1)
+        return checked_read_two(fs, addr, age, places, data, want, why, !again);
+    if (err == -EUCLEAN && n > 0)
+        err = checked_read_at(fs, addr, age, places[0], data, want, why,
+                              again ? AGAIN : AGAIN_AND_HEAL);
     return err;
 }
 
@@ -175,7 +229,7 @@ int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *
     if (age && *age == 0)
         return checked_new(fs, addr, data, why);
     int err = checked_check_aged(fs, addr, age, data, want, why);
-    return err == -EUCLEAN ? checked_read_any(fs, addr, age, data, want, why, AGAIN) : err;
+    return err == -EUCLEAN ? checked_read(fs, addr, age, data, want, why, true) : err;
 }
 
 int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
@@ -183,9 +237,10 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
 {
     if (age && *age == 0)
         return checked_new(fs, addr, data, why);
-    int err = checked_read_any(fs, addr, age, data, want, why, ONCE);
-    return err == -EUCLEAN ? checked_read_any(fs, addr, age, data, want, why, AGAIN_AND_HEAL) : err;
+    return checked_read(fs, addr, age, data, want, why, false);
 }
+
+/* --- Scrub ------------------------------------------------------------------------------------ */
 
 /* Returns 0 if the block is right at this place, or is now. */
 static int checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, uint64_t place,
@@ -208,9 +263,9 @@ static int checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, uint
 /* Writes what another place has. A place of the label may have got another use since. */
 static int checked_scrub_copy(struct ffs *fs, uint64_t addr, uint64_t place, const void *data)
 {
-    if (lay_addr_kind(addr) == LAY_KIND_LABEL || !fs->checked.may_write || ffs_writable(fs))
+    if (lay_addr_kind(addr) == LAY_KIND_LABEL)
         return -EUCLEAN;
-    int err = bd_write(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE, BD_FUA);
+    int err = checked_write_copy(fs, place, data);
     if (!err)
         ffs_log(fs, LOG_WARNING, "%s: block %llu was damaged; written again from its copy",
                 fs->dev->info.name, (unsigned long long)place);
@@ -293,6 +348,7 @@ void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out)
 
     out->reread = atomic_load(&c->reread);
     out->corrected = atomic_load(&c->corrected);
+    out->copied = atomic_load(&c->copied);
     pthread_mutex_lock(&c->lock);
     out->damaged = c->damaged;
     pthread_mutex_unlock(&c->lock);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads of metadata blocks from the device. A block that fails its check is
- * read once more. If it fails again and one flipped bit explains that, the bit
- * is corrected in memory and on the device (FORMAT.md 2). Private to the
- * storage half.
+ * read once more. If it fails again and has a second place, that is read and the
+ * first one is written from it. Otherwise, if one flipped bit explains the
+ * failure, the bit is corrected in memory and on the device (FORMAT.md 2).
+ * Private to the storage half.
  */
 #ifndef FUSEFS_CORE_BASE_CHECKED_H
 #define FUSEFS_CORE_BASE_CHECKED_H
@@ -19,6 +20,8 @@ struct ffs_checked {
     uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
     bool may_write;   /* the mount has begun to write; does not change afterwards */
     _Atomic uint64_t reread, corrected;
+    _Atomic uint64_t copied;  /* places that were written from the other one */
+    _Atomic bool copy_used;   /* a place was wrong */
     _Atomic bool any_damaged; /* the superblock is to ask for a run of fsck */
 };
 
@@ -33,7 +36,7 @@ void ffs_checked_destroy(struct ffs_checked *checked);
 int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
                       const struct ffs_expect *want, const char **why);
 /*
- * Reads a block from one of its places and checks it. It must have the age *age,
+ * Reads a block from its first place that is right, and checks it. It must have the age *age,
  * unless age is NULL, which means that its age is not known. With the age 0 the
  * block is a new one, and the device is not read. The caller holds ffs.meta, and
  * no image of the block waits for a checkpoint, so that nobody else writes to

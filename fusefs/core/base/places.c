@@ -12,7 +12,10 @@ static unsigned places_in_chunk(const struct ffs_chunks *c, uint64_t addr,
     if (segment >= c->segments || c->starts[segment] == 0)
         return 0;
     places[0] = c->starts[segment] + lay_addr_index(addr);
-    return 1;
+    if (c->copies[segment] == 0)
+        return 1;
+    places[1] = c->copies[segment] + lay_addr_index(addr);
+    return 2;
 }
 
 unsigned ffs_places_of(const struct ffs *fs, uint64_t addr, uint64_t places[FFS_PLACES])

@@ -12,9 +12,9 @@
 /*
  * Number of blocks that a handle may dirty in addition to its credits, for
  * changes by the storage half itself: superblock, bitmaps, growth of the inode
- * file, and one chunk, which has up to 16 blocks of entries.
+ * file, and one chunk with its copy, which has up to 16 blocks of entries.
  */
-#define FFS_TX_SLACK 52u
+#define FFS_TX_SLACK 54u
 #define FFS_TX_BUFS  (FFS_TX_MAX_CREDITS + FFS_TX_SLACK)
 
 struct ffs_tx_buf {

@@ -46,6 +46,7 @@ static int levels_close(struct ffs_levels *l, unsigned level, uint32_t *age)
 {
     struct lay_ages *ages = l->open[level];
     uint64_t addr = LAY_ADDR_LEVEL(l->kind, level, l->added[level]), places[2];
+    unsigned n = lay_places(l->geo, addr, places);
     int err = 0;
 
     *age = 0;
@@ -54,8 +55,8 @@ static int levels_close(struct ffs_levels *l, unsigned level, uint32_t *age)
     lay_head_init(&ages->head, LAY_MAGIC_AGES, l->geo->uuid, addr, 0);
     lay_seal(ages, l->tid);
     *age = lay_age(ages);
-    lay_places(l->geo, addr, places);
-    err = levels_write(l->fs, places[0], ages);
+    for (unsigned i = 0; i < n && !err; i++)
+        err = levels_write(l->fs, places[i], ages);
     free(ages);
     l->open[level] = NULL;
     return err;

@@ -78,6 +78,12 @@ static bool resize_is_free(const uint64_t *map, uint64_t group, uint64_t from, u
     return part.len == 0 || ffs_map_all(map, part.bit, part.len, false);
 }
 
+/* True for the blocks of labels and multi-mount protection, which all shapes have. */
+static bool resize_is_kept(const struct lay_range *area)
+{
+    return area->start <= LAY_MMP_BLOCK || area->start == LAY_LABEL_SECOND;
+}
+
 /*
  * Clears the areas of the old shape and the bits past its end in the map of a
  * group.
@@ -86,42 +92,39 @@ static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t g
 {
     const struct lay_geometry *old = &r->old;
     uint64_t end = (group + 1) * LAY_GROUP_BLOCKS;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(old, areas);
 
     resize_release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
-    resize_release(map, group, old->map_start, old->map_len);
-    resize_release(map, group, old->bitmap_start, old->bitmap_len);
-    resize_release(map, group, old->sums_start, old->sums_len);
-    resize_release(map, group, old->log_start, old->log_blocks);
-    resize_release(map, group, old->supers[0], 1);
-    resize_release(map, group, old->supers[1], 1);
+    for (unsigned i = 0; i < n; i++) {
+        if (!resize_is_kept(&areas[i]))
+            resize_release(map, group, areas[i].start, areas[i].len);
+    }
 }
 
 static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *geo = &r->geo;
     uint64_t past = r->old.blocks > geo->blocks ? r->old.blocks - geo->blocks : 0;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(geo, areas);
+    bool are_free = resize_is_free(map, group, geo->blocks, past);
 
-    return resize_is_free(map, group, geo->blocks, past) &&
-           resize_is_free(map, group, geo->map_start, geo->map_len) &&
-           resize_is_free(map, group, geo->bitmap_start, geo->bitmap_len) &&
-           resize_is_free(map, group, geo->sums_start, geo->sums_len) &&
-           resize_is_free(map, group, geo->log_start, geo->log_blocks) &&
-           resize_is_free(map, group, geo->supers[0], 1) &&
-           resize_is_free(map, group, geo->supers[1], 1);
+    for (unsigned i = 0; i < n && are_free; i++)
+        are_free =
+            resize_is_kept(&areas[i]) || resize_is_free(map, group, areas[i].start, areas[i].len);
+    return are_free;
 }
 
 /* Sets the areas of the new shape and the bits past its end. */
 static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t group)
 {
-    const struct lay_geometry *geo = &r->geo;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(&r->geo, areas);
 
-    resize_occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
-    resize_occupy(map, group, geo->map_start, geo->map_len);
-    resize_occupy(map, group, geo->bitmap_start, geo->bitmap_len);
-    resize_occupy(map, group, geo->sums_start, geo->sums_len);
-    resize_occupy(map, group, geo->log_start, geo->log_blocks);
-    resize_occupy(map, group, geo->supers[0], 1);
-    resize_occupy(map, group, geo->supers[1], 1);
+    resize_occupy(map, group, r->geo.blocks, LAY_GROUP_BLOCKS);
+    for (unsigned i = 0; i < n; i++)
+        resize_occupy(map, group, areas[i].start, areas[i].len);
 }
 
 /*
@@ -141,32 +144,38 @@ static int resize_get_ages(struct resize *r, enum lay_kind kind, uint64_t first,
     return err;
 }
 
-typedef int (*resize_check_fn)(const struct lay_geometry *old, const union lay_block *block,
-                               uint64_t index);
+/* Returns the magic of level 0 of an area. */
+static uint32_t resize_magic_of(enum lay_kind kind)
+{
+    if (kind == LAY_KIND_BITMAP)
+        return LAY_MAGIC_BITMAP;
+    return kind == LAY_KIND_MAP ? LAY_MAGIC_MAP : LAY_MAGIC_SUMS;
+}
 
 /*
- * Checks n blocks that were read, of which the ages are known. One that was
- * never written becomes zeros.
+ * Reads n blocks of level 0 of an old area, from block `at` of the device on,
+ * and checks them. Their ages are known. One that was never written becomes
+ * zeros, and one that is wrong is read again, and from its copy.
  */
-static int resize_check_blocks(struct resize *r, union lay_block *blocks, uint64_t first,
-                               uint64_t n, resize_check_fn check)
+static int resize_read_blocks(struct resize *r, enum lay_kind kind, uint64_t at, uint64_t first,
+                              uint64_t n, union lay_block *blocks)
 {
-    int err = 0;
+    int err = bd_read(r->fs->dev, ffs_bytes(at), blocks, ffs_bytes(n));
+    const char *why;
 
+    if (err && lay_has_copies(&r->old)) {
+        memset(blocks, 0, ffs_bytes(n));
+        err = 0;
+    }
     for (uint64_t i = 0; i < n && !err; i++) {
+        uint64_t addr = LAY_ADDR(kind, first + i);
+        const struct ffs_expect want = {.magic = resize_magic_of(kind), .index = first + i};
         if (r->ages[i] == 0)
             memset(&blocks[i], 0, sizeof(blocks[i]));
         else
-            err = lay_age(&blocks[i]) == r->ages[i] ? check(&r->old, &blocks[i], first + i)
-                                                    : -EUCLEAN;
+            err = ffs_checked_there(r->fs, addr, &r->ages[i], &blocks[i], &want, &why);
     }
     return err;
-}
-
-static int resize_check_bitmap(const struct lay_geometry *old, const union lay_block *block,
-                               uint64_t index)
-{
-    return lay_check_bitmap(old, &block->bitmap, index, NULL);
 }
 
 /*
@@ -181,10 +190,10 @@ static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
     int err = resize_get_ages(r, LAY_KIND_BITMAP, first, there, &any);
 
     memset(r->other, 0, n * sizeof(*r->other));
-    if (!err && any)
-        err =
-            bd_read(r->fs->dev, ffs_bytes(r->old.bitmap_start + first), r->other, ffs_bytes(there));
-    return err ? err : resize_check_blocks(r, r->other, first, there, resize_check_bitmap);
+    if (err || !any)
+        return err;
+    return resize_read_blocks(r, LAY_KIND_BITMAP, r->old.bitmap_start + first, first, there,
+                              r->other);
 }
 
 static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap *was,
@@ -217,7 +226,7 @@ static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay
  * Writes the first n blocks of the batch durably to block `at` and following,
  * and reads them back.
  */
-static int resize_write_batch(struct resize *r, uint64_t at, uint64_t n)
+static int resize_write_place(struct resize *r, uint64_t at, uint64_t n)
 {
     int err = bd_write(r->fs->dev, ffs_bytes(at), r->batch, ffs_bytes(n), 0);
 
@@ -230,6 +239,15 @@ static int resize_write_batch(struct resize *r, uint64_t at, uint64_t n)
     return err;
 }
 
+/* Does the same for an area, from its block `first` on, and for its copy if it is not 0. */
+static int resize_write_batch(struct resize *r, uint64_t start, uint64_t copy, uint64_t first,
+                              uint64_t n)
+{
+    int err = resize_write_place(r, start + first, n);
+
+    return err || copy == 0 ? err : resize_write_place(r, copy + first, n);
+}
+
 /* Makes and writes n bitmaps, of which the first `kept` belong to the new shape. */
 static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uint64_t kept,
                                struct ffs_levels *levels)
@@ -239,7 +257,7 @@ static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uin
     for (uint64_t i = 0; i < n && !err; i++)
         err = resize_make_bitmap(r, first + i, &r->other[i].bitmap, &r->batch[i].bitmap);
     if (!err && kept > 0)
-        err = resize_write_batch(r, r->geo.bitmap_start + first, kept);
+        err = resize_write_batch(r, r->geo.bitmap_start, r->geo.bitmap_copy, first, kept);
     for (uint64_t i = 0; i < kept && !err; i++)
         err = ffs_levels_add(levels, lay_age(&r->batch[i]));
     return err;
@@ -267,22 +285,10 @@ static int resize_write_bitmaps(struct resize *r)
 struct resize_area {
     enum lay_kind kind;
     uint64_t from, to; /* first blocks of the old place and of the new one */
+    uint64_t copy;     /* first block of the new copy, or 0 */
     uint64_t kept;     /* blocks of level 0 that are copied */
     uint64_t blocks;   /* of level 0; those behind the copied ones are new */
-    resize_check_fn check;
 };
-
-static int resize_check_sums(const struct lay_geometry *old, const union lay_block *block,
-                             uint64_t index)
-{
-    return lay_check_sums(old, &block->sums, index, NULL);
-}
-
-static int resize_check_map(const struct lay_geometry *old, const union lay_block *block,
-                            uint64_t index)
-{
-    return lay_check_map_block(old, &block->map, index, NULL);
-}
 
 /* Copies n blocks from block `at` of the area on. Blocks that were never written stay so. */
 static int resize_copy_blocks(struct resize *r, const struct resize_area *a, uint64_t at,
@@ -293,10 +299,8 @@ static int resize_copy_blocks(struct resize *r, const struct resize_area *a, uin
 
     if (err || !any)
         return err;
-    err = bd_read(r->fs->dev, ffs_bytes(a->from + at), r->batch, ffs_bytes(n));
-    if (!err)
-        err = resize_check_blocks(r, r->batch, at, n, a->check);
-    return err ? err : resize_write_batch(r, a->to + at, n);
+    err = resize_read_blocks(r, a->kind, a->from + at, at, n, r->batch);
+    return err ? err : resize_write_batch(r, a->to, a->copy, at, n);
 }
 
 /*
@@ -329,9 +333,9 @@ static int resize_write_sums(struct resize *r)
     const struct resize_area area = {.kind = LAY_KIND_SUMS,
                                      .from = r->old.sums_start,
                                      .to = r->geo.sums_start,
+                                     .copy = r->geo.sums_copy,
                                      .kept = ffs_min(r->old.sums_blocks, r->geo.sums_blocks),
-                                     .blocks = r->geo.sums_blocks,
-                                     .check = resize_check_sums};
+                                     .blocks = r->geo.sums_blocks};
 
     return resize_copy_area(r, &area, &r->sb.area.sums_age);
 }
@@ -341,9 +345,9 @@ static int resize_write_map(struct resize *r)
     const struct resize_area area = {.kind = LAY_KIND_MAP,
                                      .from = r->old.map_start,
                                      .to = r->geo.map_start,
+                                     .copy = r->geo.map_copy,
                                      .kept = ffs_min(r->old.map_blocks, r->geo.map_blocks),
-                                     .blocks = r->geo.map_blocks,
-                                     .check = resize_check_map};
+                                     .blocks = r->geo.map_blocks};
 
     return resize_copy_area(r, &area, &r->sb.map_age);
 }
@@ -369,6 +373,11 @@ static void resize_set_super(struct resize *r)
     area->bitmaps[0] = lay_put64(r->geo.bitmap_start);
     area->sums[0] = lay_put64(r->geo.sums_start);
     r->sb.map[0] = lay_put64(r->geo.map_start);
+    if (lay_has_copies(&r->geo)) {
+        area->bitmaps[1] = lay_put64(r->geo.bitmap_copy);
+        area->sums[1] = lay_put64(r->geo.sums_copy);
+        r->sb.map[1] = lay_put64(r->geo.map_copy);
+    }
     r->sb.map_blocks = lay_put64(r->geo.map_blocks);
     r->sb.reserve = lay_put32(r->geo.reserve);
     resize_set_sections(r);
@@ -481,13 +490,16 @@ static void resize_install(struct resize *r)
     resize_install_groups(r);
     geo->blocks = r->geo.blocks;
     geo->map_start = r->geo.map_start;
+    geo->map_copy = r->geo.map_copy;
     geo->map_blocks = r->geo.map_blocks;
     geo->map_len = r->geo.map_len;
     geo->reserve = r->geo.reserve;
     geo->bitmap_start = r->geo.bitmap_start;
+    geo->bitmap_copy = r->geo.bitmap_copy;
     geo->bitmap_blocks = r->geo.bitmap_blocks;
     geo->bitmap_len = r->geo.bitmap_len;
     geo->sums_start = r->geo.sums_start;
+    geo->sums_copy = r->geo.sums_copy;
     geo->sums_len = r->geo.sums_len;
     __atomic_store_n(&geo->sums_blocks, r->geo.sums_blocks, __ATOMIC_RELAXED);
     memcpy(geo->supers, r->geo.supers, sizeof(geo->supers));
@@ -572,39 +584,61 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
 }
 
 /*
- * Returns the shape for a larger size: the chunk map, if it must be longer,
- * bitmaps and checksums come first among the new blocks.
+ * Places the areas of a larger size from block `at` on: the chunk map, if it is
+ * to be longer, bitmaps and checksums. Returns the end.
  */
-static struct lay_geometry resize_larger(const struct lay_geometry *old, uint64_t blocks)
+static uint64_t resize_place(const struct lay_geometry *geo, bool longer_map, uint64_t at,
+                             uint64_t *map, uint64_t *bitmaps, uint64_t *sums)
 {
-    uint64_t map_blocks = lay_map_blocks(lay_map_slots(blocks, old->chunk_shift)), at = old->blocks;
+    if (longer_map) {
+        *map = at;
+        at += geo->map_len;
+    }
+    *bitmaps = at;
+    at += geo->bitmap_len;
+    if (geo->sums_len)
+        *sums = at;
+    return at + geo->sums_len;
+}
+
+/*
+ * Returns the shape for a larger size, whose areas come first among the new
+ * blocks and are followed by their copies. *end becomes the block behind them.
+ */
+static struct lay_geometry resize_shape(const struct lay_geometry *old, uint64_t blocks,
+                                        uint64_t *end)
+{
+    uint64_t map_blocks = lay_map_blocks(lay_map_slots(blocks, old->chunk_shift));
+    bool longer_map = map_blocks > old->map_blocks;
     struct lay_geometry geo = *old;
 
     geo.blocks = blocks;
     geo.reserve = lay_reserve(blocks);
-    if (map_blocks > old->map_blocks) {
-        geo.map_start = at;
+    if (longer_map) {
         geo.map_blocks = map_blocks;
         geo.map_len = lay_area_blocks(map_blocks);
-        at += geo.map_len;
     }
-    geo.bitmap_start = at;
     geo.bitmap_blocks = lay_groups_of(blocks);
     geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
     if (ffs_has_sums(old)) {
-        geo.sums_start = geo.bitmap_start + geo.bitmap_len;
         geo.sums_blocks = lay_sums_blocks(blocks);
         geo.sums_len = lay_area_blocks(geo.sums_blocks);
     }
+    *end = resize_place(&geo, longer_map, old->blocks, &geo.map_start, &geo.bitmap_start,
+                        &geo.sums_start);
+    if (lay_has_copies(old))
+        *end =
+            resize_place(&geo, longer_map, *end, &geo.map_copy, &geo.bitmap_copy, &geo.sums_copy);
     return geo;
 }
 
 /* Returns the first block behind the areas that such a growth writes. */
 static uint64_t resize_needed(const struct lay_geometry *old, uint64_t blocks)
 {
-    const struct lay_geometry geo = resize_larger(old, blocks);
+    uint64_t end;
 
-    return geo.sums_len ? geo.sums_start + geo.sums_len : geo.bitmap_start + geo.bitmap_len;
+    resize_shape(old, blocks, &end);
+    return end;
 }
 
 static uint64_t resize_least(const struct lay_geometry *old)
@@ -660,7 +694,8 @@ int ffs_grow(struct ffs *fs, uint64_t blocks)
     if (!err && blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
         err = -ENOSPC;
     if (!err && blocks != fs->geo.blocks) {
-        const struct lay_geometry geo = resize_larger(&fs->geo, blocks);
+        uint64_t end;
+        const struct lay_geometry geo = resize_shape(&fs->geo, blocks, &end);
         err = ffs_reshape(fs, &geo);
     }
     ffs_thaw(fs);

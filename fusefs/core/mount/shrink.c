@@ -222,12 +222,13 @@ static int shrink_check_segment(struct ffs *fs, uint64_t segment, const uint8_t 
     return err;
 }
 
-static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint64_t to)
+static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint64_t from,
+                                  uint64_t to)
 {
     struct bd_dev *dev = s->fs->dev;
     const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
     uint8_t *copy = (uint8_t *)s->data + bytes;
-    int err = bd_read(dev, ffs_bytes(s->fs->chunks.starts[segment]), s->data, bytes);
+    int err = bd_read(dev, ffs_bytes(from), s->data, bytes);
 
     if (!err)
         err = bd_read(dev, ffs_bytes(to), copy, bytes);
@@ -236,27 +237,38 @@ static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint
     return err ? err : shrink_check_segment(s->fs, segment, s->data);
 }
 
-/* Copies the chunk with this first segment durably, and reads the copy back. */
-static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t to)
+/* Copies the chunk with this first segment durably, and reads the result back. */
+static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t from, uint64_t to)
 {
     const uint32_t segments = lay_chunk_segments(&s->fs->geo);
     int err = 0;
 
     for (uint32_t i = 0; i < segments && !err; i++)
-        err = shrink_copy_data(s, s->fs->chunks.starts[first + i], to + i * LAY_SEGMENT_BLOCKS,
+        err = shrink_copy_data(s, from + i * LAY_SEGMENT_BLOCKS, to + i * LAY_SEGMENT_BLOCKS,
                                LAY_SEGMENT_BLOCKS);
     if (!err)
         err = ffs_flush(s->fs);
     for (uint32_t i = 0; i < segments && !err; i++)
-        err = shrink_compare_segment(s, first + i, to + i * LAY_SEGMENT_BLOCKS);
+        err = shrink_compare_segment(s, first + i, from + i * LAY_SEGMENT_BLOCKS,
+                                     to + i * LAY_SEGMENT_BLOCKS);
     return err;
+}
+
+/* Copies the chunk from the place that it leaves, or from the other one if that is damaged. */
+static int shrink_copy_any(const struct shrink *s, uint64_t first, unsigned place, uint64_t to)
+{
+    const struct ffs_chunks *c = &s->fs->chunks;
+    uint64_t other = ffs_segment_start(c, first, !place);
+    int err = shrink_copy_chunk(s, first, ffs_segment_start(c, first, place), to);
+
+    return (err == -EUCLEAN || err == -EIO) && other ? shrink_copy_chunk(s, first, other, to) : err;
 }
 
 /*
  * Enters another place of a segment in the map, with the same age. Memory
  * follows when the whole chunk has moved.
  */
-static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, uint64_t block)
+static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, unsigned place, uint64_t block)
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = segment / LAY_MAP_SLOTS};
     struct ffs_buf *buf;
@@ -267,39 +279,41 @@ static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, uint64_t block)
     err = ffs_tx_dirty(tx, buf);
     if (!err) {
         struct lay_map_block *map = buf->data;
-        map->slots[segment % LAY_MAP_SLOTS].places[0] = lay_put64(block);
+        map->slots[segment % LAY_MAP_SLOTS].places[place] = lay_put64(block);
     }
     ffs_buf_put(buf);
     return err;
 }
 
-static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint64_t first)
+static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint64_t first,
+                                unsigned place)
 {
     struct ffs *fs = s->fs;
-    uint64_t blocks = ffs_chunk_blocks(&fs->geo), from = fs->chunks.starts[first], to, len;
+    uint64_t blocks = ffs_chunk_blocks(&fs->geo), to, len;
+    uint64_t from = ffs_segment_start(&fs->chunks, first, place);
 
     ffs_tx_use_reserve(tx); /* it frees as much as it takes */
     int err = ffs_alloc(tx, 0, blocks, blocks, LAY_GPU_ALIGN, &to, &len);
     if (!err)
-        err = shrink_copy_chunk(s, first, to);
+        err = shrink_copy_any(s, first, place, to);
     for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
-        err = shrink_set_slot(tx, first + i, to + i * LAY_SEGMENT_BLOCKS);
+        err = shrink_set_slot(tx, first + i, place, to + i * LAY_SEGMENT_BLOCKS);
     if (err)
         return err;
-    ffs_chunks_move(fs, first >> fs->geo.chunk_shift, to);
+    ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, to);
     err = ffs_free(tx, from, blocks);
     if (err)
-        ffs_chunks_move(fs, first >> fs->geo.chunk_shift, from);
+        ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, from);
     return err;
 }
 
 /*
- * Moves the chunk with this first segment in one handle (FORMAT.md 5.8). All
+ * Moves a place of the chunk with this first segment in one handle (FORMAT.md 5.8). All
  * images are in place before the handle begins, so a checkpoint writes none
  * until the transaction of the handle has been committed, and only the new
  * place needs to be written from then on.
  */
-static int shrink_move_chunk(const struct shrink *s, uint64_t first)
+static int shrink_move_chunk(const struct shrink *s, uint64_t first, unsigned place)
 {
     struct ffs_tx *tx;
     int err = ffs_commit(s->fs, ffs_running_tid(s->fs));
@@ -308,7 +322,7 @@ static int shrink_move_chunk(const struct shrink *s, uint64_t first)
         err = ffs_checkpoint_now(s->fs);
     if (!err)
         err = ffs_tx_begin(s->fs, CHUNK_CREDITS, &tx);
-    return err ? err : ffs_tx_finish(tx, shrink_move_chunk_in(s, tx, first));
+    return err ? err : ffs_tx_finish(tx, shrink_move_chunk_in(s, tx, first, place));
 }
 
 static int shrink_move_chunks(const struct shrink *s)
@@ -317,9 +331,12 @@ static int shrink_move_chunks(const struct shrink *s)
     int err = 0;
 
     for (uint64_t i = 0; i < c->end && !err; i += lay_chunk_segments(&s->fs->geo)) {
-        uint64_t end = c->starts[i] + ffs_chunk_blocks(&s->fs->geo);
-        if (ffs_segment_mapped(c, i) && end > s->limit)
-            err = shrink_move_chunk(s, i);
+        for (unsigned place = 0; place < FFS_PLACES && !err; place++) {
+            uint64_t start = ffs_segment_start(c, i, place);
+            bool past = start != 0 && start + ffs_chunk_blocks(&s->fs->geo) > s->limit;
+            if (ffs_segment_mapped(c, i) && past)
+                err = shrink_move_chunk(s, i, place);
+        }
     }
     return err;
 }
@@ -353,10 +370,13 @@ static int shrink_move_all(const struct shrink *s)
 
 static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 {
-    const uint64_t labels_and_mmp = LAY_LABEL_COPIES + 1;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(geo, areas);
+    uint64_t sum = 0;
 
-    return labels_and_mmp + LAY_SUPER_COPIES + geo->map_len + geo->bitmap_len + geo->sums_len +
-           geo->log_blocks;
+    for (unsigned i = 0; i < n; i++)
+        sum += areas[i].len;
+    return sum;
 }
 
 /*
@@ -394,8 +414,8 @@ uint64_t ffs_shrink_least(struct ffs *fs)
          * The new areas are written while the old ones still exist. These and a chunk need ranges
          * without gaps.
          */
-        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_len + geo.map_len + geo.sums_len +
-               ffs_chunk_blocks(&geo);
+        need = owned + shrink_fixed_blocks(&geo) + ffs_chunk_blocks(&geo) +
+               (geo.bitmap_len + geo.map_len + geo.sums_len) * (lay_has_copies(&geo) ? 2 : 1);
         if (need <= blocks)
             break;
         blocks = need;
@@ -449,29 +469,37 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
     return -ENOSPC;
 }
 
-/*
- * Places an area at block *at, and *at behind it, if its length has changed or
- * it reaches past the limit.
- */
-static void shrink_place_area(const struct shrink *s, uint64_t *start, uint64_t len,
-                              uint64_t old_len, uint64_t *at)
+static void shrink_place_at(uint64_t *start, uint64_t *copy, uint64_t len, uint64_t *at)
 {
-    if (len == old_len && *start + len <= s->limit)
-        return;
     *start = *at;
     *at += len;
+    if (*copy == 0)
+        return;
+    *copy = *at;
+    *at += len;
+}
+
+/*
+ * Places an area and its copy, if that is not 0, at block *at, and *at behind
+ * them, if their length has changed or one reaches past the limit.
+ */
+static void shrink_place_area(const struct shrink *s, uint64_t *start, uint64_t *copy, uint64_t len,
+                              uint64_t old_len, uint64_t *at)
+{
+    if (len != old_len || *start + len > s->limit || *copy + len > s->limit)
+        shrink_place_at(start, copy, len, at);
 }
 
 /* Places the bitmaps and all else that moves from block `at` on. Returns the end. */
 static uint64_t shrink_place_from(const struct shrink *s, struct lay_geometry *geo, uint64_t at)
 {
     const struct lay_geometry *old = &s->fs->geo;
+    uint64_t none = 0;
 
-    geo->bitmap_start = at;
-    at += geo->bitmap_len;
-    shrink_place_area(s, &geo->map_start, geo->map_len, old->map_len, &at);
-    shrink_place_area(s, &geo->sums_start, geo->sums_len, old->sums_len, &at);
-    shrink_place_area(s, &geo->log_start, geo->log_blocks, old->log_blocks, &at);
+    shrink_place_at(&geo->bitmap_start, &geo->bitmap_copy, geo->bitmap_len, &at);
+    shrink_place_area(s, &geo->map_start, &geo->map_copy, geo->map_len, old->map_len, &at);
+    shrink_place_area(s, &geo->sums_start, &geo->sums_copy, geo->sums_len, old->sums_len, &at);
+    shrink_place_area(s, &geo->log_start, &none, geo->log_blocks, old->log_blocks, &at);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (geo->supers[i] >= s->limit)
             geo->supers[i] = at++;

@@ -94,6 +94,7 @@ static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
     ffs_metadata_counts(fs, &n);
     stats->metadata_reread = n.reread;
     stats->metadata_corrected = n.corrected;
+    stats->metadata_copied = n.copied;
     stats->metadata_damaged = n.damaged;
     ffs_scrub_counts(fs, &scrub);
     stats->scrub_passes = scrub.passes;

@@ -386,12 +386,12 @@ TEST_F(CraftedChunks, AMapThatCannotBeIsRefused)
         const char *what;
         std::function<void()> change;
     } changes[] = {
-        {"two chunks at one place", [&] { lay_slot_set(&map().slots[1], first); }},
-        {"a chunk that is not there", [&] { lay_slot_set(&map().slots[1], LAY_NONE); }},
-        {"a chunk too many", [&] { lay_slot_set(&map().slots[2], first + 8 * 512); }},
+        {"two chunks at one place", [&] { lay_slot_set(&map().slots[1], first, LAY_NONE); }},
+        {"a chunk that is not there", [&] { lay_slot_set(&map().slots[1], LAY_NONE, LAY_NONE); }},
+        {"a chunk too many", [&] { lay_slot_set(&map().slots[2], first + 8 * 512, LAY_NONE); }},
         {"more chunks than the map has", [&] { super().chunks = lay_put64(3); }},
         {"fewer chunks than the map has", [&] { super().chunks = lay_put64(1); }},
-        {"without chunk 0", [&] { lay_slot_set(&map().slots[0], LAY_NONE); }},
+        {"without chunk 0", [&] { lay_slot_set(&map().slots[0], LAY_NONE, LAY_NONE); }},
     };
     for (const auto &c : changes) {
         memcpy(device.bytes(), sound.data(), sound.size());
