@@ -96,6 +96,8 @@ void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len)
 int fsck_claim_areas(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
+    struct lay_range areas[LAY_AREAS];
+    unsigned n = lay_areas(geo, areas);
     uint64_t groups = lay_groups(geo);
 
     assert(groups > 0);
@@ -103,15 +105,8 @@ int fsck_claim_areas(struct fsck *f)
     f->groups = calloc(groups, sizeof(struct fsck_group *));
     if (!f->groups)
         return -ENOMEM;
-    fsck_claim_fixed(f, 0, 1);
-    fsck_claim_fixed(f, LAY_MMP_BLOCK, 1);
-    fsck_claim_fixed(f, LAY_LABEL_SECOND, 1);
-    fsck_claim_fixed(f, geo->map_start, geo->map_len);
-    fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_len);
-    fsck_claim_fixed(f, geo->log_start, geo->log_blocks);
-    fsck_claim_fixed(f, geo->sums_start, geo->sums_len);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        fsck_claim_fixed(f, geo->supers[i], 1);
+    for (unsigned i = 0; i < n; i++)
+        fsck_claim_fixed(f, areas[i].start, areas[i].len);
     return 0;
 }
 

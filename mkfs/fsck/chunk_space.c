@@ -31,10 +31,11 @@ bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struc
 static int chunk_space_set(struct fsck *f, uint64_t segment, const struct lay_slot *old,
                            struct lay_slot *slot)
 {
+    struct image_segment s = image_find_segment(&f->img, segment);
     uint32_t age;
     int err = 0;
 
-    lay_slot_set(slot, image_segment_block(&f->img, segment), LAY_NONE);
+    lay_slot_set(slot, s.block, s.copy);
     if (!lay_slot_mapped(slot))
         return 0;
     if (old && lay_get64(old->places[0]) == lay_get64(slot->places[0]))

@@ -18,6 +18,7 @@
 
 #define MAP_PLACED 1u
 #define MAP_KNOWN  2u
+#define MAP_COPIED 4u /* it has two places */
 
 /* The map as it was read, and as it is to be. */
 struct chunk_map {
@@ -78,16 +79,18 @@ static int map_weigh(struct fsck *f, struct fsck_chunk *c)
 }
 
 /*
- * Adds the place of a chunk according to one of its slots. The slots of a
- * chunk come one after the other.
+ * Adds a place of a chunk according to one of its slots. The slots of a chunk
+ * come one after the other.
  */
-static int map_add_slot(struct chunk_map *m, uint64_t segment, uint64_t block, bool mapped)
+static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, bool second,
+                         bool mapped)
 {
     struct fsck_chunk c, *known = m->chunks.items;
 
     if (!fsck_chunk_at(m->f, segment, block, &c))
         return 0;
     c.mapped = mapped;
+    c.second = second;
     for (size_t i = m->chunks.count; i-- > 0 && known[i].number == c.number;) {
         if (known[i].place == c.place)
             return 0;
@@ -103,6 +106,16 @@ static int map_add_slot(struct chunk_map *m, uint64_t segment, uint64_t block, b
     return 0;
 }
 
+/* Adds the places in a slot. Without copies the second one is not valid. */
+static int map_add_slot(struct chunk_map *m, const struct image_segment *s, bool mapped)
+{
+    int err = map_add_place(m, s->segment, s->block, false, mapped);
+
+    return err || !lay_has_copies(&m->f->img.geo)
+               ? err
+               : map_add_place(m, s->segment, s->copy, true, mapped);
+}
+
 /* Adds what a damaged block of the map says. */
 static int map_add_damaged(struct chunk_map *m, uint64_t index)
 {
@@ -113,9 +126,12 @@ static int map_add_damaged(struct chunk_map *m, uint64_t index)
         img->age != IMAGE_AGE_STALE && lay_check_head(&b, LAY_MAGIC_MAP, img->geo.uuid,
                                                       LAY_ADDR(LAY_KIND_MAP, index), 0, NULL) == 0;
 
-    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++)
-        err =
-            map_add_slot(m, index * LAY_MAP_SLOTS + i, lay_get64(b.map.slots[i].places[0]), sealed);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
+        const struct lay_slot *slot = &b.map.slots[i];
+        const struct image_segment s = {index * LAY_MAP_SLOTS + i, lay_get64(slot->places[0]),
+                                        lay_get64(slot->places[1])};
+        err = map_add_slot(m, &s, sealed);
+    }
     return err;
 }
 
@@ -126,7 +142,7 @@ static int map_collect(struct chunk_map *m)
     int err = 0;
 
     for (size_t i = 0; i < img->segment_count && !err; i++)
-        err = map_add_slot(m, img->segments[i].segment, img->segments[i].block, true);
+        err = map_add_slot(m, &img->segments[i], true);
     for (size_t i = 0; i < img->bad_map_count && !err; i++)
         err = map_add_damaged(m, img->bad_maps[i].index);
     return err;
@@ -157,20 +173,41 @@ static int map_by_number(const void *a, const void *b)
 
     if (p->won != q->won)
         return p->won ? -1 : 1;
-    return p->number < q->number ? -1 : p->number > q->number;
+    if (p->number != q->number)
+        return p->number < q->number ? -1 : 1;
+    if (p->second != q->second)
+        return p->second ? 1 : -1;
+    return p->place < q->place ? -1 : p->place > q->place;
+}
+
+/*
+ * True if the place can be the second one of its chunk: the map says so, or it
+ * is as new as the first one.
+ */
+static bool map_is_copy(const struct chunk_map *m, const struct fsck_chunk *c)
+{
+    const struct fsck_chunk *first = m->chunks.items;
+
+    if (!lay_has_copies(&m->f->img.geo) || m->taken[c->number] != MAP_PLACED)
+        return false;
+    while (!first->won || first->number != c->number)
+        first++;
+    return c->mapped ? first->mapped : c->tid == first->tid;
 }
 
 /* Gives the chunk its place and claims it, unless chunk or place have been taken. */
 static void map_take(struct chunk_map *m, struct fsck_chunk *c)
 {
     uint64_t len = fsck_chunk_blocks(m->f);
+    bool first = !m->taken[c->number];
 
-    c->won = !m->taken[c->number] && !c->empty && !fsck_any_claimed(m->f, c->place, len);
+    c->won = false;
+    c->won = (first || map_is_copy(m, c)) && !c->empty && !fsck_any_claimed(m->f, c->place, len);
     if (!c->won)
         return;
     fsck_claim_fixed(m->f, c->place, len);
-    m->taken[c->number] = MAP_PLACED;
-    m->found++;
+    m->taken[c->number] |= first ? MAP_PLACED : MAP_COPIED;
+    m->found += first;
 }
 
 /*
@@ -204,6 +241,8 @@ static int map_decide(struct chunk_map *m, bool all)
     m->found = m->empty = m->doubtful = 0;
     if (m->chunks.count > 1)
         qsort(c, m->chunks.count, sizeof(*c), map_by_merit);
+    for (size_t i = 0; i < m->chunks.count; i++)
+        c[i].won = false;
     for (size_t i = 0; i < m->chunks.count && (all || c[i].score > 0); i++)
         map_take(m, &c[i]);
     map_count_empty(m);
@@ -272,8 +311,17 @@ static void map_report_chunk(struct chunk_map *m, uint64_t number, bool placed)
                                "chunk %" PRIu64, number));
 }
 
-/* Compares a chunk of the map that was read with its place now, LAY_NONE if it has none. */
-static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place)
+/* Returns a place of a segment, `i` segments behind that of its chunk, or LAY_NONE. */
+static uint64_t map_place_behind(uint64_t place, uint64_t i)
+{
+    return place == LAY_NONE ? LAY_NONE : place + i * LAY_SEGMENT_BLOCKS;
+}
+
+/*
+ * Compares a chunk of the map that was read with its places now, which are
+ * LAY_NONE if it has none.
+ */
+static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place, uint64_t copy)
 {
     struct image *img = &m->f->img;
     uint64_t segments = lay_chunk_segments(&img->geo), first = number * segments;
@@ -281,9 +329,8 @@ static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place)
     int err = 0;
 
     for (uint64_t i = 0; i < segments && !err; i++) {
-        uint64_t was = image_segment_block(img, first + i);
-        uint64_t is = place == LAY_NONE ? LAY_NONE : place + i * LAY_SEGMENT_BLOCKS;
-        if (was == is)
+        struct image_segment was = image_find_segment(img, first + i);
+        if (was.block == map_place_behind(place, i) && was.copy == map_place_behind(copy, i))
             continue;
         differs = true;
         bad |= image_map_is_bad(img, first + i);
@@ -292,6 +339,21 @@ static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place)
     if (differs && !bad)
         map_report_chunk(m, number, place != LAY_NONE);
     return err;
+}
+
+/*
+ * Returns the copy of chunk *i, and sets *i to the last place of the chunk. The
+ * places of a chunk come one after the other.
+ */
+static uint64_t map_copy_of(const struct chunk_map *m, size_t *i)
+{
+    const struct fsck_chunk *c = m->chunks.items;
+    size_t next = *i + 1;
+
+    if (next >= m->chunks.count || !c[next].won || c[next].number != c[*i].number)
+        return LAY_NONE;
+    *i = next;
+    return c[next].place;
 }
 
 /* Compares all chunks; those that have a place come first, in order. */
@@ -304,10 +366,11 @@ static int map_compare_all(struct chunk_map *m)
     if (m->chunks.count > 1)
         qsort(m->chunks.items, m->chunks.count, sizeof(*c), map_by_number);
     for (size_t i = 0; i < m->chunks.count && !err; i++) {
+        uint64_t number = c[i].number, place = c[i].place;
         if (c[i].won)
-            err = map_compare(m, c[i].number, c[i].place);
-        else if (!(m->taken[c[i].number] & MAP_PLACED) && c[i].mapped && c[i].number != last)
-            err = map_compare(m, last = c[i].number, LAY_NONE);
+            err = map_compare(m, number, place, map_copy_of(m, &i));
+        else if (!(m->taken[number] & MAP_PLACED) && c[i].mapped && number != last)
+            err = map_compare(m, last = number, LAY_NONE, LAY_NONE);
     }
     return err;
 }
@@ -321,9 +384,11 @@ static int map_apply(struct chunk_map *m)
 
     image_drop_map(img);
     for (size_t i = 0; i < m->chunks.count && c[i].won && !err; i++) {
+        uint64_t first = c[i].number << img->geo.chunk_shift, place = c[i].place;
+        uint64_t copy = map_copy_of(m, &i);
         for (uint64_t s = 0; s < lay_chunk_segments(&img->geo) && !err; s++)
-            err = image_set_segment(img, (c[i].number << img->geo.chunk_shift) + s,
-                                    c[i].place + s * LAY_SEGMENT_BLOCKS, LAY_NONE);
+            err = image_set_segment(img, first + s, map_place_behind(place, s),
+                                    map_place_behind(copy, s));
     }
     image_forget_names(img);
     return err;

@@ -114,6 +114,12 @@ struct fsck_name {
     uint8_t bytes[LAY_NAME_MAX];
 };
 
+/* A place of a metadata block that has something else than the block's other place. */
+struct fsck_copy {
+    uint64_t place, addr;
+    bool heal; /* it is to be written from the other one */
+};
+
 /* The count of blocks that an inode stated before its fields were corrected. */
 struct fsck_doubt {
     uint64_t ino, blocks;
@@ -236,6 +242,7 @@ struct fsck {
     struct fsck_list ranges;       /* struct fsck_loss */
     struct fsck_list plans;        /* struct fsck_plan, in the order of inodes */
     struct fsck_list corrected;    /* uint64_t: blocks with a flipped bit, reported in this round */
+    struct fsck_list copies;       /* struct fsck_copy, sorted: reported in this round */
     bool gave_up;                  /* something that must be in the report */
     bool keep_report, report_kept; /* in lost+found */
     struct fsck_list losses;       /* struct fsck_loss but ranges, over all rounds */

@@ -18,7 +18,7 @@ static void end_round(struct fsck *f)
     f->inode_blocks = NULL;
     f->inodes = NULL;
     fsck_forget_plans(f);
-    f->corrected.count = f->ranges.count = 0;
+    f->corrected.count = f->copies.count = f->ranges.count = 0;
     f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
 
@@ -118,9 +118,45 @@ static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
     return store_put(f, addr, b);
 }
 
+/* Returns the index of the first reported copy whose place is not below this one. */
+static size_t passes_find_copy(const struct fsck *f, uint64_t place)
+{
+    const struct fsck_copy *c = f->copies.items;
+    size_t lo = 0, hi = f->copies.count;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (c[mid].place < place)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Implements image.differs: reports a place once a round. */
+static int passes_differs(void *arg, uint64_t addr, uint64_t place)
+{
+    struct fsck *f = arg;
+    size_t at = passes_find_copy(f, place);
+    const struct fsck_copy *known = f->copies.items;
+
+    if (at < f->copies.count && known[at].place == place)
+        return 0;
+    if (!fsck_grow(&f->copies, sizeof(struct fsck_copy)))
+        return -ENOMEM;
+    struct fsck_copy *c = (struct fsck_copy *)f->copies.items + at;
+    memmove(c + 1, c, (f->copies.count - 1 - at) * sizeof(*c));
+    *c = (struct fsck_copy){place, addr, false};
+    c->heal = fsck_report(f, PROBLEM_COPY, NULL, "block %" PRIu64, place);
+    return 0;
+}
+
 int fsck_run(struct fsck *f)
 {
     f->img.tolerant = true;
+    f->img.differs = passes_differs;
+    f->img.differs_arg = f;
     f->img.corrected = passes_corrected;
     f->img.corrected_arg = f;
     int err = fsck_read_log(f);
@@ -161,6 +197,7 @@ void fsck_end(struct fsck *f)
     free(f->strays.items);
     free(f->lost_leaves.items);
     free(f->corrected.items);
+    free(f->copies.items);
     free(f->doubts.items);
     free(f->suspects.items);
     free(f->losses.items);

@@ -330,11 +330,14 @@ int fsck_new_chunk(struct fsck *f)
 {
     const uint64_t each = lay_chunk_segments(&f->img.geo), number = segments_number(f);
     uint64_t place = number == LAY_NONE ? 0 : fsck_alloc_chunk(f), last = LAY_NONE;
+    /* Without space for a copy the chunk has one place. */
+    uint64_t copy = place && lay_has_copies(&f->img.geo) ? fsck_alloc_chunk(f) : 0;
     int err = place ? 0 : -ENOSPC;
 
     for (uint64_t i = 0; i < each && !err; i++) {
         uint64_t segment = number * each + i;
-        err = image_set_segment(&f->img, segment, place + i * LAY_SEGMENT_BLOCKS, LAY_NONE);
+        err = image_set_segment(&f->img, segment, place + i * LAY_SEGMENT_BLOCKS,
+                                copy ? copy + i * LAY_SEGMENT_BLOCKS : LAY_NONE);
         if (!err)
             err = segments_insert(f, segment);
         if (!err)

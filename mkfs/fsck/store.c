@@ -316,6 +316,44 @@ static int heal_supers(struct fsck *f)
     return each_place(f, LAY_ADDR_SUPER, &f->store->super, verify_block);
 }
 
+/* Writes a place of a block as its other place has it. The store's changes are written later. */
+static int heal_copy(struct fsck *f, const struct fsck_copy *c)
+{
+    union lay_block b;
+    int err = image_read(&f->img, c->addr, &b);
+    bool sound = !err && !f->img.unreadable &&
+                 (f->img.age == IMAGE_AGE_RIGHT || f->img.age == IMAGE_AGE_UNKNOWN);
+
+    return sound ? verify_block(f, c->place, &b) : err;
+}
+
+/*
+ * Writes the places that were found to have something else than the other place
+ * of their block. A block in place does not change by this, so that it needs no
+ * transaction.
+ */
+static int heal_copies(struct fsck *f)
+{
+    struct fsck_copy *c = f->copies.items;
+    struct image *img = &f->img;
+    bool (*was_changed)(void *, uint64_t, union lay_block *) = img->changed;
+    int (*was_differs)(void *, uint64_t, uint64_t) = img->differs;
+    int err = 0;
+
+    img->changed = NULL;
+    img->differs = NULL;
+    image_forget_names(img);
+    for (size_t i = 0; i < f->copies.count && !err; i++) {
+        if (c[i].heal)
+            err = heal_copy(f, &c[i]);
+        c[i].heal = c[i].heal && err;
+    }
+    img->changed = was_changed;
+    img->differs = was_differs;
+    image_forget_names(img);
+    return err;
+}
+
 /* Returns a random number that is not 0. */
 static int random_id(uint64_t *id)
 {
@@ -757,6 +795,8 @@ int store_commit(struct fsck *f)
     union lay_block super = s->super;
     int err = store_begin(f);
 
+    if (!err)
+        err = heal_copies(f);
     if (!err)
         err = put_super(f, &super);
     if (!err)

@@ -136,13 +136,16 @@ static int sum_blocks_check_block(struct fsck *f, uint64_t index, const union la
     return keep_matching(f, index, &b);
 }
 
-/* Reads blocks from the device, and newer ones through image_read(). */
+/* Reads blocks from the device, and newer ones and those with copies through image_read(). */
 static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_block *chunk)
 {
     uint64_t at = f->img.geo.sums_start + first;
-    int err = bd_read(f->img.dev, at << LAY_BLOCK_SHIFT, chunk, n << LAY_BLOCK_SHIFT);
-    bool one_by_one = err == -EIO;
+    bool one_by_one = lay_has_copies(&f->img.geo);
+    int err = 0;
 
+    if (!one_by_one)
+        err = bd_read(f->img.dev, at << LAY_BLOCK_SHIFT, chunk, n << LAY_BLOCK_SHIFT);
+    one_by_one |= err == -EIO;
     if (err && !one_by_one)
         return err;
     err = 0;
