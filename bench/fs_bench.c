@@ -32,7 +32,7 @@
 
 struct bench {
     unsigned long files; /* at most this many */
-    bool json;
+    bool json, copies;   /* copies: metadata has two places */
     int fd;
     struct bd_dev *dev;
     struct ffs *fs;
@@ -223,7 +223,8 @@ static int open_device(struct bench *b)
 
 static int fs_set_up(struct bench *b)
 {
-    struct mkfs_params params = {.uuid = "fs-bench-volume", .time_sec = 1700000000};
+    struct mkfs_params params = {
+        .uuid = "fs-bench-volume", .time_sec = 1700000000, .meta_copies = b->copies};
     struct ffs_mount_opts opts = {.commit_ms = 0};
     struct mkfs_plan plan;
     char why[256] = "";
@@ -271,9 +272,11 @@ static int fs_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "n:o:h")) != -1) {
+    while ((opt = getopt(argc, argv, "cn:o:h")) != -1) {
         if (opt == 'n')
             b->files = strtoul(optarg, NULL, 10);
+        else if (opt == 'c')
+            b->copies = true;
         else if (opt == 'o' && strcmp(optarg, "json") == 0)
             b->json = true;
         else
@@ -288,7 +291,7 @@ int main(int argc, char **argv)
     int err, end;
 
     if (fs_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
+        fputs("usage: " PROGRAM " [-c] [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
         return 2;
     }
     err = fs_set_up(&b);

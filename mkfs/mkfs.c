@@ -177,13 +177,14 @@ static int target_prepare(struct target *t, uint64_t wanted)
     return target_extend_file(t, wanted);
 }
 
-#define EXIT_USAGE 2
+#define EXIT_USAGE        2
+#define MKFS_COPIES_BYTES ((uint64_t)1 << 30) /* file systems from this size on have copies */
 
 struct options {
     struct mkfs_params params;
     struct tool_device device;
     bool dry_run, force, quiet, verbose;
-    bool has_uuid;
+    bool has_uuid, has_copies; /* has_copies: the option says whether there are copies */
 };
 
 static const char usage_text[] =
@@ -199,7 +200,7 @@ static const char usage_text[] =
     "  -E, --extended=LIST    comma-separated: root_owner=UID:GID (default: the user),\n"
     "                         hash_seed=UUID of directories (default: random)\n"
     "  -O, --features=LIST    comma-separated: data_csum, checksums of data; meta_copies,\n"
-    "                         two places of all metadata (default: none)\n"
+    "                         two places of metadata (default: this one from 1 GiB on)\n"
     "  -n, --dry-run          show what would be made, write nothing\n"
     "  -f, --force            overwrite another file system or a partition table\n" TOOL_USAGE
     "  -q, --quiet            print errors only\n"
@@ -329,10 +330,12 @@ static int mkfs_set_features(struct options *o, char *list)
         int key = getsubopt(&list, keys, &value);
         if (key < 0 || value)
             return tool_error("--features", "'%s' is not a feature, see --help", item);
-        if (key == DATA_CSUM || key == NO_DATA_CSUM)
+        if (key == DATA_CSUM || key == NO_DATA_CSUM) {
             o->params.data_csum = key == DATA_CSUM;
-        else
+        } else {
             o->params.meta_copies = key == META_COPIES;
+            o->has_copies = true;
+        }
     }
     return 0;
 }
@@ -464,6 +467,8 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
     printf("Log blocks: %" PRIu64 "\n", geo->log_blocks);
     if (geo->sums_blocks)
         printf("Checksum blocks: %" PRIu64 "\n", geo->sums_len);
+    if (lay_has_copies(geo))
+        printf("Copies of metadata: yes\n");
     if (o->verbose)
         print_where(o, plan);
 }
@@ -509,6 +514,27 @@ static int target_claim(const struct target *t)
     return 0;
 }
 
+/*
+ * Chooses copies of metadata where they take a small part of the space, unless
+ * an option has chosen.
+ */
+static void mkfs_choose_copies(struct options *o, uint64_t device_bytes)
+{
+    uint64_t bytes = o->params.bytes ? o->params.bytes : device_bytes;
+
+    if (!o->has_copies)
+        o->params.meta_copies = bytes >= MKFS_COPIES_BYTES;
+}
+
+/* Finds out where everything is to be. */
+static int mkfs_make_plan(struct options *o, const struct target *t, struct mkfs_plan *plan)
+{
+    uint64_t bytes = target_bytes(t, o->params.bytes);
+
+    mkfs_choose_copies(o, bytes);
+    return explain_plan(o, mkfs_lay_out(&o->params, bytes, plan));
+}
+
 static int format_target(struct options *o, struct target *t, struct mkfs_plan *plan)
 {
     int err = target_open(t, &o->device, o->params.bytes, o->dry_run);
@@ -518,10 +544,11 @@ static int format_target(struct options *o, struct target *t, struct mkfs_plan *
     if (!err)
         err = target_refuse_signature(t, o->force);
     if (!err)
-        err = explain_plan(o, mkfs_lay_out(&o->params, target_bytes(t, o->params.bytes), plan));
+        err = mkfs_make_plan(o, t, plan);
     if (err || o->dry_run)
         return err;
-    if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
+    unsigned places = o->params.meta_copies ? 2 : 1;
+    if (target_check_room(t, places * plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
         return -1;
     err = target_claim(t);
     if (!err)
