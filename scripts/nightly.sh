@@ -17,8 +17,8 @@ Steps, all of them without an argument:
   asan    the same with ASan and UBSan
   tsan    the same with TSan, all suites
   no-sim  the build without the simulated drive, and its tests
-  crash   CRASH_STATES power cuts (100000), and a daemon killed in the middle of writes,
-          CRASH_ROUNDS times (40)
+  crash   CRASH_STATES power cuts (100000), as many with copies of metadata, 7 minutes each, and
+          a daemon killed in the middle of writes, CRASH_ROUNDS times (40)
   media   MEDIA_CASES file systems with one damaged block (40000, 10 minutes)
   guest   all guest scenarios
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
@@ -40,7 +40,9 @@ cd "$GPUNVME_ROOT"
 # shellcheck disable=SC2317 # called by step
 crash_soak() {
     configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
-    CRASH_STATES=${CRASH_STATES:-100000} "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
+    export CRASH_STATES=${CRASH_STATES:-100000}
+    "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
+    DATA_CSUM=1 META_COPIES=1 "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
     python3 -B tests/crash/kill_daemon.py "$BUILD_DIR/mkfs/mkfs.gpunvme" \
         "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" "${CRASH_ROUNDS:-40}"
 }

@@ -32,13 +32,14 @@ void must(int err, const std::string &what)
 class Builder
 {
   public:
-    explicit Builder(bool data_csum) : device_(MEDIA_BYTES)
+    Builder(bool data_csum, bool copies) : device_(MEDIA_BYTES)
     {
         mkfs_params params = {};
         mkfs_plan plan = {};
         memcpy(params.uuid, "media campaign \x01", 16);
         params.time_sec = 1700000000;
         params.data_csum = data_csum;
+        params.meta_copies = copies;
         must(mkfs_format(device_.dev(), &params, &plan), "mkfs");
         opts_.no_thread = true;
     }
@@ -124,11 +125,12 @@ void find_data(struct ffs *fs, MediaImage &image)
 
 } // namespace
 
-MediaImage media_image(bool data_csum, bool crashed)
+MediaImage media_image(bool data_csum, bool copies, bool crashed)
 {
     MediaImage image = {};
-    Builder b(data_csum);
+    Builder b(data_csum, copies);
     image.data_csum = data_csum;
+    image.copies = copies;
     image.crashed = crashed;
     media_populate(b.mount());
     b.unmount();

@@ -16,13 +16,14 @@ constexpr uint64_t MEDIA_BYTES = 16u << 20;
 
 // A file system as it is, and as it was when its files were first written.
 struct MediaImage {
-    bool data_csum, crashed; // crashed: the log has transactions that are not in place yet
+    bool data_csum, copies;
+    bool crashed; // the log has transactions that are not in place yet
     std::vector<uint8_t> now, old;
     MediaFiles files;
     std::map<std::string, std::vector<uint64_t>> blocks; // of each kind that is in use
 };
 
-MediaImage media_image(bool data_csum, bool crashed);
+MediaImage media_image(bool data_csum, bool copies, bool crashed);
 
 enum MediaDamage {
     MEDIA_FLIP,

@@ -26,10 +26,12 @@ unsigned environment(const char *name, unsigned otherwise)
     return text ? static_cast<unsigned>(strtoul(text, nullptr, 10)) : otherwise;
 }
 
-constexpr unsigned SUITES = 2 * 2 * MEDIA_DAMAGES;
+enum Features { DEFAULT, CHECKSUMS, COPIES, FEATURES }; // those of data_csum, and of both
+
+constexpr unsigned SUITES = FEATURES * 2 * MEDIA_DAMAGES;
 constexpr unsigned NO_CASE = UINT32_MAX;
 
-class Media : public ::testing::TestWithParam<std::tuple<bool, bool, MediaDamage>>
+class Media : public ::testing::TestWithParam<std::tuple<Features, bool, MediaDamage>>
 {
   protected:
     void run_case(unsigned number);
@@ -44,11 +46,11 @@ class Media : public ::testing::TestWithParam<std::tuple<bool, bool, MediaDamage
 
     static const MediaImage &image()
     {
-        static std::map<std::pair<bool, bool>, MediaImage> made;
-        auto [csum, crashed, damage] = GetParam();
-        auto key = std::make_pair(csum, crashed);
+        static std::map<std::pair<Features, bool>, MediaImage> made;
+        auto [features, crashed, damage] = GetParam();
+        auto key = std::make_pair(features, crashed);
         if (!made.count(key))
-            made[key] = media_image(csum, crashed);
+            made[key] = media_image(features != DEFAULT, features == COPIES, crashed);
         return made[key];
     }
 
@@ -70,10 +72,15 @@ bool Media::fails(const std::string &what)
     return false;
 }
 
-// One flipped bit of metadata loses nothing.
+/*
+ * One flipped bit of metadata loses nothing, and with copies nothing is lost that
+ * has two places. Block 0 says whether the device is ours.
+ */
 bool Media::must_be_whole() const
 {
-    return case_.damage == MEDIA_FLIP && case_.kind != "data";
+    bool copied =
+        image().copies && case_.kind != "label" && case_.kind != "mmp" && case_.kind != "log";
+    return case_.kind != "data" && (case_.damage == MEDIA_FLIP || copied);
 }
 
 /*
@@ -198,7 +205,7 @@ TEST_P(Media, NeitherAMountNorFsckShowsWhatIsWrong)
 
 TEST(MediaImages, HaveEveryKindOfBlock)
 {
-    MediaImage image = media_image(true, true);
+    MediaImage image = media_image(true, false, true);
     for (const char *kind : {"label", "mmp", "super", "bitmap", "sums", "map", "entries", "ages",
                              "inodes", "extents", "names", "attributes", "link", "log", "data"})
         EXPECT_TRUE(image.blocks.count(kind)) << kind;
@@ -206,13 +213,14 @@ TEST(MediaImages, HaveEveryKindOfBlock)
 
 std::string name_of(const ::testing::TestParamInfo<Media::ParamType> &info)
 {
-    auto [csum, crashed, damage] = info.param;
-    return std::string(csum ? "Checksums" : "Default") + (crashed ? "Crashed_" : "Clean_") +
+    static const char *const names[] = {"Default", "Checksums", "Copies"};
+    auto [features, crashed, damage] = info.param;
+    return std::string(names[features]) + (crashed ? "Crashed_" : "Clean_") +
            media_damage_name(damage);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Media,
-                         ::testing::Combine(::testing::Bool(), ::testing::Bool(),
+                         ::testing::Combine(::testing::Range(DEFAULT, FEATURES), ::testing::Bool(),
                                             ::testing::Range(MEDIA_FLIP, MEDIA_DAMAGES)),
                          name_of);
 

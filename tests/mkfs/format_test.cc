@@ -39,12 +39,30 @@ TEST_P(Plans, IsAGeometryThatTheChecksAccept)
     EXPECT_GE(plan.geo.log_blocks, LAY_MIN_LOG);
 }
 
+/* Adds the second places, which are in the second half, and returns their number. */
+unsigned add_copies(const mkfs_plan &plan, std::map<uint64_t, uint64_t> &areas)
+{
+    const lay_geometry &geo = plan.geo;
+    const size_t before = areas.size();
+    areas[geo.map_copy] = geo.map_len;
+    areas[geo.bitmap_copy] = geo.bitmap_len;
+    if (geo.sums_len)
+        areas[geo.sums_copy] = geo.sums_len;
+    for (uint32_t i = 0; i < plan.chunks; i++)
+        areas[plan.chunk_copies[i]] = uint64_t{LAY_SEGMENT_BLOCKS} << geo.chunk_shift;
+    EXPECT_GT(geo.map_copy, geo.supers[1]);
+    EXPECT_EQ(areas.size() - before, (geo.sums_len ? 3u : 2u) + plan.chunks);
+    return (geo.sums_len ? 3u : 2u) + plan.chunks;
+}
+
 TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
 {
-    for (bool data_csum : {false, true}) {
+    for (unsigned features = 0; features < 4; features++) {
+        const bool data_csum = features & 1, copies = features & 2;
         mkfs_params params{};
         mkfs_plan plan;
         params.data_csum = data_csum;
+        params.meta_copies = copies;
         ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
         const lay_geometry &geo = plan.geo;
         std::map<uint64_t, uint64_t> areas = {{0, 1},
@@ -59,7 +77,10 @@ TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
             areas[geo.sums_start] = geo.sums_len;
         for (uint32_t i = 0; i < plan.chunks; i++)
             areas[plan.chunk_starts[i]] = uint64_t{LAY_SEGMENT_BLOCKS} << geo.chunk_shift;
-        EXPECT_EQ(areas.size(), (data_csum ? 9u : 8u) + plan.chunks);
+        unsigned count = (data_csum ? 9u : 8u) + plan.chunks;
+        if (copies)
+            count += add_copies(plan, areas);
+        EXPECT_EQ(areas.size(), count);
         uint64_t end = 0, used = 0;
         for (const auto &[start, len] : areas) {
             EXPECT_GE(start, end);

@@ -71,6 +71,25 @@ TEST_F(Mkfs, PrintsASummary)
     EXPECT_EQ(r.err, "");
 }
 
+TEST_F(Mkfs, MakesCopiesOfMetadataFrom1GiBOnOrOnRequest)
+{
+    const struct {
+        const char *size, *features;
+        bool copies;
+    } cases[] = {{"1023M", "", false},
+                 {"1G", "", true},
+                 {"1G", "^meta_copies", false},
+                 {"16M", "meta_copies", true},
+                 {"16M", "data_csum,meta_copies,^data_csum", true}};
+    for (const auto &c : cases) {
+        Result r = mkfs({"-f", "-s", c.size, "-O", c.features});
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_EQ(r.out.find("Copies of metadata: yes\n") != std::string::npos, c.copies) << c.size;
+        EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
+        unlink(path("img").c_str());
+    }
+}
+
 TEST_F(Mkfs, ReservesRoomForChecksumsOnRequest)
 {
     Result r = mkfs({"-s", "64M", "-O", "data_csum"});

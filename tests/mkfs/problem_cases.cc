@@ -120,6 +120,26 @@ void add_sums(Image &i)
     i.geo.incompat |= LAY_INCOMPAT_DATA_CSUM;
 }
 
+/* Adds copies of map and bitmap, in free blocks; the chunks have one place. */
+constexpr uint64_t MAP_COPY = 3500, BITMAP_COPY = 3501;
+void add_copies(Image &i)
+{
+    const uint64_t bitmap = LAY_ADDR(LAY_KIND_BITMAP, 0), map = LAY_ADDR(LAY_KIND_MAP, 0);
+    auto &bm = i.at<lay_bitmap>(bitmap);
+    lay_area &area = i.super().area;
+    i.label().incompat = lay_put64(lay_get64(i.label().incompat) | LAY_INCOMPAT_META_COPIES);
+    i.seal_label();
+    i.super().map[1] = lay_put64(MAP_COPY);
+    area.bitmaps[1] = lay_put64(BITMAP_COPY);
+    area.free_blocks = lay_put64(lay_get64(area.free_blocks) - 2);
+    i.seal_super();
+    i.mark(MAP_COPY, 2, true);
+    bm.free = lay_put32(lay_get32(bm.free) - 2);
+    i.seal(bitmap);
+    std::memcpy(&i.at<uint8_t>(MAP_COPY), &i.at<uint8_t>(map), LAY_BLOCK_SIZE);
+    std::memcpy(&i.at<uint8_t>(BITMAP_COPY), &i.at<uint8_t>(bitmap), LAY_BLOCK_SIZE);
+}
+
 /* Makes a block such that no flip of one bit explains it. */
 void spoil_block(Image &i, uint64_t block)
 {
@@ -167,6 +187,16 @@ const std::vector<ProblemCase> cases = {
     {"F201", "bit_of_directory", [](Image &i) { i.at<lay_node>(i.dir_leaf).u.bytes[8] ^= 1; }},
     {"F201", "bit_of_attributes", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }},
     {"F201", "bit_of_target", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }},
+    {"F202", "copy_of_map",
+     [](Image &i) {
+         add_copies(i);
+         std::memset(&i.at<uint8_t>(MAP_COPY), 0, LAY_BLOCK_SIZE);
+     }},
+    {"F202", "bitmap_with_a_copy",
+     [](Image &i) {
+         add_copies(i);
+         spoil_block(i, LAY_ADDR(LAY_KIND_BITMAP, 0));
+     }},
     {"F301",
      "extent_node",
      [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 3; },

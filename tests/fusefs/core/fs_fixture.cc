@@ -83,14 +83,19 @@ int MemDevice::transfer(bd_io *io)
         if (left == 0 || (left < 0 && how_ == FAIL_FROM))
             return -EIO;
     }
+    bool bad = unreadable_ * 4096 >= io->offset && unreadable_ * 4096 < io->offset + io->len;
     switch (io->op) {
     case BD_READ:
+        if (bad)
+            return -EIO;
         memcpy(io->buf, memory_.at + io->offset, io->len);
         if (misread_ * 4096 >= io->offset && misread_ * 4096 < io->offset + io->len)
             static_cast<uint8_t *>(io->buf)[misread_.exchange(UINT64_MAX) * 4096 - io->offset] ^=
                 flips_;
         break;
     case BD_WRITE:
+        if (bad)
+            unreadable_ = UINT64_MAX;
         changes_ += memcmp(memory_.at + io->offset, io->buf, io->len) != 0;
         memcpy(memory_.at + io->offset, io->buf, io->len);
         break;
@@ -169,6 +174,7 @@ void FsTest::format()
     params.time_sec = 1700000000;
     params.bytes = fs_bytes;
     params.data_csum = data_csum;
+    params.meta_copies = meta_copies;
     ASSERT_EQ(mkfs_format(device.dev(), &params, &plan), 0);
 }
 

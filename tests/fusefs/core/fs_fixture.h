@@ -67,6 +67,11 @@ class MemDevice
         misread_ = block;
         flips_ = flips;
     }
+    // Reads of this block fail until it is written.
+    void make_unreadable(uint64_t block)
+    {
+        unreadable_ = block;
+    }
     // Writes that have changed a byte.
     long changes() const
     {
@@ -95,6 +100,7 @@ class MemDevice
     std::atomic<long> countdown_{0};
     std::atomic<uint64_t> misread_{UINT64_MAX};
     std::atomic<uint8_t> flips_{0};
+    std::atomic<uint64_t> unreadable_{UINT64_MAX};
     std::atomic<long> changes_{0};
 };
 
@@ -176,8 +182,9 @@ class FsTest : public ::testing::Test
     Inode root;
     ffs_mount_opts opts = {};
     ffs_cred cred = {1000, 1000, 0};
-    uint64_t fs_bytes = 0;                           // of the file system; 0: all of the device
-    bool data_csum = getenv("DATA_CSUM") != nullptr; // a second run of the tests has it
+    uint64_t fs_bytes = 0;                               // of the file system; 0: all of the device
+    bool data_csum = getenv("DATA_CSUM") != nullptr;     // a second run of the tests has it
+    bool meta_copies = getenv("META_COPIES") != nullptr; // a third one has this
     bool check_at_end = true;
 };
 

@@ -14,10 +14,12 @@ int storage_format(crash_dev *d, uint64_t log_blocks)
     params.log_blocks = log_blocks;
     params.time_sec = 1700000000;
     params.data_csum = getenv("DATA_CSUM") != nullptr;
+    params.meta_copies = StorageTest::meta_copies;
     return mkfs_format(crash_dev_bd(d), &params, &plan);
 }
 
 thread_local std::vector<std::string> StorageTest::log;
+const bool StorageTest::meta_copies = getenv("META_COPIES") != nullptr;
 
 StorageTest::StorageTest()
 {
@@ -33,6 +35,9 @@ StorageTest::~StorageTest()
 
 void StorageTest::make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size)
 {
+    /* Copies of chunks need as much space as chunks. */
+    if (meta_copies)
+        bytes += 16u << 20;
     dev.reset(crash_dev_new(bytes, lba_size));
     ASSERT_EQ(storage_format(dev.get(), log_blocks), 0);
 }

@@ -46,6 +46,10 @@ class StorageTest : public ::testing::Test
     StorageTest();
     ~StorageTest() override;
 
+  public:
+    static const bool meta_copies; // a further run of the tests has copies of metadata
+
+  protected:
     // A fresh device with a file system, not mounted.
     void make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size = 512);
     int mount(crash_dev *d = nullptr);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Metadata with two places: what is wrong in one of them is read from the other and written again.
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/sealed_blocks.h"
+
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+namespace
+{
+
+enum Damage { ZERO, GARBAGE, OLD, MISDIRECTED, UNREADABLE, DAMAGES };
+const char *const NAMES[] = {"zeros", "garbage", "an older state", "another block", "unreadable"};
+
+// Those that reading everything reads; a mount reads the first inode block.
+constexpr uint32_t READ[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR,     LAY_MAGIC_XATTR,
+                             LAY_MAGIC_SYMLINK, LAY_MAGIC_SUMS,    LAY_MAGIC_INODES,
+                             LAY_MAGIC_MAP,     LAY_MAGIC_ENTRIES, LAY_MAGIC_AGES};
+constexpr const char *SLOW = "user.slow";
+
+class FsCopies : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        data_csum = meta_copies = true;
+        FsTest::SetUp();
+        make();
+        check_at_end = false; // tests that want a check make it
+        sound.assign(device.bytes(), device.bytes() + device.size());
+    }
+    void make()
+    {
+        Inode d = mkdir("dir"), f = create("file"), x = create("attr"), l;
+        for (int i = 0; i < 200; i++)
+            create(d, "name" + std::to_string(i));
+        for (uint64_t i = 0; i < 100; i++)
+            write(f, i * 8192, pattern(i, 4096));
+        std::string value(3000, 'v'), target(4000, 't');
+        EXPECT_EQ(ffs_setxattr(x, SLOW, value.data(), value.size(), 0), 0);
+        EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
+        d.reset(), f.reset(), x.reset(), l.reset();
+        geo = *ffs_geometry(fs);
+        unmount();
+    }
+    uint8_t *at(uint64_t block)
+    {
+        return device.bytes() + block * 4096;
+    }
+    // The two places of a block of this kind that is in use.
+    std::vector<uint64_t> places_of(uint32_t magic)
+    {
+        std::map<uint64_t, std::vector<uint64_t>> by_address;
+        for (uint64_t block : sealed_blocks(sound.data(), geo, magic)) {
+            const auto *head = reinterpret_cast<const lay_head *>(&sound[block * 4096]);
+            by_address[lay_get64(head->block)].push_back(block);
+        }
+        auto chosen = by_address.begin();
+        if (magic == LAY_MAGIC_INODES)
+            ++chosen;
+        return chosen->second;
+    }
+    void damage(uint64_t block, Damage how)
+    {
+        auto *head = reinterpret_cast<lay_head *>(at(block));
+        if (how == ZERO)
+            memset(at(block), 0, 4096);
+        else if (how == GARBAGE)
+            memset(at(block) + 512, 0xa5, 2048);
+        else if (how == OLD)
+            lay_seal(head, lay_get64(head->tid) - 1);
+        else if (how == MISDIRECTED)
+            memcpy(at(block), at(geo.supers[0]), 4096);
+        else
+            device.make_unreadable(block);
+    }
+    void restore()
+    {
+        memcpy(device.bytes(), sound.data(), sound.size());
+        device.make_unreadable(UINT64_MAX);
+    }
+    bool is_sound(uint64_t block)
+    {
+        return memcmp(at(block), &sound[block * 4096], 4096) == 0;
+    }
+    // Everything that make() made, or the first error.
+    int read_everything()
+    {
+        Inode d, f, x, l;
+        char buf[4096];
+        int err = ffs_lookup(root, "dir", d.out());
+        for (int i = 0; i < 200 && !err; i++)
+            err = ffs_lookup(d, ("name" + std::to_string(i)).c_str(), Inode().out());
+        if (!err)
+            err = ffs_lookup(root, "file", f.out());
+        for (uint64_t i = 0; i < 100 && !err; i++) {
+            ssize_t n = ffs_read(f, i * 8192, buf, sizeof(buf));
+            err = n < 0 ? static_cast<int>(n) : 0;
+            EXPECT_TRUE(err || std::string(buf, sizeof(buf)) == pattern(i, 4096));
+        }
+        if (!err)
+            err = ffs_lookup(root, "attr", x.out());
+        ssize_t n = err ? err : ffs_getxattr(x, SLOW, buf, sizeof(buf));
+        err = n < 0 ? static_cast<int>(n) : ffs_lookup(root, "link", l.out());
+        n = err ? err : ffs_readlink(l, buf, sizeof(buf));
+        return n < 0 ? static_cast<int>(n) : 0;
+    }
+    struct ffs_metadata_counts counts()
+    {
+        struct ffs_metadata_counts c;
+        ::ffs_metadata_counts(fs, &c);
+        return c;
+    }
+    void scrub()
+    {
+        struct ffs_scrub_counts c = {};
+        ASSERT_EQ(ffs_scrub_start(fs, 1ull << 40, 3600000), 0);
+        while (c.passes == 0) {
+            usleep(200);
+            ffs_scrub_counts(fs, &c);
+        }
+        ffs_scrub_stop(fs);
+    }
+    // The exit status of fsck, and what it says.
+    void expect_fsck(const char *how, int status)
+    {
+        std::string said = fsck(how), end = "exit " + std::to_string(status);
+        if (status == 0)
+            EXPECT_EQ(said, "");
+        else
+            EXPECT_EQ(said.substr(said.size() - end.size()), end) << said;
+    }
+
+    lay_geometry geo = {};
+    std::vector<uint8_t> sound;
+};
+
+TEST_F(FsCopies, EveryKindHasTwoEqualPlaces)
+{
+    for (uint32_t magic : READ) {
+        std::vector<uint64_t> places = places_of(magic);
+        ASSERT_EQ(places.size(), 2u) << std::hex << magic;
+        EXPECT_EQ(memcmp(at(places[0]), at(places[1]), 4096), 0);
+        EXPECT_LT(places[0], geo.supers[1]) << "they are in different halves";
+        EXPECT_GT(places[1], geo.supers[1]);
+    }
+    EXPECT_EQ(places_of(LAY_MAGIC_BITMAP).size(), 2u);
+    expect_fsck("-n", 0);
+}
+
+// A place that is wrong in any way is healed when its block is read.
+TEST_F(FsCopies, AReadTakesTheOtherPlaceAndWritesTheFirstAgain)
+{
+    for (uint32_t magic : READ) {
+        for (unsigned how = ZERO; how < DAMAGES; how++) {
+            SCOPED_TRACE(std::string(reinterpret_cast<const char *>(&magic), 4) + ": " +
+                         NAMES[how]);
+            restore();
+            uint64_t place = places_of(magic).at(0);
+            damage(place, static_cast<Damage>(how));
+            ASSERT_EQ(mount(), 0);
+            EXPECT_EQ(read_everything(), 0);
+            // A block of ages, or entries, may have been read before the mount began to write.
+            if (magic == LAY_MAGIC_AGES || magic == LAY_MAGIC_ENTRIES)
+                scrub();
+            EXPECT_EQ(counts().copied, 1u);
+            EXPECT_EQ(counts().damaged + counts().corrected, 0u);
+            unmount();
+            EXPECT_TRUE(is_sealed(at(place)));
+            expect_fsck("-n", 0);
+        }
+    }
+}
+
+TEST_F(FsCopies, TheScrubHealsEitherPlace)
+{
+    std::vector<uint32_t> kinds(std::begin(READ), std::end(READ));
+    kinds.push_back(LAY_MAGIC_BITMAP);
+    for (unsigned place : {0u, 1u}) {
+        for (unsigned how = ZERO; how < UNREADABLE; how++) {
+            restore();
+            ASSERT_EQ(mount(), 0);
+            for (uint32_t magic : kinds)
+                damage(places_of(magic).at(place), static_cast<Damage>(how));
+            scrub();
+            EXPECT_EQ(counts().copied, kinds.size()) << NAMES[how] << " in " << place;
+            EXPECT_EQ(counts().damaged, 0u);
+            for (uint32_t magic : kinds)
+                EXPECT_TRUE(is_sealed(at(places_of(magic)[place])));
+            unmount();
+            expect_fsck("-n", 0);
+        }
+    }
+}
+
+TEST_F(FsCopies, ATransientErrorWritesNothing)
+{
+    ASSERT_EQ(mount(), 0);
+    long before = device.changes();
+    device.misread(places_of(LAY_MAGIC_EXTENTS)[0], 3);
+    EXPECT_EQ(read_everything(), 0);
+    EXPECT_EQ(counts().reread, 1u);
+    EXPECT_EQ(counts().copied + counts().damaged, 0u);
+    EXPECT_EQ(device.changes(), before);
+}
+
+TEST_F(FsCopies, AReadOnlyMountReadsTheCopyAndWritesNothing)
+{
+    uint64_t place = places_of(LAY_MAGIC_EXTENTS)[0];
+    damage(place, ZERO);
+    std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    EXPECT_EQ(counts().copied + counts().damaged, 0u);
+    unmount();
+    EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+}
+
+// As without copies: one flipped bit is corrected, and what is worse is EIO for the object.
+TEST_F(FsCopies, BothPlacesAreWrong)
+{
+    for (uint32_t magic : {LAY_MAGIC_EXTENTS, LAY_MAGIC_XATTR, LAY_MAGIC_SYMLINK}) {
+        restore();
+        std::vector<uint64_t> places = places_of(magic);
+        at(places[0])[300] ^= 3;
+        at(places[1])[301] ^= 1;
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_EQ(counts().corrected, 1u);
+        EXPECT_EQ(counts().copied, 1u);
+        unmount();
+        EXPECT_TRUE(is_sound(places[0]) && is_sound(places[1]));
+        expect_fsck("-n", 0);
+
+        damage(places[0], ZERO);
+        damage(places[1], GARBAGE);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), -EUCLEAN);
+        EXPECT_EQ(counts().damaged, 1u);
+        unmount();
+    }
+}
+
+TEST_F(FsCopies, APreeningFsckWritesOnePlaceFromTheOther)
+{
+    std::vector<uint32_t> kinds(std::begin(READ), std::end(READ));
+    kinds.push_back(LAY_MAGIC_BITMAP);
+    for (unsigned place : {0u, 1u}) {
+        for (unsigned how = ZERO; how < UNREADABLE; how++) {
+            restore();
+            for (uint32_t magic : kinds)
+                damage(places_of(magic).at(place), static_cast<Damage>(how));
+            expect_fsck("-n", 4);
+            expect_fsck("-p -f", 1);
+            expect_fsck("-n", 0);
+            ASSERT_EQ(mount(), 0);
+            EXPECT_EQ(read_everything(), 0);
+            EXPECT_EQ(counts().copied, 0u);
+            unmount();
+        }
+    }
+}
+
+// All of one area, and one place of all chunks.
+TEST_F(FsCopies, HalfOfTheDeviceIsLost)
+{
+    for (bool second : {false, true}) {
+        restore();
+        for (uint32_t magic : READ) {
+            for (uint64_t block : sealed_blocks(sound.data(), geo, magic)) {
+                if ((block > geo.supers[1]) == second)
+                    memset(at(block), 0x5a, 4096);
+            }
+        }
+        expect_fsck("-p -f", 1);
+        expect_fsck("-n", 0);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        unmount();
+    }
+}
+
+} // namespace
