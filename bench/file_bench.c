@@ -35,10 +35,10 @@
 
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
-#include "bench/lib/block_kernels.h"
 #include "bench/lib/computer.h"
 #include "bench/lib/cpu.h"
 #include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/direct_kernels.h"
 #include "bench/lib/peers.h"
 
 #define PROGRAM         "file_bench"

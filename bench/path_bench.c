@@ -165,7 +165,7 @@ static int path_sample(struct bench *b, unsigned way, const struct row *row,
     uint64_t len = bytes_of_sample(b, row);
     /* Writes store bytes that the file does not have yet. */
     uint64_t seed = SEED + (row->writes ? way + 1 : 0);
-    double seconds;
+    double seconds = 0;
     int err = row->writes ? bench_fill(&m->memory, len, seed) : bench_poison(&m->memory, SEED);
 
     if (!err && way != BY_CHOICE &&

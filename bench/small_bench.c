@@ -21,7 +21,7 @@
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/direct_bench_kernels.h"
-#include "bench/lib/warps_kernels.h"
+#include "bench/lib/direct_kernels.h"
 
 #define PROGRAM      "small_bench"
 #define SEED         0x736d616c6cu

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A block of a kernel that reads a file for itself. */
-#include "bench/lib/block_kernels.h"
+#include "bench/lib/direct_kernels.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernels of many warps, each of which reads for itself. */
-#include "bench/lib/warps_kernels.h"
+#include "bench/lib/direct_kernels.h"
+#include "bench/lib/pattern.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>
