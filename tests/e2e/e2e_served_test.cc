@@ -45,6 +45,27 @@ TEST_F(Served, ThePartsOfTheSuiteRunOnIt)
     unsetenv("GPUNVME_TEST_SMALL");
 }
 
+// By the kernel's driver of a file, and by the NVMe driver.
+TEST_F(Served, MkfsWritesTheSameBytesByEachDriver)
+{
+    const std::string uuid = "11111111-2222-3333-4444-555555555555", file = dir_ + "/file";
+    std::vector<std::string> make = {GPUNVME_MKFS, "-qf", "-U", uuid, "-E", "hash_seed=" + uuid};
+    std::string output;
+    serve({"--lba=512"}); // as a file has
+    setenv("SOURCE_DATE_EPOCH", "1", 1);
+    std::ofstream(file).close();
+    std::filesystem::resize_file(file, kImage);
+    for (const std::string &device : {file, device_}) {
+        make.push_back(device);
+        EXPECT_EQ(run_program(make, &output), 0) << output;
+        make.pop_back();
+    }
+    unsetenv("SOURCE_DATE_EPOCH");
+    EXPECT_EQ(server_->stop(SIGTERM), 0) << "mistakes of the driver";
+    server_.reset();
+    EXPECT_EQ(run_program({"/usr/bin/cmp", file, image_}, &output), 0) << output;
+}
+
 TEST_F(Served, TheServerReadsWhatTheMountWrote)
 {
     {
