@@ -301,7 +301,8 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
 
 /*
  * Looks up checksums until all are known, one is unavailable, or the transfer
- * is cancelled or has failed.
+ * is cancelled or has failed. As many as a block has are looked up between two
+ * such checks, so a failed transfer waits for two reads of the drive at most.
  */
 static void *transfer_look_up(void *arg)
 {
@@ -309,7 +310,7 @@ static void *transfer_look_up(void *arg)
 
     for (uint64_t n = 0, part; n < p->blocks && !transfer_is_cancelled(p->t) && !p->ends;
          n += part) {
-        part = min_u64(p->blocks - n, TOGETHER);
+        part = min_u64(p->blocks - n, LAY_SUMS_ENTRIES);
         if (ffs_file_sums_now(p->t->inode, (p->first + n) * LAY_BLOCK_SIZE, part, p->sums + n))
             break;
         atomic_store_explicit(&p->known, n + part, memory_order_release);
@@ -368,6 +369,8 @@ static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
 
 void transfer_parts_read(struct transfer_parts *p, uint64_t bytes)
 {
+    if ((p->file + bytes) / LAY_BLOCK_SIZE < p->first + p->blocks)
+        p->ends = true;
     join(p);
     has_read(&p->listener, 0, bytes);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // READ and READV of data with checksums: what the executor reads is compared with them.
 #include <errno.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +19,8 @@ namespace
 // The next lookup of checksums that a READ compares itself waits for a reset.
 rig *reset_in_lookup;
 std::atomic<bool> reset_was_late;
+std::atomic<bool> slow_lookups;
+std::atomic<uint64_t> looked_up; // while they are slow
 
 void reset_meanwhile()
 {
@@ -39,6 +42,10 @@ extern "C" int __real_ffs_file_sums_now(ffs_inode *inode, uint64_t offset, size_
 extern "C" int __wrap_ffs_file_sums_now(ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     reset_meanwhile();
+    if (slow_lookups) {
+        usleep(static_cast<useconds_t>(n * 400)); // a block of checksums takes 0.4 s
+        looked_up += n;
+    }
     return __real_ffs_file_sums_now(inode, offset, n, sums);
 }
 
@@ -119,6 +126,23 @@ TEST_F(Sums, AResetWaitsForNoLookupOfALongRead)
     }
     ASSERT_EQ(rig_flip(rig_, len - kBlock + 100), 0);
     EXPECT_EQ(read(0, len, -EIO).bytes, len - kBlock);
+    std::swap(buffer_, whole);
+    rig_forget(&whole);
+}
+
+TEST_F(Sums, AFailedReadWaitsForOneLookup)
+{
+    const uint64_t len = 80u << 20;
+    rig_buffer whole;
+    ASSERT_EQ(rig_register(rig_, len, 0, &whole), 0);
+    std::vector<unsigned char> bytes(len, 'x');
+    ASSERT_EQ(rig_write_file(rig_, 0, bytes.data(), len), 0);
+    std::swap(buffer_, whole);
+    fail(SIM_FAULT_STATUS, 0x281 | 0x4000, 0, 100000); // unrecovered, do not retry
+    slow_lookups = true;
+    read(0, len, -EIO, GPUNVME_NO_FALLBACK);
+    slow_lookups = false;
+    EXPECT_LT(looked_up, len / kBlock / 2);
     std::swap(buffer_, whole);
     rig_forget(&whole);
 }
