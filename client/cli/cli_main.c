@@ -12,7 +12,7 @@ static const struct cli_command commands[] = {
     {"cp", "oqcbp", "SOURCE... TARGET", "copy files to, from and within mounts", cli_cp},
     {"verify", "oqb", "FILE...", "read files by every path and compare their checksums",
      cli_verify},
-    {"bench", "oqb", "FILE...", "rates of files by every path, beside the limit", cli_bench},
+    {"bench", "oqbRS", "FILE...", "rates of files by every path, beside the limit", cli_bench},
     {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents},
     {"label", "o", "PATH [LABEL]", "show or change the label of a mount", cli_label},
     {"resize", "o", "PATH [SIZE]", "make a mounted file system larger", cli_resize},

@@ -59,7 +59,9 @@ struct cli_options {
     bool cufile;
     bool add;
     bool correct;
+    bool rows;
     size_t buffer;          /* bytes */
+    size_t row_size;        /* bytes */
     uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
     bool keeps_on;          /* an interval or a count was given */
     uint64_t limit;         /* bytes; 0: not given */

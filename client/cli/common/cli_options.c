@@ -12,6 +12,8 @@
 #define DEFAULT_BUFFER  ((size_t)256 << 20)
 #define MIN_BUFFER      ((size_t)4096)
 #define MAX_BUFFER      ((uint64_t)1 << 40)
+#define DEFAULT_ROW     256u
+#define MAX_ROW         ((uint64_t)1 << 20)
 #define MAX_LIMIT       ((uint64_t)1 << 60)
 #define MAX_OFFSET      ((uint64_t)INT64_MAX)
 #define MAX_SECONDS     86400
@@ -47,6 +49,9 @@ static const struct described {
     {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add),
      NULL},
     {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct), NULL},
+    {'R', "rows", NULL, "rows at random places of the file, by tables and by other ways",
+     FLAG(rows), NULL},
+    {'S', "row-size", "SIZE", "with --rows: bytes of a row, from 1 to 1M (default 256)", 0, NULL},
     {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0, NULL},
     {'i', "interval", "SECONDS", "between two turns (default 1)", 0, NULL},
     {'C', "count", "NUMBER", "turns, then end (default: no end)", 0, NULL},
@@ -222,6 +227,8 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
         return options_wrong(value, "not a number from 1 to 86400");
     if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
         return options_wrong(value, "not a limit, use for example 100G");
+    if (opt == 'S' && !(out->row_size = cli_parse_size(value, MAX_ROW)))
+        return options_wrong(value, "not a size of rows, use for example 256 or 4K");
     if (opt == 's' && !parse_offset(value, &out->scratch_start))
         return options_wrong(value, "not a byte of a drive, use for example 0 or 64M");
     if (opt == 't' && !(out->deadline_ms = parse_number(value, MAX_DEADLINE_MS)))
@@ -307,7 +314,7 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     int opt;
 
     options_describe(letters, options);
-    *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .interval = 1};
+    *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .row_size = DEFAULT_ROW, .interval = 1};
     optind = 1;
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         if (opt == '?' || opt == ':' || !strchr(accepted, opt))

@@ -456,6 +456,25 @@ class OnMount(unittest.TestCase):
         self.assertTrue(all(0 < w["of_limit"] <= 1 for w in found["methods"][1:]))
         run("bench", "-b", "8K", self.file)
 
+    def test_bench_of_rows(self):
+        with tempfile.NamedTemporaryFile(dir=MEMORY) as other:
+            other.write(os.urandom(100_000))
+            other.flush()
+            mine, others = document("bench", "--rows", self.file, other.name)["files"]
+            self.assertIn("has a row", run("bench", "-R", "-S", "1M", other.name, status=1)[1])
+        for found, size in ((mine, 3_000_001), (others, 100_000)):
+            self.assertEqual(found["row_bytes"], 256)
+            ways = {run["way"] for run in found["runs"]}
+            self.assertLessEqual({"table", "READV of each row", "16 threads, page cache"}, ways)
+            tables = {run["rows"]: run for run in found["runs"] if run["way"] == "table"}
+            self.assertGreater(tables[48]["rows_per_s"], 0)
+            self.assertLessEqual(tables[12288]["ranges_read"], size // 512 + 1)
+        self.assertIn("not on a gpunvmefs mount", others["why"])
+        self.assertIn("RANGES", run("bench", "-R", "-S", "100", self.file)[0])
+        self.assertIn("neither a regular file", run("bench", "-R", COMPLETION, status=1)[1])
+        self.assertIn("not a size of rows", run("bench", "-S", "2M", self.file, status=2)[1])
+        self.assertIn("not understood", run("verify", "--rows", self.file, status=2)[1])
+
     def test_bench_shows_progress_on_a_terminal(self):
         for quiet, shown in (([], True), (["-q"], False)):
             terminal, end = pty.openpty()
