@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Tables on a machine with a GPU: gathers in streams and in a graph.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/client/lib/gpu_mount.h"
+#include "tests/some_bytes.h"
+
+namespace
+{
+
+constexpr size_t kFile = 32u << 20, kMost = 16384;
+constexpr uint32_t kRow = 272, kHead = 8104;
+constexpr int64_t kRows = (kFile - kHead) / kRow;
+
+using Ids = std::vector<int64_t>;
+using Status = struct gpunvme_table_status;
+
+// A table with a stream, and its arrays in device memory.
+struct Gathers {
+    struct gpunvme_table *table = nullptr;
+    cudaStream_t stream = nullptr;
+    int64_t *ids = nullptr;
+    char *out = nullptr;
+    Status *status = nullptr;
+
+    void open(struct gpunvme_file *f)
+    {
+        const struct gpunvme_segment all = {f, kHead, kRows};
+        ASSERT_EQ(gpunvme_table_open(&all, 1, kRow, kMost, nullptr, &table), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_table_why(table), nullptr);
+        ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void **>(&ids), kMost * sizeof(*ids)), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void **>(&out), kMost * kRow), cudaSuccess);
+        ASSERT_EQ(cudaMalloc(reinterpret_cast<void **>(&status), sizeof(*status)), cudaSuccess);
+    }
+    void close()
+    {
+        cudaStreamSynchronize(stream);
+        gpunvme_table_close(table);
+        cudaFree(ids);
+        cudaFree(out);
+        cudaFree(status);
+        cudaStreamDestroy(stream);
+    }
+    void put(const Ids &host)
+    {
+        ASSERT_EQ(cudaMemcpyAsync(ids, host.data(), host.size() * sizeof(*ids),
+                                  cudaMemcpyHostToDevice, stream),
+                  cudaSuccess);
+    }
+    int gather(size_t n, uint32_t flags = 0)
+    {
+        struct gpunvme_gather a = {};
+        a.ids = ids;
+        a.id_bytes = sizeof(*ids);
+        a.flags = flags;
+        a.n = n;
+        a.out = out;
+        a.status = status;
+        return gpunvme_table_gather(table, &a, stream);
+    }
+    Status result() const
+    {
+        Status found = {};
+        EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+        EXPECT_EQ(cudaMemcpy(&found, status, sizeof(found), cudaMemcpyDeviceToHost), cudaSuccess);
+        return found;
+    }
+};
+
+class TableGpu : public ::testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why = why_no_gpu_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(128u << 20);
+        ASSERT_TRUE(mount_->mount(GetParam())) << mount_->log();
+        int fd = open(mount_->path("table").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_EQ(write(fd, bytes_.data(), kFile), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(fsync(fd), 0);
+        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(io_, fd, GPUNVME_FILE_DIRECT, &file_), 0) << gpunvme_error();
+        close(fd);
+        one_.open(file_);
+    }
+    void TearDown() override
+    {
+        if (one_.table)
+            one_.close();
+        gpunvme_close(io_);
+        if (mount_) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+    }
+    static Ids any_ids(size_t n, unsigned seed)
+    {
+        std::mt19937 rng(seed);
+        Ids ids(n);
+        for (int64_t &id : ids)
+            id = rng() % kRows;
+        return ids;
+    }
+    // Each row is the file's; an id of no row is zeros.
+    void expect_rows(const Gathers &g, const Ids &ids)
+    {
+        std::vector<char> found(ids.size() * kRow), zeros(kRow);
+        ASSERT_EQ(cudaStreamSynchronize(g.stream), cudaSuccess);
+        ASSERT_EQ(cudaMemcpy(found.data(), g.out, found.size(), cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+        for (size_t i = 0; i < ids.size(); i++) {
+            bool is_row = ids[i] >= 0 && ids[i] < kRows;
+            const char *want =
+                is_row ? &bytes_[kHead + static_cast<size_t>(ids[i]) * kRow] : zeros.data();
+            ASSERT_EQ(memcmp(&found[i * kRow], want, kRow), 0) << i;
+        }
+    }
+
+    const std::vector<char> bytes_ = some_bytes(kFile, 5);
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *io_ = nullptr;
+    struct gpunvme_file *file_ = nullptr;
+    Gathers one_;
+};
+
+TEST_P(TableGpu, GathersInAStream)
+{
+    for (size_t n : {1, 48, 3072, 16384}) {
+        Ids ids = any_ids(n, static_cast<unsigned>(n));
+        one_.put(ids);
+        ASSERT_EQ(one_.gather(n), 0) << gpunvme_error();
+        EXPECT_EQ(one_.result().failed, 0u);
+        expect_rows(one_, ids);
+    }
+    const Ids same(kMost, 7);
+    one_.put(same);
+    ASSERT_EQ(one_.gather(kMost), 0);
+    EXPECT_EQ(one_.result().reads, 1u);
+    expect_rows(one_, same);
+}
+
+TEST_P(TableGpu, IdsThatAreNoRows)
+{
+    Ids ids = any_ids(500, 1);
+    ids[100] = kRows;
+    ids[400] = -1;
+    one_.put(ids);
+    ASSERT_EQ(one_.gather(ids.size(), GPUNVME_GATHER_PAD), 0);
+    EXPECT_EQ(one_.result().failed, 1u);
+    EXPECT_EQ(one_.result().first_id, kRows);
+    EXPECT_EQ(one_.result().error, -ERANGE);
+    expect_rows(one_, ids);
+}
+
+TEST_P(TableGpu, GathersInAGraph)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    ASSERT_EQ(cudaStreamBeginCapture(one_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_EQ(one_.gather(3072), 0) << gpunvme_error();
+    ASSERT_EQ(cudaStreamEndCapture(one_.stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&instance, graph, 0), cudaSuccess);
+    for (unsigned round = 0; round < 5; round++) {
+        Ids ids = any_ids(3072, round);
+        one_.put(ids);
+        ASSERT_EQ(cudaGraphLaunch(instance, one_.stream), cudaSuccess);
+        EXPECT_EQ(one_.result().failed, 0u);
+        expect_rows(one_, ids);
+    }
+    cudaGraphExecDestroy(instance);
+    cudaGraphDestroy(graph);
+}
+
+TEST_P(TableGpu, TwoTablesInTwoStreams)
+{
+    Gathers two;
+    ASSERT_NO_FATAL_FAILURE(two.open(file_));
+    for (unsigned round = 0; round < 10; round++) {
+        const Ids a = any_ids(5000, round), b = any_ids(5000, 100 + round);
+        one_.put(a);
+        two.put(b);
+        ASSERT_EQ(one_.gather(5000), 0);
+        ASSERT_EQ(two.gather(5000), 0);
+        EXPECT_EQ(one_.result().failed + two.result().failed, 0u);
+        expect_rows(one_, a);
+        expect_rows(two, b);
+    }
+    two.close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mounts, TableGpu,
+                         ::testing::Values("direct=root,deadline=5000",
+                                           "direct=root,deadline=5000,sim=gpu:off",
+                                           "direct=root,deadline=5000,sim=lba:4096"));
+
+} // namespace
