@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tables of torch: rows of files of safetensors and GGUF by number, compared with index_select()."""
 
+import contextlib
 import json
 import os
+import random
 import runpy
 import struct
 import sys
 
 import pytest
+
+import gpunvme
 
 ROWS, WIDTH = 3000, 65  # rows of 260 bytes
 
@@ -46,23 +50,51 @@ def fixture_path(torch, folder, weights):  # pylint: disable=unused-argument
     os.unlink(name)
 
 
-def test_gathers_as_index_select(torch, path, weights, folder):
+def is_direct(torch, path, device):
+    """True if tables on this device read the file through leases of conftest's mount."""
+    with gpunvme.open(path) as f:
+        return f.on_mount and (device == "cuda" or not torch.cuda.is_available())
+
+
+def test_gathers_as_index_select(torch, path, weights, device):
     from gpunvme.torch import Table
-    with Table(path, "engram") as table:
-        assert (table.why == "") == ("mnt" in folder), table.why
+    weights = weights.to(device)
+    with Table(path, "engram", device=device) as table:
+        assert (table.why == "") == is_direct(torch, path, device), table.why
         assert len(table) == ROWS and table.row_shape == (WIDTH,) and table.dtype == torch.float32
         for dtype in (torch.int32, torch.int64):
-            ids = torch.randint(0, ROWS, (3, 41), dtype=dtype)
+            ids = torch.randint(0, ROWS, (3, 41), dtype=dtype, device=device)
             assert torch.equal(table.gather(ids), weights[ids])
-        out = torch.empty(2, WIDTH)
-        assert table.gather(torch.tensor([5, 5]), out) is out
-        assert torch.equal(out, weights[[5, 5]])
-        assert table.gather(torch.empty(0, dtype=torch.int64)).shape == (0, WIDTH)
+        out = torch.empty(2, WIDTH, device=device)
+        assert table.gather(ids[0, :2], out) is out
+        assert torch.equal(out, weights[ids[0, :2]])
+        assert table.gather(ids[:0]).shape == (0, 41, WIDTH)
         assert torch.equal(table.prefetch(ids).wait(), weights[ids])
+        table.check()
         stats = table.stats()
     assert stats["gathers"] == 5 and stats["rows"] == 3 * 123 + 2 and stats["failed"] == 0
     with pytest.raises(ValueError, match="closed"):
         table.gather(ids)
+
+
+def test_a_graph_captures_gathers(torch, path, weights, device):
+    from gpunvme.torch import Table
+    if not is_direct(torch, path, device) or device != "cuda":
+        pytest.skip("no direct path of a GPU")
+    ids = torch.zeros(500, dtype=torch.int64, device=device)
+    with Table(path, "engram", device=device) as table:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            rows = table.gather(ids)
+        for _ in range(3):
+            ids.random_(0, ROWS)
+            graph.replay()
+            assert torch.equal(rows.cpu(), weights[ids.cpu()])
+        ids[7] = ROWS
+        graph.replay()
+        with pytest.raises(OSError, match="1 rows of a gather"):
+            table.check()
+        del graph
 
 
 def test_a_range_is_read_once(torch, path):
@@ -152,6 +184,24 @@ def test_rows_of_gguf(torch, folder, weights):
             Table(path, "blocks")
             pytest.fail(name)
     os.unlink(path)
+
+
+def test_headers_of_gguf_with_wrong_bytes(torch, tmpfs):  # pylint: disable=unused-argument
+    """Each is refused, or describes tensors inside the file."""
+    from gpunvme._gguf import read_header
+    path = os.path.join(tmpfs, "t.gguf")
+    write_gguf(path, [("a", 0, (4, 8), bytes(128)), ("b", 1, (2, 2), bytes(8))])
+    with open(path, "rb") as f:
+        whole = f.read()
+    rng = random.Random(1)
+    for _ in range(500):
+        wrong = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            wrong[rng.randrange(4, len(whole) - 136)] = rng.choice((0, 1, 0x7f, 0xff))
+        with open(path, "wb") as f:
+            f.write(wrong)
+        with gpunvme.open(path) as file, contextlib.suppress(ValueError):
+            assert all(0 < e.begin and e.begin + e.nbytes <= len(whole) for e in read_header(file))
 
 
 def test_a_file_that_shrinks_fails_rows(torch, tmpfs, weights):
