@@ -107,14 +107,18 @@ class Table:
         self._side.wait_stream(cuda.current_stream(self.device))
         with cuda.stream(self._side):
             self.gather(ids, rows)
-            ids.record_stream(self._side)
+            for tensor in (ids, rows):
+                tensor.record_stream(self._side)
             event = cuda.Event()
             event.record(self._side)
         return Prefetched(rows, event=event)
 
     def check(self) -> None:
         """Waits for the last gather, and raises OSError if rows of it were not read."""
-        found = _native.TableStatus.from_buffer_copy(self._status.cpu().numpy().tobytes())
+        self._check_status(self._status)
+
+    def _check_status(self, status: torch.Tensor) -> None:
+        found = _native.TableStatus.from_buffer_copy(status.cpu().numpy().tobytes())
         if found.error:
             raise OSError(-found.error, f"{found.failed} rows of a gather, the first one row "
                           f"{found.first_id} of {len(self)}: {os.strerror(-found.error)}")
@@ -147,7 +151,7 @@ class Table:
             self._raw.gather(what, None)
         if self._is_waited:
             self._status = status
-            self.check()
+            self._check_status(status)  # other threads may have gathered since
 
     def _run_in_stream(self, ids: torch.Tensor, what: _native.Gather) -> None:
         """Gathers of one table in different streams are ordered by an event, but not in a graph."""
