@@ -121,7 +121,10 @@ static bool callers_has_group(pid_t pid, gid_t group)
     return found;
 }
 
-/* Capabilities of another user namespace do not count here. */
+/*
+ * Capabilities of another user namespace do not count here. The mounter of a
+ * user cannot see the namespace of root's processes and accepts them.
+ */
 static bool callers_share_namespace(pid_t pid)
 {
     char path[64], own[64], other[64];
@@ -129,7 +132,9 @@ static bool callers_share_namespace(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
     ssize_t n = readlink("/proc/self/ns/user", own, sizeof(own));
     ssize_t m = readlink(path, other, sizeof(other));
-    return n > 0 && n == m && memcmp(own, other, (size_t)n) == 0;
+    if (m < 0)
+        return geteuid() != 0;
+    return n == m && memcmp(own, other, (size_t)n) == 0;
 }
 
 static bool callers_has_admin(pid_t pid)

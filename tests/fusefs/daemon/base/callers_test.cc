@@ -104,6 +104,28 @@ TEST_F(Callers, AreAdminsWithTheCapabilityOfThisNamespace)
     }));
 }
 
+// Answered by a user's process, which cannot see the namespaces of root's.
+TEST_F(Callers, AreAdminsForTheMounterOfAUser)
+{
+    struct callers c;
+    int server;
+    if (!is_root_here())
+        GTEST_SKIP() << "CAP_SYS_ADMIN is needed";
+    ASSERT_EQ(callers_open(&c, &server), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        callers_close(&c);
+        if (setuid(1000) != 0)
+            _exit(1);
+        callers_serve(server);
+        _exit(0);
+    }
+    close(server);
+    EXPECT_TRUE(callers_is_admin(&c, getpid()));
+    callers_close(&c);
+    EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
 TEST_F(Callers, HaveSupplementaryGroups)
 {
     if (!is_root_here())
