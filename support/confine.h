@@ -26,8 +26,8 @@ int confine_capabilities(uint64_t kept);
 /* --- Files ----------------------------------------------------------------------------------- */
 
 /* Rights on a file, or on a directory and all files below it. */
-#define CONFINE_READ   1u /* to list directories, to read and to execute files */
-#define CONFINE_WRITE  2u /* also to truncate files, and ioctl(2) on devices */
+#define CONFINE_READ   1u /* to list directories, and to read, execute and ioctl(2) files */
+#define CONFINE_WRITE  2u /* also to truncate and ioctl(2) files */
 #define CONFINE_CREATE 4u /* to create and remove regular files */
 
 /* What the process may not reach outside itself, where the kernel supports it. */

@@ -49,8 +49,9 @@ struct ruleset_attr {
     uint64_t scoped;             /* since version 6 */
 };
 
-#define OF_READ \
-    (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_EXECUTE)
+#define OF_READ                                                                                \
+    (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_EXECUTE | \
+     ACCESS_IOCTL_DEV)
 #define OF_WRITE  (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
 #define OF_CREATE (LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE)
 /* Rights that a rule for something else than a directory may have. */
