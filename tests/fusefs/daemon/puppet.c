@@ -170,8 +170,7 @@ static int free_sim(void *context)
 }
 
 /* As gpunvmefs does it, before the first thread. */
-static int confine(struct options *opts, const struct fuse_args *args,
-                   struct mounter *mounter)
+static int confine(struct options *opts, const struct fuse_args *args, struct mounter *mounter)
 {
     char why[256] = "";
     int err = mounter_start(mounter, opts, args, -1);
