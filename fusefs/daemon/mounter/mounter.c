@@ -18,11 +18,10 @@
 #include "fusefs/daemon/mounter/mounter_process.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/state/daemon.h"
+#include "support/clock.h"
 
-/*
- * Limits of the wait for the process's end, in which it only closes its files.
- */
-#define END_POLLS   500
+/* Limit of the wait for the process's end, in which it only closes its files. */
+#define END_MS      5000
 #define END_POLL_NS 10000000
 
 /* Opens the sockets of the process in *theirs, and the daemon's ends. */
@@ -193,7 +192,8 @@ void mounter_end(struct mounter *m)
     log_through(-1);
     callers_close(&m->callers);
     close(m->socket);
-    for (int i = 0; m->pid > 0 && i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
+    const uint64_t end = now_ms() + END_MS;
+    while (m->pid > 0 && now_ms() < end && waitpid(m->pid, NULL, WNOHANG) == 0)
         nanosleep(&pause, NULL);
     *m = (struct mounter){.socket = -1};
 }

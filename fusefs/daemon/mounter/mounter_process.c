@@ -765,7 +765,7 @@ _Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct
         if (serve_one(&p, &request) != 0)
             break;
     }
-    pthread_join(relay, NULL); /* both end with the daemon */
-    pthread_join(answer, NULL);
+    shutdown(sockets->logs, SHUT_RD); /* what has been sent is still received */
+    pthread_join(relay, NULL);
     _exit(0);
 }
