@@ -58,9 +58,9 @@ class Map:
         fitting = [key for key in self.tests if file.startswith(key)]
         return self.tests[max(fitting, key=len)] if fitting else None
 
-    def excuses(self, mutant, after):
-        return any(mutant.file == file and mutant.operator == operator and new in after
-                   for file, operator, new in self.equivalent)
+    def excuses(self, mutant, lines):
+        return any(mutant.file == file and mutant.operator == operator and code in lines
+                   for file, operator, code in self.equivalent)
 
 
 def read(path):
@@ -94,10 +94,9 @@ def shown(mutant):
 
 
 def lines_of(text, mutant):
-    """Returns the changed lines after the change, as one line without indentation."""
+    """Returns the lines that the mutant changes, as one line without indentation."""
     start = text.rfind("\n", 0, mutant.start) + 1
-    end = text.find("\n", mutant.end)
-    return " ".join((text[start:mutant.start] + mutant.new + text[mutant.end:end]).split())
+    return " ".join(text[start:text.find("\n", mutant.end)].split())
 
 
 def run(argv, seconds, **more):
@@ -296,10 +295,10 @@ def check(found, tests, build):
     wrong += [f"{key}: no such file" for key in tests.tests
               if not any(file.startswith(key) for file in sources())]
     texts = {file: read(os.path.join(ROOT, file)) for file in {e[0] for e in tests.equivalent}}
-    for file, operator, new in tests.equivalent:
-        if not any(m.file == file and m.operator == operator and new in lines_of(texts[file], m)
+    for file, operator, code in tests.equivalent:
+        if not any(m.file == file and m.operator == operator and code in lines_of(texts[file], m)
                    for m in found):
-            wrong.append(f"{file}: {operator}: {new}: no such mutant")
+            wrong.append(f"{file}: {operator}: {code}: no such mutant")
     if build:
         known = paths_of_tests(os.path.abspath(build))
         wrong += [f"{test}: no such test" for test in {t for ts in tests.tests.values()

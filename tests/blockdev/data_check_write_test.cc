@@ -188,7 +188,8 @@ TEST_F(Scratch, ARestoreThatIsNotDurableIsReported)
 {
     d_.flush_error = -EIO;
     EXPECT_EQ(check(), -EIO);
-    EXPECT_TRUE(says("a flush after writes of single pages at byte 8388608 of the device fails")) << why_;
+    EXPECT_TRUE(says("a flush after writes of single pages at byte 8388608 of the device fails"))
+        << why_;
     EXPECT_TRUE(as_before());
 }
 

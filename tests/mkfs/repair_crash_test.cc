@@ -73,8 +73,23 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     }
 }
 
-/* Blocks of two files are copied for one of them: a map that names a copy names all of its bytes.
- */
+/* In long runs at every write, else at the first, middle and last one. */
+TEST_P(RepairCrash, DoesNotSucceedWithoutAWrite)
+{
+    spoil_and_load();
+    Device sound(crash_dev_cut(dev.get(), 0, CRASH_KEEP, 0));
+    crash_dev_record(dev.get());
+    ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
+    const size_t ops = crash_dev_ops(dev.get());
+    const size_t step = static_cast<size_t>(test_rounds(static_cast<int>(ops / 2), 1));
+    for (size_t fails = 0; fails < ops; fails += step) {
+        Device d(crash_dev_cut(sound.get(), 0, CRASH_KEEP, 0));
+        crash_dev_fail_writes(d.get(), static_cast<long>(fails));
+        EXPECT_LT(quietly(d.get(), image_fsck), 0) << "write " << fails << " of " << ops << said;
+    }
+}
+
+/* A map that names a copy of blocks, which two files shared, names all of its bytes. */
 using CopyCrash = RepairCrash;
 
 TEST_P(CopyCrash, IsWholeWhenItIsMapped)
