@@ -35,8 +35,8 @@ static unsigned long mounted, repaired;
 namespace
 {
 
-constexpr uint64_t BYTES = 20u << 20;
-constexpr uint64_t FS_BYTES = 18u << 20; // of the file system, which can grow
+constexpr uint64_t BYTES = 26u << 20;
+constexpr uint64_t FS_BYTES = 24u << 20; // of the file system, which can grow
 constexpr ffs_cred CRED = {0, 0, 0};
 
 [[noreturn]] void fail(const char *what)
