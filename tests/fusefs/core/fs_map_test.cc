@@ -12,6 +12,19 @@
 
 using FsMap = FsTest;
 
+// The writes make two extents of a prepared one written, and then the block between them.
+TEST_F(FsMap, ABlockBetweenTwoExtentsJoinsThem)
+{
+    Inode f = create("f");
+    ffs_segment segments[4];
+    ASSERT_EQ(ffs_fallocate(f, 0, 0, 3 * 4096), 0);
+    for (auto [block, extents] : {std::pair{0u, 2}, {2u, 3}, {1u, 1}}) {
+        write(f, block * 4096, std::string(4096, 'x'));
+        EXPECT_EQ(ffs_extents(f, 0, segments, 4), extents);
+    }
+    EXPECT_EQ(segments[0].len, 3u * 4096);
+}
+
 TEST_F(FsMap, ShowsDataHolesAndUnwrittenBlocksUpToTheEnd)
 {
     Inode f = create("f");
