@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
 #include <thread>
@@ -52,7 +53,9 @@ class CachesTest : public FsTest
     }
     static void note_removed(void *arg, uint64_t, uint64_t, const char *name)
     {
-        static_cast<CachesTest *>(arg)->removed.push_back(name);
+        auto *self = static_cast<CachesTest *>(arg);
+        self->removed.push_back(name);
+        self->at_removal(name);
     }
     int limit(ffs_inode *inode, uint64_t bytes, uid_t caller = 0)
     {
@@ -142,6 +145,7 @@ class CachesTest : public FsTest
     int mounts = -1; // a file with the form of /proc/self/mountinfo
     Inode dir;
     std::vector<std::string> removed; // by the thread; read when it rests
+    std::function<void(const std::string &)> at_removal = [](const std::string &) {};
 };
 
 TEST_F(CachesTest, RemovesTheLeastRecentlyUsedFiles)
@@ -155,6 +159,22 @@ TEST_F(CachesTest, RemovesTheLeastRecentlyUsedFiles)
     EXPECT_EQ(state(dir, "removed_bytes"), 4 * MIB);
     EXPECT_EQ(state(dir, "files"), 4u);
     EXPECT_EQ(state(dir, "bytes"), bytes_in(dir));
+}
+
+// Between the walk that chose it and its removal.
+TEST_F(CachesTest, AFileThatIsUsedMeanwhileStays)
+{
+    for (int i = 0; i < 8; i++)
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0);
+    at_removal = [this](const std::string &name) {
+        if (name == "f0")
+            use(lookup(dir, "f1"), 5000);
+    };
+    ASSERT_EQ(limit(dir, 4 * MIB + 512 * 1024), 0);
+    EXPECT_TRUE(exists(dir, "f1"));
+    EXPECT_EQ(removed.at(0), "f0");
+    EXPECT_EQ(removed.at(1), "f2");
+    EXPECT_LE(state(dir, "bytes"), 4 * MIB + 512 * 1024);
 }
 
 TEST_F(CachesTest, OnlyRootAndTheOwnerOfADirectorySetItsLimit)
