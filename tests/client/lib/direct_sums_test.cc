@@ -230,6 +230,26 @@ const Way kWays[] = {
     {"compared_piece", read_compared_piece, false},
 };
 
+// A lane sends one command after the other: each one brings wrong bits at first, and right ones
+// when it is sent again.
+TEST(DirectSumsLane, EachCommandOfALongReadMayDifferOnce)
+{
+    Stack s{4, 16, 20};
+    s.add_sums();
+    const uint64_t len = 14 * kPage;
+    unsigned commands = 0;
+    s.on_command = [&] {
+        for (uint64_t at = 0; at < len; at += kPage)
+            s.on_media(at + 9) ^= 2;
+        commands++;
+        return true;
+    };
+    EXPECT_EQ(read_lane(s, 8 * kPage, len, 0), static_cast<int64_t>(len));
+    EXPECT_TRUE(s.holds(8 * kPage, len, 0));
+    EXPECT_GE(commands, 4u);
+    EXPECT_EQ(commands % 2, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, DirectSums, ::testing::ValuesIn(kWays),
                          [](const auto &info) { return info.param.name; });
 
