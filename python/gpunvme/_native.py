@@ -115,8 +115,14 @@ _PROTOTYPES = {
 }
 
 
+def _library_name() -> str:
+    """Returns the library to load. Wheels of scripts/wheel.sh have theirs in this folder."""
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgpunvme.so.0")
+    return os.environ.get("GPUNVME_LIBRARY") or (own if os.path.exists(own) else "libgpunvme.so.0")
+
+
 def _load() -> ctypes.CDLL:
-    name = os.environ.get("GPUNVME_LIBRARY", "libgpunvme.so.0")
+    name = _library_name()
     try:
         library = ctypes.CDLL(name)
     except OSError as error:
