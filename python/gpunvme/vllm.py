@@ -18,6 +18,8 @@ from .torch import iter_tensors
 class GpunvmeModelLoader(DefaultModelLoader):
     """Reads safetensors straight into the memory of this rank's GPU, without other ranks' experts."""
 
+    counter_before_loading_weights: float
+
     def __init__(self, load_config: Any) -> None:
         super().__init__(dataclasses.replace(load_config, load_format="safetensors"))
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from ._file import File
-from ._install import install
-from ._native import process, refuse_after_fork
-from ._records import Catalogue
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, save, stream
-from ._torch_table import Prefetched, Table
-from ._torch_types import TORCH_NAMES, torch_dtype, torch_shape
+from .._file import File
+from .._install import install
+from .._native import process, refuse_after_fork
+from .._records import Catalogue
+from .._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, save, stream
+from .._torch_table import Prefetched, Table
+from .._torch_types import TORCH_NAMES, torch_dtype, torch_shape
 
 __all__ = ["IndexedDataset", "LayerStream", "Prefetched", "SafetensorError", "Table", "install",
            "iter_tensors", "load_file", "safe_open", "save_file"]

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Checkpoints of torch.distributed.checkpoint between GPU memory and files.
+
+    import torch.distributed.checkpoint as dcp
+    from gpunvme.torch.dcp import Reader, Writer
+
+    dcp.save(state, storage_writer=Writer("/mnt/step-1000"))
+    saving = dcp.async_save(state, storage_writer=Writer("/mnt/step-2000"))
+    dcp.load(state, storage_reader=Reader("/mnt/step-1000"))
+
+The files have the bytes of tensors as they are in memory, at multiples of 4096, where torch's writer
+has an archive for each. Reader also reads torch's checkpoints; torch's reader refuses these.
+"""
+
+import dataclasses
+import errno
+import io
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import (FileSystemReader, FileSystemWriter,
+                                                     _StorageInfo)
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import (LoadPlan, LoadPlanner, ReadItem, SavePlan,
+                                                  SavePlanner, WriteItem, WriteItemType)
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.utils._pytree import tree_map
+
+from .._file import File
+from . import ALIGN, _event, _synchronize
+
+__all__ = ["Reader", "Writer"]
+
+_RAW = "gpunvme.raw"  # the transformation that names these bytes in the metadata
+
+
+def _done(value: Any) -> Any:
+    future: Any = torch.futures.Future()
+    future.set_result(value)
+    return future
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor, or a copy that has its elements in order."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if plain.data_ptr() != tensor.data_ptr():
+        _synchronize(plain.device)
+    return plain
+
+
+def _bytes_of(item: WriteItem) -> int:
+    data = item.tensor_data
+    if data is None:
+        raise ValueError(f"{item.index.fqn}: neither bytes nor a tensor")
+    return data.chunk.sizes.numel() * data.properties.dtype.itemsize
+
+
+class Writer(FileSystemWriter):
+    """Writes one file for each rank, from the memory of GPUs or the host.
+
+    async_save() copies the tensors within the memory of their device, in the order of its current
+    stream, and does not wait for the copies. They are written from there by a thread.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, sync_files: bool = True,
+                 overwrite: bool = True, threads: int = 8) -> None:
+        super().__init__(path, sync_files=sync_files, overwrite=overwrite)
+        self._threads = threads
+        self._copied: list[Any] | None = None  # events behind the copies of stage()
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        devices = set()
+
+        def copy(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            if value.device.type == "cuda":
+                devices.add(value.device)
+            return value.detach().clone()
+
+        copied: dict[str, Any] = tree_map(copy, state_dict)
+        self._copied = [_event(device) for device in devices]
+        return copied
+
+    def _wait_for_memory(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Waits for the copies of stage(), or for all work on the tensors' devices."""
+        if self._copied is None:
+            for device in {tensor.device for tensor in tensors}:
+                _synchronize(device)
+        for event in self._copied or ():
+            event.synchronize()
+        self._copied = None
+
+    def _place(self, plan: SavePlan) -> Iterator[tuple[WriteItem, int, int]]:
+        """Yields tensors with their offsets and lengths."""
+        at = 0
+        for item in plan.items:
+            if item.type != WriteItemType.BYTE_IO:
+                yield item, at, _bytes_of(item)
+                at += -(-_bytes_of(item) // ALIGN) * ALIGN
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Any:
+        name = f"{plan.storage_data.prefix}0.distcp"
+        placed = list(self._place(plan))
+        end = placed[-1][1] + placed[-1][2] if placed else 0
+        tensors = [planner.resolve_data(item) for item, _, _ in placed]
+        self._wait_for_memory(t for t in tensors if isinstance(t, torch.Tensor))
+        with File(os.path.join(self.path, name), "w+") as file:
+            os.ftruncate(file.fileno(), 0)
+            if end:
+                os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
+            with ThreadPoolExecutor(self._threads, "gpunvme-save") as pool:
+                list(pool.map(lambda one: _write(file, *one), zip(tensors, placed)))
+            results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
+            results += _write_bytes(file, name, end, plan, planner)
+            if self.sync_files:
+                os.fsync(file.fileno())
+        return _done(results)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, results)
+        if self.sync_files:
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def _write(file: File, tensor: Any, place: tuple[WriteItem, int, int]) -> None:
+    item, at, size = place
+    plain = _plain(tensor)
+    if plain.nbytes != size:
+        raise ValueError(f"{item.index.fqn}: {plain.nbytes} bytes, of which the plan has {size}")
+    if size and file.write(plain, size, at) != size:
+        raise OSError(errno.EIO, "not written as a whole", file.name)
+
+
+def _write_bytes(file: File, name: str, at: int, plan: SavePlan,
+                 planner: SavePlanner) -> list[WriteResult]:
+    """Writes what is not a tensor, behind the tensors, in torch's format."""
+    results = []
+    for item in plan.items:
+        if item.type == WriteItemType.BYTE_IO:
+            data = planner.resolve_data(item)
+            if not isinstance(data, io.BytesIO):
+                raise ValueError(f"{item.index.fqn}: not the bytes that the plan has")
+            content = data.getvalue()
+            if content and file.write(content, len(content), at) != len(content):
+                raise OSError(errno.EIO, "not written as a whole", file.name)
+            results.append(_result(item, name, at, len(content), None))
+            at += len(content)
+    return results
+
+
+def _result(item: WriteItem, name: str, at: int, size: int,
+            transforms: list[str] | None) -> WriteResult:
+    return WriteResult(index=item.index, size_in_bytes=size,
+                       storage_data=_StorageInfo(name, at, size, transforms))
+
+
+class Reader(FileSystemReader):
+    """Reads checkpoints of Writer straight into the tensors, and those of torch as torch does."""
+
+    def __init__(self, path: str | os.PathLike[str], *, threads: int = 8) -> None:
+        super().__init__(path)
+        self._threads = threads
+        self._described: dict[str, Any] = {}
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,
+                              **kwargs: Any) -> None:
+        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+        self._described = metadata.state_dict_metadata
+
+    def _is_raw(self, item: ReadItem) -> bool:
+        return _RAW in (self.storage_data[item.storage_index].transform_descriptors or ())
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
+        raw = [item for item in plan.items if self._is_raw(item)]
+        rest = [item for item in plan.items if not self._is_raw(item)]
+        if rest:
+            super().read_data(dataclasses.replace(plan, items=rest), planner)
+        targets = [planner.resolve_tensor(item).detach() for item in raw]
+        for device in {target.device for target in targets}:
+            _synchronize(device)
+        names = {self.storage_data[item.storage_index].relative_path for item in raw}
+        files = {name: File(os.path.join(self.path, name)) for name in sorted(names)}
+        try:
+            with ThreadPoolExecutor(self._threads, "gpunvme-load") as pool:
+                list(pool.map(lambda one: self._read(files, *one), zip(raw, targets)))
+        finally:
+            for file in files.values():
+                file.close()
+        for item, target in zip(raw, targets):
+            planner.commit_tensor(item, target)
+        return _done(None)
+
+    def _read(self, files: dict[str, File], item: ReadItem, target: torch.Tensor) -> None:
+        info = self.storage_data[item.storage_index]
+        file, (sizes, dtype) = files[info.relative_path], self._saved(item)
+        if info.length != sizes.numel() * dtype.itemsize:
+            raise ValueError(f"{file.name}: {item.storage_index.fqn}: {info.length} bytes for "
+                             f"{list(sizes)} of {dtype}")
+        if target.size() != item.lengths:
+            raise ValueError(f"{item.storage_index.fqn}: {list(item.lengths)} into a tensor of "
+                             f"{list(target.size())}")
+        rows = sizes[1:].numel() * dtype.itemsize
+        if target.dtype == dtype and target.is_contiguous() and item.lengths[1:] == sizes[1:]:
+            first = item.storage_offsets[0] * rows if item.storage_offsets else 0
+            _fill(file, target, info.offset + first)
+            return
+        whole = torch.empty(sizes, dtype=dtype, device=target.device)
+        _synchronize(target.device)
+        _fill(file, whole, info.offset)
+        for dim, (first, n) in enumerate(zip(item.storage_offsets, item.lengths)):
+            whole = whole.narrow(dim, first, n)
+        target.copy_(whole)
+        _synchronize(target.device)
+
+    def _saved(self, item: ReadItem) -> tuple[torch.Size, torch.dtype]:
+        """Returns size and type of the part of a tensor that was saved."""
+        index, described = item.storage_index, self._described[item.storage_index.fqn]
+        if not isinstance(described, TensorStorageMetadata):
+            raise ValueError(f"{index.fqn}: no tensor in the metadata")
+        for chunk in described.chunks:
+            if index.offset is None or chunk.offsets == index.offset:
+                return chunk.sizes, described.properties.dtype
+        raise ValueError(f"{index.fqn}: no part at {index.offset} in the metadata")
+
+
+def _fill(file: File, tensor: torch.Tensor, at: int) -> None:
+    if tensor.nbytes and file.read(tensor, tensor.nbytes, at) != tensor.nbytes:
+        raise OSError(errno.EIO, "the file is shorter than its metadata says", file.name)
