@@ -2,8 +2,8 @@
 """LMCache's GPU storage backend over gpunvme. The slab is a file of a mount, or
 any other file.
 
-For LMCache 0.5.6. Copy this file into lmcache/v1/gpu_connector/gds_backends/ and name the backend
-gpunvme: LMCache finds files of that folder by name. The package gpunvme is required.
+For LMCache 0.5.6, which finds files of its folder gds_backends by name. The wheel of this folder
+installs the file there.
 """
 
 import ctypes

@@ -4,9 +4,12 @@
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import types
+import zipfile
 
 import pytest
 
@@ -62,6 +65,20 @@ def test_lmcache(torch, folder, device):
     backend.deregister_stream(stream)
     backend.close_driver()
     os.unlink(slab.path)
+
+
+def test_lmcache_wheel(tmp_path):
+    """The wheel puts the file where LMCache looks for backends."""
+    setuptools = pytest.importorskip("setuptools", minversion="77", reason="no setuptools 77")
+    assert setuptools
+    source = tmp_path / "source"
+    shutil.copytree(os.path.join(FOLDER, "lmcache"), source)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
+                    "--no-index", "-w", tmp_path, source], check=True, timeout=120)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        assert wheel.read("lmcache/v1/gpu_connector/gds_backends/gpunvme.py") == \
+            (source / "gpunvme.py").read_bytes()
+        assert not [name for name in wheel.namelist() if name.endswith("__init__.py")]
 
 
 def test_fastsafetensors(torch, folder, device):
@@ -138,3 +155,32 @@ def test_sglang(torch, tmpfs, plugins):
                           env={**os.environ, "SGLANG_PLUGINS": plugins}, capture_output=True,
                           text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_hicache(torch, folder):
+    """Pages in SGLang's files; its own backend and ours read each other's."""
+    storage = pytest.importorskip("sglang.srt.mem_cache.hicache_storage",
+                                  reason="sglang is not installed")
+    from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
+    place = tempfile.mkdtemp(dir=folder)
+    config = storage.HiCacheStorageConfig(
+        tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1,
+        is_mla_model=False, enable_storage_metrics=False, is_page_first_layout=False,
+        model_name="a/model", extra_config={
+            "backend_name": "gpunvme", "module_path": "gpunvme.hicache", "class_name": "HiCache",
+            "file_storage_path": place})
+    ours = StorageBackendFactory.create_backend("dynamic", config, None)
+    theirs = storage.HiCacheFile(config)
+    pages = {f"page{i}": torch.randn(10_000).to(torch.bfloat16) for i in range(20)}
+    assert ours.batch_set(list(pages), list(pages.values())) and ours.exists("page7")
+    assert theirs.set("theirs", pages["page3"]) and ours.set("page3", torch.zeros(1))
+    for backend in (ours, theirs):
+        found = backend.batch_get([*pages, "theirs"],
+                                  [torch.zeros_like(pages["page0"]) for _ in range(21)])
+        expected = [*pages.values(), pages["page3"]]
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert ours.get("none", torch.zeros(3)) is None
+    with pytest.raises(OSError, match="not a page of 40 bytes"):
+        ours.get("page0", torch.zeros(10))
+    assert not [name for name in os.listdir(place) if not name.endswith(".bin")]
+    ours.close()
