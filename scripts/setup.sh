@@ -8,12 +8,15 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/setup.sh [--lint] [--guest] [--judge] [--package] [--need-mount]
+Usage: bash scripts/setup.sh [--tests] [--lint] [--guest] [--judge] [--package] [--roots]
+                            [--need-mount]
+  --tests       also tools of other file systems, for tests that our programs leave those alone
   --lint        also what scripts/lint.sh runs: clang tools, cppcheck, shellcheck
   --guest       also what scripts/guest-test.sh runs: QEMU, and a kernel package, which is
                 unpacked in GPUNVME_GUEST_KERNEL (build/guest-kernel) and not installed (Debian)
   --judge       also what scripts/sim-judge.sh runs: QEMU's guest, and mmdebstrap for its system
   --package     also what scripts/package-test.sh runs: debhelper, lintian
+  --roots       also what scripts/roots-test.sh runs: mmdebstrap
   --need-mount  fail when FUSE file systems cannot be mounted here
 USAGE
 }
@@ -182,12 +185,16 @@ ensure_packages() {
         die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
 }
 
+# Tells whether a package can be installed, and not only named by another one.
+has_candidate() {
+    apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
+}
+
 # Prints the lines of the table on standard input whose package this distribution has.
 available_of() {
     local package probe
     while read -r package probe; do
-        if [ -z "$package" ] || present "$package" "$probe" ||
-            apt-cache show "$package" >/dev/null 2>&1; then
+        if [ -z "$package" ] || present "$package" "$probe" || has_candidate "$package"; then
             printf '%s %s\n' "$package" "$probe"
         else
             warn "$package: not in this distribution; foreign_test.sh does without"
@@ -265,27 +272,31 @@ mount_works() {
     return "$rc"
 }
 
-lint=0 guest=0 judge=0 package=0 need_mount=0
+tests=0 lint=0 guest=0 judge=0 package=0 roots=0 need_mount=0
 for arg in "$@"; do
     case $arg in
+    --tests) tests=1 ;;
     --lint) lint=1 ;;
     --guest) guest=1 ;;
     --judge) judge=1 ;;
     --package) package=1 ;;
+    --roots) roots=1 ;;
     --need-mount) need_mount=1 ;;
     *) other_argument "$arg" ;;
     esac
 done
 
 ensure_packages "$BASE_PACKAGES"
-ensure_packages "$(printf '%s\n' "$FOREIGN_PACKAGES" | available_of)"
+if [ "$tests" = 1 ]; then
+    ensure_packages "$(printf '%s\n' "$FOREIGN_PACKAGES" | available_of)"
+fi
 if [ "$lint" = 1 ]; then
     ensure_packages "$LINT_PACKAGES"
 fi
 if [ "$guest" = 1 ] || [ "$judge" = 1 ]; then
     ensure_packages "$GUEST_PACKAGES"
 fi
-if [ "$judge" = 1 ]; then
+if [ "$judge" = 1 ] || [ "$roots" = 1 ]; then
     ensure_packages "$JUDGE_PACKAGES"
 fi
 if [ "$package" = 1 ]; then

@@ -246,8 +246,7 @@ while [ $# -gt 0 ]; do
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
 [ -z "$ONLY" ] || CTEST_ARGS=(-R "$ONLY" "${CTEST_ARGS[@]}")
-# shellcheck disable=SC2119 # none of this script's arguments concern it
-run_setup
+run_setup --tests
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:check_initialization_order=1}
