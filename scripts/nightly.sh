@@ -21,6 +21,7 @@ Steps, all of them without an argument:
           a daemon killed in the middle of writes, CRASH_ROUNDS times (40)
   media   MEDIA_CASES file systems with one damaged block (40000, 10 minutes)
   guest   all guest scenarios
+  roots   scripts/roots-test.sh: the documents' commands in clean roots of bookworm, trixie, sid
   wheel   scripts/wheel.sh: a wheel with the library, installed alone
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
   lint    all of scripts/lint.sh, clang's build included
@@ -69,6 +70,7 @@ nightly() {
     crash) step "crash soak" crash_soak ;;
     media) step "damaged media" media_campaign ;;
     guest) GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-25} step "guest, all" bash scripts/guest-test.sh --all ;;
+    roots) step "clean roots" bash scripts/roots-test.sh ;;
     wheel) step "wheel" bash scripts/wheel.sh ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
@@ -80,14 +82,14 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | no-sim | crash | media | guest | wheel | judge | lint | fuzz | mutate)
+    plain | asan | tsan | no-sim | crash | media | guest | roots | wheel | judge | lint | fuzz | mutate)
         steps+=("$arg")
         ;;
     *) other_argument "$arg" step ;;
     esac
 done
 [ "${#steps[@]}" -gt 0 ] ||
-    steps=(plain asan tsan no-sim crash media guest wheel judge lint fuzz mutate)
+    steps=(plain asan tsan no-sim crash media guest roots wheel judge lint fuzz mutate)
 for name in "${steps[@]}"; do
     nightly "$name"
 done
