@@ -69,7 +69,10 @@ nightly() {
     no-sim) step "without the simulator" bash scripts/test.sh --no-sim ;;
     crash) step "crash soak" crash_soak ;;
     media) step "damaged media" media_campaign ;;
-    guest) GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-25} step "guest, all" bash scripts/guest-test.sh --all ;;
+    guest)
+        export GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-25}
+        step "guest, all" bash scripts/guest-test.sh --all
+        ;;
     roots) step "clean roots" bash scripts/roots-test.sh ;;
     wheel) step "wheel" bash scripts/wheel.sh ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;

@@ -6,10 +6,11 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/p2p-report.sh DEVICE [BYTES]
+Usage: bash scripts/p2p-report.sh DEVICE [BYTES [OPTIONS]]
 DEVICE holds a gpunvmefs file system and is bound: vfio:0000:c1:00.0. A file of BYTES (1 GiB) is
 written to it, read into GPU memory, compared in three ways and removed. The programs are those in
-PATH. Run it as root. The report goes to p2p-report.txt in the current folder; send that file.
+PATH. OPTIONS (gpu=require) are those of the mount, which also gets p2p=require. Run it as root.
+The report goes to p2p-report.txt in the current folder; send that file.
 USAGE
 }
 
@@ -19,7 +20,7 @@ case ${1:--h} in
     exit 0
     ;;
 esac
-device=$1 bytes=${2:-$((1 << 30))} report=$PWD/p2p-report.txt
+device=$1 bytes=${2:-$((1 << 30))} options=${3:-gpu=require} report=$PWD/p2p-report.txt
 folder=$(mktemp -d) file=$folder/p2p-report.data
 
 # shellcheck disable=SC2317 # called by the trap
@@ -48,7 +49,7 @@ collect() {
     try gpunvmefs -V || true
     try gpunvme check || true
     try gpunvme check "$device" || true
-    try gpunvmefs "$device" "$folder" -o gpu=require,p2p=require || return 1
+    try gpunvmefs "$device" "$folder" -o "$options,p2p=require" || return 1
     try gpunvme info "$folder" || true
     try dd if=/dev/urandom of="$file" bs=1M count="$bytes" iflag=count_bytes conv=fsync \
         status=none || return 1
@@ -58,7 +59,10 @@ collect() {
 
 rc=0
 collect >"$report" || rc=$?
-{ dmesg 2>/dev/null | grep -iE 'dmar|iommu|vfio|nvidia|nvrm|nvme' | tail -n 100; } >>"$report" || true
+log() {
+    dmesg 2>/dev/null | grep -iE 'dmar|iommu|vfio|nvidia|nvrm|nvme' | tail -n 100
+}
+log >>"$report" || true
 tail -n 3 "$report"
 echo "the report is in $report"
 exit $rc

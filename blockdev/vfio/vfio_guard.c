@@ -50,7 +50,10 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     /* The first one is readable when all threads have closed their files. */
     while (syscall(SYS_ppoll, ended, 2u, NULL, NULL, 0u) <= 0)
         ;
-    /* Nothing else runs in this memory now. The kernel has reset the drive when munmap() returns. */
+    /*
+     * Nothing else runs in this memory now. When munmap() returns, the kernel has
+     * reset the drive.
+     */
     if (ended[0].revents && g->doorbells)
         syscall(SYS_munmap, g->doorbells, g->doorbells_len);
     syscall(SYS_exit_group, 0);

@@ -81,8 +81,9 @@ class Machine:
         for controller in self.controllers:
             args += self._controller(controller, folder)
         for peer in self.peers:
-            args += ["-object", f"memory-backend-ram,id={peer.name}-memory,size={peer.mib}M,share=on",
-                     "-device", f"ivshmem-plain,id={peer.name},memdev={peer.name}-memory,"
+            memory = f"{peer.name}-memory"
+            args += ["-object", f"memory-backend-ram,id={memory},size={peer.mib}M,share=on",
+                     "-device", f"ivshmem-plain,id={peer.name},memdev={memory},"
                      f"bus=pcie.0,addr={self.peer_address(peer)}"]
         return args
 

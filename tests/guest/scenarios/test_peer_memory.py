@@ -17,7 +17,8 @@ ROUNDS = int(os.environ.get("GPUNVME_KILL_ROUNDS", "2"))
 # Commands per second: the reads in flight take most of a second, which is their deadline.
 SLOW = 100
 # Commands that a killed daemon had in flight: the IOMMU refuses their data, and the drive is reset.
-LATE = r"DMAR: .*[Ff]ault|^Invalid (read|write) at addr |^pci_nvme_err_(addr_|cfs|aio)|^pci_nvme_ub_"
+LATE = (r"DMAR: .*[Ff]ault|^Invalid (read|write) at addr |^pci_nvme_err_(addr_|cfs|aio)|"
+        r"^pci_nvme_ub_")
 
 
 def bar(name):
@@ -89,6 +90,23 @@ def test_what_stands_in_the_way_is_said(drive):
     assert "p2p=require,gpu=off: these contradict each other" in output, output
 
 
+def test_this_kernel_releases_memory_after_the_drive(drive):
+    output = drive.run("""
+        "$BUILD/tests/blockdev/blockdev_pci_test" --gtest_filter='Release.*'
+    """)
+    assert "[  PASSED  ] 2 tests" in output and "SKIPPED" not in output, output
+
+
+def test_a_report_has_what_was_tried(drive):
+    output = drive.run(f"""
+        bash "$SOURCE/scripts/p2p-report.sh" {DEVICE} 3000000 "{OPTIONS}"
+        wait_unused drive
+        grep -A 99 p2p=require p2p-report.txt
+    """, timeout=120)
+    assert "gpunvme verify" in output and "by VFIO (BAR)" in output, output
+    assert "status 1" not in output, output
+
+
 # Kills the processes named, in this order, while reads are in flight, and at once takes the memory.
 KILL = f"""
     {TOOL} own {bar("gpu0")} "$MNT/file" >/tmp/own 2>&1 &
@@ -98,6 +116,8 @@ KILL = f"""
         sleep 0.02
     done
     daemon=$(pgrep -xo gpunvmefs)
+    ls -l "/proc/$daemon/fd" | grep -q /dev/vfio/
+    pgrep -x vfio-guard >/dev/null
     victims=()
     for victim in $VICTIMS; do victims+=("${{!victim}}"); done
     rc=0
@@ -139,6 +159,6 @@ def test_killed_owners_leave_no_writes_to_the_next_owner(drive, victims):
 @pytest.mark.slow
 @pytest.mark.complaints(LATE)
 def test_an_owner_that_does_not_wait_is_written_to(drive):
-    """Shows that the test above can fail: here the memory is taken before its handles are closed."""
+    """Shows that the test above can fail: here memory is taken before its handles are closed."""
     with drive.slowness("drive", SLOW):
         assert killed(drive, "application", 3, "unlocked") > 0
