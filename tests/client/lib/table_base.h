@@ -49,12 +49,12 @@ class TableBase : public ::testing::Test
             GTEST_SKIP() << why;
         mount = std::make_unique<Mounted>(96u << 20, format);
         if (input >= 0)
-            mount->use_program(GPUNVME_PUPPET);
+            mount->use_program(puppet_);
         ASSERT_TRUE(mount->mount(way.options, input)) << mount->log();
         ASSERT_TRUE(make_file(mount->path("one"), bytes_));
     }
 
-    // A mount of its own, by a daemon that takes commands.
+    // A mount of its own, by the daemon puppet_, which takes commands.
     void start(const Way &way, const std::vector<std::string> &format = {})
     {
         int ends[2];
@@ -176,6 +176,7 @@ class TableBase : public ::testing::Test
     }
 
     static inline const std::vector<char> bytes_ = some_bytes(kFile, 3);
+    static inline const char *puppet_ = nullptr; // set before start()
     std::vector<char> out_;
     std::unique_ptr<Mounted> own_;
     Mounted *mount_ = nullptr;
