@@ -389,6 +389,16 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         fuse_reply_buf(req, data, (size_t)n);
 }
 
+/*
+ * With writeback_cache the kernel keeps size and times, but counts no blocks: it
+ * has to ask again for those that this write has allocated.
+ */
+static void refresh_blocks(struct daemon *d, struct ffs_inode *inode)
+{
+    if (d->writeback_cache && kernel_cache_take(inode, KERNEL_ATTR))
+        notify_attr(d->session, ffs_ino(inode));
+}
+
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
               struct fuse_file_info *fi)
 {
@@ -403,6 +413,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         n = (fi->writepage ? file_write_pages : write_inode)(op_daemon(req), inode,
                                                              (uint64_t)offset, data, size);
     file_op_end(&op, n);
+    if (n > 0 && !direct)
+        refresh_blocks(op_daemon(req), inode);
     if (n < 0)
         op_reply(req, (int)n);
     else if (direct)

@@ -171,6 +171,24 @@ TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeDirtyData)
     close(other);
 }
 
+TEST_F(WritebackTest, BlocksAreCountedWhileTheFileIsOpen)
+{
+    int fd = make("file");
+    std::string data(100000, 'b');
+    struct stat st;
+    ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+    for (off_t at : {0, 200000}) {
+        ASSERT_EQ(fstat(fd, &st), 0);
+        blkcnt_t before = st.st_blocks;
+        ASSERT_EQ(pwrite(fd, data.data(), data.size(), at), 100000);
+        ASSERT_EQ(fsync(fd), 0);
+        ASSERT_EQ(fstat(fd, &st), 0);
+        EXPECT_GE(st.st_blocks, before + 100000 / 512);
+        EXPECT_EQ(st.st_size, 1 << 20);
+    }
+    close(fd);
+}
+
 TEST_F(WritebackTest, SeekFindsDataThatOnlyTheKernelHas)
 {
     int fd = make("file");
