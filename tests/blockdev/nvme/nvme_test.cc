@@ -400,6 +400,20 @@ TEST(NvmeQueues, RecreateWorksRepeatedly)
     EXPECT_EQ(nvme_qpair_delete(rig.c, &qp), 0);
 }
 
+// Another thread would wait for ever for the lock of the memory.
+TEST(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)
+{
+    Rig rig;
+    rig.open();
+    auto use = [&] {
+        void *buf = bd_dma_alloc(rig.dev, 8192);
+        ASSERT_NE(buf, nullptr);
+        bd_dma_free(rig.dev, buf, 8192);
+    };
+    use();
+    std::thread(use).join();
+}
+
 TEST(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
 {
     Rig rig;
