@@ -15,7 +15,7 @@ from . import _synchronize
 _ALIGN = 16  # of a field in memory, for views of other types
 
 
-class SampleDataset:
+class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """The samples of shards (NAME.tar of WebDataset, NAME.mds of MosaicML) as bytes in tensors.
 
         data = SampleDataset(["/mnt/0.tar", "/mnt/1.tar"], device="cuda")
