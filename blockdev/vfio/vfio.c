@@ -33,7 +33,7 @@ static int vfio_map_device(struct vfio *v, const struct nvme_mem *mem, uint64_t 
 {
     int rc;
 
-    if (!v->device_memory || mem->fd < 0)
+    if (mem->fd < 0)
         return -EFAULT;
     pthread_mutex_lock(&v->lock);
     rc = vfio_device_mem_map(v, mem, iova);
@@ -213,7 +213,7 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     if (!rc)
         rc = vfio_pci_open(v, &w);
     if (!rc && opts && opts->device_memory && !noiommu)
-        rc = vfio_device_mem_open(v, &w);
+        vfio_device_mem_open(v);
     v->t.lock = vfio_lock_id(p.bdf);
     if (rc) {
         vfio_destroy(v);

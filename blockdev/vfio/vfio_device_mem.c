@@ -42,7 +42,7 @@ static int raise_descriptor(int *fd, int first)
     return 0;
 }
 
-int vfio_device_mem_open(struct vfio *v, const struct vfio_why *why)
+void vfio_device_mem_open(struct vfio *v)
 {
     int first = drive_descriptor();
     int rc = raise_descriptor(&v->space, first);
@@ -54,9 +54,7 @@ int vfio_device_mem_open(struct vfio *v, const struct vfio_why *why)
     if (!rc)
         rc = vfio_guard_start(&v->guard);
     v->device_memory = !rc;
-    return rc ? nvme_why(why->text, why->len, rc, "device memory cannot be guarded: %s",
-                         strerror(-rc))
-              : 0;
+    v->unguarded = rc;
 }
 
 static int lowest_descriptor(const struct vfio *v)
@@ -94,9 +92,15 @@ static int map_range(struct vfio *v, struct device_mem *m, uint64_t *iova)
 
 int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova)
 {
-    struct device_mem *m = malloc(sizeof(*m));
+    struct device_mem *m;
     int rc;
 
+    if (v->unguarded)
+        return nvme_why(v->t.device_memory, sizeof(v->t.device_memory), -EFAULT,
+                        "no process can guard device memory: %s", strerror(-v->unguarded));
+    if (!v->device_memory)
+        return -EFAULT;
+    m = malloc(sizeof(*m));
     if (!m)
         return -ENOMEM;
     rc = device_mem_map(mem, lowest_descriptor(v), m, v->t.device_memory,

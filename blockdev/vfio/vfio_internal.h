@@ -69,7 +69,8 @@ struct vfio {
     pthread_mutex_t lock;    /* protects iova, and orders map and unmap */
     struct nvme_iova iova;   /* ranges of device memory are owned by a struct device_mem */
     struct vfio_guard guard; /* for a noiommu drive, and for device memory */
-    bool device_memory;      /* vfio_opts.device_memory */
+    bool device_memory;      /* vfio_opts.device_memory, and a guard runs */
+    int unguarded;           /* why none does, -errno; 0 if none was to */
 };
 
 /* Like vfio_open(), with sysfs and /dev looked up below `root` (for tests). */
@@ -86,9 +87,10 @@ bool vfio_group_usable(const char *root, int group);
 
 /*
  * Prepares an opened drive for device memory: moves its descriptors above those
- * of the handles to come, and starts the guard.
+ * of the handles to come, and starts the guard. If that fails, the drive serves
+ * other memory, and map() of device memory says why.
  */
-int vfio_device_mem_open(struct vfio *v, const struct vfio_why *why);
+void vfio_device_mem_open(struct vfio *v);
 /* map() of device memory; see transport.h. Called with v->lock held. */
 int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova);
 /* Ends all mappings that are left. The drive and its address space are closed. */
