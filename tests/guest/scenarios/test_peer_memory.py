@@ -97,6 +97,27 @@ def test_this_kernel_releases_memory_after_the_drive(drive):
     assert "[  PASSED  ] 2 tests" in output and "SKIPPED" not in output, output
 
 
+@pytest.mark.slow
+@pytest.mark.complaints(LATE)
+def test_mappings_outlive_a_reset_of_the_drive(drive):
+    """Reads in flight end or are repeated, and the drive reaches the same memory afterwards."""
+    output = served(drive, OPTIONS + ",p2p=require", f"""
+        {TOOL} own {bar("gpu0")} "$MNT/file" >/tmp/own 2>&1 &
+        application=$!
+        until grep -q reading /tmp/own; do sleep 0.02; done
+        for _ in 1 2 3; do
+            sleep 1
+            echo 1 >"/sys/bus/pci/devices/$(bdf_of drive)/reset"
+        done
+        sleep 3
+        kill -0 $application
+        kill -9 $application
+        wait $application || true
+        {VERIFY}
+    """, timeout=180)
+    assert output.count("tier 2, staged False") == 2, output
+
+
 def test_a_report_has_what_was_tried(drive):
     output = drive.run(f"""
         bash "$SOURCE/scripts/p2p-report.sh" {DEVICE} 3000000 "{OPTIONS}"
