@@ -289,6 +289,11 @@ TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
     EXPECT_EQ(token(file), 0u);
     close(file);
     EXPECT_NE(token(memory_), 0u);
+    int bar = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+    if (bar < 0)
+        GTEST_SKIP() << "no file of sysfs, of which kind BARs are";
+    EXPECT_NE(token(bar), 0u) << "the executor decides which";
+    close(bar);
 }
 
 // close(2) of such a socket blocks until the peer has read the data or has
