@@ -28,13 +28,10 @@ static bool vfio_whole_pages(const struct nvme_mem *mem)
     return mem->len && ((uintptr_t)mem->addr | mem->len) % NVME_PAGE_SIZE == 0;
 }
 
-/* Device memory without a handle has only addresses, which the kernel cannot map. */
 static int vfio_map_device(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova)
 {
     int rc;
 
-    if (mem->fd < 0)
-        return -EFAULT;
     pthread_mutex_lock(&v->lock);
     rc = vfio_device_mem_map(v, mem, iova);
     pthread_mutex_unlock(&v->lock);
