@@ -488,7 +488,8 @@ static int alloc_chunk_place(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 
 /*
  * Undoes alloc_take() of the range that this handle has taken last. Nothing has
- * used it, so that it is free at once.
+ * used it, so that it is free at once. A search since then may have lowered the
+ * bounds of its group.
  */
 static int alloc_put_back(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
@@ -507,6 +508,8 @@ static int alloc_put_back(struct ffs_tx *tx, uint64_t block, uint32_t len)
     if (g->map)
         ffs_map_clear(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
     g->free = (uint16_t)(g->free + len);
+    g->longest = g->free;
+    g->units = FFS_GROUP_UNITS;
     pthread_mutex_unlock(&a->lock);
     return 0;
 }

@@ -143,6 +143,31 @@ TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
     }
 }
 
+// The search for the second place finds no unit where the first one was.
+TEST_F(Alloc, AChunkWithoutRoomForItsCopyTakesNothing)
+{
+    const uint64_t goals[] = {0, LAY_GPU_ALIGN * 130}; // groups 0 and 2
+    uint64_t blocks[2];
+    Range unit, parts, again;
+    // All in group 1.
+    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 100, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &unit), 0);
+    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 118 + 4, 600, 600, 1, &parts), 0);
+    take_all(100000);
+    ASSERT_EQ(release(unit), 0);
+    ASSERT_EQ(release(parts), 0);
+    ASSERT_EQ(commit_freed(), 0);
+    uint64_t free_before = free_blocks();
+    ASSERT_EQ(free_before, unit.len + parts.len);
+    EXPECT_EQ(handle([&](ffs_tx *tx) {
+                  EXPECT_EQ(ffs_alloc_chunk(tx, goals, 2, blocks), -ENOSPC);
+                  return 0;
+              }),
+              0);
+    EXPECT_EQ(free_blocks(), free_before);
+    ASSERT_EQ(alloc(0, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &again), 0);
+    EXPECT_EQ(again.block, unit.block);
+}
+
 TEST_F(Alloc, AllocatesEveryBlockOnceAndStopsAtTheReserve)
 {
     uint64_t free_before = free_blocks();
