@@ -205,7 +205,10 @@ static bool shrink_is_present(struct ffs *fs, uint64_t addr, const void *data, u
     return lay_age(data) == age && lay_block_crc(fs->geo.uuid, addr, data) == lay_get32(head->crc);
 }
 
-/* Checks the blocks of a segment that are in use, all of which are in place. */
+/*
+ * Checks the entries of a segment and its blocks that are in use, all of which
+ * are in place.
+ */
 static int shrink_check_segment(struct ffs *fs, uint64_t segment, const uint8_t *data)
 {
     const struct lay_entries *entries = (const void *)data;
@@ -214,7 +217,7 @@ static int shrink_check_segment(struct ffs *fs, uint64_t segment, const uint8_t 
     for (uint32_t b = 0; b < LAY_SEGMENT_BLOCKS && !err; b++) {
         uint64_t addr = LAY_ADDR_CHUNK(segment, b);
         uint32_t age = 0;
-        if (entries->used[b / 8] >> b % 8 & 1)
+        if (b == 0 || entries->used[b / 8] >> b % 8 & 1)
             err = ffs_age_of(fs, addr, &age);
         if (!err && age != 0 && !shrink_is_present(fs, addr, data + ffs_bytes(b), age))
             err = -EUCLEAN;

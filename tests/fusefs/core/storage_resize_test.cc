@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -596,6 +597,24 @@ TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
     ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(shrink(SMALL), 0);
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+// Entries of zeros name no block, so that their own age shows the damage.
+TEST_F(Resize, AChunkWithoutEntriesDoesNotMove)
+{
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    std::vector<uint64_t> places = chunks();
+    auto moves = std::find_if(places.begin(), places.end(),
+                              [](uint64_t at) { return at != LAY_NONE && at >= SMALL; });
+    ASSERT_NE(moves, places.end());
+    memset(crash_dev_bytes(dev.get()) + (*moves << LAY_BLOCK_SHIFT), 0, LAY_BLOCK_SIZE);
+    EXPECT_EQ(shrink(SMALL), meta_copies ? 0 : -EUCLEAN);
+    if (meta_copies) {
+        EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0) << "they have moved from their copy";
+    }
 }
 
 // A label that is written later has the new shape, and the mount after it finds a clean unmount.
