@@ -286,8 +286,9 @@ void ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
         err = here ? here : err;
     }
     /* The last place read may be the bad one. */
-    if (err && right > 0 && bad == places[count - 1])
-        checked_scrub_place(fs, addr, age, places[0], data, &(struct ffs_scrubbed){0});
+    if (err && right > 0 && bad == places[count - 1] &&
+        checked_scrub_place(fs, addr, age, places[0], data, &(struct ffs_scrubbed){0}))
+        right = 0;
     if (err && right > 0)
         err = checked_scrub_copy(fs, addr, bad, data);
     n->corrected += err == 0 && bad != LAY_NONE;
