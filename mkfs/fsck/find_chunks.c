@@ -186,12 +186,14 @@ static int map_by_number(const void *a, const void *b)
  */
 static bool map_is_copy(const struct chunk_map *m, const struct fsck_chunk *c)
 {
-    const struct fsck_chunk *first = m->chunks.items;
+    const struct fsck_chunk *first = c;
 
     if (!lay_has_copies(&m->f->img.geo) || m->taken[c->number] != MAP_PLACED)
         return false;
-    while (!first->won || first->number != c->number)
-        first++;
+    /* It has won before, and is near, since equal places come in the order of their chunks. */
+    do {
+        first--;
+    } while (!first->won || first->number != c->number);
     return c->mapped ? first->mapped : c->tid == first->tid;
 }
 
