@@ -269,6 +269,22 @@ TEST_F(FsCopies, APreeningFsckWritesOnePlaceFromTheOther)
     }
 }
 
+// A search finds both places of each chunk.
+TEST_F(FsCopies, TheMapIsLost)
+{
+    for (uint64_t place : places_of(LAY_MAGIC_MAP))
+        damage(place, ZERO);
+    expect_fsck("-y", 1);
+    expect_fsck("-n", 0);
+    for (uint64_t place : places_of(LAY_MAGIC_EXTENTS)) {
+        ASSERT_EQ(mount(), 0);
+        damage(place, ZERO);
+        EXPECT_EQ(read_everything(), 0);
+        unmount();
+        expect_fsck("-p -f", place > geo.supers[1]);
+    }
+}
+
 // All of one area, and one place of all chunks.
 TEST_F(FsCopies, HalfOfTheDeviceIsLost)
 {
