@@ -20,7 +20,7 @@ namespace
 
 using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
-constexpr auto kSoon = std::chrono::seconds(2); // far below the deadline of a command
+constexpr auto kSoon = std::chrono::seconds(8); // below the deadline of a command, 10 s
 
 // A page's read, begun while no queue has a free CID; `then` is called while it waits.
 template <typename Then> int64_t read_waiting(Stack &s, Then then)
