@@ -80,12 +80,12 @@ static int table_host_copy_ids(struct gpunvme_table *t, const struct gd_table_la
 static int table_host_copy_rows(struct gpunvme_table *t, const struct gd_table_launch *l,
                                 const struct table_host_copy *c)
 {
-    size_t row = t->table.row_bytes, n = l->out_stride == row ? 1 : l->n, len = row * (l->n / n);
+    size_t row = t->table.row_bytes, at_once = l->out_stride == row ? l->n : 1;
     int err = 0;
 
-    for (size_t i = 0; i < n && l->n && !err; i++)
+    for (size_t i = 0; i < l->n && !err; i += at_once)
         err = gpunvme_copy_in(t->g, (void *)(uintptr_t)(l->out + i * l->out_stride),
-                              (const char *)c->rows + i * row, len);
+                              (const char *)c->rows + i * row, at_once * row);
     return err ? err : gpunvme_copy_in(t->g, l->status, &c->status, sizeof(c->status));
 }
 

@@ -171,6 +171,10 @@ TEST_F(TableFails, ArraysInGpuMemoryAreCopied)
     memcpy(&status, on_gpu.get(4000, sizeof(status)).data(), sizeof(status));
     EXPECT_EQ(status.failed, 1u);
     EXPECT_EQ(status.error, -ERANGE);
+    a.n = 0;
+    ASSERT_EQ(gpunvme_table_gather(table_, &a, nullptr), 0) << gpunvme_error();
+    memcpy(&status, on_gpu.get(4000, sizeof(status)).data(), sizeof(status));
+    EXPECT_EQ(status.failed, 0u) << "no rows, with a stride";
     cuda().capture(1);
     EXPECT_EQ(gpunvme_table_gather(table_, &a, nullptr), -ENOTSUP);
     EXPECT_NE(strstr(gpunvme_error(), "GPUNVME_FILE_DIRECT"), nullptr) << gpunvme_error();
