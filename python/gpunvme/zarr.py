@@ -21,6 +21,8 @@ from ._file import File
 
 __all__ = ["Store"]
 
+_LONGEST = 1 << 30  # of one read in a list, which takes less than 2^31 bytes
+
 
 def _range(request: ByteRequest | None, size: int) -> tuple[int, int]:
     """Returns begin and end of a request in a file of this size."""
@@ -50,7 +52,10 @@ def _read(path: Path, prototype: BufferPrototype,
                                                 dtype=numpy.dtype("B")).as_ndarray_like()
         if hasattr(memory, "__cuda_array_interface__"):
             memory.device.synchronize()  # earlier work may still use the memory
-        if file.readv(memory, [begin for begin, _ in ranges], sizes) != sizes:
+        starts = [at for begin, end in ranges for at in range(begin, end, _LONGEST)]
+        parts = [min(_LONGEST, end - at) for begin, end in ranges
+                 for at in range(begin, end, _LONGEST)]
+        if starts and file.readv(memory, starts, parts) != parts:
             raise OSError(f"{path}: the file has become shorter")
     ends = numpy.cumsum(sizes).tolist()
     return [prototype.buffer.from_array_like(memory[end - n:end]) for end, n in zip(ends, sizes)]

@@ -42,6 +42,15 @@ def test_reads_arrays(path, shards, lists):
     assert lists
 
 
+def test_long_ranges_are_several_reads(path, lists, monkeypatch):
+    from gpunvme.zarr import Store
+    monkeypatch.setattr("gpunvme.zarr._LONGEST", 1000)
+    source = numpy.random.default_rng(0).integers(0, 1000, (64, 64), dtype="int32")
+    zarr.create_array(zarr.storage.LocalStore(path), data=source, chunks=(64, 64), compressors=None)
+    assert numpy.array_equal(zarr.open_array(Store(path), mode="r")[:], source)
+    assert [1000] * 16 + [384] in [list(sizes) for _, _, sizes in lists]
+
+
 def test_ranges_of_a_value_are_one_call(path, lists):
     from gpunvme.zarr import Store
     from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
