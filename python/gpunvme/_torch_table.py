@@ -4,6 +4,7 @@
 import errno
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -66,9 +67,11 @@ class Table:
         self.max_rows = max_rows
         self._flags = PAD * padding | ZEROS * zeros
         self._raw = RawTable(parts, max_rows, self.device.type == "cuda", unit, staging)
-        self._status = torch.zeros(3, dtype=torch.int64, device=self.device)
+        # This copy has ended here. Zeros of a GPU might follow a gather in another stream.
+        self._status = torch.zeros(3, dtype=torch.int64, device="cpu").to(self.device)
         self._is_waited = self.device.type != "cuda" or bool(self._raw.why)
         self._event: Any = None  # behind the last gather
+        self._lock = threading.Lock()  # orders gathers of threads in their streams
         self._side: Any = None  # a stream, or a thread, for prefetch()
         self._number = next(_numbers)
         _tables[self._number] = self
@@ -106,15 +109,17 @@ class Table:
             self._side = cuda.Stream(self.device)
         self._side.wait_stream(cuda.current_stream(self.device))
         with cuda.stream(self._side):
-            self.gather(ids, rows)
-            for tensor in (ids, rows):
+            for tensor in (ids, rows):  # also if the gather fails after some launches
                 tensor.record_stream(self._side)
+            self.gather(ids, rows)
             event = cuda.Event()
             event.record(self._side)
         return Prefetched(rows, event=event)
 
     def check(self) -> None:
         """Waits for the last gather, and raises OSError if rows of it were not read."""
+        if self._event is not None:  # its stream may be another one than the current
+            self._event.synchronize()
         self._check_status(self._status)
 
     def _check_status(self, status: torch.Tensor) -> None:
@@ -142,30 +147,32 @@ class Table:
     def _run(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         ids = ids.contiguous()
         self._check(ids, out)
-        status = self._status if not self._is_waited else torch.zeros(3, dtype=torch.int64)
+        status = self._status if not self._is_waited else torch.zeros(3, dtype=torch.int64, device="cpu")
         what = _native.Gather(ids.data_ptr(), _IDS[ids.dtype], self._flags, ids.numel(),
                               out.data_ptr(), 0, status.data_ptr())
         if self.device.type == "cuda":
-            self._run_in_stream(ids, what)
+            self._run_in_stream(what)
         else:
             self._raw.gather(what, None)
         if self._is_waited:
             self._status = status
             self._check_status(status)  # other threads may have gathered since
 
-    def _run_in_stream(self, ids: torch.Tensor, what: _native.Gather) -> None:
+    def _run_in_stream(self, what: _native.Gather) -> None:
         """Gathers of one table in different streams are ordered by an event, but not in a graph."""
         _native.process.check_cuda()
         cuda: Any = torch.cuda
         stream = cuda.current_stream(self.device)
         is_captured = cuda.is_current_stream_capturing()
-        if self._event is not None and not is_captured:
-            stream.wait_event(self._event)
-        with cuda.device(self.device):
-            self._raw.gather(what, stream.cuda_stream)
-        if not is_captured:
-            self._event = self._event or cuda.Event()
-            self._event.record(stream)
+        with self._lock, cuda.device(self.device):
+            if self._event is not None and not is_captured:
+                stream.wait_event(self._event)
+            try:
+                self._raw.gather(what, stream.cuda_stream)
+            finally:
+                if not is_captured:
+                    self._event = self._event or cuda.Event()
+                    self._event.record(stream)
 
     def close(self) -> None:
         """Ends the table when its gathers have ended."""

@@ -8,6 +8,9 @@ import random
 import runpy
 import struct
 import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,6 +98,44 @@ def test_a_graph_captures_gathers(torch, path, weights, device):
         with pytest.raises(OSError, match="1 rows of a gather"):
             table.check()
         del graph
+
+
+def test_check_waits_for_other_streams(torch, path, device):
+    from gpunvme.torch import Table
+    if not is_direct(torch, path, device) or device != "cuda":
+        pytest.skip("no direct path of a GPU")
+    ids = torch.zeros(2000, dtype=torch.int64, device=device)
+    with Table(path, "engram", device=device) as table:
+        for _ in range(20):
+            table.gather(ids)
+            table.check()
+            table.prefetch(ids + ROWS)
+            with pytest.raises(OSError, match="2000 rows of a gather"):
+                table.check()
+
+
+def test_threads_gather_in_turn(torch, path, monkeypatch):
+    """Each gather waits for the event that the thread before has recorded. Without a GPU."""
+    from gpunvme._native import process
+    from gpunvme.torch import Table
+    calls = []
+    stream = SimpleNamespace(cuda_stream=0, wait_event=lambda event: calls.append("wait"))
+    event = SimpleNamespace(record=lambda stream: calls.append("record"),
+                            synchronize=lambda: calls.append("synchronize"))
+    for name, value in (("current_stream", lambda device: stream), ("Event", lambda: event),
+                        ("is_current_stream_capturing", lambda: False),
+                        ("device", lambda device: contextlib.nullcontext())):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(type(process), "check_cuda", lambda _: None)
+    with Table(path, "engram") as table:
+        monkeypatch.setattr(table._raw, "gather", lambda *_: calls.append("gather") or time.sleep(0.02))
+        threads = [threading.Thread(target=table._run_in_stream, args=(None,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        table.check()
+    assert calls == ["gather", "record"] + 3 * ["wait", "gather", "record"] + ["synchronize"]
 
 
 def test_a_range_is_read_once(torch, path):
