@@ -21,7 +21,8 @@
 #define MOST_UNIT    65536u
 #define UNKNOWN_UNIT 4096u /* the block size of most file systems */
 #define ALIGNMENT    256u
-#define MOST_OFFSET  ((uint64_t)1 << 56) /* so that a key has room for the number of a unit */
+#define LEAST_UNIT   256u
+#define MOST_OFFSET  (LEAST_UNIT * ((uint64_t)1 << GD_TABLE_UNIT_BITS)) /* of a key's units */
 
 static_assert(sizeof(struct gpunvme_table_status) == sizeof(struct gd_table_status) &&
                   offsetof(struct gpunvme_table_status, first_id) ==
@@ -131,13 +132,15 @@ static uint32_t table_least_unit(const struct gpunvme_table *t, const struct gpu
 
 static int table_set_unit(struct gpunvme_table *t, uint32_t want)
 {
-    uint32_t unit = want ? want : 1;
+    uint32_t unit = want > LEAST_UNIT ? want : LEAST_UNIT;
 
-    if (unit > MOST_UNIT || (unit & (unit - 1)))
+    if (want > MOST_UNIT || (want & (want - 1)))
         return gpunvme_fail(-EINVAL, "units of %u bytes: not a power of two up to %u", want,
                             MOST_UNIT);
     for (uint32_t i = 0; i < t->table.n_files; i++) {
         uint32_t least = table_least_unit(t, t->files[i]);
+        if (least > MOST_UNIT || (least & (least - 1)))
+            return gpunvme_fail(-EINVAL, "a mount with LBAs of %u bytes", least);
         unit = unit > least ? unit : least;
     }
     while (1u << t->table.unit_shift < unit)

@@ -9,6 +9,7 @@
 
 #include "client/lib/client_internal.h"
 #include "client/lib/direct.h"
+#include "client/lib/handle.h"
 #include "client/lib/regions.h"
 
 static struct hostile_mount *mount; /* one at a time */
@@ -114,4 +115,15 @@ bool hostile_registers_during_release(struct connection *g)
         pthread_join(threads[i], NULL);
     regions_free(r.rs);
     return added;
+}
+
+int hostile_open_table(struct connection *g)
+{
+    struct handle_mount m = {.connection = g};
+    struct gpunvme handle = {.forks = handle_forks(), .mounts = &m};
+    struct gpunvme_file f = {.g = &handle, .mount = &m, .users = 1, .fd = -1, .cached_fd = -1};
+    const struct gpunvme_segment rows = {&f, 0, 10};
+    struct gpunvme_table *t;
+
+    return gpunvme_table_open(&rows, 1, 16, 10, NULL, &t);
 }

@@ -30,6 +30,8 @@ void hostile_close(struct connection *g);
  * more. Returns true if other memory can be registered meanwhile.
  */
 bool hostile_registers_during_release(struct connection *g);
+/* Opens a table of a file of the mount, which must refuse it, and returns the error. */
+int hostile_open_table(struct connection *g);
 
 #ifdef __cplusplus
 }

@@ -528,6 +528,18 @@ TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
     EXPECT_TRUE(hostile_registers_during_release(g_));
 }
 
+TEST_F(Hostile, TablesRefuseLbasThatNoDriveHas)
+{
+    for (uint32_t size : {1000u, 1u << 17, (1u << 31) + 1, UINT32_MAX}) {
+        m_.info.lba_size = size;
+        struct connection *g = hostile_open(&m_, file_);
+        EXPECT_EQ(hostile_open_table(g), -EINVAL);
+        EXPECT_NE(std::string(gpunvme_error()).find("LBAs of"), std::string::npos)
+            << gpunvme_error();
+        hostile_close(g);
+    }
+}
+
 TEST_F(Hostile, ASilentSocketIsGivenUp)
 {
     struct gpunvme_buffer *b;
