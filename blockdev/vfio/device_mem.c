@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -47,19 +48,29 @@ bool device_mem_exporter_stays(const char *fdinfo)
     return strcspn(name, "\n") == strlen("nvidia") && !strncmp(name, "nvidia", strlen("nvidia"));
 }
 
-static bool dma_buf_takes(int fd, char *why, size_t len)
+#define FDINFO_LEN 512
+
+/* Stores what /proc says of the descriptor, or "". */
+static void device_mem_read_fdinfo(int fd, char text[FDINFO_LEN])
 {
-    char path[64], text[512];
+    char path[64];
     ssize_t n = -1;
     int info;
 
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
     info = open(path, O_RDONLY | O_CLOEXEC);
     if (info >= 0) {
-        n = read(info, text, sizeof(text) - 1);
+        n = read(info, text, FDINFO_LEN - 1);
         close(info);
     }
     text[n > 0 ? n : 0] = '\0';
+}
+
+static bool dma_buf_takes(int fd, char *why, size_t len)
+{
+    char text[FDINFO_LEN];
+
+    device_mem_read_fdinfo(fd, text);
     if (device_mem_exporter_stays(text))
         return true;
     snprintf(why, len,
@@ -74,11 +85,33 @@ static const struct provider providers[] = {
     {.name = "BAR", .magic = SYSFS_MAGIC},
 };
 
+static bool is_in_sysfs(int fd)
+{
+    struct statx file, sys;
+
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &file) == 0 &&
+           statx(AT_FDCWD, "/sys", AT_STATX_DONT_SYNC, 0, &sys) == 0 &&
+           file.stx_dev_major == sys.stx_dev_major && file.stx_dev_minor == sys.stx_dev_minor;
+}
+
+static bool is_dma_buf(int fd)
+{
+    char text[FDINFO_LEN];
+
+    device_mem_read_fdinfo(fd, text);
+    return strstr(text, "\nexp_name:") != NULL;
+}
+
+/*
+ * A client may send a file of a file system that never answers statfs(2), for
+ * example of its own FUSE server. So that call follows two checks which the
+ * kernel answers by itself.
+ */
 static const struct provider *provider_of(int fd)
 {
     struct statfs fs;
 
-    if (fd < 0 || fstatfs(fd, &fs))
+    if (fd < 0 || (!is_in_sysfs(fd) && !is_dma_buf(fd)) || fstatfs(fd, &fs))
         return NULL;
     for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++) {
         if ((unsigned long)fs.f_type == providers[i].magic)

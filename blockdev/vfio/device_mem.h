@@ -48,7 +48,10 @@ struct device_mem {
     int fd;
 };
 
-/* True if a provider knows this kind of file: a dma-buf, or a BAR in sysfs. */
+/*
+ * True if a provider knows this kind of file: a dma-buf, or a BAR in sysfs. The
+ * file may be any that a client sent: other file systems are not called.
+ */
 bool device_mem_is_handle(int fd);
 /*
  * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd and holds

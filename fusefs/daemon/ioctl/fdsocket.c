@@ -89,9 +89,9 @@ static bool is_memory(int fd)
 {
     struct statfs fs;
 
-    if (device_mem_is_handle(fd))
-        return true;
-    return fcntl(fd, F_GET_SEALS) >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
+    if (fcntl(fd, F_GET_SEALS) >= 0)
+        return fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
+    return device_mem_is_handle(fd);
 }
 
 static void token_clear(struct token *t)

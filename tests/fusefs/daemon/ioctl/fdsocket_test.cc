@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,9 +13,12 @@
 #include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <future>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -294,6 +298,59 @@ TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
         GTEST_SKIP() << "no file of sysfs, of which kind BARs are";
     EXPECT_NE(token(bar), 0u) << "the executor decides which";
     close(bar);
+}
+
+// A FUSE server that never replies. Ends with the test.
+class SilentFuse
+{
+  public:
+    SilentFuse()
+        : folder_(testing::TempDir() + "silent-" + std::to_string(getpid())),
+          server_(open("/dev/fuse", O_RDWR | O_CLOEXEC))
+    {
+        std::string options =
+            "fd=" + std::to_string(server_) + ",rootmode=40000,user_id=0,group_id=0";
+
+        mkdir(folder_.c_str(), 0700);
+        mounted_ = mount("silent", folder_.c_str(), "fuse", 0, options.c_str()) == 0;
+        root_ = mounted_ ? open(folder_.c_str(), O_PATH | O_CLOEXEC) : -1;
+    }
+    ~SilentFuse()
+    {
+        end();
+        close(root_);
+        if (mounted_)
+            umount2(folder_.c_str(), MNT_DETACH);
+        rmdir(folder_.c_str());
+    }
+    // Every request that waits fails.
+    void end()
+    {
+        close(server_);
+        server_ = -1;
+    }
+    int root() const
+    {
+        return root_;
+    }
+
+  private:
+    std::string folder_;
+    int server_;
+    int root_ = -1;
+    bool mounted_ = false;
+};
+
+TEST_F(FdSocket, AFileSystemThatDoesNotReplyIsNotCalled)
+{
+    SilentFuse fuse;
+    if (fuse.root() < 0)
+        GTEST_SKIP() << "needs root and FUSE";
+    auto sent = std::async(std::launch::async, [&] { return token(fuse.root()); });
+    EXPECT_EQ(sent.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+    fuse.end();
+    EXPECT_EQ(sent.get(), 0u);
+    EXPECT_NE(token(memory_), 0u);
 }
 
 // close(2) of such a socket blocks until the peer has read the data or has
