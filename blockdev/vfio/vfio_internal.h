@@ -44,11 +44,15 @@ extern const struct vfio_api vfio_group_api; /* container and group: every kerne
 extern const struct vfio_api vfio_iommufd_api;
 extern const struct vfio_api vfio_noiommu_api; /* the group interface, without an IOMMU */
 
-/* Shares this process's memory, and ends after its files are closed. */
+/*
+ * Shares this process's memory, and ends after its files are closed. It may only
+ * wait, unmap and exit.
+ */
 struct vfio_guard {
     pid_t pid;   /* 0: none */
     int process; /* pidfd of this process, open in the guard only */
     int stop;    /* eventfd that ends the guard */
+    int started; /* eventfd that the guard writes once it has given up its rights */
     char *stack;
     /* The mapping of the drive's file, or NULL; the guard reads it when the process has ended. */
     void *doorbells;
@@ -166,8 +170,8 @@ int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
 /* --- vfio_guard.c ---------------------------------------------------------------------------- */
 
 /*
- * Starts the guard; g has none yet. Returns -ENOSYS before Linux 5.9, or errors
- * of clone(2).
+ * Starts the guard; g has none yet. Returns -ENOSYS before Linux 5.9, -ETIMEDOUT,
+ * or errors of clone(2).
  */
 int vfio_guard_start(struct vfio_guard *g);
 /* Ends the guard, if it was started, once the drive is quiet. */

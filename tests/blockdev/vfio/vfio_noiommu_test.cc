@@ -156,6 +156,8 @@ TEST_F(Guard, KeepsMemoryAndNothingElseUntilItsProcessHasEnded)
     EXPECT_TRUE(soon([&] { return descriptors(guard) == 2; }))
         << "its process's, and the event that ends it";
     EXPECT_TRUE(soon([&] { return file(guard, "comm") == "vfio-guard\n"; }));
+    EXPECT_NE(file(guard, "status").find("\nSeccomp:\t2\n"), std::string::npos)
+        << "its stack is in memory that a confined process can change";
     kill(guard, SIGSTOP);
     EXPECT_TRUE(soon([&] { return file(guard, "stat").find(") T ") != std::string::npos; }));
     kill(owner, SIGKILL);
