@@ -142,8 +142,9 @@ static int calls_load(scmp_filter_ctx filter, int err)
 
 /*
  * kill(2) with signal 0 only asks whether a process exists. A limit of this
- * process is its own affair. TIOCSTI would type commands into the terminal of
- * the shell that started the program.
+ * process is its own affair. TIOCSTI, and on a virtual console the paste of
+ * TIOCLINUX, would type commands into the terminal of the shell that started the
+ * program.
  */
 static int calls_refuse(void)
 {
@@ -153,6 +154,7 @@ static int calls_refuse(void)
         {"prlimit64", 2, {IS_NOT(0, 0), IS_NOT(2, 0)}},
         {"socket", 1, {IS_NOT(0, AF_UNIX)}},
         {"ioctl", 1, {IS(1, TIOCSTI)}},
+        {"ioctl", 1, {IS(1, TIOCLINUX)}},
         {"clone", 1, {HAS(0, CLONE_NEWUSER)}},
     };
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);

@@ -216,6 +216,7 @@ TEST_F(Sandbox, OfCallsLooksAtArguments)
     EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, 0, 1); }), 0);
     EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, getppid(), 1); }), EPERM);
     EXPECT_EQ(refused([] { return ioctl(0, TIOCSTI, ""); }), EPERM);
+    EXPECT_EQ(refused([] { return ioctl(0, TIOCLINUX, "\x03"); }), EPERM);
     EXPECT_EQ(refused([] { return syscall(SYS_io_uring_setup, 1, nullptr); }), EPERM);
     EXPECT_EQ(refused([] { return sendto(-1, "", 1, 0, nullptr, 0); }), EBADF);
     EXPECT_EQ(refused([] {
