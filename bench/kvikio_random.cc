@@ -37,7 +37,7 @@ namespace
 
 constexpr size_t PIECE = 4096;
 constexpr size_t FILE_BYTES = size_t(1) << 30;
-constexpr size_t AT_A_TIME = 4096; /* futures that are pending */
+constexpr size_t AT_A_TIME = 4096; /* futures in flight */
 
 void make_file(const char *name)
 {
@@ -60,7 +60,7 @@ void make_file(const char *name)
         throw std::runtime_error(std::string(name) + ": cannot be written");
 }
 
-/* Memory of the GPU, or of the host in a build without CUDA. */
+/* Allocates memory of the GPU, or of the host in a build without CUDA. */
 char *allocate(size_t bytes)
 {
     void *memory = nullptr;
@@ -85,7 +85,7 @@ void copy_out(std::vector<char> &to, const char *from)
 #endif
 }
 
-/* Returns the seconds of the reads of one batch, and checks their bytes. */
+/* Reads one batch, checks its bytes, and returns the seconds of the reads. */
 double read_batch(kvikio::FileHandle &file, char *memory, const std::vector<size_t> &offsets)
 {
     std::vector<std::future<size_t>> reads;

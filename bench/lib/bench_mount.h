@@ -29,7 +29,10 @@ struct bench_mount {
  */
 int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
 void bench_mount_close(struct bench_mount *m);
-/* Returns a report that has executor, tier and queues; NULL if memory is short. */
+/*
+ * Returns a report that names executor, tier and queues, or NULL if memory is
+ * short.
+ */
 struct bench_report *bench_mount_report(const struct bench_mount *m, bool json);
 
 /* A new file. All zero, with fd -1, before it is made; either way bench_file_close() removes it. */

@@ -31,7 +31,10 @@ bool bench_arguments_fit(int argc, unsigned repeats);
 
 /* Prints "PROGRAM: object: what" to stderr. Returns -EIO. */
 int bench_fail(const char *object, const char *what);
-/* Does the same with the message of err, a negative errno. Returns err. */
+/*
+ * Prints "PROGRAM: object: " and the message of err, a negative errno. Returns
+ * err.
+ */
 int bench_fail_with(const char *object, int err);
 
 double bench_seconds(void); /* monotonic */
@@ -60,8 +63,8 @@ void bench_report_values(struct bench_report *r, const char *name, const char *u
 /* The row reported last is the point at x of a series, for plots: one plot a sweep. */
 void bench_report_point(struct bench_report *r, const char *sweep, const char *series, double x);
 /*
- * Prints all unless err, frees it, and returns the exit status of a benchmark that ended with err.
- * r may be NULL.
+ * Prints the report unless err is set, frees it, and returns the exit status of
+ * the benchmark. r may be NULL.
  */
 int bench_report_close(struct bench_report *r, int err);
 

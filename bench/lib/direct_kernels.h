@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of the direct path from inside kernels of the benchmark's. */
+/* Kernels of the benchmarks that read files by the direct path. */
 #ifndef BENCH_LIB_DIRECT_KERNELS_H
 #define BENCH_LIB_DIRECT_KERNELS_H
 
@@ -20,25 +20,27 @@ int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pat
                         void *to, double *micros);
 
 /*
- * The first `bytes` of the file to memory of a registered buffer, by so many blocks of 256 threads:
- * gpunvme_pread_block() of `part` bytes after another. Blocks until all are read. 0, or -errno of a
- * read; -ENODATA: a read was short; -EIO also: the GPU failed.
+ * Reads the first `bytes` of the file to memory of a registered buffer. Each of
+ * `blocks` blocks of 256 threads calls gpunvme_pread_block() for one piece of
+ * `part` bytes after another. Returns when all pieces are read: 0, -errno of a
+ * read, -ENODATA if a read was short, or -EIO if the GPU failed.
  */
 int kernel_block_reads(const struct gpunvme_device_file *file, void *to, uint64_t bytes,
                        uint64_t part, unsigned blocks);
 
-/* How a warp reads its pieces. */
+/* The functions by which a warp reads its pieces. */
 enum warps_way {
-    WARPS_SHARED,  /* one after another: gpunvme_pread_warp() */
-    WARPS_THREADS, /* one for each thread at a time: gpunvme_pread() */
-    WARPS_TICKETS, /* the next ones begun before one ends: gpunvme_pread_warp_begin(), _end() */
+    WARPS_SHARED,  /* one piece after another: gpunvme_pread_warp() */
+    WARPS_THREADS, /* a piece for each thread: gpunvme_pread() */
+    WARPS_TICKETS, /* several pieces in flight: gpunvme_pread_warp_begin(), _end() */
     WARPS_WAYS
 };
 
 /*
- * `warps` warps, in blocks of `block` of them, share the pieces and read them to memory of a
- * registered buffer. Returns when all are read. -EIO means that a read failed, and *result is that
- * of the first such read, or that the GPU failed, and *result is 0.
+ * Lets `warps` warps, in blocks of `block` warps, share the pieces and read
+ * them to memory of a registered buffer. Returns when all are read. If a read
+ * fails, returns -EIO and stores the result of the first failed read in
+ * *result. If the GPU fails, returns -EIO and stores 0 there.
  */
 int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
                  const struct pattern_pieces *p, void *to, unsigned warps, unsigned block,
