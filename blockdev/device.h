@@ -47,9 +47,9 @@ struct bd_open_opts {
     unsigned deadline_ms; /* limit for admin and I/O commands; 0 selects nvme.h's default */
     unsigned silence_ms;  /* see vfio_user.h */
     /*
-     * NULL, or called when the files and sockets of the device are open, before
-     * data from it is read: the caller can enter a sandbox. An error, with a
-     * sentence in why, closes the device.
+     * May be NULL. Called when the files and sockets of the device are open and
+     * before data from it is read, so that the caller can enter a sandbox. If
+     * it returns an error, with a sentence in why, the device is closed.
      */
     int (*opened)(void *arg, char *why, size_t len);
     void *arg;

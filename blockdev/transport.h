@@ -31,12 +31,13 @@ extern "C" {
 #define NVME_LARGE_PAGE (2u << 20)
 
 /*
- * Memory offered to a controller, of the host or of a GPU. Addresses and len are
- * multiples of 4 KiB. The caller owns the memory and keeps it in place until
- * unmap() has returned.
+ * Memory of the host or of a GPU that is offered to a controller. Addresses and
+ * len are multiples of 4 KiB. The caller owns the memory and keeps it in place
+ * until unmap() has returned.
  *
- * GPU memory is known by an address that its executor uses, and by the handle
- * that exported it (device_mem.h). The controller uses the one that it can reach.
+ * GPU memory has two names: an address that its executor uses, and the handle
+ * that exported it (device_mem.h). The controller uses the one that it can
+ * reach.
  */
 struct nvme_mem {
     void *addr;         /* host address; NULL for GPU memory */
@@ -141,9 +142,9 @@ struct nvme_transport {
      */
     bool copies_device_memory;
     /*
-     * Result of the last map() of GPU memory that had a handle: the provider that
-     * maps it, or one line that says why none does. map() writes it, so the caller
-     * of map() may read it until the next call.
+     * Describes the last map() of GPU memory that had a handle: the name of the
+     * provider that maps it, or one line that says why none does. map() writes
+     * the text, and its caller may read it until the next call.
      */
     char device_memory[192];
     /* Maximum number of regions (one per map()) mapped at once; 0 if unknown. */

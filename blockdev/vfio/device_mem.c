@@ -31,7 +31,7 @@
 struct provider {
     const char *name;
     unsigned long magic; /* of the file system of its handles (statfs(2)) */
-    /* NULL, or returns false with one line in `why` for a handle that it refuses. */
+    /* NULL, or false with one line in `why` if the handle is refused */
     bool (*takes)(int fd, char *why, size_t len);
 };
 
@@ -135,7 +135,10 @@ static int refuse_mmap(const struct provider *p, int err, char *said, size_t len
                     strerror(err));
 }
 
-/* F_DUPFD takes the lowest free number. */
+/*
+ * Duplicates fd to a descriptor below `drive`: F_DUPFD takes the lowest free
+ * number.
+ */
 static int hold(int fd, int drive)
 {
     int held = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -41,7 +41,10 @@
 extern "C" {
 #endif
 
-/* A mapped range of device memory, and the descriptor that holds its handle. */
+/*
+ * A mapped range of device memory, and the descriptor that holds its handle
+ * open.
+ */
 struct device_mem {
     void *addr; /* only for the IOMMU; nothing loads or stores through it */
     size_t len; /* bytes */
@@ -49,34 +52,35 @@ struct device_mem {
 };
 
 /*
- * True if a provider knows this kind of file: a dma-buf, or a BAR in sysfs. The
- * file may be any that a client sent: other file systems are not called.
+ * Returns true if a provider supports this kind of file: a dma-buf, or a BAR in
+ * sysfs. The file may be any that a client sent; files of other file systems
+ * are not called.
  */
 bool device_mem_is_handle(int fd);
 /*
- * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd and holds
+ * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd, and holds
  * the handle by a descriptor below `drive`, the lowest descriptor of the drive.
- * Returns 0 with the provider's name in `said`, or with one line in `said`
- * -EINVAL (the range is not whole pages), -EFAULT (no provider maps it), -ENOSPC
- * (no such descriptor is free) or -ENOMEM.
+ * Returns 0 with the provider's name in `said`. Otherwise `said` has one line
+ * and the result is -EINVAL (the range is not whole pages), -EFAULT (no
+ * provider maps it), -ENOSPC (no such descriptor is free) or -ENOMEM.
  */
 int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem *out, char *said,
                    size_t len);
-/* Ends the mapping. The drive no longer reaches it. */
+/* Ends the mapping, which the drive no longer reaches. */
 void device_mem_unmap(struct device_mem *m);
 
 /*
- * True if the exporter of a dma-buf keeps its memory in place while the dma-buf
- * is open. `fdinfo` is the text of /proc/PID/fdinfo/FD. A graphics driver may
- * move a buffer, and the IOMMU would not learn of it.
+ * Returns true if the exporter of a dma-buf keeps its memory in place while the
+ * dma-buf is open. `fdinfo` is the text of /proc/PID/fdinfo/FD. A graphics
+ * driver may move a buffer, and the IOMMU would not learn of it.
  */
 bool device_mem_exporter_stays(const char *fdinfo);
 
 /*
- * Opens BAR 2 of an ivshmem device of QEMU, which is memory. Returns the
- * descriptor, -EINVAL (bdf is no PCI address), -ENODEV (no such device, or
- * another kind of device) or -errno, with one line in `why`. `root` is as in
- * pci/pci.h.
+ * Opens BAR 2, the memory, of an ivshmem device of QEMU. Returns the
+ * descriptor. Otherwise `why` has one line and the result is -EINVAL (bdf is
+ * not a PCI address), -ENODEV (no such device, or another kind of device) or
+ * another -errno. `root` is as in pci/pci.h.
  */
 int device_mem_open_bar(const char *root, const char *bdf, char *why, size_t len);
 

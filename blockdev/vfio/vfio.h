@@ -33,9 +33,10 @@ enum vfio_api_choice { VFIO_API_AUTO = 0, VFIO_API_GROUP, VFIO_API_IOMMUFD };
 struct vfio_opts {
     enum vfio_api_choice api;
     /*
-     * map() takes device memory. VFIO_API_AUTO then prefers the group interface if
-     * this process may open its nodes. A guard process keeps the mappings of a
-     * killed process until the kernel has reset the drive. Ignored with noiommu.
+     * If set, map() accepts device memory, VFIO_API_AUTO prefers the group
+     * interface if this process may open its nodes, and a guard process keeps
+     * the mappings of a killed process until the kernel has reset the drive.
+     * Ignored with noiommu.
      */
     bool device_memory;
     /*

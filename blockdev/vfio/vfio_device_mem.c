@@ -15,7 +15,10 @@
 #include "blockdev/vfio/device_mem.h"
 #include "blockdev/vfio/vfio_internal.h"
 
-/* Descriptors of handles have numbers below this one, or half the limit if less. */
+/*
+ * Descriptors of handles have numbers below this one, or below half the limit
+ * of descriptors if that is less.
+ */
 #define DRIVE_DESCRIPTOR 4096
 
 static int drive_descriptor(void)
@@ -64,7 +67,7 @@ static int lowest_descriptor(const struct vfio *v)
     return v->group >= 0 && v->group < lowest ? v->group : lowest;
 }
 
-/* Says why the IOMMU does not take the range, which has no pages to pin. */
+/* Says why the IOMMU refuses the range, which has no pages to pin. */
 static int refuse(struct vfio *v, int rc)
 {
     const char *advice = v->group < 0 ? "iommufd pins pages: the group interface is needed "

@@ -104,7 +104,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     guard_confine();
     syscall(SYS_write, 2, &one, sizeof(one));
     syscall(SYS_close, 2);
-    /* The first one is readable when all threads have closed their files. */
+    /* The pidfd is readable when all threads have closed their files. */
     while (syscall(SYS_ppoll, ended, 2u, NULL, NULL, 0u) <= 0)
         ;
     /*
@@ -178,7 +178,10 @@ int vfio_guard_start(struct vfio_guard *g)
     return rc;
 }
 
-/* Uses no signal, since a sandbox permits none to other processes. */
+/*
+ * The guard is ended by an eventfd, since a sandbox permits no signal to other
+ * processes.
+ */
 void vfio_guard_end(struct vfio_guard *g)
 {
     const uint64_t one = 1;

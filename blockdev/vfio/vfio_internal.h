@@ -50,11 +50,14 @@ extern const struct vfio_api vfio_noiommu_api; /* the group interface, without a
  */
 struct vfio_guard {
     pid_t pid;   /* 0: none */
-    int process; /* pidfd of this process, open in the guard only */
+    int process; /* pidfd of this process; only the guard has it open */
     int stop;    /* eventfd that ends the guard */
     int started; /* eventfd that the guard writes once it has given up its rights */
     char *stack;
-    /* The mapping of the drive's file, or NULL; the guard reads it when the process has ended. */
+    /*
+     * Mapping of the drive's file, or NULL. The guard reads this field when the
+     * process has ended.
+     */
     void *doorbells;
     size_t doorbells_len; /* bytes */
 };
@@ -73,8 +76,8 @@ struct vfio {
     pthread_mutex_t lock;    /* protects iova, and orders map and unmap */
     struct nvme_iova iova;   /* ranges of device memory are owned by a struct device_mem */
     struct vfio_guard guard; /* for a noiommu drive, and for device memory */
-    bool device_memory;      /* vfio_opts.device_memory, and a guard runs */
-    int unguarded;           /* why none does, -errno; 0 if none was to */
+    bool device_memory;      /* vfio_opts.device_memory is set and a guard runs */
+    int unguarded;           /* -errno of a guard that did not start; otherwise 0 */
 };
 
 /* Like vfio_open(), with sysfs and /dev looked up below `root` (for tests). */
@@ -84,20 +87,28 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
 /* True if this device has a node for iommufd that the process may open. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
-/* True if the process may open the nodes of the group interface for the group. */
+/*
+ * Returns true if the process may open the nodes of the group interface for the
+ * group.
+ */
 bool vfio_group_usable(const char *root, int group);
 
 /* --- vfio_device_mem.c ----------------------------------------------------------------------- */
 
 /*
- * Prepares an opened drive for device memory: moves its descriptors above those
- * of the handles to come, and starts the guard. If that fails, the drive serves
+ * Prepares an opened drive for device memory: raises its descriptors above
+ * those of later handles, and starts the guard. If that fails, the drive serves
  * other memory, and map() of device memory says why.
  */
 void vfio_device_mem_open(struct vfio *v);
-/* map() of device memory; see transport.h. Called with v->lock held. */
+/*
+ * Implements map() of transport.h for device memory. Called with v->lock held.
+ */
 int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova);
-/* Ends all mappings that are left. The drive and its address space are closed. */
+/*
+ * Ends all remaining mappings, after the drive and its address space were
+ * closed.
+ */
 void vfio_device_mem_close(struct vfio *v);
 
 /* --- vfio_kernel.c --------------------------------------------------------------------------- */
@@ -170,8 +181,8 @@ int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
 /* --- vfio_guard.c ---------------------------------------------------------------------------- */
 
 /*
- * Starts the guard; g has none yet. Returns -ENOSYS before Linux 5.9, -ETIMEDOUT,
- * or errors of clone(2).
+ * Starts the guard of g, which has none yet. Returns 0, -ENOSYS before Linux
+ * 5.9, -ETIMEDOUT, or an error of clone(2).
  */
 int vfio_guard_start(struct vfio_guard *g);
 /* Ends the guard, if it was started, once the drive is quiet. */

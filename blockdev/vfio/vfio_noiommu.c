@@ -117,5 +117,5 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
 
 const struct vfio_api vfio_noiommu_api = {
     .open = noiommu_open,
-    .close = vfio_group_close, /* the guard ends afterwards: closing resets the drive */
+    .close = vfio_group_close, /* closing resets the drive, so the guard ends afterwards */
 };
