@@ -2,7 +2,8 @@
 /*
  * Implements batches: threads of the library make the transfers, and results
  * are returned in the order of completion. A batch belongs to the process that
- * set it up: in a child of fork(2) no thread ends what is under way.
+ * set it up. A child of fork(2) has no thread that could complete the entries
+ * in flight.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +28,7 @@ struct entry {
 };
 
 struct batch {
-    unsigned forks;       /* cufile_forks() of its process */
+    unsigned forks;       /* cufile_forks() when it was set up */
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t changed;
     struct entry *free;
@@ -36,7 +37,10 @@ struct batch {
     struct entry entries[];
 };
 
-/* Returns 0, or the error for no batch or for one of the process that forked. */
+/*
+ * Returns 0, or the error for a missing batch or one that the parent process
+ * has set up.
+ */
 static int batch_check(const struct batch *b)
 {
     if (!b)
@@ -276,7 +280,7 @@ void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;
 
-    if (batch_check(b)) /* the memory of another process's batch stays */
+    if (batch_check(b)) /* memory of a batch of the parent process is not freed */
         return;
     pthread_mutex_lock(&b->lock);
     await_ended(b, UINT32_MAX, NULL);

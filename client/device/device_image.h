@@ -8,7 +8,10 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
-/* One kernel each: for long staged reads and lists, checksums, direct_service.h, tables. */
+/*
+ * Each returns the image of one kernel: of long staged reads and lists, of
+ * checksums, of direct_service.h, and of tables.
+ */
 const void *list_image(void);
 const void *compare_image(void);
 const void *service_image(void);

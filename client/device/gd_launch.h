@@ -24,7 +24,7 @@ struct gd_launch {
     bool concludes;                  /* after the comparison: reads again what differs */
     struct gd_parts_table *parts;    /* of launches of several blocks; NULL: shares are even */
     const volatile uint32_t *cancel; /* of a read by blocks: not 0, it is given up; NULL: never */
-    const uint32_t *bounds; /* of a list that a kernel made: gd_list_window(); NULL: all n pieces */
+    const uint32_t *bounds; /* range of pieces by a kernel: gd_list_window(); NULL: all n */
     uint32_t from;          /* number of the first of the n pieces, with bounds */
 };
 

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Gathers rows of a table by their numbers. A list of reads (gd_list.h) runs between the passes:
+ * Gathers rows of a table by their numbers. A list of reads (gd_list.h) runs
+ * between the passes:
  *
  *   clear   empties the hash table
- *   claim   looks up the range of units that each row touches; the first row that touches a range
- *           adds it, so a range is read once, however many rows lie in it
+ *   claim   looks up the range of units that each row touches; the first row
+ *           that touches a range adds it, so a range is read once, however
+ *           many rows lie in it
  *   place   writes the list, in which the pieces of a file follow each other
- *   pick    copies the rows out of the pieces, and counts the rows that failed
+ *   pick    copies the rows out of the pieces, and counts the failed rows
  *
- * A pass sees the stores of the pass before it, because a stream executes them in turn. In the pass
- * itself the groups of a launch communicate by atomics of the slots, counts and words only.
+ * A pass sees the stores of the previous pass, because a stream executes them
+ * in order. Within a pass the groups of a launch communicate only by atomics on
+ * slots, counts and words.
  *
  * Every function is called by all lanes of a group together.
  */
@@ -21,7 +24,7 @@
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* One of `groups` groups of a pass. */
+/* One of the `groups` groups of lanes that execute a pass. */
 struct gd_table_worker {
     struct gq_group group;
     const struct gd_table_launch *l;
@@ -33,7 +36,10 @@ GQ_FN int64_t gd_table_id(const struct gd_table_launch *l, uint32_t i)
     return l->wide ? ((const int64_t *)l->ids)[i] : ((const int32_t *)l->ids)[i];
 }
 
-/* Counts the group as ended. True: it was the last one, and sees what the others have stored. */
+/*
+ * Counts the group as finished. Returns true in the last group, which sees the
+ * stores of all others.
+ */
 GQ_FN bool gd_table_is_last(const struct gd_table_worker *w)
 {
     struct gd_table_words *words = w->l->table.words;
@@ -82,8 +88,8 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
 /* --- Claim ----------------------------------------------------------------------------------- */
 
 /*
- * Returns the segment of a row by bisection. The number of steps depends on the table only, so that
- * all lanes make as many.
+ * Returns the segment of a row by bisection. The number of steps depends only
+ * on the table, so all lanes make the same number.
  */
 GQ_FN uint32_t gd_table_segment_of(const struct gd_row_table *t, uint64_t row)
 {
@@ -96,7 +102,9 @@ GQ_FN uint32_t gd_table_segment_of(const struct gd_row_table *t, uint64_t row)
     return low;
 }
 
-/* Returns the offset of a row in its file, which is stored. */
+/*
+ * Returns the offset of a row in its file, and stores the number of the file.
+ */
 GQ_FN uint64_t gd_table_offset(const struct gd_row_table *t, uint64_t row, uint32_t *file)
 {
     const struct gd_table_segment *s = &t->segments[gd_table_segment_of(t, row)];
@@ -126,7 +134,7 @@ GQ_FN uint32_t gd_table_file(uint64_t key)
     return (uint32_t)(key >> (GD_TABLE_UNIT_BITS + 1)) & ((1u << GD_TABLE_FILE_BITS) - 1);
 }
 
-/* Where the search for a key begins. */
+/* Returns the number by which the search for a key begins. */
 GQ_FN uint32_t gd_table_hash(uint64_t key)
 {
     const uint64_t golden_ratio = 0x9e3779b97f4a7c15u; /* the fraction times 2^64 */
@@ -135,7 +143,7 @@ GQ_FN uint32_t gd_table_hash(uint64_t key)
     return (uint32_t)((key >> 32) ^ (key >> 48));
 }
 
-/* The place of a row that touches no range, or 0. */
+/* Returns the place of a row that touches no range, otherwise 0. */
 GQ_FN uint32_t gd_table_special(const struct gd_table_launch *l, int64_t id)
 {
     if (id >= 0 && (uint64_t)id < l->table.rows)
@@ -144,8 +152,9 @@ GQ_FN uint32_t gd_table_special(const struct gd_table_launch *l, int64_t id)
 }
 
 /*
- * Looks at one slot for a key, and adds it if the slot is unused. Returns the place of a row if the
- * slot has the key, otherwise GD_TABLE_BAD. A new range gets a number among those of its file.
+ * Looks for a key in one slot, and adds the key if the slot is unused. Returns
+ * the place of a row if the slot has the key, otherwise GD_TABLE_BAD. A new
+ * range gets a number among those of its file.
  */
 GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_t key)
 {
@@ -162,7 +171,10 @@ GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_
     return slot | GD_TABLE_CLAIMED;
 }
 
-/* Of the ids from number `first` on, one for each lane. Half of the slots stay unused. */
+/*
+ * Claims the ranges of one id per lane, from id number `first` on. The search
+ * ends, because half of the slots stay unused.
+ */
 GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
 {
     const struct gd_table_launch *l = w->l;
@@ -196,7 +208,7 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
     }
 }
 
-/* By one group: the number of each file's first piece. */
+/* Called by one group. Stores the number of each file's first piece. */
 GQ_FN void gd_table_bound(const struct gd_table_worker *w)
 {
     const struct gd_row_table *t = &w->l->table;
@@ -237,7 +249,7 @@ GQ_FN void gd_table_claim(const struct gd_table_worker *w)
 
 /* --- Place ----------------------------------------------------------------------------------- */
 
-/* Writes the piece of the range in a slot. */
+/* Writes the piece for the range in a slot. */
 GQ_FN void gd_table_place_piece(const struct gd_row_table *t, struct gd_table_slot *s)
 {
     uint32_t piece = t->bounds[gd_table_file(s->key)] + s->piece;
@@ -269,14 +281,17 @@ GQ_FN void gd_table_place(const struct gd_table_worker *w)
 
 /* --- Pick ------------------------------------------------------------------------------------ */
 
-/* A row of `out`: the address of its bytes; 0: zeros. */
+/* A row of `out`. `from` is the address of its bytes, or 0 for zeros. */
 struct gd_table_row {
     uint64_t from;
-    uint32_t error; /* errno, if it has failed; it is zeros then */
-    bool is_due;    /* in this pass: its piece was just read, or it has none */
+    uint32_t error; /* errno if the row has failed, which is zeros then */
+    bool is_due;    /* its piece was read in this turn, or it has none */
 };
 
-/* A row whose piece was read. A piece that ends before the row does is at the file's end. */
+/*
+ * Returns a row whose piece was read. A piece that ends before the row does has
+ * reached the end of the file.
+ */
 GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
                                             const struct gq_read_desc *p, int64_t id)
 {
@@ -311,7 +326,10 @@ GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t
     return gd_table_read_row(t, &t->pieces[piece], gd_table_id(l, i));
 }
 
-/* Adds failed rows; `first` is the number of the first one of them, and its error. */
+/*
+ * Adds n failed rows. `first` is the number of the first one << 32, and its
+ * error.
+ */
 GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t first)
 {
     struct gd_table_words *words = w->l->table.words;
@@ -336,7 +354,7 @@ GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t f
     }
 }
 
-/* Stores one row by all lanes. */
+/* Stores one row with all lanes. */
 GQ_FN void gd_table_store(const struct gd_table_worker *w, uint64_t to, uint64_t from)
 {
     GQ_FOR_LANES(lane)
@@ -348,7 +366,10 @@ GQ_FN void gd_table_store(const struct gd_table_worker *w, uint64_t to, uint64_t
     }
 }
 
-/* The rows of `n` ids, at most one for each lane, from number `first` on. */
+/*
+ * Stores the rows of n ids from number `first` on. n is at most the number of
+ * lanes.
+ */
 GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, uint32_t n)
 {
     const struct gd_table_launch *l = w->l;
@@ -381,7 +402,10 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
     }
 }
 
-/* By one group, after the last pass. */
+/*
+ * Called by one group after the last pass. Stores the status and adds to the
+ * sums.
+ */
 GQ_FN void gd_table_report(const struct gd_table_worker *w)
 {
     const struct gd_table_launch *l = w->l;
@@ -421,7 +445,7 @@ GQ_FN void gd_table_pick(const struct gd_table_worker *w)
         gd_table_report(w);
 }
 
-/* The work of the rank-th of `groups` groups in a pass. */
+/* Executes the share of a pass of the group number `rank`. */
 GQ_FN void gd_table_run(const struct gd_table_worker *w)
 {
     switch (w->l->pass) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rows of a table by number: the words of a gather, and the argument of its passes (gd_table.h).
- * Plain data; C11 and CUDA.
+ * The passes of a gather of rows (gd_table.h): the words that they share and
+ * their argument. Plain data for C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_TABLE_LAUNCH_H
 #define CLIENT_DEVICE_GD_TABLE_LAUNCH_H
@@ -14,21 +14,22 @@
 #include "cuda/queue/gq_reads.h"
 
 /* Launch geometry of a pass. */
-#define GD_TABLE_WARPS  8u   /* warps of a block */
-#define GD_TABLE_BLOCKS 528u /* blocks at most */
+#define GD_TABLE_WARPS  8u   /* warps per block */
+#define GD_TABLE_BLOCKS 528u /* maximum number of blocks */
 
-/* Rows of one file that follow each other. Segments are in the order of their rows. */
+/* Adjacent rows of one file. Segments are in the order of their rows. */
 struct gd_table_segment {
     uint64_t first_row; /* number in the table */
-    uint64_t offset;    /* of the first row in the file, in bytes */
+    uint64_t offset;    /* byte in the file at which the first row begins */
     uint32_t file;      /* number of the file */
     uint32_t reserved;
 };
 
 /*
- * An entry of the hash table: one range of units of a file that rows of this gather touch. A key
- * holds, from its lowest bit on, whether the range has one unit more than the shortest one, 48 bits
- * of the first unit's number, 14 bits of the file's number, and 1.
+ * An entry of the hash table: one range of units of a file that rows of this
+ * gather touch. A key has these fields, from its lowest bit on: 1 bit that is
+ * set if the range has one unit more than the shortest one, 48 bits of the
+ * first unit's number, 14 bits of the file's number, and a bit that is 1.
  */
 #define GD_TABLE_UNIT_BITS 48u
 #define GD_TABLE_FILE_BITS 14u
@@ -39,13 +40,19 @@ struct gd_table_slot {
     uint32_t reserved;
 };
 
-/* A place of a row: the number of its slot and these bits, or one of the two values. */
+/*
+ * The place of a row is the number of its slot, with the bit CLAIMED or
+ * without, or one of the two values below.
+ */
 #define GD_TABLE_CLAIMED 0x80000000u /* this row has added the range */
 #define GD_TABLE_ZEROS   0x7fffffffu /* the row is zeros */
 #define GD_TABLE_BAD     0x7ffffffeu /* no such row */
-#define GD_TABLE_SLOTS   0x40000000u /* slots at most */
+#define GD_TABLE_SLOTS   0x40000000u /* maximum number of slots */
 
-/* How many rows of a gather have failed, the first one of them, and sums over all gathers. */
+/*
+ * The failed rows of a gather and the first one of them, and sums over all
+ * gathers.
+ */
 struct gd_table_words {
     uint64_t first; /* number among the ids << 32 | error; UINT64_MAX: none */
     uint32_t failed;
@@ -53,7 +60,10 @@ struct gd_table_words {
     uint64_t gathers, rows, reads, all_failed;
 };
 
-/* What a gather stores for its caller: struct gpunvme_table_status. */
+/*
+ * The status that a gather stores for its caller; equals struct
+ * gpunvme_table_status.
+ */
 struct gd_table_status {
     uint64_t failed;
     int64_t first_id;
@@ -68,7 +78,10 @@ static_assert(sizeof(struct gd_table_status) == 24 &&
 
 enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PICK };
 
-/* A table, in memory of the executor. Constant but for the words that a gather writes. */
+/*
+ * A table in memory of the executor. Passes change only the arrays and words to
+ * which it points.
+ */
 struct gd_row_table {
     const struct gd_table_segment *segments;
     uint64_t rows, stride; /* bytes from a row to the next one */
@@ -76,13 +89,13 @@ struct gd_row_table {
     uint32_t row_bytes;
     uint32_t unit_shift; /* reads are whole units of 1 << unit_shift bytes */
     uint32_t turn;       /* pieces that are read before rows are picked from them */
-    uint32_t slot_bytes; /* of staging, for a piece */
-    uint64_t staging;    /* turn * slot_bytes */
+    uint32_t slot_bytes; /* bytes of staging for a piece */
+    uint64_t staging;    /* address of turn * slot_bytes bytes */
     struct gd_table_slot *slots;
-    uint32_t *places; /* of each id */
+    uint32_t *places; /* one for each id */
     struct gq_read_desc *pieces;
     uint32_t *counts; /* pieces of each file */
-    uint32_t *bounds; /* number of each file's first piece, and behind the last file of all */
+    uint32_t *bounds; /* number of each file's first piece; the last entry is their sum */
     struct gd_table_words *words;
 };
 
@@ -93,7 +106,7 @@ struct gd_table_launch {
     bool wide;      /* ids have 64 bits, otherwise 32 */
     bool pads;      /* an id of -1 is a row of zeros */
     bool zeros;     /* any id out of range is a row of zeros */
-    bool is_last;   /* of the passes of a gather */
+    bool is_last;   /* last pass of a gather */
     uint32_t mask;  /* number of slots of this gather - 1 */
     uint32_t first; /* number of the first piece that is picked from */
     uint64_t out;   /* address of the first row */
@@ -102,7 +115,10 @@ struct gd_table_launch {
     enum gd_table_pass pass;
 };
 
-/* The number of slots for n ids, at least twice as many, so that a search ends soon. */
+/*
+ * Returns the number of slots for n ids: at least 2 * n, so that a search ends
+ * soon.
+ */
 static inline uint32_t gd_table_slots(uint32_t n)
 {
     uint32_t slots = 64;

@@ -14,13 +14,16 @@ static __device__ bool is_dealt(const struct gd_launch &l, const struct gd_list_
            (!s->reads.desc || s->run.n_cmds / s->groups >= 2 * GQ_LANES);
 }
 
-/* The pieces of a launch, and the blocks that read them. */
+/* The pieces of a launch, and the number of blocks that read them. */
 struct list_window {
-    struct gq_read_desc *list; /* NULL: a read */
+    struct gq_read_desc *list; /* NULL: a single read */
     uint32_t n, blocks;
 };
 
-/* A list that a kernel made may have fewer pieces than the host has launched blocks for. */
+/*
+ * If a kernel made the list, it may have fewer pieces than the host has
+ * launched blocks for.
+ */
 static __device__ struct list_window window_of(const struct gd_launch &l)
 {
     struct list_window win = {l.list, l.n, gridDim.x};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The library's kernel for the passes of gpunvme_table_gather().
+// The kernel of the library that executes the passes of gpunvme_table_gather().
 #include "client/device/gd_table.h"
 
 extern "C" __global__ void __launch_bounds__(GD_TABLE_WARPS *GQ_LANES)

@@ -79,8 +79,8 @@ static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_regist
 }
 
 /*
- * Sends a dma-buf of the memory to a mount whose drive writes to GPU memory by such handles. Data
- * of memory without one is staged.
+ * Sends a dma-buf of the memory to a mount whose drive reaches GPU memory by
+ * such handles. Data of memory without a dma-buf is staged.
  */
 static void send_export(struct gpunvme_buffer *b, uint64_t *token)
 {

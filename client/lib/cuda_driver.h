@@ -60,9 +60,9 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
                        uint8_t handle[64], uint64_t *offset);
 
 /*
- * Exports the 4 KiB pages around the memory as a dma-buf and returns its descriptor, which the
- * caller owns. Returns -ENOTSUP if the driver exports none, and if the allocation does not begin on
- * such a page.
+ * Exports the 4 KiB pages around the memory as a dma-buf and returns its
+ * descriptor, which the caller owns. Returns -ENOTSUP if the driver exports
+ * none or if the allocation does not begin at a 4 KiB page.
  */
 int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len);
 

@@ -87,7 +87,7 @@ enum {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
        void **, void **))
 
-/* Of CUDA 11.7; NULL in an older driver. */
+/* A function of CUDA 11.7, which is NULL in an older driver. */
 typedef CUresult export_range_fn(void *handle, CUdeviceptr addr, size_t len, int type,
                                  unsigned long long flags);
 

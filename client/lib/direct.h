@@ -128,9 +128,9 @@ bool direct_has_kernels(void);
 int direct_list_open(struct gpunvme_direct *d);
 void direct_list_close(struct gpunvme_direct *d);
 /*
- * Pieces that a kernel before the read makes, in the memory space: of the list, those in
- * [from, from + n) whose numbers are in [bounds[0], bounds[1]), too. n is not 0. Places count from
- * ptr, which is in registered memory.
+ * A list that a kernel before the read has made, in the memory space. The read
+ * takes the pieces in [from, from + n) whose numbers are also in [bounds[0],
+ * bounds[1]). n is not 0. Places count from ptr, which is in registered memory.
  */
 struct direct_window {
     void *ptr;
@@ -139,8 +139,9 @@ struct direct_window {
     uint32_t from, n;
 };
 /*
- * Launches a read of such pieces; without a GPU, reads them. The reading kernel compares checksums
- * itself, since the host does not know how many pieces there are.
+ * Launches a read of the window; without a GPU, reads it on the calling thread.
+ * The reading kernel compares checksums itself, since the host does not know
+ * how many pieces there are.
  */
 int direct_list_read_window(struct leased_file *f, const struct direct_window *win, void *stream);
 /* Returns true if direct_staged_launch() serves this read. */

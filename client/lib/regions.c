@@ -33,7 +33,7 @@ struct regions {
     pthread_cond_t unused;
     struct region_list held;   /* regions of the caller */
     struct region_list cached; /* regions of CUDA allocations */
-    struct region *dropped;    /* unlisted, without users: regions_unlock() ends them */
+    struct region *dropped;    /* unlisted regions without users; regions_unlock() ends them */
 };
 
 int regions_new(struct regions **out)
@@ -159,7 +159,10 @@ static void regions_drop(struct regions *rs, struct region *r)
     rs->dropped = r;
 }
 
-/* Removes a region from the list. It ends after the lock, or with its last user. */
+/*
+ * Removes a region from the list. The region ends after the lock is released,
+ * or with its last user.
+ */
 static void list_drop(struct regions *rs, struct region_list *list, size_t i)
 {
     struct region *r = list->at[i];
@@ -170,8 +173,8 @@ static void list_drop(struct regions *rs, struct region_list *list, size_t i)
 }
 
 /*
- * Releases the lock, then ends the dropped regions: that waits for the mount, and for transfers
- * that nobody waits for any more.
+ * Releases the lock, then ends the dropped regions. Ending a region waits for
+ * the mount, and for transfers that no other thread waits for.
  */
 static void regions_unlock(struct regions *rs)
 {
@@ -204,7 +207,7 @@ static struct region *find_live(struct regions *rs, struct region_list *list, ui
     return holds(list->at[i], addr, len) ? list->at[i] : NULL;
 }
 
-/* Removes all overlapping cached regions. Their allocations no longer exist. */
+/* Removes all overlapping cached regions, whose allocations no longer exist. */
 static void drop_overlapping(struct regions *rs, uint64_t addr, size_t len)
 {
     struct region_list *list = &rs->cached;
@@ -331,8 +334,8 @@ static struct gpunvme_buffer *buffer_at(const struct region *r, const struct con
 }
 
 /*
- * Frees a buffer at a mount that accepts no more, without the lock. Returns true if there is room
- * then.
+ * Called without the lock. Frees a buffer at a mount that accepts no more, and
+ * returns true if it has room afterwards.
  */
 static bool regions_evict(struct regions *rs, const struct connection *g)
 {
@@ -357,7 +360,10 @@ static int register_at(struct connection *g, const struct region *r, bool is_hos
                    : buffer_register(g, addr, r->len, out);
 }
 
-/* Called with a use of the region. Another thread may register it during an eviction. */
+/*
+ * Called by a user of the region. Another thread may register the region during
+ * an eviction.
+ */
 static int get_buffer(struct regions *rs, struct region *r, struct connection *g, bool is_host,
                       struct gpunvme_buffer **out)
 {
@@ -441,7 +447,8 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g
     err = regions_get_region(rs, &a, at, len, &out->region);
     if (!err) {
         out->region->users++;
-        if (rs->dropped) { /* they end first, since they count against the same limits */
+        if (rs->dropped) { /* the dropped regions end first, since they count against the same
+                              limits */
             regions_unlock(rs);
             pthread_mutex_lock(&rs->lock);
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tables: rows of files by number. On the direct path of a GPU a gather is launches of the kernel
- * of gd_table.h and of that of lists, one for each file. On mounts without a GPU the calling thread
- * executes both, and where files have no leases, too, but reads by READV.
+ * Tables: rows of files by number. On the direct path of a GPU a gather
+ * launches the kernel of gd_table.h, and the kernel of lists once for each
+ * file. Without a GPU the calling thread executes both. Without leases it
+ * executes the passes and reads by READV.
  */
 #include "client/lib/row_table.h"
 
@@ -22,7 +23,7 @@
 #define UNKNOWN_UNIT 4096u /* the block size of most file systems */
 #define ALIGNMENT    256u
 #define LEAST_UNIT   256u
-#define MOST_OFFSET  (LEAST_UNIT * ((uint64_t)1 << GD_TABLE_UNIT_BITS)) /* of a key's units */
+#define MOST_OFFSET  (LEAST_UNIT * ((uint64_t)1 << GD_TABLE_UNIT_BITS)) /* limit of keys */
 
 static_assert(sizeof(struct gpunvme_table_status) == sizeof(struct gd_table_status) &&
                   offsetof(struct gpunvme_table_status, first_id) ==
@@ -38,7 +39,7 @@ static_assert(GPUNVME_SEGMENTS_MAX <= 1u << GD_TABLE_FILE_BITS &&
 
 /* --- Files ----------------------------------------------------------------------------------- */
 
-/* Checks a segment without overflow. */
+/* Checks a segment; no sum overflows. */
 static int table_check_segment(const struct gpunvme_segment *s, const struct gd_row_table *table)
 {
     int64_t size = s->file->regular ? gpunvme_file_size(s->file) : (int64_t)MOST_OFFSET;
@@ -55,7 +56,7 @@ static int table_check_segment(const struct gpunvme_segment *s, const struct gd_
         (long long)size);
 }
 
-/* Returns the number of the file, which becomes a file of the table. */
+/* Adds a file to the table unless it has the file, and returns its number. */
 static uint32_t table_add_file(struct gpunvme_table *t, struct gpunvme_file *f)
 {
     uint32_t i = 0;
@@ -69,7 +70,7 @@ static uint32_t table_add_file(struct gpunvme_table *t, struct gpunvme_file *f)
     return i;
 }
 
-/* Checks the segments and stores those of the kernel. */
+/* Checks the segments, and stores them as the kernel expects them. */
 static int table_add_segments(struct gpunvme_table *t, const struct gpunvme_segment *segments,
                               size_t n, struct gd_table_segment *out)
 {
@@ -92,7 +93,10 @@ static int table_add_segments(struct gpunvme_table *t, const struct gpunvme_segm
 
 /* --- The path -------------------------------------------------------------------------------- */
 
-/* Returns why the leases of a file do not serve the table, or NULL if they do. */
+/*
+ * Returns the reason why the leases of a file do not serve the table, or NULL
+ * if they do.
+ */
 static const char *table_why_not(const struct gpunvme_table *t, const struct gpunvme_file *f)
 {
     if (f->why[0])
@@ -120,7 +124,7 @@ static void table_choose_path(struct gpunvme_table *t)
     t->space = t->direct->space;
 }
 
-/* Returns the least unit of reads of a file. */
+/* Returns the smallest unit in which a file can be read. */
 static uint32_t table_least_unit(const struct gpunvme_table *t, const struct gpunvme_file *f)
 {
     if (f->why[0])
@@ -151,8 +155,8 @@ static int table_set_unit(struct gpunvme_table *t, uint32_t want)
 /* --- Memory ---------------------------------------------------------------------------------- */
 
 /*
- * Returns the most bytes of a piece. All rows begin at a multiple of the greatest power of two that
- * divides the unit, the stride and the offsets.
+ * Returns the maximum length of a piece. All rows begin at a multiple of the
+ * greatest power of two that divides the unit, the stride and the offsets.
  */
 static uint64_t table_piece_len(const struct gd_row_table *table, const struct gd_table_segment *s)
 {
@@ -183,7 +187,7 @@ static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_se
     return err;
 }
 
-/* Returns the place of an array of n elements, and moves *at behind it. */
+/* Returns the place of an array of n elements, and advances *at to its end. */
 static void *table_place(uint64_t *at, uint64_t n, size_t size)
 {
     uint64_t place = *at;
@@ -192,7 +196,7 @@ static void *table_place(uint64_t *at, uint64_t n, size_t size)
     return (void *)(uintptr_t)place;
 }
 
-/* Places the arrays from `at` on. Returns their end. */
+/* Places the arrays from `at` on, and returns their end. */
 static uint64_t table_place_all(struct gpunvme_table *t, uint64_t at)
 {
     struct gd_row_table *table = &t->table;
@@ -377,7 +381,10 @@ static int table_check_gather(const struct gpunvme_table *t, const struct gpunvm
     return 0;
 }
 
-/* As many blocks as the pass has work for: one id a lane, or a row a warp. */
+/*
+ * Returns as many blocks as the pass has work for: one id per lane, or in the
+ * last pass one row per warp.
+ */
 static unsigned table_blocks(const struct gd_table_launch *l)
 {
     uint32_t slots = l->mask + 1;
@@ -433,7 +440,8 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
 }
 
 /*
- * Makes as many turns as n ids may need, because the host does not know how many ranges they touch.
+ * Makes as many turns as n ids may need, because the host does not know how
+ * many ranges the rows touch.
  */
 static int table_run(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
 {

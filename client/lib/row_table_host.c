@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Gathers on the calling thread: the passes of the kernel by one lane, and reads by READV, which
- * any file has. GPU memory of the caller is copied from and to host memory around the gather.
+ * Gathers on the calling thread: one lane executes the passes of the kernel,
+ * and READV, which any file has, reads the pieces. GPU memory of the caller is
+ * copied to host memory before the gather, and back afterwards.
  */
 #define GQ_LANES 1
 #include "client/device/gd_list.h"
@@ -22,7 +23,10 @@ void table_host_pass(const struct gd_table_launch *l)
 
 /* --- Reads ----------------------------------------------------------------------------------- */
 
-/* The pieces that a failed READV has not read get its error instead of -ECANCELED. */
+/*
+ * Stores err as the result of the pieces that a failed READV has not read,
+ * instead of -ECANCELED.
+ */
 static void table_host_fail(struct gq_read_desc *pieces, uint32_t n, int err)
 {
     for (uint32_t i = 0; err && i < n; i++) {
@@ -49,7 +53,7 @@ void table_host_read(struct gpunvme_table *t, const struct gd_table_launch *l)
 
 /* --- GPU memory ------------------------------------------------------------------------------ */
 
-/* A gather in host memory in place of one that has arrays in GPU memory. */
+/* Host memory that replaces the arrays of a gather that are in GPU memory. */
 struct table_host_copy {
     struct gd_table_launch l;
     struct gd_table_status status;
@@ -76,7 +80,7 @@ static int table_host_copy_ids(struct gpunvme_table *t, const struct gd_table_la
     return l->n ? gpunvme_copy_out(t->g, l->ids, c->ids, table_host_ids_len(l)) : 0;
 }
 
-/* Copies all rows at once where they are adjacent. */
+/* Copies all rows at once if they are adjacent. */
 static int table_host_copy_rows(struct gpunvme_table *t, const struct gd_table_launch *l,
                                 const struct table_host_copy *c)
 {

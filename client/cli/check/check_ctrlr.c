@@ -149,7 +149,7 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
               info.read_only ? "write protected" : "can be written");
 }
 
-/* A PCI drive may reach GPU memory, which only a mount finds out. */
+/* Only a mount finds out whether a PCI drive reaches GPU memory. */
 static const char *reach_of(const struct check_executor *x)
 {
     if (x->mmio)

@@ -81,11 +81,17 @@ static void check_doorbells(struct check *c, const char *root, bool version_can)
                   "this driver can map a drive's doorbells for the GPU; the mount tries");
 }
 
-/* The first driver that is said to map dma-bufs of GPUs with memory of their own. */
+/*
+ * From this version on, drivers are said to map dma-bufs of GPUs that have
+ * memory of their own.
+ */
 #define MAPS_MAJOR 610u
 #define MAPS_MINOR 43u
 
-/* Returns what keeps drives from GPU memory, or NULL if nothing is known to. */
+/*
+ * Returns the known reason why drives do not reach GPU memory, or NULL. *advice
+ * is the remedy.
+ */
 static const char *p2p_obstacle(const char *root, bool open, unsigned major, unsigned minor,
                                 const char **advice)
 {
@@ -139,7 +145,7 @@ static void check_modules(struct check *c, const char *root)
     check_p2p(c, root, open, major, minor);
 }
 
-/* Windows without Resizable BAR have 256 MiB, of which the driver needs a part. */
+/* A BAR without Resizable BAR has 256 MiB, part of which the driver needs. */
 #define P2P_WINDOW (1ull << 30)
 
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)

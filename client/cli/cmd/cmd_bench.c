@@ -289,7 +289,7 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
     return failed;
 }
 
-/* Rows need no mount: a table reads files of any file system. */
+/* Rows need no mount, because a table reads files of any file system. */
 static int bench_rows(const struct cli_options *options, char **files, int n)
 {
     struct cli_out out;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The command `gpunvme bench --rows` reads rows at random places of a file in
- * several ways, and reports the fastest run of each. Every run is compared with
- * rows that read(2) has returned before, which therefore are in the page cache.
+ * several ways, and reports the fastest run of each. It compares every run with
+ * rows that read(2) has returned before, so these rows are in the page cache.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ enum { TABLE, READV, CACHED, DIRECT, WAYS };
 static const char *const way_names[WAYS] = {"table", "READV of each row", "16 threads, page cache",
                                             "16 threads, O_DIRECT"};
 
-/* Rows of a file, and memory in which all ways leave them. */
+/* Rows of a file, and the memory that each way reads them into. */
 struct rows {
     const char *file;
     size_t row;
@@ -37,12 +37,12 @@ struct rows {
     struct gpunvme *g;
     struct gpunvme_file *f;
     struct gpunvme_table *table;
-    char *memory; /* of the mount: out, ids, status */
+    char *memory; /* memory of the mount: out, ids, status */
     int64_t *ids; /* host copies */
     char *expected, *host;
     struct gpunvme_piece *pieces;
-    struct gpunvme_table_status status; /* of the last gather */
-    char why[WAYS][200];                /* why a way has failed */
+    struct gpunvme_table_status status; /* result of the last gather */
+    char why[WAYS][200];                /* reason why a way has failed */
 };
 
 static size_t rows_ids_at(const struct rows *r)
@@ -91,7 +91,7 @@ static int rows_readv(struct rows *r, uint32_t n)
     return 0;
 }
 
-/* A thread reads every THREADS-th row. */
+/* A thread that reads every THREADS-th row. */
 struct rows_thread {
     pthread_t id;
     struct rows *r;
@@ -99,7 +99,10 @@ struct rows_thread {
     bool direct, failed;
 };
 
-/* Reads a row to `to`, by whole pages if the descriptor needs that. */
+/*
+ * Reads a row to `to`, through `pages` in whole pages if the descriptor
+ * requires that.
+ */
 static bool rows_read_one(const struct rows_thread *t, int64_t id, char *to, char *pages)
 {
     size_t row = t->r->row;
@@ -167,7 +170,7 @@ static int rows_run(struct rows *r, int way, uint32_t n)
 
 /* --- Measuring ------------------------------------------------------------------------------- */
 
-/* Overwrites what the way before has read. */
+/* Overwrites the rows that the previous way has read. */
 static int rows_poison(struct rows *r, uint32_t n)
 {
     memset(r->host, 0x5a, n * r->row);
@@ -183,7 +186,7 @@ static int rows_verify(struct rows *r, int way, uint32_t n)
     return 0;
 }
 
-/* Keeps the least time of all turns. */
+/* Keeps the shortest time of all runs. */
 static void rows_measure(struct rows *r, int way, uint32_t n, double *best)
 {
     if (r->why[way][0])
@@ -199,7 +202,7 @@ static void rows_measure(struct rows *r, int way, uint32_t n, double *best)
         *best = seconds;
 }
 
-/* Draws ids and reads their rows by read(2). */
+/* Chooses random ids and reads their rows by read(2). */
 static int rows_draw(struct rows *r, uint32_t n)
 {
     uint64_t seed = SEED + n;
@@ -230,7 +233,7 @@ static void rows_add(struct cli_table *t, const struct rows *r, int way, uint32_
         cli_table_add(t, cells);
 }
 
-/* All ways take turns, so that other load disturbs each of them. */
+/* All ways run in every turn, so that other load disturbs each of them. */
 static int rows_measure_all(struct rows *r, struct cli_table *t)
 {
     for (size_t k = 0; k < COUNTS; k++) {
