@@ -34,7 +34,7 @@ enum gq_doorbells {
     GQ_DOORBELLS_DIRECT = 2, /* only the executor; -ENOTSUP if it cannot */
 };
 
-/* Whether the controller's DMA may go to device memory. */
+/* Policy for the controller's DMA to device memory. */
 enum gq_p2p {
     GQ_P2P_AUTO = 0, /* where a provider of device memory serves (device_mem.h) */
     GQ_P2P_OFF = 1,  /* data of device memory is staged */
@@ -62,8 +62,9 @@ struct gq_options {
     bool cpu_device_memory;
     enum gq_p2p p2p;
     /*
-     * CPU executor: open handles of memory of other devices, which buffers of
-     * GQ_MEM_DEVICE may lie in. The caller owns them and keeps them open.
+     * Open handles of memory of other devices, in which buffers of
+     * GQ_MEM_DEVICE may lie; CPU executor only. The caller owns them and keeps
+     * them open.
      */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;

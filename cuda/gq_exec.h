@@ -74,8 +74,8 @@ struct gq_exec_ops {
     int (*staging_alloc)(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
     void (*staging_free)(struct gq_exec *x, struct gq_import *imp);
     /*
-     * Stores a page of device memory, to find out whether the controller reaches
-     * such memory; staging_free() releases it. Called only at tier 2.
+     * Imports a page of device memory, to find out whether the controller
+     * reaches such memory; staging_free() releases it. Called only at tier 2.
      */
     int (*device_page)(struct gq_exec *x, struct gq_import *out);
     /* Allocates zeroed pages that executor and host reach at the same address. */
@@ -134,8 +134,9 @@ struct gq_exec {
     bool rings;     /* stores to the controller's doorbells itself */
     char note[192]; /* why it does not, and a remedy */
     /*
-     * A kernel that sees a CQE in host memory also sees the data that the controller
-     * wrote to device memory before it, without a flush by the host (device_mem.h).
+     * Set if a kernel that sees a CQE in host memory also sees the data that
+     * the controller wrote to device memory before it, without a flush by the
+     * host (device_mem.h).
      */
     bool orders_writes;
     bool in_reach;  /* the controller may still reach its memory, so it is not closed */

@@ -283,7 +283,10 @@ static int engine_open_staging(struct gq_engine *e)
     return map_staging(e, lay_out_staging(e), host);
 }
 
-/* Maps a page of device memory for the controller, and unmaps it again. */
+/*
+ * Maps a page of device memory for the controller and unmaps it, to find out
+ * whether the controller reaches such memory.
+ */
 static int try_reach(struct gq_engine *e)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
@@ -301,7 +304,10 @@ static int try_reach(struct gq_engine *e)
     return err;
 }
 
-/* Unless the controller reaches device memory, all data in it is staged: tier 1. */
+/*
+ * If the controller does not reach device memory, all data in it is staged,
+ * which is tier 1.
+ */
 static int find_reach(struct gq_engine *e)
 {
     int err = 0;
@@ -377,8 +383,8 @@ static void fill_tier_note(struct gq_engine *e)
 }
 
 /*
- * Returns the tier of queues that kernels of another process drive. They see CQEs
- * themselves, and no host flushes for them.
+ * Returns the tier of leased queues. The kernels of another process drive them
+ * and see CQEs themselves, so no host flushes the data for them.
  */
 static unsigned lease_tier(const struct gq_engine *e)
 {

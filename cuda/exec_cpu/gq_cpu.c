@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CPU executor: the calling thread, or several threads, drive the queues. Memory
- * is host memory, or memory of a device that acts as a GPU in tests.
+ * CPU executor: the calling thread, or several threads, drive the queues.
+ * Memory is host memory, or in tests memory of a device that stands for a GPU.
  */
 #include "cuda/exec_cpu/gq_cpu.h"
 
@@ -72,8 +72,8 @@ static bool is_device_memory(const struct gq_cpu *cpu, int fd)
 }
 
 /*
- * Maps the memory for loads and stores of this executor. The controller gets it
- * by its handle, as memory of a GPU.
+ * Maps the memory for loads and stores of this executor. The controller gets
+ * its handle, like that of GPU memory.
  */
 static int import_device(const struct gq_cpu *cpu, const struct gq_mem *mem, struct gq_import *out)
 {

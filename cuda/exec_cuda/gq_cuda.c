@@ -132,8 +132,9 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 }
 
 /*
- * For data that a drive wrote to the GPU, whose CQE does not cover it: makes all writes that have
- * arrived at the GPU's bus interface visible to work launched later, before the caller is notified.
+ * Called if a drive has written data to the GPU, because its CQE does not order
+ * such data. Makes all writes that have arrived at the GPU's bus interface
+ * visible to work launched later, before the caller is notified.
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {

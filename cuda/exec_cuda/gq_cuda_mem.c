@@ -23,7 +23,7 @@
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
 /*
- * Looks a function of the driver up at run time: the runtime has no such call,
+ * Looks up a function of the driver at run time: the runtime has no such call,
  * and a program linked to the driver would not start without it.
  */
 static void (*driver_function(const char *name))(void)
@@ -105,7 +105,10 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
     }
     set_device_memory(addr, mem->len, out);
     out->mapping = base;
-    /* The client exports the pages that this process sees only if both bases are on a page. */
+    /*
+     * The client exports the same pages as this process maps only if both bases
+     * are at a page.
+     */
     if (mem->fd >= 0 && ((uintptr_t)base & PAGE_MASK) == 0)
         out->mem.fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
     return 0;
