@@ -487,8 +487,8 @@ static int alloc_chunk_place(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 }
 
 /*
- * Undoes alloc_take() of the range that this handle has taken last. Nothing has
- * used it, so that it is free at once. A search since then may have lowered the
+ * Undoes alloc_take() of the last range that this handle has taken. The range
+ * was not used, so it is free at once. A search since then may have lowered the
  * bounds of its group.
  */
 static int alloc_put_back(struct ffs_tx *tx, uint64_t block, uint32_t len)

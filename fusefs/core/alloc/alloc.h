@@ -79,9 +79,9 @@ int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
  * Allocates space for n places of one chunk, each at a multiple of
- * LAY_SEGMENT_BLOCKS near its goal. Returns -ENOSPC if not all are found, even if
- * a commit or a further section could give some; nothing is taken then. Called in
- * a handle.
+ * LAY_SEGMENT_BLOCKS near its goal. Called in a handle. If not all places are
+ * found, takes none and returns -ENOSPC, even if a commit or another section
+ * could free some.
  */
 int ffs_alloc_chunk(struct ffs_tx *tx, const uint64_t *goals, unsigned n, uint64_t *blocks);
 /*

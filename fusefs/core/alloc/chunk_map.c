@@ -107,7 +107,8 @@ static int chunk_map_by_start(const void *a, const void *b)
 
 /*
  * Collects the first places of all chunks, or those of their copies, from
- * `starts`. Returns how many, or LAY_NONE if a chunk is in pieces.
+ * `starts`. Returns how many there are, or LAY_NONE if the segments of a chunk
+ * are not adjacent.
  */
 static uint64_t chunk_map_collect(const struct ffs *fs, const uint64_t *starts, uint64_t *out)
 {

@@ -123,8 +123,8 @@ static int chunks_dirty_slots(struct ffs_tx *tx, uint64_t first)
 }
 
 /*
- * Changes the slot of a segment from one place to another, and that of its copy
- * to `copy`; LAY_NONE is none.
+ * Changes the slot of a segment from one place to another, and the place of its
+ * copy to `copy`. LAY_NONE means no place.
  */
 static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from, uint64_t to,
                               uint64_t copy)
@@ -185,7 +185,10 @@ static uint64_t chunks_lowest_unused(struct ffs *fs)
     return LAY_NONE;
 }
 
-/* Maps one segment, whose blocks are free but for its entries. `copy` may be 0. */
+/*
+ * Maps one segment, all of whose blocks except the entries are free. `copy` may
+ * be 0.
+ */
 static int chunks_map_segment(struct ffs_tx *tx, uint64_t segment, uint64_t start, uint64_t copy)
 {
     struct ffs_chunks *c = &tx->fs->chunks;

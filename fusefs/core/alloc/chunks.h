@@ -44,7 +44,7 @@ struct ffs_chunks {
      * journal.commit_lock, never meets a change of a place that it needs.
      */
     uint64_t *starts;
-    uint64_t *copies; /* the same of the segments' copies; 0 without one */
+    uint64_t *copies; /* first blocks of the segments' copies; 0 without one */
     uint16_t *states; /* of each segment: enum ffs_segment_state */
     /*
      * One word for each group, with a bit for each of its units of 2 MiB: set if
@@ -116,20 +116,23 @@ void ffs_chunks_destroy(struct ffs *fs);
  * Returns 0, or -ENOMEM without a change.
  */
 int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo);
-/* Returns the first block of a segment, or of its copy with place 1; 0: it has none. */
+/*
+ * Returns the first block of a segment, or with place 1 that of its copy.
+ * Returns 0 if there is none.
+ */
 static inline uint64_t ffs_segment_start(const struct ffs_chunks *c, uint64_t segment,
                                          unsigned place)
 {
     return place == 0 ? c->starts[segment] : c->copies[segment];
 }
 /*
- * Changes a place of a mapped chunk in memory, after its blocks have been
- * copied: the first one, or with place 1 that of the copy. Called in the handle
- * that changes the slots, while ffs.home has no image and no other thread uses
- * the file system.
+ * Changes a place of a mapped chunk in memory after its blocks have been
+ * copied: the first place, or with place 1 that of the copy. Called in the
+ * handle that changes the slots, while ffs.home has no image and no other
+ * thread uses the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start);
-/* Notes that the places of a mapped segment are, or are no longer, in use. */
+/* Marks the places of a mapped segment as used or unused. */
 void ffs_chunks_note_both(struct ffs_chunks *c, uint64_t segment, bool there);
 
 /*

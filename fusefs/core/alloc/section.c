@@ -47,7 +47,7 @@ static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struc
     uint64_t at = first - section_bounds_of(fs, s->index).first;
     int err = bd_read(fs->dev, ffs_bytes(fs->geo.bitmap_start + first), buf, ffs_bytes(n));
 
-    /* Blocks of zeros fail their checks, so that each is read from its copy. */
+    /* Zeroed blocks fail their checks, so each is then read from its copy. */
     if (err && lay_has_copies(&fs->geo)) {
         memset(buf, 0, ffs_bytes(n));
         err = 0;

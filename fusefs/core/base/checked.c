@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads metadata blocks, and corrects them: from a copy, or a single flipped bit. */
+/*
+ * Reads metadata blocks and corrects them, from a copy or by flipping a single
+ * bit back.
+ */
 #include "fusefs/core/base/checked.h"
 
 #include <assert.h>
@@ -158,7 +161,10 @@ static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, u
 
 /* --- Two places ------------------------------------------------------------------------------- */
 
-/* Writes a place of a block as its other place has it. Returns 0, or an error if it stays bad. */
+/*
+ * Writes `data`, which the other place has, to a place of a block. Returns 0,
+ * or an error if the place stays damaged.
+ */
 static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
 {
     if (!fs->checked.may_write || ffs_writable(fs) != 0)
@@ -177,9 +183,9 @@ static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
 }
 
 /*
- * Reads a block whose first place was wrong once: that again, then the other
- * place, twice if necessary. If neither is right, corrects a flipped bit of one of
- * them. With `heal` a wrong place is written from the right one.
+ * Reads a block whose first place was wrong once: the first place again, then
+ * the other one, up to twice. If neither is right, corrects a flipped bit in
+ * one of them. With `heal`, a wrong place is written from the right one.
  */
 static int checked_read_two(struct ffs *fs, uint64_t addr, const uint32_t *age,
                             const uint64_t places[FFS_PLACES], void *data,
@@ -205,7 +211,10 @@ static int checked_read_two(struct ffs *fs, uint64_t addr, const uint32_t *age,
     return err;
 }
 
-/* Reads a block that may have two places, after the first one if `again` is set. */
+/*
+ * Reads a block that may have two places. `again` means that the first place
+ * was already wrong once.
+ */
 static int checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                         const struct ffs_expect *want, const char **why, bool again)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads of metadata blocks from the device. A block that fails its check is
- * read once more. If it fails again and has a second place, that is read and the
- * first one is written from it. Otherwise, if one flipped bit explains the
- * failure, the bit is corrected in memory and on the device (FORMAT.md 2).
- * Private to the storage half.
+ * Reads metadata blocks from the device. A block that fails its check is read
+ * again. If it still fails and has a second place, that is read and the first
+ * one is written from it. Otherwise, if one flipped bit explains the failure,
+ * the bit is corrected in memory and on the device (FORMAT.md 2). Private to
+ * the storage half.
  */
 #ifndef FUSEFS_CORE_BASE_CHECKED_H
 #define FUSEFS_CORE_BASE_CHECKED_H
@@ -36,11 +36,11 @@ void ffs_checked_destroy(struct ffs_checked *checked);
 int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
                       const struct ffs_expect *want, const char **why);
 /*
- * Reads a block from its first place that is right, and checks it. It must have the age *age,
- * unless age is NULL, which means that its age is not known. With the age 0 the
- * block is a new one, and the device is not read. The caller holds ffs.meta, and
- * no image of the block waits for a checkpoint, so that nobody else writes to
- * its places. Returns -EIO, or -EUCLEAN with *why if the block stays bad.
+ * Reads a block from the first of its places that is right. The block must have
+ * the age *age; if age is NULL, its age is not known. Age 0 means a new block,
+ * for which the device is not read. The caller holds ffs.meta, and no image of
+ * the block waits for a checkpoint, so nobody else writes to its places.
+ * Returns 0, -EIO, or -EUCLEAN with *why if the block stays damaged.
  */
 int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                      const struct ffs_expect *want, const char **why);

@@ -10,9 +10,9 @@
 #include "fusefs/core/base/ranges.h"
 
 /*
- * Number of blocks that a handle may dirty in addition to its credits, for
- * changes by the storage half itself: superblock, bitmaps, growth of the inode
- * file, and one chunk with its copy, which has up to 16 blocks of entries.
+ * Number of blocks that a handle may dirty in addition to its credits. The
+ * storage half itself changes the superblock, bitmaps, the inode file when it
+ * grows, and one chunk with its copy, which has up to 16 blocks of entries.
  */
 #define FFS_TX_SLACK 54u
 #define FFS_TX_BUFS  (FFS_TX_MAX_CREDITS + FFS_TX_SLACK)

@@ -78,7 +78,10 @@ static bool resize_is_free(const uint64_t *map, uint64_t group, uint64_t from, u
     return part.len == 0 || ffs_map_all(map, part.bit, part.len, false);
 }
 
-/* True for the blocks of labels and multi-mount protection, which all shapes have. */
+/*
+ * Returns true for the blocks of labels and multi-mount protection, which never
+ * move.
+ */
 static bool resize_is_kept(const struct lay_range *area)
 {
     return area->start <= LAY_MMP_BLOCK || area->start == LAY_LABEL_SECOND;
@@ -153,9 +156,9 @@ static uint32_t resize_magic_of(enum lay_kind kind)
 }
 
 /*
- * Reads n blocks of level 0 of an old area, from block `at` of the device on,
- * and checks them. Their ages are known. One that was never written becomes
- * zeros, and one that is wrong is read again, and from its copy.
+ * Reads and checks n blocks of level 0 of an old area, from block `at` of the
+ * device on. Their ages are known. A block that was never written becomes
+ * zeros. A block that is wrong is read again, and then from its copy.
  */
 static int resize_read_blocks(struct resize *r, enum lay_kind kind, uint64_t at, uint64_t first,
                               uint64_t n, union lay_block *blocks)
@@ -239,7 +242,10 @@ static int resize_write_place(struct resize *r, uint64_t at, uint64_t n)
     return err;
 }
 
-/* Does the same for an area, from its block `first` on, and for its copy if it is not 0. */
+/*
+ * Writes and compares n blocks of an area, from its block `first` on, and of
+ * its copy unless `copy` is 0.
+ */
 static int resize_write_batch(struct resize *r, uint64_t start, uint64_t copy, uint64_t first,
                               uint64_t n)
 {
@@ -584,8 +590,8 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
 }
 
 /*
- * Places the areas of a larger size from block `at` on: the chunk map, if it is
- * to be longer, bitmaps and checksums. Returns the end.
+ * Places the areas of a larger size from block `at` on: the chunk map if it
+ * becomes longer, bitmaps and checksums. Returns the end.
  */
 static uint64_t resize_place(const struct lay_geometry *geo, bool longer_map, uint64_t at,
                              uint64_t *map, uint64_t *bitmaps, uint64_t *sums)
@@ -602,8 +608,8 @@ static uint64_t resize_place(const struct lay_geometry *geo, bool longer_map, ui
 }
 
 /*
- * Returns the shape for a larger size, whose areas come first among the new
- * blocks and are followed by their copies. *end becomes the block behind them.
+ * Returns the shape for a larger size. Its areas come first among the new
+ * blocks, and their copies follow. *end becomes the block behind the copies.
  */
 static struct lay_geometry resize_shape(const struct lay_geometry *old, uint64_t blocks,
                                         uint64_t *end)

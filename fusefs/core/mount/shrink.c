@@ -240,7 +240,9 @@ static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint
     return err ? err : shrink_check_segment(s->fs, segment, s->data);
 }
 
-/* Copies the chunk with this first segment durably, and reads the result back. */
+/*
+ * Copies the chunk with this first segment, flushes, and reads the result back.
+ */
 static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t from, uint64_t to)
 {
     const uint32_t segments = lay_chunk_segments(&s->fs->geo);
@@ -257,7 +259,10 @@ static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t fr
     return err;
 }
 
-/* Copies the chunk from the place that it leaves, or from the other one if that is damaged. */
+/*
+ * Copies the chunk from the place that it leaves, or from its other place if
+ * that one is damaged.
+ */
 static int shrink_copy_any(const struct shrink *s, uint64_t first, unsigned place, uint64_t to)
 {
     const struct ffs_chunks *c = &s->fs->chunks;
@@ -311,10 +316,10 @@ static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint6
 }
 
 /*
- * Moves a place of the chunk with this first segment in one handle (FORMAT.md 5.8). All
- * images are in place before the handle begins, so a checkpoint writes none
- * until the transaction of the handle has been committed, and only the new
- * place needs to be written from then on.
+ * Moves a place of the chunk with this first segment in one handle (FORMAT.md
+ * 5.8). All images are in place before the handle begins, so a checkpoint
+ * writes none until the handle's transaction is committed. From then on only
+ * the new place needs to be written.
  */
 static int shrink_move_chunk(const struct shrink *s, uint64_t first, unsigned place)
 {
@@ -483,8 +488,9 @@ static void shrink_place_at(uint64_t *start, uint64_t *copy, uint64_t len, uint6
 }
 
 /*
- * Places an area and its copy, if that is not 0, at block *at, and *at behind
- * them, if their length has changed or one reaches past the limit.
+ * If the length of an area has changed, or the area or its copy reaches past
+ * the limit, places the area and its copy (none if 0) from block *at on, and
+ * advances *at.
  */
 static void shrink_place_area(const struct shrink *s, uint64_t *start, uint64_t *copy, uint64_t len,
                               uint64_t old_len, uint64_t *at)
