@@ -167,8 +167,8 @@ static int drive_open_memories(const struct options *opts, struct drive *out)
 }
 
 /*
- * The handshake with a server of vfio-user is read in the sandbox, which the
- * memory of devices is opened before. The caller closes *out after a failure.
+ * Opens the memory of devices before the sandbox, and reads the handshake of a
+ * vfio-user server inside it. The caller closes *out after a failure.
  */
 static int drive_open_controller(const struct options *opts, struct drive *out)
 {

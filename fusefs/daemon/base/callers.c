@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Questions about callers, and their answers. */
+/* The daemon asks about callers, and the mounter answers. */
 #include "fusefs/daemon/base/callers.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 #define WAIT_S 2
 
 struct question {
-    uint64_t number; /* the answer has it, too */
+    uint64_t number; /* an answer has the number of its question */
     int32_t pid;
-    uint32_t admin; /* boolean; else the group is asked for */
+    uint32_t admin; /* 1: CAP_SYS_ADMIN; 0: membership in the group */
     uint32_t group;
-    uint32_t yes; /* of the answer */
+    uint32_t yes; /* set in the answer */
 };
 
 /* --- The daemon ------------------------------------------------------------------------------ */
@@ -45,7 +45,7 @@ void callers_close(struct callers *c)
     pthread_mutex_destroy(&c->lock);
 }
 
-/* Answers to earlier questions, whose wait has ended, are skipped. */
+/* Skips answers to earlier questions whose wait has timed out. */
 static bool callers_ask(struct callers *c, struct question *q)
 {
     struct question answer = {0};
@@ -82,8 +82,8 @@ bool callers_is_admin(struct callers *c, pid_t pid)
 /* --- The mounter ----------------------------------------------------------------------------- */
 
 /*
- * Returns the rest of the line of /proc/PID/status that begins with the key, or
- * NULL. The caller frees it.
+ * Returns the part of the line of /proc/PID/status after the key, or NULL. The
+ * caller frees it.
  */
 static char *callers_read_status(pid_t pid, const char *key)
 {

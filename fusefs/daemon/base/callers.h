@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel does not say of a caller: its supplementary groups, and
- * whether root's caller is privileged. /proc says it, which the sandbox hides, so
- * the daemon asks its mounter.
+ * Finds out what the kernel does not report about a caller: its supplementary
+ * groups, and whether a caller with UID 0 is privileged. /proc has both, but
+ * the sandbox hides it, so the daemon asks its mounter.
  */
 #ifndef FUSEFS_DAEMON_BASE_CALLERS_H
 #define FUSEFS_DAEMON_BASE_CALLERS_H
@@ -29,10 +29,10 @@ void callers_close(struct callers *c);
 void callers_serve(int server);
 
 /*
- * Return true if the thread pid, which waits for an answer of the mount, has the
- * group as a supplementary one, or has CAP_SYS_ADMIN in the user namespace of the
- * mounter. Return false if that cannot be said, as of a thread in another PID
- * namespace (pid 0), and after a wait of a few seconds. Thread-safe.
+ * Return true if the thread pid has the group as a supplementary one, or has
+ * CAP_SYS_ADMIN in the user namespace of the mounter. The thread waits for a
+ * reply of the mount. Return false if the answer is unknown, as for a thread in
+ * another PID namespace (pid 0), or takes more than a few seconds. Thread-safe.
  */
 bool callers_is_member(struct callers *c, pid_t pid, gid_t group);
 bool callers_is_admin(struct callers *c, pid_t pid);

@@ -23,7 +23,7 @@
  * another thread.
  */
 static atomic_bool to_syslog;
-/* The socket of log_through(), or -1. */
+/* The socket that log_through() has set, or -1. */
 static atomic_int log_relay_socket = -1;
 /*
  * Lines below this level always go to syslog. Written before other threads
@@ -35,9 +35,9 @@ static int stderr_level = LOG_DEBUG;
 static bool capturing;
 static char captured[512];
 
-/* A message to the relay is the level, a digit, and the line. */
+/* A message to the relay is one digit, the level, and the line. */
 #define RELAY_BYTES 2048
-/* Limit of the wait for a system log that is slow. */
+/* The sender waits this long for a slow system log. */
 #define RELAY_S 1
 
 static void log_to_system(int level, const char *line)
@@ -77,7 +77,7 @@ void log_line(int level, const char *format, ...)
 
 void log_in_background(void)
 {
-    static char name[32]; /* syslog(3) keeps it; the relay has another process ID */
+    static char name[32]; /* syslog(3) keeps the pointer; the relay has another process ID */
 
     snprintf(name, sizeof(name), "gpunvmefs[%d]", (int)getpid());
     openlog(name, 0, LOG_DAEMON);

@@ -25,12 +25,16 @@ void log_in_background(void);
 void log_to_syslog(void);
 
 /*
- * From now on lines for syslog are sent to the socket, since the sandbox permits
- * no new connection to the system log. Takes ownership of the socket and closes
- * the previous one; -1 ends this. log_relay() serves the other end.
+ * Sends all later lines for syslog to the socket, since the sandbox permits no
+ * new connection to the system log. Takes ownership of the socket and closes
+ * the previous one. -1 sends lines to syslog again. log_relay() serves the
+ * other end.
  */
 void log_through(int socket);
-/* Passes lines to syslog until all copies of the other end are closed. */
+/*
+ * Passes lines from the socket to syslog until all copies of the other end are
+ * closed.
+ */
 void log_relay(int socket);
 
 /*

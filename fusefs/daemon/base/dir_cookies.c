@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #define DOTS       2u  /* "." and ".." have the keys and positions 1 and 2 */
-#define KEY_SHIFT  32u /* of a key of 63 bits */
+#define KEY_SHIFT  32u /* shifts keys, which have 63 bits */
 #define LOWER_BITS ((UINT64_C(1) << KEY_SHIFT) - 1)
-/* Larger positions are for entries that follow those of the largest keys. */
+/* Positions above this one go in order to the entries of the largest keys. */
 #define MOST_PLAIN (DIR_COOKIES_LIMIT - DIR_COOKIES_MAX)
 
 struct dir_cookies *dir_cookies_new(void)
@@ -63,7 +63,7 @@ uint64_t dir_cookies_begin(struct dir_cookies *c, uint64_t cookie)
         c->count = 0;
         c->reply_end = (struct dir_cookie){0};
     }
-    /* A position that was never given, by lseek(2). */
+    /* lseek(2) can set a position that no entry has. */
     if (cookie > DIR_COOKIES_LIMIT)
         cookie = DIR_COOKIES_LIMIT;
     c->previous = (struct dir_cookie){cookie, cookies_key(c, cookie)};
@@ -79,7 +79,7 @@ uint64_t dir_cookies_next(const struct dir_cookies *c, uint64_t key)
     return c->fresh + 2 <= DIR_COOKIES_MAX && cookie <= DIR_COOKIES_LIMIT ? cookie : 0;
 }
 
-/* Replaces the key of a position that is recorded, or the oldest position. */
+/* Replaces the key of a recorded position, or else the oldest record. */
 static void cookies_record(struct dir_cookies *c, struct dir_cookie what)
 {
     struct dir_cookie *e = cookies_find(c, what.cookie);
@@ -102,7 +102,10 @@ void dir_cookies_add(struct dir_cookies *c, uint64_t key, uint64_t cookie)
     bool plain = cookie == cookies_plain(key) && cookie < MOST_PLAIN;
     bool follows = cookie == c->previous.cookie + 1 && cookies_plain(key) < cookie;
 
-    /* The plain key of the previous position would skip this entry. */
+    /*
+     * A listing from the plain key of the previous position would skip this
+     * entry.
+     */
     if (follows && c->previous.cookie)
         cookies_record(c, c->previous);
     if (!plain || cookies_find(c, cookie))

@@ -8,15 +8,14 @@
  * of a buffer, which wait for the executor, do not queue behind transfers: a
  * removal cancels them.
  *
- * WORK_SYNC is for requests that wait for a flush of the drive, beyond those
- * that session threads may serve.
+ * WORK_SYNC is for requests that wait for a flush of the drive when the session
+ * threads already serve as many of them as they may.
  *
- * All threads but those of WORK_CACHE are shared between users: the next job is
- * that of the user with the fewest running jobs, in the order of addition among
- * equals. A user occupies at most two thirds of the transfer threads and half of
- * the others. All users except root together leave one thread
- * of each kind free. Transfers in session threads (ioctl_run()) are not
- * counted.
+ * All threads but those of WORK_CACHE are shared between users. The next job is
+ * that of the user with the fewest running jobs; among equals, the oldest job.
+ * A user occupies at most two thirds of the transfer threads and half of the
+ * others. All users except root together leave one thread of each kind free.
+ * Transfers in session threads (ioctl_run()) are not counted.
  */
 #ifndef FUSEFS_DAEMON_BASE_WORKERS_H
 #define FUSEFS_DAEMON_BASE_WORKERS_H

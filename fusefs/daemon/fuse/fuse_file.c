@@ -131,8 +131,8 @@ static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_
     if (err)
         return err;
     /*
-     * The open file counts as a writer now, so that a lease that this call does
-     * not find in the table is refused.
+     * The open file counts as a writer from now on. A lease that is not yet in
+     * the table, so that this call does not find it, is therefore refused.
      */
     if (file_has_writer(d, inode) && file_writes(file) && ffs_watch_any(inode))
         leases_revoke_file(d->leases, inode);
@@ -390,8 +390,9 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 }
 
 /*
- * With writeback_cache the kernel keeps size and times, but counts no blocks: it
- * has to ask again for those that this write has allocated.
+ * With writeback_cache the kernel keeps size and times, but not the block
+ * count. It must therefore request the count again after this write has
+ * allocated blocks.
  */
 static void refresh_blocks(struct daemon *d, struct ffs_inode *inode)
 {

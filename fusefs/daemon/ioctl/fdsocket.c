@@ -80,10 +80,9 @@ struct fdsocket {
 };
 
 /*
- * Returns true for a memfd and for a handle of device memory, whose close(2)
- * never blocks. No other kind of file than a memfd has seals. hugetlbfs is
- * excluded, because a huge page that is missing at a fault raises SIGBUS in the
- * daemon.
+ * Returns true for a memfd and for a handle of device memory, on which close(2)
+ * never blocks. Only a memfd has seals. hugetlbfs is excluded, because a huge
+ * page that is missing at a fault raises SIGBUS in the daemon.
  */
 static bool is_memory(int fd)
 {
@@ -156,8 +155,8 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 }
 
 /*
- * Returns the first memory of the message, or -1. All other descriptors are
- * closed.
+ * Returns the first memory descriptor of the message, or -1, and closes all
+ * others.
  */
 static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 {
@@ -445,7 +444,9 @@ int fdsocket_listen(void)
     return err;
 }
 
-/* Stores the name of the listener, with @ for the zero byte before it. */
+/*
+ * Stores the name of the listener, with @ in place of the zero byte before it.
+ */
 static int fdsocket_read_name(struct fdsocket *s)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};

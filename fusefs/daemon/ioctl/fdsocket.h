@@ -44,13 +44,14 @@ struct fdsocket_handler {
 };
 
 /*
- * Makes the listener, before the sandbox forbids it. Returns a descriptor or
- * -errno.
+ * Makes the listener. Called before the sandbox forbids new sockets. Returns a
+ * descriptor or -errno.
  */
 int fdsocket_listen(void);
 /*
- * Serves the listener, of which it takes ownership also if it fails, and copies
- * the handler. If that is NULL, every request for descriptors is refused.
+ * Serves the listener. Takes ownership of it, even if the call fails, and
+ * copies the handler. If the handler is NULL, every request for descriptors is
+ * refused.
  */
 int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);

@@ -42,7 +42,7 @@ struct call {
     struct daemon *daemon;
     struct open_file *file;
     uid_t uid;
-    fuse_req_t req; /* unreplied; identifies the caller */
+    fuse_req_t req; /* not yet replied to; identifies the caller */
 };
 
 typedef int (*handle_fn)(const struct call *call, void *arg);

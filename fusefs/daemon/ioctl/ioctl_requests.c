@@ -205,7 +205,7 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
     return err;
 }
 
-/* The executor refuses handles of other devices than those of the mount. */
+/* The executor refuses handles of devices that the mount does not name. */
 static int register_device(struct daemon *d, struct open_file *file, uid_t uid,
                            struct gpunvme_ioc_register *reg)
 {
@@ -477,7 +477,8 @@ int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
 #define MOST_LONG  1u
 
 /*
- * A flush of dirty pages needs session threads.
+ * A transfer that must first write dirty pages back does not run in a session
+ * thread, because the write-back needs session threads.
  */
 static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
 {

@@ -97,8 +97,8 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
 
 /*
  * Called with the lock held. Returns -EAGAIN if a reset has deleted the queues
- * since their creation, and -ETXTBSY if a writer has opened the file: a later
- * one finds the lease in the table (leases_revoke_file()).
+ * since their creation, and -ETXTBSY if the file is open for writing. A writer
+ * that opens it later finds the lease in the table (leases_revoke_file()).
  */
 static int lease_check_current(const struct leases *t, const struct lease *l)
 {
@@ -108,7 +108,7 @@ static int lease_check_current(const struct leases *t, const struct lease *l)
 }
 
 /*
- * Adds a lease to the table. Ids are never 0. Returns the errors of
+ * Adds a lease to the table, with an id that is not 0. Returns the errors of
  * lease_check_current().
  */
 static int lease_publish(struct leases *t, struct lease *l)

@@ -41,12 +41,12 @@ struct fuse_req;
 #define LEASES_ROOT_PART 8u
 
 /*
- * Limit of segments of leased files. Users share them by ledger.h, too, with
- * the same part for root. A segment counts once per lease, and takes up to 96
- * bytes for the map, the pin and the page shared with the holder. During its
- * creation a lease is charged for the segments that it may reach:
- * LEASE_SEGMENTS_FEW first, then LEASE_SEGMENTS_MORE times as many, and so on.
- * Concurrent creations see the rest.
+ * Limit of segments of leased files. Users share them by the rules of ledger.h,
+ * with the same part reserved for root. A segment counts once per lease, and
+ * takes up to 96 bytes for the map, the pin and the page shared with the
+ * holder. During its creation a lease is charged for the segments that it may
+ * reach: first LEASE_SEGMENTS_FEW, then LEASE_SEGMENTS_MORE times as many, and
+ * so on. Concurrent creations see only the rest.
  */
 #define LEASE_SEGMENTS_MAX  (4u << 20)
 #define LEASE_SEGMENTS_FEW  (64u << 10)
@@ -64,8 +64,8 @@ void leases_revoke_all(struct leases *t);
 /*
  * Revokes the leases of a file's extents. Called on a mount with
  * writeback_cache after the file was opened for writing and before the reply to
- * that open: a holder would not see data that is still in the kernel. No lease
- * of the file is made until it is closed.
+ * that open, because a holder would not see data that is still in the kernel.
+ * No lease of the file is created until the file is closed.
  */
 void leases_revoke_file(struct leases *t, const struct ffs_inode *inode);
 /*

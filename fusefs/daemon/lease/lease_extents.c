@@ -97,8 +97,9 @@ static void lease_extents_publish(struct lease *l, const struct gpu_extents *x)
 /* --- Segments -------------------------------------------------------------------------------- */
 
 /*
- * Called with the lock held. Charges the user of l with n segments for it,
- * which ledger_left() must have allowed, or with fewer than before.
+ * Called with the lock held. Charges the user of l with n segments for l,
+ * replacing the previous charge. Either ledger_left() has allowed n, or n is
+ * less than that charge.
  */
 static void count_for(struct leases *t, struct lease *l, uint32_t n)
 {
@@ -121,8 +122,8 @@ static int count_error(const struct leases *t)
 }
 
 /*
- * Charges l with n segments in all, or with those that its user has left, and
- * stores the error for a lack of more in *refused. Returns *refused if none is
+ * Replaces the charge of l by n segments, or by as many as its user has left.
+ * Stores the error for a lack of more in *refused, and returns it if none is
  * left.
  */
 static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)

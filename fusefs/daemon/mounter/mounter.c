@@ -20,11 +20,17 @@
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
 
-/* Limit of the wait for the process's end, in which it only closes its files. */
+/*
+ * The wait for the end of the process, which only closes its files then, is
+ * limited to this time.
+ */
 #define END_MS      5000
 #define END_POLL_NS 10000000
 
-/* Opens the sockets of the process in *theirs, and the daemon's ends. */
+/*
+ * Opens the connections to the process: its ends in *theirs, the daemon's ends
+ * in *m and *logs.
+ */
 static int mounter_open_sockets(struct mounter *m, int *logs, struct mounter_sockets *theirs)
 {
     int ends[2], log_ends[2];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The mounter: a process of the daemon that mounts, unmounts, syncs files of
- * the mount, passes log lines to syslog, and answers questions about callers. It keeps the
- * privileges and the view of the file system that the daemon drops (sandbox.h), and reads nothing
- * of the image. It has a fixed mountpoint and exits with the daemon.
+ * the mount, passes log lines to syslog, and answers questions about callers.
+ * It keeps the privileges and the view of the file system that the daemon drops
+ * (sandbox.h), and does not read the image. It has a fixed mountpoint and exits
+ * with the daemon.
  *
- * Calls are made by one thread at a time: the main thread, or the thread of
- * shutdown.c while the session serves.
+ * Only one thread at a time calls these functions: the main thread, or the
+ * thread of shutdown.c while the session serves.
  */
 #ifndef FUSEFS_DAEMON_MOUNTER_MOUNTER_H
 #define FUSEFS_DAEMON_MOUNTER_MOUNTER_H
@@ -25,13 +26,13 @@ struct sync_target;
 struct mounter {
     pid_t pid;
     int socket;
-    struct callers callers; /* questions to a thread of the process: may be asked at any time */
+    struct callers callers; /* a thread of the process answers questions at any time */
 };
 
 /*
- * Starts the process, which closes the descriptor `spare` (-1: none), and calls
- * log_through() with a socket of it. Returns 0 or -errno. Precondition: there is one thread, and
- * neither the drive nor CUDA is open.
+ * Starts the process, and calls log_through() with a socket to it. The process
+ * closes the descriptor `spare` (-1: none). Returns 0 or -errno. Precondition:
+ * there is one thread, and neither the drive nor CUDA is open.
  */
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare);

@@ -699,7 +699,7 @@ static int become_read_only(struct process *p)
     return fuse_opt_add_arg(&p->args, "-oro") == 0 ? 0 : -ENOMEM;
 }
 
-/* Returns 0, or -errno if the daemon does not get the answer. */
+/* Returns 0, or -errno if the answer did not reach the daemon. */
 static int serve_one(struct process *p, const struct mounter_request *request)
 {
     struct mounter_answer answer = {.err = -EINVAL};
@@ -765,7 +765,7 @@ _Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct
         if (serve_one(&p, &request) != 0)
             break;
     }
-    shutdown(sockets->logs, SHUT_RD); /* what has been sent is still received */
+    shutdown(sockets->logs, SHUT_RD); /* lines that were sent before are still received */
     pthread_join(relay, NULL);
     _exit(0);
 }

@@ -34,15 +34,13 @@ struct mounter_answer {
     char text[256];
 };
 
-/* The ends of the process. */
+/* The ends of sockets that the process serves. */
 struct mounter_sockets {
     int requests;
     int logs;    /* for log_relay() */
     int callers; /* for callers_serve() */
 };
-/*
- * Serves the sockets until the daemon has closed its ends, and then exits.
- */
+/* Serves the sockets until the daemon has closed its ends, then exits. */
 _Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct options *opts,
                              const struct fuse_args *args);
 /*

@@ -34,11 +34,11 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
 
 /*
- * Writes back what the kernel may hold of this range, if its cache is newer, so
- * that it reaches the file system before a read that bypasses the kernel. len 0
- * extends to the end of the file. Called by workers and by few session threads:
- * the rules of notify_pages() apply, and the WRITE requests need session
- * threads.
+ * Writes back the data of this range that the kernel holds, if its cache is
+ * newer than the file system, so that a read that bypasses the kernel sees that
+ * data. len 0 extends to the end of the file. Only workers and few session
+ * threads may call it: the rules of notify_pages() apply, and session threads
+ * serve the WRITE requests.
  */
 void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len);
 

@@ -230,8 +230,8 @@ static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
 }
 
 /*
- * Requests that may wait for a flush in session threads. The others serve
- * requests that need none, however slow the drive is.
+ * Number of requests that may wait for a flush in session threads. The other
+ * session threads serve requests that need no flush, however slow the drive is.
  */
 #define INLINE_SYNCS (SESSION_THREADS_MAX * 3u / 4u)
 

@@ -57,16 +57,15 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
  */
 bool raw_clears_setid(void);
 
-/* What callers.h says of the caller of an unreplied request. */
-
 /*
- * Returns whether the caller is in the group. FUSE passes one group; the mounter
- * reads the supplementary groups at the time of the request.
+ * Returns true if the caller of an unreplied request is in the group. FUSE
+ * passes one group; the mounter reads the supplementary groups at the time of
+ * the request.
  */
 bool caller_is_member(fuse_req_t req, gid_t group);
 /*
- * Returns whether the caller is root with CAP_SYS_ADMIN, as Linux demands for
- * changes of the whole file system. Root of a container usually lacks it.
+ * Returns true if the caller is root with CAP_SYS_ADMIN, which Linux requires
+ * for changes of the whole file system. Root in a container usually lacks it.
  */
 bool caller_is_admin(fuse_req_t req);
 
@@ -86,8 +85,8 @@ int setid_clear(struct daemon *d, struct ffs_inode *inode, bool outsider);
 
 struct job;
 /*
- * Runs a job that waits for a flush of the drive, here or in a worker if many
- * session threads wait for one. The job replies.
+ * Runs a job that waits for a flush of the drive: here, or in a worker if many
+ * session threads already wait for a flush. The job replies to its request.
  */
 void request_sync(struct daemon *d, struct job *job);
 

@@ -44,9 +44,9 @@ static inline bool kernel_cache_take(struct ffs_inode *inode, enum kernel_cache 
 }
 
 /*
- * Returns whether the kernel may hold newer data of the inode than the file
- * system: what was written with writeback_cache, or stored through a mapping,
- * for which the kernel must have pages of a file that is open for writing.
+ * Returns true if the kernel may hold data of the inode that is newer than the
+ * file system's: data written with writeback_cache, or stored through a
+ * mapping. The kernel has such pages only of a file that is open for writing.
  */
 static inline bool kernel_cache_is_newer(const struct daemon *d, struct ffs_inode *inode)
 {

@@ -19,8 +19,8 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len);
 
 /*
  * Opens the sockets that session_run() serves. Called before the sandbox, which
- * forbids new ones, and after the mounter has started, so that they are closed
- * when this process exits. Returns 0, or -errno after a line in the log.
+ * forbids new sockets, and after the mounter has started, so that the mounter
+ * does not keep them open. Returns 0, or -errno after a line in the log.
  */
 int session_listen(struct options *opts);
 

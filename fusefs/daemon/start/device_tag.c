@@ -291,7 +291,7 @@ struct answer {
 #define IMAGE_FOLDERS_MAX 16u
 
 /*
- * The search reads whatever is on the devices of this machine. It keeps the
+ * Confines the process that reads all devices of this machine. It keeps the
  * right to read block devices and images, and to use PCI drives.
  */
 static void tag_confine(void)

@@ -19,13 +19,14 @@ extern "C" {
 
 bool tag_is(const char *text);
 /*
- * Reads the labels of the kernel's block devices that no other device is
- * built on, of all namespaces of unused drives that are bound to vfio-pci, and
- * of the files in the folders of images. Stores the device string in *device,
- * which the caller frees. A process of its own, in a sandbox, reads them; the
- * caller has one thread. Returns -EINVAL (invalid UUID), -ENODEV (no device
- * has it, or the device that had it belongs to another file system now),
- * -EEXIST (two have it), -ENOMEM or -EIO (that process has died), with a sentence in why.
+ * Finds the device with a label or UUID. A process of its own, in a sandbox,
+ * reads the labels of the kernel's block devices that no other device is built
+ * on, of all namespaces of unused drives that are bound to vfio-pci, and of the
+ * files in the folders of images. The caller has one thread. Stores the device
+ * string in *device, which the caller frees. On failure stores a sentence in
+ * why, and returns -EINVAL (invalid UUID), -ENODEV (no device has it, or the
+ * device that had it now belongs to another file system), -EEXIST (two devices
+ * have it), -ENOMEM, or -EIO (that process has died).
  */
 int tag_find(const char *text, char **device, char *why, size_t len);
 

@@ -88,8 +88,8 @@ struct options {
     unsigned mmp;                   /* enum ffs_mmp_policy */
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
-    int metrics_listener;           /* of session_listen(), if requested */
-    int descriptor_listener;        /* of session_listen() */
+    int metrics_listener;           /* socket of session_listen(), if requested */
+    int descriptor_listener;        /* socket of session_listen() */
     int mountinfo;                  /* of /proc/self, opened before the sandbox, or -1 */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
@@ -101,7 +101,10 @@ struct options {
     unsigned cache_mib; /* 0: depends on the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
     uint64_t scrub_rate; /* of the background scrub, in bytes per second; 0: none */
-    /* ivshmem devices whose memory acts as that of GPUs, as given (tests). */
+    /*
+     * PCI addresses of ivshmem devices whose memory stands for that of GPUs
+     * (tests).
+     */
     char *cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
     char *drive_options; /* of a drive in this process, which parses them; NULL: none */

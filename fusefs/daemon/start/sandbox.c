@@ -108,7 +108,10 @@ static int sandbox_take(const struct options *opts, int err, const char *part, c
     return 0;
 }
 
-/* Entries of a directory whose names the function accepts, each with a rule. */
+/*
+ * Allows the entries of a directory whose names the function accepts, with a
+ * rule for each.
+ */
 static int sandbox_allow_entries(int rules, const char *folder, unsigned rights,
                                  bool (*accepts)(const char *name, const struct stat *st))
 {
@@ -132,14 +135,20 @@ static bool sandbox_begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Devices that any user may write, and those of GPUs, which a group may own. */
+/*
+ * Accepts devices that any user may write, and devices of GPUs, which a group
+ * may own.
+ */
 static bool sandbox_is_cuda_device(const char *name, const struct stat *st)
 {
     return st->st_mode & S_IWOTH || sandbox_begins(name, "nvidia") ||
            sandbox_begins(name, "gdrdrv") || strcmp(name, "dri") == 0;
 }
 
-/* Programs and their libraries, without the places of people's and services' data. */
+/*
+ * Accepts directories of programs and libraries, and rejects those that hold
+ * data of users and services.
+ */
 static bool sandbox_is_system(const char *name, const struct stat *st)
 {
     static const char *const others[] = {"boot", "dev",  "etc", "home", "lost+found", "media",
@@ -152,7 +161,10 @@ static bool sandbox_is_system(const char *name, const struct stat *st)
     return S_ISDIR(st->st_mode);
 }
 
-/* Settings that any user may read; directories there may hold keys. */
+/*
+ * Accepts settings that any user may read. Other directories there may hold
+ * keys.
+ */
 static bool sandbox_is_setting(const char *name, const struct stat *st)
 {
     return S_ISREG(st->st_mode) ? st->st_mode & S_IROTH
@@ -165,7 +177,7 @@ static bool sandbox_is_nvidia(const char *name, const struct stat *st)
     return sandbox_begins(name, "nvidia");
 }
 
-/* Folders of libraries that the environment names. */
+/* Allows the library folders that LD_LIBRARY_PATH names. */
 static int sandbox_allow_libraries(int rules)
 {
     const char *path = getenv("LD_LIBRARY_PATH");
@@ -180,8 +192,8 @@ static int sandbox_allow_libraries(int rules)
 }
 
 /*
- * CUDA's driver loads libraries and reads settings, and its list of files is
- * not documented. Like a user's program, it gets no files that are only root's.
+ * CUDA's driver loads libraries and reads settings, and no document lists its
+ * files. It may read no file that only root may read.
  */
 static int sandbox_allow_cuda(int rules)
 {
@@ -191,7 +203,7 @@ static int sandbox_allow_cuda(int rules)
         err = sandbox_allow_entries(rules, "/etc", CONFINE_READ, sandbox_is_setting);
     if (!err)
         err = sandbox_allow_entries(rules, "/run", CONFINE_READ, sandbox_is_nvidia);
-    if (!err) /* of the multi-process service */
+    if (!err) /* the multi-process service is there */
         err = sandbox_allow_entries(rules, "/tmp", CONFINE_READ, sandbox_is_nvidia);
     if (!err)
         err = sandbox_allow_libraries(rules);

@@ -43,9 +43,15 @@ extern "C" {
  */
 int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len);
 
-/* True if the daemon may use CUDA, so that it keeps the files and rights for it. */
+/*
+ * Returns true if the daemon may use CUDA, and therefore keeps files and rights
+ * for it.
+ */
 bool sandbox_may_use_cuda(const struct options *opts);
-/* True if the drive's DMA may go to device memory, which a guard process keeps. */
+/*
+ * Returns true if the drive's DMA may go to device memory, for which a guard
+ * process runs.
+ */
 bool sandbox_may_use_p2p(const struct options *opts);
 
 /* The files that may still be opened. */

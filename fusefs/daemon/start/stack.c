@@ -365,7 +365,10 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     return 0;
 }
 
-/* The sentence of INFO says what is in the way. */
+/*
+ * Fails if p2p=require is set and the drive does not reach device memory, with
+ * the sentence that INFO reports.
+ */
 static int check_reach(const struct options *opts, const struct stack *s, const struct problem *p)
 {
     if (opts->p2p != P2P_REQUIRE || s->engine_info.reaches)

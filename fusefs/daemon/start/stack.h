@@ -23,7 +23,7 @@ struct drive {
     struct bd_dev *bdev;
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
-    /* Memory of devices that act as GPUs; closed with the stack. */
+    /* Memory of devices that stand for GPUs. It is closed with the stack. */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
 };

@@ -26,18 +26,22 @@
  */
 #define MEMORY_TIMES 32u
 /*
- * Pages of host memory that were never touched are allocated by this process, at
- * once if a GPU pins them, otherwise when a READ stores into them. They count
- * against its cgroup, also if the client touches them later. The limit is
- * 1/HOST_PART of the machine's memory, the default size of a tmpfs.
+ * A page of host memory that was never touched is allocated by this process: at
+ * registration if a GPU pins it, otherwise when a READ stores into it. It
+ * counts against this process's cgroup, even if the client touches it later.
+ * The limit is 1/HOST_PART of the machine's memory, the default size of a
+ * tmpfs.
  */
 #define HOST_PART 2u
-/* 1/ROOT_PART of each limit is reserved for root; users share the rest by ledger.h. */
+/*
+ * 1/ROOT_PART of each limit is reserved for root; users share the rest by the
+ * rules of ledger.h.
+ */
 #define ROOT_PART 8u
 
 struct buffer {
     uint64_t id, key, len;
-    uint64_t host; /* bytes of host memory: len, or 0 */
+    uint64_t host; /* len if the memory is in the host, otherwise 0 */
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;

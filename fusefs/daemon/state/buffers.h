@@ -32,11 +32,11 @@ void buffers_close(struct buffers *t);
 
 /*
  * Registers memory. The caller still owns mem.fd. The executor stages data of
- * memory that the drive cannot reach. Errors are -EMFILE (this user's share of
- * max buffers), -ENOMEM (the user's share of bytes, or of bytes in
- * host memory), -EOPNOTSUPP
- * (a kind of memory that the executor does not support), and those of
- * gq_buffer_register(). Users share all three by ledger.h.
+ * memory that the drive cannot reach. Returns -EMFILE (the user's share of max
+ * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
+ * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
+ * error of gq_buffer_register(). Users share all three by the rules of
+ * ledger.h.
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);

@@ -50,7 +50,7 @@ struct open_file {
     struct ffs_inode *inode; /* a reference */
     int flags;               /* flags of open(2) */
     bool directory;
-    struct dir_cookies *cookies; /* of a directory with dir32, or NULL */
+    struct dir_cookies *cookies; /* directory with dir32; otherwise NULL */
     /*
      * A lease was taken through it. Written under the leases' lock, read at
      * RELEASE.
@@ -83,7 +83,7 @@ struct daemon {
     const struct options *opts;
     struct stack stack;
     struct mounter *mounter;
-    struct callers *callers; /* of the mounter */
+    struct callers *callers; /* belongs to the mounter */
     struct fuse_session *session;
     struct session_loop *loop;
     uint32_t readahead; /* bytes set by the mounter; 0: the kernel's default */

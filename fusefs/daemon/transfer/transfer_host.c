@@ -301,8 +301,8 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
 
 /*
  * Looks up checksums until all are known, one is unavailable, or the transfer
- * is cancelled or has failed. As many as a block has are looked up between two
- * such checks, so a failed transfer waits for two reads of the drive at most.
+ * is cancelled or has failed. Between two such checks it looks up as many as a
+ * block has, so a failed transfer waits for at most two reads of the drive.
  */
 static void *transfer_look_up(void *arg)
 {
