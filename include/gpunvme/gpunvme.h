@@ -413,34 +413,37 @@ int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_tr
 /* --- Tables -------------------------------------------------------------- */
 
 /*
- * A table is rows of one length, numbered from 0, in one or several files: the
- * rows of its segments in turn. Rows may begin at any byte.
+ * A table has rows of one length, numbered from 0: the rows of its segments one
+ * after another. Segments are in one or several files. Rows may begin at any
+ * byte.
  */
 struct gpunvme_segment {
     struct gpunvme_file *file;
-    uint64_t offset; /* of the first row, in bytes */
+    uint64_t offset; /* byte at which the first row begins */
     uint64_t rows;   /* at least 1 */
 };
 
 #define GPUNVME_SEGMENTS_MAX   4096u
-#define GPUNVME_TABLE_ROWS_MAX (1u << 24) /* of one gather */
+#define GPUNVME_TABLE_ROWS_MAX (1u << 24) /* in one gather */
 #define GPUNVME_ROW_MAX        (1u << 30) /* bytes */
 
 struct gpunvme_table;
-/* Options of a table. Zero in a field means its default. */
+/* Options of a table. A field of 0 selects its default. */
 struct gpunvme_table_options {
     uint64_t row_stride; /* bytes from a row to the next one; default: row_bytes */
     /*
-     * Reads are whole units of this many bytes, a power of two of at most 65536.
-     * The default, which is also the least value, is an LBA; 4096 where data is
-     * compared with checksums, and in files that no mount serves. More makes
-     * fewer and longer reads, where gathers want neighbouring rows.
+     * Reads are whole units of this many bytes, a power of two of at most
+     * 65536. The default is the smallest possible value: one LBA, or 4096 if
+     * data is compared with checksums and for files that no mount serves. A
+     * larger unit makes fewer and longer reads if the rows of a gather are near
+     * each other.
      */
     uint32_t unit;
     /*
-     * Bytes of staging, into which ranges are read before rows are copied out
-     * of it. A gather of more ranges is made in several turns. The default is
-     * room for max_rows, but at most 256 MiB; room for one range is the least.
+     * Size of staging in bytes. Ranges are read into it before rows are copied
+     * out of it. A gather of more ranges is made in several turns. The default
+     * is room for max_rows, but at most 256 MiB; the minimum is room for one
+     * range.
      */
     size_t staging;
 };
@@ -448,82 +451,87 @@ struct gpunvme_table_options {
 /*
  * Opens a table of n segments, for gathers of up to max_rows rows of row_bytes
  * each. The files belong to one handle. The table keeps them open, copies
- * `segments`, and allocates all memory of its gathers here: up to 92 bytes for
- * each of max_rows, and the staging.
+ * `segments`, and allocates all memory of its gathers: up to 92 bytes for each
+ * of max_rows, and the staging.
  *
- * If all files are direct files of one mount, gathers read through their leases.
- * Otherwise they read by gpunvme_readv() and are synchronous;
- * gpunvme_table_why() says why. Returns -EINVAL if a limit is exceeded or a
- * segment ends behind its file, -ENOMEM, and the errors of gpunvme_alloc().
+ * If all files are direct files of one mount, gathers read through their
+ * leases. Otherwise they read by gpunvme_readv() and are synchronous;
+ * gpunvme_table_why() says why. Returns 0, -EINVAL if a limit is exceeded or a
+ * segment ends behind the end of its file, -ENOMEM, or an error of
+ * gpunvme_alloc().
  */
 int gpunvme_table_open(const struct gpunvme_segment *segments, size_t n, uint32_t row_bytes,
                        size_t max_rows, const struct gpunvme_table_options *options,
                        struct gpunvme_table **out);
 /*
- * Frees a table, before its handle is closed. No gather may be in flight. NULL
- * does nothing.
+ * Frees a table. Called before its handle is closed and when no gather is in
+ * flight. NULL does nothing.
  */
 void gpunvme_table_close(struct gpunvme_table *t);
 /*
- * Returns why gathers do not take the direct path, or NULL if they do. The text
- * is valid as long as the table.
+ * Returns the reason why gathers do not take the direct path, or NULL if they
+ * do. The text is valid as long as the table.
  */
 const char *gpunvme_table_why(const struct gpunvme_table *t);
 /* Returns the number of rows of the table. */
 uint64_t gpunvme_table_rows(const struct gpunvme_table *t);
 
 struct gpunvme_table_status {
-    uint64_t failed;  /* rows that were not read; they are zeros in `out` */
-    int64_t first_id; /* the id of the first one of them in `ids` */
+    uint64_t failed;  /* rows that were not read, which are zeros in `out` */
+    int64_t first_id; /* the id of the first failed row in `ids` */
     /*
      * Its error, or 0 if no row has failed: -ERANGE (no such row), -ENODATA (the
      * file ends before the row does), or an error of a read.
      */
     int32_t error;
-    uint32_t reads; /* ranges of units that were read; one command each, if short */
+    uint32_t reads; /* ranges of units that were read; a short range is one command */
 };
 
-#define GPUNVME_GATHER_PAD   1u /* the id -1 is a row of zeros, and no error */
-#define GPUNVME_GATHER_ZEROS 2u /* any id that is no row's is, too */
+#define GPUNVME_GATHER_PAD   1u /* the id -1 gives a row of zeros, not an error */
+#define GPUNVME_GATHER_ZEROS 2u /* any id out of range gives a row of zeros */
 
 struct gpunvme_gather {
     const void *ids;
-    uint32_t id_bytes; /* 4: int32_t, 8: int64_t */
-    uint32_t flags;    /* GPUNVME_GATHER_* */
-    size_t n;          /* ids, at most max_rows of the table */
+    uint32_t id_bytes; /* 4 for int32_t, 8 for int64_t */
+    uint32_t flags;    /* mask of GPUNVME_GATHER_* */
+    size_t n;          /* number of ids, at most max_rows of the table */
     void *out;
     size_t out_stride; /* bytes from a row of `out` to the next one; 0: row_bytes */
     struct gpunvme_table_status *status;
 };
 /*
- * Copies the rows with these ids to `out`, in the order of the ids, in stream
- * order (as gpunvme_submit_stream()). A range of units is read once, however
- * many rows lie in it.
+ * Copies the rows with these ids to `out`, in the order of the ids. The copy is
+ * in stream order (like gpunvme_submit_stream()). A range of units is read
+ * once, however many rows lie in it.
  *
- * Returns 0 if *status will have the result, also of rows that fail; a row that
- * has not failed is right. Returns -EINVAL, -ESTALE (gpunvme_file_renew()) and
- * errors of CUDA; `out` and *status are undefined then, and the caller
+ * Returns 0 if *status will have the result, which includes rows that fail; all
+ * other rows are right. Returns -EINVAL, -ESTALE (gpunvme_file_renew()) or an
+ * error of CUDA. After an error `out` and *status are undefined, and the caller
  * synchronises the stream before it uses or frees them.
  *
  * On the direct path of a GPU the call launches kernels and returns. ids, out
  * and status are memory that this GPU reaches, registered or not; they are used
  * when the stream reaches the gather. Gathers of one table use its memory one
- * after another: the caller orders those in different streams, or opens a table
- * for each stream. A stream that is being captured takes the leases of that
- * time into its graph, as gpunvme_submit_stream() does.
+ * after another: the caller orders gathers in different streams, or opens a
+ * table for each stream. A stream that is being captured takes the current
+ * leases into its graph, like gpunvme_submit_stream().
  *
- * Otherwise the gather has ended when the call returns, and threads take turns.
- * If ids, out or status is GPU memory or stream is not NULL, it waits for the
- * stream first, and returns -ENOTSUP while that is being captured.
+ * On other paths the gather has ended when the call returns, and threads take
+ * turns. If ids, out or status is GPU memory or stream is not NULL, the call
+ * first waits for the stream, and returns -ENOTSUP while the stream is being
+ * captured.
  */
 int gpunvme_table_gather(struct gpunvme_table *t, const struct gpunvme_gather *a, void *stream);
 
-/* Sums over all gathers of a table that have ended. */
+/* Sums over all finished gathers of a table. */
 struct gpunvme_table_stats {
     uint64_t gathers, rows, reads, failed;
-    uint64_t commands; /* that the mount reports of gathers by gpunvme_readv() */
+    uint64_t commands; /* as the mount reports them for gpunvme_readv() */
 };
-/* `size` is sizeof(*out) as the program was compiled, as of gpunvme_calls(). */
+/*
+ * Stores the sums in *out. `size` is sizeof(*out) as the program was compiled,
+ * like in gpunvme_calls().
+ */
 int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out, size_t size);
 
 /* --- Reports ------------------------------------------------------------- */

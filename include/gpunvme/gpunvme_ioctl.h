@@ -82,7 +82,7 @@ struct gpunvme_ioc_info {
 /* Memory kinds. */
 #define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation; offset from its base */
 #define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
-#define GPUNVME_MEM_DEVICE   3u /* the same, for the BAR of a device of the option cpu_memory= */
+#define GPUNVME_MEM_DEVICE   3u /* for tests: BAR of a device of the option cpu_memory= */
 
 /*
  * Marks memory of kind GPUNVME_MEM_FD as room for lists of READV, which is no
@@ -112,9 +112,9 @@ struct gpunvme_ioc_info {
  * INFO: one message of 8 zero bytes with SCM_RIGHTS. The reply is the 8-byte
  * token, which is valid for one REGISTER by the same user.
  *
- * GPUNVME_MEM_CUDA_IPC may have a token, too, of a dma-buf with the whole 4 KiB
- * pages around the buffer, from an allocation whose base is at a multiple of
- * 4 KiB. At tier 2 the drive then writes to the memory by VFIO.
+ * GPUNVME_MEM_CUDA_IPC may also have a token: that of a dma-buf with the whole
+ * 4 KiB pages around the buffer, whose allocation begins at a multiple of 4
+ * KiB. At tier 2 the drive then writes to the memory through VFIO.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
@@ -350,10 +350,11 @@ struct gpunvme_ioc_stats {
     uint64_t fallbacks[8];    /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
     uint64_t leased_commands; /* of leased queues, as far as they are known */
     /*
-     * Metadata blocks that failed their check when they were read: the second
-     * read was right; one flipped bit was corrected; the block was written again
-     * from its other place (feature meta_copies); or it stayed bad, and what it
-     * describes cannot be used until fsck has repaired it.
+     * Metadata blocks that failed their check when they were read. reread: the
+     * second read was right. corrected: one flipped bit was corrected. copied:
+     * a place was written again from the other one (feature meta_copies).
+     * damaged: the block stayed damaged, and the objects that it describes
+     * cannot be used until fsck has repaired it.
      */
     uint64_t metadata_reread, metadata_corrected, metadata_copied, metadata_damaged;
     /*
