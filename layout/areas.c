@@ -19,7 +19,7 @@ static void areas_add(struct lay_range *areas, unsigned *n, uint64_t start, uint
         areas[(*n)++] = (struct lay_range){start, len};
 }
 
-/* Adds an area of which there may be a copy. */
+/* Adds an area, and its copy if it has one. */
 static void areas_add_both(struct lay_range *areas, unsigned *n, uint64_t start, uint64_t copy,
                            uint64_t len)
 {
@@ -47,7 +47,7 @@ static bool areas_is_inside(const struct lay_geometry *geo, uint64_t block, uint
     return len > 0 && block < geo->blocks && len <= geo->blocks - block;
 }
 
-/* Returns how many areas have one of the blocks. */
+/* Returns how many areas overlap the range of blocks. */
 static unsigned areas_count(const struct lay_geometry *geo, uint64_t block, uint64_t len)
 {
     struct lay_range areas[LAY_AREAS];
@@ -63,7 +63,10 @@ bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
     return areas_is_inside(geo, block, len) && areas_count(geo, block, len) == 0;
 }
 
-/* True if an area, which is one of the geometry's, and its copy if any are alone. */
+/*
+ * Returns true if an area, and its copy if it has one, are on the device and
+ * overlap no other area.
+ */
 static bool areas_ok(const struct lay_geometry *geo, uint64_t start, uint64_t copy, uint64_t len)
 {
     return areas_is_inside(geo, start, len) && areas_count(geo, start, len) == 1 &&
@@ -78,7 +81,10 @@ int lay_check_areas(const struct lay_geometry *geo, const char **why)
         return lay_bad(why, "bitmaps");
     if (geo->sums_len != 0 && !areas_ok(geo, geo->sums_start, geo->sums_copy, geo->sums_len))
         return lay_bad(why, "sums");
-    /* The label has checked log and superblocks; the file system may be smaller. */
+    /*
+     * The label has checked log and superblocks, but the file system may end
+     * before them.
+     */
     if (geo->log_start + geo->log_blocks > geo->blocks)
         return lay_bad(why, "blocks: the log lies past the end");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
@@ -144,7 +150,7 @@ uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *in
     return LAY_ADDR_LEVEL(kind, level + 1, number / LAY_AGES);
 }
 
-/* Stores the places of a block of an area, of which there may be a copy. */
+/* Stores the places of a block of an area, which may have a copy. */
 static unsigned areas_place(const struct lay_geometry *geo, uint64_t start, uint64_t copy,
                             uint64_t addr, uint64_t places[2])
 {

@@ -60,8 +60,9 @@ struct lay_geometry {
     /* From the superblock. */
     uint8_t hash_seed[16];
     /*
-     * Areas: first block, first block of the copy, blocks of level 0, and of all levels. 0 if there
-     * is no copy, or data has no checksums.
+     * The first block of each area, the first block of its copy, its blocks of
+     * level 0, and its blocks of all levels. A field is 0 if there is no copy,
+     * or for `sums` if data has no checksums.
      */
     uint64_t bitmap_start, bitmap_copy, bitmap_blocks, bitmap_len;
     uint64_t sums_start, sums_copy, sums_blocks, sums_len;
@@ -74,14 +75,14 @@ struct lay_range {
     uint64_t start, len;
 };
 
-#define LAY_AREAS 11u /* that a file system may have */
+#define LAY_AREAS 11u /* maximum number in a file system */
 /*
- * Stores the areas of FORMAT.md 1 that the geometry has, with the blocks of
- * labels and multi-mount protection, and returns their number.
+ * Stores the areas of FORMAT.md 1 that the geometry has, including the blocks
+ * of labels and multi-mount protection, and returns their number.
  */
 unsigned lay_areas(const struct lay_geometry *geo, struct lay_range areas[LAY_AREAS]);
 
-/* True if map, bitmaps, checksums and chunks have two places. */
+/* Returns true if map, bitmaps, checksums and chunks have two places. */
 static inline bool lay_has_copies(const struct lay_geometry *geo)
 {
     return geo->incompat & LAY_INCOMPAT_META_COPIES;
@@ -307,8 +308,8 @@ static inline bool lay_slot_mapped(const struct lay_slot *slot)
     return lay_get64(slot->places[0]) != LAY_NONE;
 }
 /*
- * Makes a slot one of a segment at this block, and of its copy, which may be
- * LAY_NONE; or with LAY_NONE twice one that is not mapped.
+ * Sets a slot to a segment at this block and its copy at `copy`, which may be
+ * LAY_NONE. If both are LAY_NONE, the slot is not mapped.
  */
 void lay_slot_set(struct lay_slot *slot, uint64_t block, uint64_t copy);
 /*

@@ -30,7 +30,7 @@ bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next)
     return true;
 }
 
-/* True if a segment can be at this block. */
+/* Returns true if a segment can be at this block. */
 static bool map_block_place_ok(const struct lay_geometry *geo, uint64_t block)
 {
     return block % LAY_SEGMENT_BLOCKS == 0 && lay_range_ok(geo, block, LAY_SEGMENT_BLOCKS);

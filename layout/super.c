@@ -41,7 +41,7 @@ static int super_reserved(const struct lay_super *sb, const struct lay_geometry 
     return 0;
 }
 
-/* Stores the place of a copy, which is 0 if there is none. */
+/* Stores the place of a copy, or 0 if there is none. */
 static bool super_copy(const struct lay_geometry *geo, le64 place, uint64_t *copy)
 {
     uint64_t block = lay_get64(place);
