@@ -20,9 +20,9 @@
 #include "mkfs/walk.h"
 
 /*
- * Adds the address of a block in a chunk as "segment/block", KEY_place, the block
- * of the device, which is null if the segment is not mapped, and KEY_copy if
- * there is a second one.
+ * Adds the address of a block in a chunk: KEY as "segment/block", KEY_place,
+ * the block of the device, which is null if the segment is not mapped, and
+ * KEY_copy if the block has a second place.
  */
 static void dump_put_address(struct json_object *to, const char *key, const struct image *img,
                              uint64_t addr)
@@ -115,7 +115,7 @@ static void dump_label(const struct lay_label *label, struct json_object *to)
     dump_put_time(to, "created", label->created);
 }
 
-/* Adds the place of a copy, if there is one. */
+/* Adds the place of a copy if there is one. */
 static void dump_copy(struct json_object *to, const char *key, le64 place)
 {
     if (lay_get64(place) != LAY_NONE && lay_get64(place) != 0)

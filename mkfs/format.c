@@ -140,7 +140,7 @@ static uint64_t mkfs_lowest_area(const struct lay_geometry *geo, uint64_t len)
     return mkfs_lowest(geo, LAY_MMP_BLOCK + 1, len, 1);
 }
 
-/* Places chunk 0 and the reserve, each in the lowest segments from `from` on that are free. */
+/* Places chunk 0 and the reserve in the lowest free segments from `from` on. */
 static void mkfs_place_chunks(const struct mkfs_plan *plan, uint64_t from, uint64_t *starts)
 {
     uint64_t len = mkfs_chunk_blocks(&plan->geo);
@@ -152,8 +152,8 @@ static void mkfs_place_chunks(const struct mkfs_plan *plan, uint64_t from, uint6
 }
 
 /*
- * Places the copies of areas and chunks in the second half of the device, by the
- * same rule as what they are copies of, and the chunks behind their areas.
+ * Places the copies of areas and chunks in the second half of the device, by
+ * the rule of the originals; copies of chunks follow those of areas.
  */
 static void mkfs_place_copies(struct mkfs_plan *plan)
 {
@@ -170,7 +170,7 @@ static void mkfs_place_copies(struct mkfs_plan *plan)
     mkfs_place_chunks(plan, from, plan->chunk_copies);
 }
 
-/* Returns the blocks that neither an area nor a chunk has. */
+/* Returns the number of blocks in neither an area nor a chunk. */
 static uint64_t mkfs_free_blocks(const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;

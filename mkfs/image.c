@@ -154,11 +154,11 @@ static int image_judge(struct image *img, uint64_t addr, const struct image_name
 
 /* --- Two places ------------------------------------------------------------------------------- */
 
-/* What one place of a block has. */
+/* The contents of one place of a block. */
 struct image_place {
     uint64_t block;
     bool unreadable;
-    enum image_age age; /* without any correction */
+    enum image_age age; /* its age before any correction */
     union lay_block b;
 };
 
@@ -182,8 +182,9 @@ static int image_look(struct image *img, uint64_t addr, const struct image_named
 }
 
 /*
- * Returns the place that counts: the sound one. If no age is named and a crash
- * has come between the writes of the two, both are sound, and the later counts.
+ * Returns the index of the place to use, which is the sound one. If no age is
+ * named and a crash came between the writes of the two places, both are sound,
+ * and the later one is used.
  */
 static unsigned image_choose(const struct image_place p[2])
 {
@@ -194,7 +195,7 @@ static unsigned image_choose(const struct image_place p[2])
     return p[0].unreadable;
 }
 
-/* Gives what a place has, corrected if it is not sound. */
+/* Returns the contents of a place, corrected if they are not sound. */
 static int image_take(struct image *img, uint64_t addr, const struct image_named *named,
                       const struct image_place *p, union lay_block *out)
 {
@@ -206,7 +207,10 @@ static int image_take(struct image *img, uint64_t addr, const struct image_named
     return image_judge(img, addr, named, out);
 }
 
-/* Neither place is sound: gives the one that can be corrected, or else the first. */
+/*
+ * Called if neither place is sound. Returns the contents of the one that can be
+ * corrected, otherwise those of the first.
+ */
 static int image_take_any(struct image *img, uint64_t addr, const struct image_named *named,
                           const struct image_place *p, const struct image_place *other,
                           union lay_block *out)
@@ -271,7 +275,10 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
         return 0;
     }
     uint64_t places[2];
-    /* The two superblocks are compared by who finds the one that counts. */
+    /*
+     * The two superblocks are not compared here, but where the valid one is
+     * chosen.
+     */
     if (addr != LAY_ADDR_SUPER && image_places(img, addr, places) > 1)
         return image_read_two(img, addr, &named, places, out);
     err = image_tolerate(img, image_read_home(img, addr, out), out);

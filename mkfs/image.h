@@ -32,7 +32,7 @@ struct image_patch {
 struct image_segment {
     uint64_t segment;
     uint64_t block; /* of the device: where the segment begins */
-    uint64_t copy;  /* where its copy begins, or LAY_NONE */
+    uint64_t copy;  /* first block of its copy, or LAY_NONE */
 };
 
 /* Describes a damaged or stale block of the chunk map. */
@@ -80,9 +80,10 @@ struct image {
     int (*corrected)(void *arg, uint64_t addr, union lay_block *b);
     void *corrected_arg;
     /*
-     * Called by image_read() with a place of a block that differs from the place
-     * whose contents it gives, or cannot be read. An error ends the read. NULL: the
-     * second place is only read if the first one is not sound.
+     * Called by image_read() for a place of a block that cannot be read or
+     * differs from the place whose contents are returned. An error ends the
+     * read. If NULL, the second place is read only if the first one is not
+     * sound.
      */
     int (*differs)(void *arg, uint64_t addr, uint64_t place);
     void *differs_arg;
@@ -160,11 +161,13 @@ void image_drop_map(struct image *img);
 size_t image_segment_index(const struct image *img, uint64_t segment);
 /* Returns the block of the device where the segment begins, or LAY_NONE if it is not mapped. */
 uint64_t image_segment_block(const struct image *img, uint64_t segment);
-/* Returns the places of a segment; its block is LAY_NONE if it is not mapped. */
+/*
+ * Returns the places of a segment. Its block is LAY_NONE if it is not mapped.
+ */
 struct image_segment image_find_segment(const struct image *img, uint64_t segment);
 /*
- * Maps a segment, and its copy unless that is LAY_NONE, in memory; if both are
- * LAY_NONE unmaps it. Returns 0 or -ENOMEM.
+ * Maps a segment, and its copy unless `copy` is LAY_NONE, in memory. If both
+ * are LAY_NONE, unmaps the segment. Returns 0 or -ENOMEM.
  */
 int image_set_segment(struct image *img, uint64_t segment, uint64_t block, uint64_t copy);
 /* True if the block of the map that has the segment's slot is damaged. */

@@ -184,7 +184,7 @@ struct options {
     struct mkfs_params params;
     struct tool_device device;
     bool dry_run, force, quiet, verbose;
-    bool has_uuid, has_copies; /* has_copies: the option says whether there are copies */
+    bool has_uuid, has_copies; /* has_copies: an option says whether there are copies */
 };
 
 static const char usage_text[] =
@@ -515,8 +515,8 @@ static int target_claim(const struct target *t)
 }
 
 /*
- * Chooses copies of metadata where they take a small part of the space, unless
- * an option has chosen.
+ * If no option has chosen, chooses copies of metadata on devices where they
+ * take a small part of the space.
  */
 static void mkfs_choose_copies(struct options *o, uint64_t device_bytes)
 {
@@ -526,7 +526,7 @@ static void mkfs_choose_copies(struct options *o, uint64_t device_bytes)
         o->params.meta_copies = bytes >= MKFS_COPIES_BYTES;
 }
 
-/* Finds out where everything is to be. */
+/* Plans the places of all areas and chunks. */
 static int mkfs_make_plan(struct options *o, const struct target *t, struct mkfs_plan *plan)
 {
     uint64_t bytes = target_bytes(t, o->params.bytes);

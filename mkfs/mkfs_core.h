@@ -46,13 +46,13 @@ struct mkfs_plan {
     struct lay_geometry geo;
     uint32_t chunks;                            /* that are mapped: 0 to chunks - 1 */
     uint64_t chunk_starts[LAY_MAX_RESERVE + 1]; /* their first blocks, in ascending order */
-    uint64_t chunk_copies[LAY_MAX_RESERVE + 1]; /* the same of their copies, with meta_copies */
+    uint64_t chunk_copies[LAY_MAX_RESERVE + 1]; /* first blocks of their copies, with meta_copies */
     uint64_t free_blocks;
 };
 
 /* Returns the first block of a segment of the mapped chunks. */
 uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment);
-/* Returns the first block of its copy, or LAY_NONE without copies. */
+/* Returns the first block of the segment's copy, or LAY_NONE without copies. */
 uint64_t mkfs_segment_copy(const struct mkfs_plan *plan, uint64_t segment);
 
 /*

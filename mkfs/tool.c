@@ -195,7 +195,10 @@ static void say_wait(const char *path)
     tool_error(path, "unmounted, waiting for the last writes of its daemon");
 }
 
-/* Rights on memory, as of the daemon, and on an image of another user. */
+/*
+ * Returns the capabilities to keep: for memory, like the daemon, and for an
+ * image of another user.
+ */
 static uint64_t tool_capabilities(const struct tool_device *d)
 {
     uint64_t kept = BIT(CAP_IPC_LOCK) | BIT(CAP_SYS_RESOURCE) | BIT(CAP_DAC_OVERRIDE);
@@ -205,7 +208,7 @@ static uint64_t tool_capabilities(const struct tool_device *d)
 
 static int tool_confine(void *arg, char *why, size_t len)
 {
-    static bool confined; /* a second tool_open() is in the same sandbox */
+    static bool confined; /* a second tool_open() runs in the sandbox of the first */
     const struct tool_device *d = arg;
     const struct confine_path paths[] = {
         {bd_name_is_ctrlr(&d->name) ? NULL : d->name.path, CONFINE_READ | CONFINE_WRITE},
@@ -234,7 +237,7 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     if (d->noiommu)
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");
-    ffs_mmp_prepare(); /* reads a file of /proc */
+    ffs_mmp_prepare(); /* reads a file of /proc, which the sandbox hides */
     if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
         return tool_error(d->text, "cannot open: %s", why);
     return 0;

@@ -34,7 +34,7 @@ struct tool_device {
     bool noiommu;
     unsigned deadline_ms; /* --deadline; 0 if not given */
     const char *reads;    /* another file that the tool opens for reading, or NULL */
-    bool removes;         /* the tool may remove the device, a file that it has just made */
+    bool removes;         /* the tool may remove the device, a file that it has created */
 };
 
 /*
@@ -77,10 +77,10 @@ struct tool_syntax {
 int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
                struct tool_device *device);
 /*
- * Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. Before
- * it reads the device, the tool enters a sandbox (confine.h), in which it can
- * open this device and d->reads. With d->removes, which means that nobody else
- * has written the device, it enters none.
+ * Opens the device, and prints an error. Returns 0 or -1. flags are BD_OPEN_*.
+ * Before it reads the device, the tool enters a sandbox (confine.h) in which it
+ * can open only this device and d->reads. If d->removes is set, nobody else has
+ * written the device, so the tool enters no sandbox.
  */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 

@@ -131,7 +131,10 @@ static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_s
     return err ? tool_error(o->device.text, "not changed: %s", tool_strerror(err)) : 0;
 }
 
-/* As truncate(2), which the sandbox refuses, since it names a file. */
+/*
+ * Sets the length of a file like truncate(2), which names a file and which the
+ * sandbox therefore refuses.
+ */
 static int tune_truncate(const char *path, uint64_t bytes)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);

@@ -18,7 +18,7 @@
 
 #define MAP_PLACED 1u
 #define MAP_KNOWN  2u
-#define MAP_COPIED 4u /* it has two places */
+#define MAP_COPIED 4u /* the chunk has two places */
 
 /* The map as it was read, and as it is to be. */
 struct chunk_map {
@@ -79,8 +79,8 @@ static int map_weigh(struct fsck *f, struct fsck_chunk *c)
 }
 
 /*
- * Adds a place of a chunk according to one of its slots. The slots of a chunk
- * come one after the other.
+ * Adds a place of a chunk from one of its slots. The slots of a chunk must be
+ * added in order.
  */
 static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, bool second,
                          bool mapped)
@@ -106,7 +106,10 @@ static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, 
     return 0;
 }
 
-/* Adds the places in a slot. Without copies the second one is not valid. */
+/*
+ * Adds the places in a slot. Without copies the slot's second place is not
+ * valid.
+ */
 static int map_add_slot(struct chunk_map *m, const struct image_segment *s, bool mapped)
 {
     int err = map_add_place(m, s->segment, s->block, false, mapped);
@@ -181,8 +184,8 @@ static int map_by_number(const void *a, const void *b)
 }
 
 /*
- * True if the place can be the second one of its chunk: the map says so, or it
- * is as new as the first one.
+ * Returns true if the place can be the second one of its chunk: the map says
+ * so, or it is as new as the first one.
  */
 static bool map_is_copy(const struct chunk_map *m, const struct fsck_chunk *c)
 {
@@ -313,14 +316,17 @@ static void map_report_chunk(struct chunk_map *m, uint64_t number, bool placed)
                                "chunk %" PRIu64, number));
 }
 
-/* Returns a place of a segment, `i` segments behind that of its chunk, or LAY_NONE. */
+/*
+ * Returns the place that is i segments behind a chunk's place, or LAY_NONE if
+ * that is LAY_NONE.
+ */
 static uint64_t map_place_behind(uint64_t place, uint64_t i)
 {
     return place == LAY_NONE ? LAY_NONE : place + i * LAY_SEGMENT_BLOCKS;
 }
 
 /*
- * Compares a chunk of the map that was read with its places now, which are
+ * Compares a chunk of the map on the device with its new places, which are
  * LAY_NONE if it has none.
  */
 static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place, uint64_t copy)
@@ -345,7 +351,7 @@ static int map_compare(struct chunk_map *m, uint64_t number, uint64_t place, uin
 
 /*
  * Returns the copy of chunk *i, and sets *i to the last place of the chunk. The
- * places of a chunk come one after the other.
+ * places of a chunk are adjacent in the list.
  */
 static uint64_t map_copy_of(const struct chunk_map *m, size_t *i)
 {

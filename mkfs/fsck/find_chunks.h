@@ -11,9 +11,9 @@ struct fsck_chunk {
     uint64_t tid;           /* the newest of its blocks there */
     uint32_t score;         /* blocks there that bear its addresses */
     bool mapped;            /* a sound block of the map says so */
-    bool second;            /* a block of the map says that it is the copy */
+    bool second;            /* a block of the map names it as the copy */
     bool empty;             /* found by a search, and no block of it is in use */
-    bool won;               /* it is the place of this chunk, or of its copy */
+    bool won;               /* it was chosen as the place of its chunk, or of the copy */
 };
 
 /* Fills a place from that of one segment; false if no chunk can be there. */

@@ -114,10 +114,13 @@ struct fsck_name {
     uint8_t bytes[LAY_NAME_MAX];
 };
 
-/* A place of a metadata block that has something else than the block's other place. */
+/*
+ * A place of a metadata block whose contents differ from the block's other
+ * place.
+ */
 struct fsck_copy {
     uint64_t place, addr;
-    bool heal; /* it is to be written from the other one */
+    bool heal; /* it will be written from the other one */
 };
 
 /* The count of blocks that an inode stated before its fields were corrected. */
@@ -242,7 +245,7 @@ struct fsck {
     struct fsck_list ranges;       /* struct fsck_loss */
     struct fsck_list plans;        /* struct fsck_plan, in the order of inodes */
     struct fsck_list corrected;    /* uint64_t: blocks with a flipped bit, reported in this round */
-    struct fsck_list copies;       /* struct fsck_copy, sorted: reported in this round */
+    struct fsck_list copies;       /* struct fsck_copy, sorted; reported in this round */
     bool gave_up;                  /* something that must be in the report */
     bool keep_report, report_kept; /* in lost+found */
     struct fsck_list losses;       /* struct fsck_loss but ranges, over all rounds */
@@ -414,7 +417,10 @@ void fsck_print_report(const struct fsck *f, FILE *to);
 /* Return the word for a kind in JSON, and whether it has a range. */
 const char *fsck_loss_id(enum fsck_loss_kind kind);
 bool fsck_loss_is_range(enum fsck_loss_kind kind);
-/* Replaces the contents of the file by f->report as JSON. Returns 0 or -errno. */
+/*
+ * Replaces the contents of the file with f->report as JSON. Returns 0 or
+ * -errno.
+ */
 int fsck_write_json(const struct fsck *f, int fd);
 /* Puts the report in lost+found, once the rest is repaired. */
 int fsck_keep_report(struct fsck *f);

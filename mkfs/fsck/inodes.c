@@ -72,7 +72,7 @@ static void inodes_take_extent(void *arg, const struct lay_extent *e)
         return;
     for (uint64_t i = 0; i < len && !l->failed; i++) {
         uint64_t addr = lay_get64(e->block) + i, places[2];
-        /* In a segment that is not mapped no repair could write the block. */
+        /* Repairs cannot write a block whose segment is not mapped. */
         if (image_places(&l->f->img, addr, places) > 0 && fsck_claim(l->f, 0, addr))
             inodes_add_block(l, first + i, addr);
         else

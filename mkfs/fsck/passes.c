@@ -118,7 +118,10 @@ static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
     return store_put(f, addr, b);
 }
 
-/* Returns the index of the first reported copy whose place is not below this one. */
+/*
+ * Returns the index of the first reported copy whose place is at or above this
+ * one.
+ */
 static size_t passes_find_copy(const struct fsck *f, uint64_t place)
 {
     const struct fsck_copy *c = f->copies.items;
@@ -134,7 +137,7 @@ static size_t passes_find_copy(const struct fsck *f, uint64_t place)
     return lo;
 }
 
-/* Implements image.differs: reports a place once a round. */
+/* Implements image.differs: reports each place once per round. */
 static int passes_differs(void *arg, uint64_t addr, uint64_t place)
 {
     struct fsck *f = arg;

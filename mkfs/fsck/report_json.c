@@ -32,7 +32,7 @@ int fsck_write_json(const struct fsck *f, int fd)
         json_object_array_add(losses, report_json_loss(&l[i]));
     errno = 0;
     int err = ftruncate(fd, 0);
-    if (!err || errno == EINVAL) /* a pipe */
+    if (!err || errno == EINVAL) /* EINVAL: a pipe */
         err = json_object_to_fd(fd, o, JSON_C_TO_STRING_PRETTY);
     json_object_put(o);
     return err ? -(errno ? errno : EIO) : 0;

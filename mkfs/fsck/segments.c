@@ -330,7 +330,7 @@ int fsck_new_chunk(struct fsck *f)
 {
     const uint64_t each = lay_chunk_segments(&f->img.geo), number = segments_number(f);
     uint64_t place = number == LAY_NONE ? 0 : fsck_alloc_chunk(f), last = LAY_NONE;
-    /* Without space for a copy the chunk has one place. */
+    /* The chunk keeps one place if there is no space for a copy. */
     uint64_t copy = place && lay_has_copies(&f->img.geo) ? fsck_alloc_chunk(f) : 0;
     int err = place ? 0 : -ENOSPC;
 

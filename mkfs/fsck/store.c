@@ -316,7 +316,10 @@ static int heal_supers(struct fsck *f)
     return each_place(f, LAY_ADDR_SUPER, &f->store->super, verify_block);
 }
 
-/* Writes a place of a block as its other place has it. The store's changes are written later. */
+/*
+ * Writes the contents of a block's other place to one place, without pending
+ * changes of the store, which are written later.
+ */
 static int heal_copy(struct fsck *f, const struct fsck_copy *c)
 {
     union lay_block b;
@@ -328,9 +331,8 @@ static int heal_copy(struct fsck *f, const struct fsck_copy *c)
 }
 
 /*
- * Writes the places that were found to have something else than the other place
- * of their block. A block in place does not change by this, so that it needs no
- * transaction.
+ * Writes the places that were found to differ from the other place of their
+ * block. The contents of the block do not change, so no transaction is needed.
  */
 static int heal_copies(struct fsck *f)
 {
@@ -773,8 +775,8 @@ static int put_super(struct fsck *f, union lay_block *b)
 }
 
 /*
- * Writes the blocks that were put, by a transaction if the log counts. In each
- * case a flush makes new blocks durable before anything names them.
+ * Writes the changed blocks, in a transaction if the log is valid. Either way a
+ * flush makes new blocks durable before other blocks refer to them.
  */
 static int store_write(struct fsck *f)
 {

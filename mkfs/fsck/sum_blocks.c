@@ -136,7 +136,10 @@ static int sum_blocks_check_block(struct fsck *f, uint64_t index, const union la
     return keep_matching(f, index, &b);
 }
 
-/* Reads blocks from the device, and newer ones and those with copies through image_read(). */
+/*
+ * Reads blocks from the device, except newer ones and those with copies, which
+ * image_read() reads.
+ */
 static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_block *chunk)
 {
     uint64_t at = f->img.geo.sums_start + first;
