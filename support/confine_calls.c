@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Gives up system calls. */
+/* Restricts the system calls of a process. */
 #include "support/confine.h"
 
 #include <errno.h>
@@ -18,7 +18,10 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The kernel uses 32 bits of an int, and all 64 of a pointer. */
+/*
+ * The kernel uses the lower 32 bits of an int argument, and all 64 of a
+ * pointer.
+ */
 #define IS(argument, value)                                         \
     {                                                               \
         argument, SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)(value) \
@@ -40,7 +43,7 @@
         argument, SCMP_CMP_MASKED_EQ, (bit), 0 \
     }
 
-/* A call under conditions, all of which apply. */
+/* A call with conditions, all of which must hold. */
 struct rule {
     const char *call;
     unsigned count;
@@ -102,8 +105,8 @@ static const char *const refused[] = {
 };
 
 /*
- * Adds rules for calls in any case. Names that this architecture or libseccomp
- * lacks are skipped.
+ * Adds unconditional rules for calls. Skips names that this architecture or
+ * libseccomp lacks.
  */
 static int calls_add_names(scmp_filter_ctx filter, uint32_t action, const char *const *names,
                            size_t count)
@@ -141,10 +144,10 @@ static int calls_load(scmp_filter_ctx filter, int err)
 }
 
 /*
- * kill(2) with signal 0 only asks whether a process exists. A limit of this
- * process is its own affair. TIOCSTI, and on a virtual console the paste of
- * TIOCLINUX, would type commands into the terminal of the shell that started the
- * program.
+ * kill(2) with signal 0 only asks whether a process exists. A process may
+ * change its own limits. TIOCSTI, and on a virtual console the paste of
+ * TIOCLINUX, would type commands into the terminal of the shell that started
+ * the program.
  */
 static int calls_refuse(void)
 {
@@ -165,7 +168,10 @@ static int calls_refuse(void)
     int err = calls_add_names(filter, action, refused, COUNT(refused));
     if (!err)
         err = calls_add_rules(filter, action, rules, COUNT(rules));
-    /* The flags of clone3 are in memory, where no filter reads them; libc then uses clone. */
+    /*
+     * No filter can read the flags of clone3, which are in memory; libc uses
+     * clone if clone3 fails with ENOSYS.
+     */
     if (!err)
         err = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     return calls_load(filter, err);
@@ -295,9 +301,9 @@ static const char *const listed_calls[] = {
 };
 
 /*
- * Permits threads, but no processes; limits of processes to be read; the
- * calling thread's priority and processors; memory that is not executable; and
- * data for connected sockets.
+ * Permits calls with these arguments: threads, but no processes; reading limits
+ * of processes; the calling thread's priority and processors; memory that is
+ * not executable; and data on connected sockets.
  */
 static const struct rule listed_rules[] = {
     {"clone", 1, {HAS(0, CLONE_THREAD)}},

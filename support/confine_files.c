@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Gives up capabilities and the right to open files. */
+/* Drops capabilities and the right to open files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -35,14 +35,14 @@ int confine_capabilities(uint64_t kept)
 
 /* --- Landlock -------------------------------------------------------------------------------- */
 
-/* Rights of later versions, which the headers of Debian 12 lack. */
+/* Rights of later Landlock versions, which the headers of Debian 12 lack. */
 #define ACCESS_TRUNCATE  (1ull << 14)
 #define ACCESS_IOCTL_DEV (1ull << 15)
 #define ACCESS_NET_TCP   (1ull << 0 | 1ull << 1) /* bind and connect */
 #define SCOPE_ABSTRACT   (1ull << 0)
 #define SCOPE_SIGNAL     (1ull << 1)
 
-/* struct landlock_ruleset_attr of version 6. */
+/* The struct landlock_ruleset_attr of Landlock version 6. */
 struct ruleset_attr {
     uint64_t handled_access_fs;
     uint64_t handled_access_net; /* since version 4 */
@@ -54,7 +54,7 @@ struct ruleset_attr {
      ACCESS_IOCTL_DEV)
 #define OF_WRITE  (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
 #define OF_CREATE (LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE)
-/* Rights that a rule for something else than a directory may have. */
+/* Rights that a rule for a file other than a directory may have. */
 #define OF_FILE (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_EXECUTE | OF_WRITE)
 
 static long confine_version(void)
@@ -62,7 +62,7 @@ static long confine_version(void)
     return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 }
 
-/* Returns all rights on files that a version of Landlock knows. */
+/* Returns all file rights that a version of Landlock knows. */
 static uint64_t confine_known_rights(long version)
 {
     uint64_t rights = LANDLOCK_ACCESS_FS_REFER - 1;
