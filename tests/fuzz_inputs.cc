@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A fuzz entry with seeded random inputs for some seconds, for builds without libFuzzer. A crash
-// prints the seed of its input; FUZZ_SEED is the first one, and FUZZ_RUNS limits how many follow.
+// Runs a fuzz entry with random inputs from seeds for some seconds, in builds
+// without libFuzzer. A crash prints the seed of its input. FUZZ_SEED sets the
+// first seed, and FUZZ_RUNS the number of inputs.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ namespace
 constexpr int SECONDS = 2, LONG_SECONDS = 60;
 constexpr size_t MAX_INPUT = 400;
 
-char line[64]; // printed by a crash
+char line[64]; // the line that a crash prints
 
 void print_line()
 {
@@ -37,7 +38,7 @@ void on_crash(int number)
     raise(number);
 }
 
-// Half of the bytes are small, as most fields and choices are.
+// Half of the bytes are small, like most valid fields and choices.
 std::vector<uint8_t> input(uint64_t seed)
 {
     std::mt19937_64 random(seed);
@@ -66,7 +67,7 @@ TEST(Fuzz, RandomInputsAreSurvived)
 
 } // namespace
 
-// Called by AddressSanitizer before it ends the process.
+// AddressSanitizer calls this function before it ends the process.
 extern "C" void __asan_on_error();
 extern "C" void __asan_on_error()
 {

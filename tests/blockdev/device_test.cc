@@ -170,7 +170,7 @@ TEST_F(OpenTest, MissingControllersAreExplained)
     }
 }
 
-// The owner enters its sandbox there.
+// The owner enters its sandbox in this callback.
 TEST_F(OpenTest, CallsTheOwnerBeforeItReadsAServer)
 {
     struct Owner {

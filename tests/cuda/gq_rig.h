@@ -90,8 +90,8 @@ class Rig
     sim_config cfg = {};
     gq_options opts = {};
     nvme_opts driver = {};
-    bool no_peer = false; /* the transport refuses device memory, as VFIO does */
-    /* Makes other operations of the transport's, or NULL. */
+    bool no_peer = false; /* the transport refuses device memory, like VFIO */
+    /* Replaces the operations of the transport, unless NULL. */
     const nvme_transport_ops *(*with)(const nvme_transport_ops *ops) = nullptr;
     bool is_drive = false; /* the controller says that it is hardware */
     const Bytes &media;    /* what the namespace held at first */
@@ -107,7 +107,10 @@ class Rig
     std::string image_;
 };
 
-/* Memory that is registered for its whole life; goes before its rig is closed. */
+/*
+ * Memory that is registered for its whole life. It must be destroyed before its
+ * rig is closed.
+ */
 struct Target : Memory {
     Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes))
     {

@@ -45,13 +45,14 @@ TEST_F(Served, ThePartsOfTheSuiteRunOnIt)
     unsetenv("GPUNVME_TEST_SMALL");
 }
 
-// By the kernel's driver of a file, and by the NVMe driver.
+// mkfs writes the file by the file driver, and the served drive by the NVMe
+// driver.
 TEST_F(Served, MkfsWritesTheSameBytesByEachDriver)
 {
     const std::string uuid = "11111111-2222-3333-4444-555555555555", file = dir_ + "/file";
     std::vector<std::string> make = {GPUNVME_MKFS, "-qf", "-U", uuid, "-E", "hash_seed=" + uuid};
     std::string output;
-    serve({"--lba=512"}); // as a file has
+    serve({"--lba=512"}); // the LBA size of a file
     setenv("SOURCE_DATE_EPOCH", "1", 1);
     std::ofstream(file).close();
     std::filesystem::resize_file(file, kImage);

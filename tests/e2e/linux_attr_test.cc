@@ -135,7 +135,7 @@ TEST_F(Posix, TheLabelIsReadAndSet)
     close(fd);
 }
 
-// Gives up CAP_SYS_ADMIN, as root of a container has it.
+// Drops CAP_SYS_ADMIN, which root in a container lacks.
 void drop_admin()
 {
     __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -146,7 +146,8 @@ void drop_admin()
     ASSERT_EQ(syscall(SYS_capset, &head, data), 0);
 }
 
-// Enters a user namespace, in which root has all capabilities and is root outside.
+// Enters a user namespace in which root has all capabilities and remains root
+// outside.
 bool enter_namespace()
 {
     if (unshare(CLONE_NEWUSER) != 0)
@@ -155,8 +156,8 @@ bool enter_namespace()
     return getuid() == 0;
 }
 
-// Calls the ioctls that change the whole file system. EPERM, or another number for one that was
-// not refused.
+// Calls each ioctl that changes the whole file system. Returns EPERM, or
+// another number for the first one that was not refused with it.
 int first_permitted(int fd)
 {
     char label[FSLABEL_MAX] = "stolen";

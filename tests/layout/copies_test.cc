@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two places of metadata: what a superblock and a slot may say, and where a block is. */
+/*
+ * Tests two places of metadata: which ones a superblock and a slot may name,
+ * and where a block is.
+ */
 #include <errno.h>
 #include <string.h>
 

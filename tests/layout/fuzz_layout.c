@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz entry of the checks: the first byte chooses the kind of object, the next two a bit, and the
- * rest is written over a sound one. The block is sealed again, so that the checks behind the
- * checksum are reached. What a check accepts, the file system can walk without leaving the block or
- * the device; with the bit flipped it is refused, and corrected to what it was. A refusal has a
- * reason.
+ * Fuzz entry of the checks. The first byte chooses the kind of object, the next
+ * two a bit, and the rest overwrites a valid object. The block is sealed again,
+ * so that the checks after the checksum are reached. If a check accepts an
+ * object, the file system can walk it without leaving the block or the device.
+ * With the bit flipped, the check refuses the object and the bit is corrected.
+ * A refusal has a reason.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,7 +83,10 @@ static void walk(enum object_kind kind, const union lay_block *o)
         walk_slots(kind, o);
 }
 
-/* The label and the multi-mount protection have no corrector. */
+/*
+ * Checks that a flipped bit is refused, and corrected where a corrector exists:
+ * the label and the multi-mount protection have none.
+ */
 static void flip(enum object_kind kind, union lay_block *o, unsigned bit)
 {
     struct lay_geometry geo;

@@ -17,7 +17,7 @@ namespace
 {
 
 const size_t HEAD = sizeof(lay_head);
-const size_t CHOICE = 3; // kind and bit, in front of the object
+const size_t CHOICE = 3; // bytes for kind and bit before the object
 
 class Mutation : public ::testing::TestWithParam<int>
 {

@@ -17,7 +17,7 @@ constexpr uint64_t MEDIA_BYTES = 16u << 20;
 // A file system as it is, and as it was when its files were first written.
 struct MediaImage {
     bool data_csum, copies;
-    bool crashed; // the log has transactions that are not in place yet
+    bool crashed; // transactions in the log are not in place yet
     std::vector<uint8_t> now, old;
     MediaFiles files;
     std::map<std::string, std::vector<uint64_t>> blocks; // of each kind that is in use

@@ -26,7 +26,12 @@ unsigned environment(const char *name, unsigned otherwise)
     return text ? static_cast<unsigned>(strtoul(text, nullptr, 10)) : otherwise;
 }
 
-enum Features { DEFAULT, CHECKSUMS, COPIES, FEATURES }; // those of data_csum, and of both
+enum Features {
+    DEFAULT,
+    CHECKSUMS,
+    COPIES,
+    FEATURES
+}; // DEFAULT has none; COPIES has data_csum, too
 
 constexpr unsigned SUITES = FEATURES * 2 * MEDIA_DAMAGES;
 constexpr unsigned NO_CASE = UINT32_MAX;
@@ -73,8 +78,9 @@ bool Media::fails(const std::string &what)
 }
 
 /*
- * One flipped bit of metadata loses nothing, and with copies nothing is lost that
- * has two places. Block 0 says whether the device is ours.
+ * Returns true if the damage must lose nothing. That holds for a flipped bit of
+ * metadata, and with copies for all metadata that has two places. Block 0 says
+ * whether the device is ours.
  */
 bool Media::must_be_whole() const
 {

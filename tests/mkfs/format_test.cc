@@ -39,7 +39,10 @@ TEST_P(Plans, IsAGeometryThatTheChecksAccept)
     EXPECT_GE(plan.geo.log_blocks, LAY_MIN_LOG);
 }
 
-/* Adds the second places, which are in the second half, and returns their number. */
+/*
+ * Adds the second places, which are in the second half of the device, and
+ * returns their number.
+ */
 unsigned add_copies(const mkfs_plan &plan, std::map<uint64_t, uint64_t> &areas)
 {
     const lay_geometry &geo = plan.geo;

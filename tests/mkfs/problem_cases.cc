@@ -120,7 +120,7 @@ void add_sums(Image &i)
     i.geo.incompat |= LAY_INCOMPAT_DATA_CSUM;
 }
 
-/* Adds copies of map and bitmap, in free blocks; the chunks have one place. */
+/* Adds copies of map and bitmap in free blocks; the chunks have one place. */
 constexpr uint64_t MAP_COPY = 3500, BITMAP_COPY = 3501;
 void add_copies(Image &i)
 {

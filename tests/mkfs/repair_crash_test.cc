@@ -73,7 +73,10 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     }
 }
 
-/* In long runs at every write, else at the first, middle and last one. */
+/*
+ * Long runs fail each write in turn, other runs only the first, middle and last
+ * one.
+ */
 TEST_P(RepairCrash, DoesNotSucceedWithoutAWrite)
 {
     spoil_and_load();
@@ -89,7 +92,10 @@ TEST_P(RepairCrash, DoesNotSucceedWithoutAWrite)
     }
 }
 
-/* A map that names a copy of blocks, which two files shared, names all of its bytes. */
+/*
+ * When a repair maps a copy of blocks that two files shared, all bytes of the
+ * copy are on the device.
+ */
 using CopyCrash = RepairCrash;
 
 TEST_P(CopyCrash, IsWholeWhenItIsMapped)

@@ -123,7 +123,7 @@ TEST_F(Repair, OfManyProblemsAtOnce)
     fill_all(img);
     Files before = list_files(path("img"));
     for (const ProblemCase &c : problem_cases()) {
-        /* Copies would be where other cases place checksums. */
+        /* The copies would be at blocks where other cases place checksums. */
         if (c.lost.empty() && std::string(c.id).rfind("F4", 0) != 0 &&
             std::string(c.id).rfind("F10", 0) != 0 && std::string(c.id) != "F202")
             c.spoil(img);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The tools are in their sandbox when they read the first byte of an image.
+// Tests that the tools are in their sandbox when they read the first byte of an
+// image.
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -45,7 +46,7 @@ bool is_read(uint64_t number)
            number == SYS_preadv || number == SYS_preadv2;
 }
 
-// What a traced program did with the image.
+// The reads of the image by a traced program.
 struct Seen {
     unsigned reads = 0, outside = 0; // all reads, and those outside a sandbox
     int status = -1;
@@ -86,7 +87,7 @@ class ToolSandbox : public ::testing::Test
         argv.push_back(nullptr);
         pid_t pid = fork();
         if (pid == 0) {
-            if (kSanitized) // the search for leaks fails under ptrace
+            if (kSanitized) // the leak check does not work under ptrace
                 setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
             ptrace(PTRACE_TRACEME, 0, 0, 0);
             raise(SIGSTOP);
@@ -133,7 +134,7 @@ TEST_F(ToolSandbox, IsEnteredBeforeTheImageIsRead)
     expect_confined({MKFS, "-q", "-f", image_});
 }
 
-// What needs a file besides the image works in the sandbox.
+// Options that need a file besides the image work in the sandbox.
 TEST_F(ToolSandbox, PermitsWhatTheToolsDo)
 {
     std::string report = image_ + "-report";

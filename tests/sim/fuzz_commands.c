@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzz entry of the simulated controller's commands: the input becomes entries
- * of the admin and of an I/O submission queue. Whatever they are, the
- * controller completes each of them once, except Asynchronous Event Requests,
- * reaches no memory that is not mapped, and serves a correct driver afterwards.
+ * of the admin and of an I/O submission queue. For every input the controller
+ * completes each command once, except Asynchronous Event Requests, accesses no
+ * memory that is not mapped, and serves a correct driver afterwards.
  */
 #include <nvme/types.h>
 #include <stdbool.h>
@@ -18,13 +18,13 @@
 
 #define DEPTH       16u
 #define DATA_BYTES  (64u << 10)
-#define ENTRY_BYTES 12u /* of the input */
+#define ENTRY_BYTES 12u /* bytes of input for one entry */
 #define WAIT_NS     (20ull * 1000 * 1000 * 1000)
 #define LBA_BYTES   4096u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Memory that the controller reaches, with a page before and behind it that faults. */
+/* Memory that the controller reaches, between two pages that fault. */
 struct memory {
     uint8_t *bytes;
     uint64_t iova;
@@ -98,12 +98,15 @@ static void wait_status(uint32_t ready)
 
 static void doorbell(unsigned qid, bool cq, uint32_t value)
 {
-    /* Release: the entries are visible, and completions are read, before it. */
+    /*
+     * Release: the new entries are visible, and the completions have been read,
+     * before the doorbell rings.
+     */
     __atomic_store_n(&f.t->doorbells[2 * qid + cq], value, __ATOMIC_RELEASE);
     nvme_wake(f.t, 1);
 }
 
-/* Takes a completion, of a command that waits for one. */
+/* Takes a completion, and checks that its command is pending. */
 static bool take(unsigned qid)
 {
     struct queue *q = &f.queues[qid];
@@ -189,7 +192,10 @@ static void disable(void)
     wait_status(0);
 }
 
-/* Most addresses are in the data, some in queues, at odd offsets or anywhere. */
+/*
+ * Returns an address: most are in the data, some in queues, at odd offsets or
+ * anywhere.
+ */
 static uint64_t address(uint8_t choice, uint8_t more)
 {
     switch (choice % 8) {
@@ -206,7 +212,7 @@ static uint64_t address(uint8_t choice, uint8_t more)
     }
 }
 
-/* Numbers near the limits of fields. */
+/* Returns a number near the limits of fields. */
 static uint32_t number(uint8_t byte)
 {
     static const uint32_t odd[] = {0xffff, 0x10000, 0x7fffffff, UINT32_MAX, 255, 256, 0x3ff, 1};
@@ -214,7 +220,7 @@ static uint32_t number(uint8_t byte)
     return byte < 128 ? byte : byte < 192 ? odd[byte % 8] : (uint32_t)byte << (byte % 24);
 }
 
-/* Commands that take the I/O queue away or replace it. */
+/* Returns true for commands that delete or replace the I/O queue. */
 static bool changes_queues(const struct nvme_sqe *sqe)
 {
     return sqe->opcode <= NVME_ADMIN_CREATE_SQ || sqe->opcode == NVME_ADMIN_DELETE_CQ ||
@@ -245,7 +251,7 @@ static void run_entry(const uint8_t *data, uint8_t cid)
         f.queues[1].exists = false;
 }
 
-/* A correct driver's write and read. */
+/* Expects that a write and a read of a correct driver work. */
 static void expect_works(uint8_t seed)
 {
     struct nvme_sqe sqe = {.opcode = NVME_IO_WRITE, .nsid = 1, .prp1 = f.data.iova, .cid = 1};

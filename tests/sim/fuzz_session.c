@@ -2,9 +2,9 @@
 /*
  * Fuzz entry of the server's messages: the input becomes a sequence of messages
  * to one session, most with valid headers, some with descriptors, over a real
- * socket and a real controller. Each message has one reply of the announced
- * length, no descriptor stays open after the session, and the controller is as
- * new for the next client.
+ * socket and a real controller. Each message gets one reply of the announced
+ * length, no descriptor stays open after the session, and the controller is
+ * reset for the next client.
  */
 #include <fcntl.h>
 #include <nvme/types.h>
@@ -44,7 +44,7 @@ static void expect(bool holds, const char *what)
     abort();
 }
 
-/* Returns the lowest descriptor that is free; one more that stays open raises it. */
+/* Returns the lowest free descriptor, which is higher if one stays open. */
 static int free_descriptor(void)
 {
     int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
@@ -79,7 +79,7 @@ static void send_with_fds(struct fuzz *f, const void *data, size_t len, unsigned
     (void)!fd_message_send(f->client, data, len, fds, n, MSG_DONTWAIT);
 }
 
-/* Reads the one reply to a message with this header. */
+/* Reads the single reply to a message with this header. */
 static void expect_reply(struct fuzz *f, const struct vfio_user_header *to)
 {
     static unsigned char bytes[sizeof(struct vfio_user_header) + MESSAGE_MAX_PAYLOAD + 1];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Fuzz entry of the NVMe driver: a controller whose registers, Identify data and completions the
-// input changes. Whatever they say, the driver opens it or explains why not, reports properties
-// that its users can rely on, moves no data outside of a transfer, ends each transfer in time, and
-// leaves no memory mapped.
+// Fuzz entry of the NVMe driver: the input changes registers, Identify data and
+// completions of a controller. For every input the driver opens the controller
+// or explains why not, reports properties that its users can rely on, moves no
+// data outside a transfer, ends each transfer in time, and leaves no memory
+// mapped.
 #include <errno.h>
 #include <nvme/types.h>
 #include <stdio.h>
@@ -49,7 +50,8 @@ class Input
     size_t size_, at_ = 0;
 };
 
-// Up to four bytes of a page, most of them where Identify has fields that the driver reads.
+// Changes up to four bytes of a page, most of them where Identify has fields
+// that the driver reads.
 void change_page(Input *in, std::vector<uint8_t> *page)
 {
     static const uint16_t fields[] = {0,  8,   16,  24,  25,  26,  27,  30,  76,  77,  80,  88, 92,
@@ -60,14 +62,14 @@ void change_page(Input *in, std::vector<uint8_t> *page)
         (*page)[at++ % page->size()] = static_cast<uint8_t>(in->take(1));
 }
 
-// A change of the controller before it is opened.
+// Changes the controller before it is opened.
 void change(Input *in, Fake *fake)
 {
     switch (in->take(1) % 10) {
     case 0: {
         uint64_t at = 8 * (in->take(1) % 8);
         fake->cap = (fake->cap & ~(0xffull << at)) | in->take(1) << at;
-        fake->cap &= ~(0xfull << 32); // CAP.DSTRD: Fake has one place for its doorbells
+        fake->cap &= ~(0xfull << 32); // CAP.DSTRD is 0, since Fake has only one doorbell layout
         return;
     }
     case 1:
@@ -94,12 +96,13 @@ void change(Input *in, Fake *fake)
     }
 }
 
-// Statuses of I/O commands, commands that are lost, and completions of commands that do not exist.
+// Changes statuses of I/O commands, loses commands, and adds completions of
+// commands that do not exist.
 void change_completions(Input *in, Fake *fake)
 {
     fake->io_status = [in](const nvme_sqe &) {
         uint16_t status = in->take(1) % 4 == 1 ? in->take(2) & 0x7fff : 0;
-        return status & 0x7ff ? status : uint16_t{0}; // without SC and SCT it is success
+        return status & 0x7ff ? status : uint16_t{0}; // SC and SCT of 0 mean success
     };
     fake->loses = [in, fake, left = 2](const nvme_sqe &sqe) mutable {
         uint64_t how = in->take(1) % 16;
@@ -132,7 +135,8 @@ void expect_sound(const struct bd_info *info)
         fail("a size that cannot be used");
 }
 
-// The bytes next to a transfer remain, and one that succeeds has the drive's bytes.
+// The bytes next to a transfer do not change, and a read that succeeds has the
+// drive's bytes.
 void use(Fake *fake, bd_dev *dev)
 {
     std::vector<uint8_t> buffer(GUARD + LEN + GUARD, 0x77);

@@ -400,7 +400,8 @@ TEST(NvmeQueues, RecreateWorksRepeatedly)
     EXPECT_EQ(nvme_qpair_delete(rig.c, &qp), 0);
 }
 
-// Another thread would wait for ever for the lock of the memory.
+// If freeing left the lock of the memory locked, another thread would wait
+// forever.
 TEST(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)
 {
     Rig rig;

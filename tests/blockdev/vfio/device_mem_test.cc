@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Handles of device memory: which are taken, and when the kernel releases them. */
+/*
+ * Tests which handles of device memory are accepted, and when the kernel
+ * releases them.
+ */
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -95,8 +98,8 @@ TEST_F(Bar, IsThatOfIvshmemOnly)
 /* --- The end of a process -------------------------------------------------------------------- */
 
 /*
- * Two files that a process has open or mapped when it is killed, and the order in which the kernel
- * releases them.
+ * A killed process had two files open or mapped. The tests observe the order in
+ * which the kernel releases them.
  */
 class Release : public ::testing::Test
 {
@@ -106,7 +109,7 @@ class Release : public ::testing::Test
 #ifdef __SANITIZE_THREAD__
         GTEST_SKIP() << "ThreadSanitizer takes a clone that shares memory for a fork";
 #endif
-        prctl(PR_SET_CHILD_SUBREAPER, 1); /* whose child a guard becomes */
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that a guard becomes its child */
         folder = testing::TempDir() + "/release-" + std::to_string(getpid());
         std::filesystem::create_directories(folder);
         for (const char *name : {"memory", "drive"})
@@ -133,7 +136,10 @@ class Release : public ::testing::Test
         return moved;
     }
 
-    /* Maps a file at this place; the mapping is then its only reference. */
+    /*
+     * Maps a file at this address and closes it; the mapping is then its only
+     * reference.
+     */
     void map_at(const char *name, void *place) const
     {
         int fd = open_at(name, 0);
@@ -184,7 +190,10 @@ TEST_F(Release, OfALowerDescriptorComesAfterThatOfAHigherOne)
     EXPECT_EQ(released(2), (std::vector<std::string>{"drive", "memory"}));
 }
 
-/* The drive's file is mapped below the memory: the kernel alone would release the memory first. */
+/*
+ * The drive's file is mapped below the memory. Without the guard's munmap() the
+ * kernel would release the memory first.
+ */
 TEST_F(Release, OfGuardedMemoryComesAfterThatOfTheDoorbells)
 {
     pid_t pid = fork();

@@ -163,7 +163,7 @@ TEST_F(VfioUser, EachAreaMayHaveASeparateDescriptor)
     close(other);
 }
 
-// Another process would meet the end of a file that the server truncates.
+// If the server truncated the file, accesses of another process would fault.
 TEST_F(VfioUser, OnlyDoorbellsThatCannotShrinkAreForOthers)
 {
     open();

@@ -109,7 +109,7 @@ TEST_F(CheckTest, LockdownIsSaidWhereItIsOn)
     expect("lockdown", CHECK_WARN, "[integrity]");
 }
 
-/* The line p2p: the sentence by driver and interface of VFIO. */
+/* Tests the line p2p, which depends on the driver and the VFIO interface. */
 class P2pTest : public CheckTest
 {
   protected:

@@ -376,7 +376,7 @@ TEST_F(CuFileOnce, AnEventSaysWhichErrorItsTransferMet)
     cuFileBatchIODestroy(batch);
 }
 
-// Reads of 2 GiB take longer than the timeout, which has no whole second.
+// Reads of 2 GiB take longer than the timeout, whose seconds are 0.
 TEST_F(CuFileOnce, AStatusIsAwaitedForTheNanosecondsOfATimeout)
 {
     constexpr unsigned kEntries = 64;
@@ -405,7 +405,7 @@ TEST_F(CuFileOnce, AStatusIsAwaitedForTheNanosecondsOfATimeout)
     cuFileBatchIODestroy(batch);
 }
 
-// The configuration is read once, so a new process reads it.
+// The configuration is read only once, so a new process reads it.
 TEST_F(CuFileOnce, ANegativeSizeOfCufileJsonIsIgnored)
 {
     std::string json = folder_->path("cufile.json");

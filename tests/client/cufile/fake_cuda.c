@@ -103,7 +103,10 @@ EXPORT int fake_cuda_alloc_vmm(unsigned long long *out, size_t segment, size_t c
     return result;
 }
 
-/* A dma-buf's stand-in has the length of one, and holds the device's bytes. */
+/*
+ * Returns a file in place of a dma-buf, with the length of the dma-buf and the
+ * device's bytes.
+ */
 EXPORT int cuMemGetHandleForAddressRange(void *handle, unsigned long long addr, size_t len,
                                          int type, unsigned long long flags)
 {

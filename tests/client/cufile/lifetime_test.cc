@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Each object of cuFile in each way that its life goes on or ends: every use has
- * all bytes of its file or is refused; never other bytes, a crash, or a call
- * that does not return.
+ * Tests each object of cuFile with each event that may end its life. Every use
+ * of the object returns all bytes of its file or is refused. It never returns
+ * other bytes, crashes or hangs.
  */
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -26,15 +26,17 @@ namespace
 
 constexpr size_t kFile = 300000;
 constexpr unsigned kEntries = 6;
-// In a program that the test runs: the path of the file.
+// Environment variable of a program that the test runs; its value is the path
+// of the file.
 constexpr const char *kInside = "GPUNVME_TEST_EXIT";
 
-// What a use had: all bytes, an error, or something else.
+// The outcome of a use: all bytes, an error, or anything else.
 enum Outcome { kRight, kRefused, kWrong };
 
 const std::vector<char> &content()
 {
-    // It is never freed, since threads compare with it while the program ends.
+    // The bytes are never freed, since threads compare with them while the
+    // program ends.
     static const std::vector<char> &bytes = *new std::vector<char>(some_bytes(kFile, 17));
     return bytes;
 }
@@ -67,7 +69,7 @@ class Object
     {
         cuFileHandleDeregister(fh_);
     }
-    // The number becomes that of another file.
+    // Makes the number of the descriptor refer to another file.
     void reuse_descriptor(const std::string &other) const
     {
         int fd = open(other.c_str(), O_RDONLY | O_CLOEXEC);
@@ -89,7 +91,7 @@ class Object
     int fd_ = -1;
 };
 
-// Memory that is registered, and no more after end(); each thread has a part.
+// Memory that is registered until end(); each thread reads into its own part.
 class Registered : public Object
 {
   public:
@@ -117,7 +119,7 @@ class Registered : public Object
     std::vector<char> memory_;
 };
 
-// A batch, for one thread; end() destroys it.
+// A batch for one thread, which end() destroys.
 class Batch : public Object
 {
   public:
@@ -167,8 +169,8 @@ class Batch : public Object
 struct Row {
     const char *name;
     std::function<Object *(const std::string &)> make;
-    unsigned threads;    // that may use it at the same time
-    Outcome after_close; // as is the rest of its life
+    unsigned threads;    // threads that may use the object at the same time
+    Outcome after_close; // expected outcomes of the other uses
     Outcome in_child;
     Where where;
 };
@@ -198,7 +200,7 @@ class Life : public InFolder<Row>
             EXPECT_TRUE(folder_->end());
         }
     }
-    // Threads that use the object until it refuses or stop() is called.
+    // Starts threads that use the object until it refuses or stop() is called.
     void start()
     {
         for (unsigned i = 0; i < GetParam().threads; i++) {
@@ -223,7 +225,8 @@ class Life : public InFolder<Row>
         EXPECT_EQ(wrong_, 0u);
         EXPECT_GT(right_, 0u);
     }
-    // The outcome in a child of fork(2), which ends; kWrong otherwise.
+    // Returns the outcome of a use in a child of fork(2), or kWrong if the
+    // child hangs or crashes.
     Outcome in_child()
     {
         pid_t child = fork();
@@ -251,7 +254,7 @@ class Life : public InFolder<Row>
 
 TEST_P(Life, ClosedWhileUsed)
 {
-    if (GetParam().threads == 1) { // a batch ends when its entries have ended
+    if (GetParam().threads == 1) { // a batch ends only when its entries have ended
         EXPECT_EQ(object_->use(), kRight);
         object_->end();
         return;
@@ -292,7 +295,8 @@ TEST_P(Life, DescriptorReused)
     EXPECT_EQ(object_->use(), kRight);
 }
 
-// The test runs its own program again, whose main thread ends while others read.
+// The test runs its own program again. The main thread of that ends while other
+// threads read.
 TEST_P(Life, Exit)
 {
     if (getenv(kInside)) {

@@ -230,8 +230,8 @@ const Way kWays[] = {
     {"compared_piece", read_compared_piece, false},
 };
 
-// A lane sends one command after the other: each one brings wrong bits at first, and right ones
-// when it is sent again.
+// A lane sends one command after another. Each command reads wrong bits at
+// first, and right bits when it is sent again.
 TEST(DirectSumsLane, EachCommandOfALongReadMayDifferOnce)
 {
     Stack s{4, 16, 20};

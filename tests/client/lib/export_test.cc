@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Handles of GPU memory for drives: dma-bufs of the driver without a GPU. */
+/*
+ * Tests the export of GPU memory for drives as dma-bufs, with a fake driver and
+ * no GPU.
+ */
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -21,7 +24,7 @@ class Export : public ::testing::Test
   protected:
     void SetUp() override
     {
-        places::cuda(); /* under the name of the driver's library */
+        places::cuda(); /* has the name of the driver's library */
         ASSERT_EQ(cuda_driver_open(&driver), 0);
         ASSERT_EQ(places::cuda().alloc(&memory, 16384), 0);
     }

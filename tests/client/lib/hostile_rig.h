@@ -26,8 +26,8 @@ struct hostile_mount {
 struct connection *hostile_open(struct hostile_mount *m, int dev_fd);
 void hostile_close(struct connection *g);
 /*
- * Releases memory at g whose buffer a copy still uses that nobody waits for any
- * more. Returns true if other memory can be registered meanwhile.
+ * Releases memory at g whose buffer a copy still uses, although no thread waits
+ * for the copy. Returns true if other memory can be registered in the meantime.
  */
 bool hostile_registers_during_release(struct connection *g);
 /* Opens a table of a file of the mount, which must refuse it, and returns the error. */

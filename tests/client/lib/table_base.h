@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Tables over a mount, and files of which every row is known.
+// Fixture for tests of tables on a mount. The test knows every row of the
+// files.
 #ifndef TESTS_CLIENT_LIB_TABLE_BASE_H
 #define TESTS_CLIENT_LIB_TABLE_BASE_H
 
@@ -34,10 +35,11 @@ using Status = struct gpunvme_table_status;
 
 struct Way {
     const char *name, *options;
-    uint32_t flags; // of gpunvme_file_open()
+    uint32_t flags; // flags for gpunvme_file_open()
 };
 
-// A mount, which several tests may use in turn, and the library's handle of each.
+// A mount that several tests use in turn, and the library's handle of each
+// test.
 class TableBase : public ::testing::Test
 {
   protected:
@@ -54,7 +56,8 @@ class TableBase : public ::testing::Test
         ASSERT_TRUE(make_file(mount->path("one"), bytes_));
     }
 
-    // A mount of its own, by the daemon puppet_, which takes commands.
+    // Makes a mount for this test only, served by the daemon puppet_, which
+    // takes commands.
     void start(const Way &way, const std::vector<std::string> &format = {})
     {
         int ends[2];
@@ -99,7 +102,8 @@ class TableBase : public ::testing::Test
         return f;
     }
 
-    // A table of all rows of the file from byte `head` on, for kRows ids.
+    // Opens a table of all rows of the file from byte `head` on, for gathers of
+    // kRows ids.
     void open_table(uint32_t row = kRow, uint64_t head = 0,
                     const struct gpunvme_table_options &o = {})
     {
@@ -131,7 +135,8 @@ class TableBase : public ::testing::Test
         return status;
     }
 
-    // Each row is the file's, or zeros; returns the number of the latter.
+    // Expects that each row is the file's or zeros, and returns the number of
+    // zero rows.
     size_t count_zeros(const Ids &ids, const std::vector<char> &out)
     {
         const std::vector<char> none(row_);

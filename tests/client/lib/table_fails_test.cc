@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Tables over a drive that fails when it is told to, without a mount, and with GPU memory.
+// Tests tables on a drive with injected faults, without a mount, and with
+// arrays in GPU memory.
 #include <csignal>
 
 #include "tests/client/lib/table_base.h"
@@ -25,7 +26,7 @@ class TableFails : public TableBase
     {
         ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, 0, times, status));
     }
-    // Rows of one block each.
+    // Returns the ids of one row per block, for n blocks.
     static Ids blocks(size_t n)
     {
         Ids ids(n);
@@ -71,7 +72,8 @@ TEST_F(TableFails, RevokedLeasesAreRenewed)
     for (int i = 0; i < 50 && !status.failed; i++)
         status = gather(ids);
     EXPECT_TRUE(status.error == -ETIMEDOUT || status.error == -ESTALE) << status.error;
-    ASSERT_TRUE(make_file(path("other"), {'x'})); // the daemon finds out, and resets
+    ASSERT_TRUE(make_file(
+        path("other"), {'x'})); // a request makes the daemon notice the fault and reset the drive
     status = gather(ids);
     EXPECT_EQ(status.failed, 100u);
     EXPECT_TRUE(status.error == -ETIMEDOUT || status.error == -ESTALE) << status.error;
@@ -80,7 +82,8 @@ TEST_F(TableFails, RevokedLeasesAreRenewed)
     expect_right(ids);
 }
 
-// The drive is the daemon's here, so no command is executed any more.
+// The daemon's process runs the drive here, so no command completes after its
+// death.
 TEST_F(TableFails, AKilledDaemonEndsByTheDeadline)
 {
     start(kReached);
@@ -106,7 +109,8 @@ TEST_F(TableFails, ChecksumsAreCompared)
     Ids ids = all_of(kRows);
     expect_right(ids);
     EXPECT_EQ(gather(ids).reads, 1024u) << "whole blocks";
-    ASSERT_NO_FATAL_FAILURE(tell_fault(control_, "corrupt", kRead, 0, 2, 0)); // read twice
+    ASSERT_NO_FATAL_FAILURE(tell_fault(control_, "corrupt", kRead, 0, 2,
+                                       0)); // both the first read and the second one are corrupt
     Status status = gather(Ids(1, 5));
     EXPECT_EQ(status.failed, 1u);
     EXPECT_EQ(status.error, -EIO);
@@ -144,7 +148,8 @@ TEST_F(TableFails, FilesOfOtherFileSystems)
     EXPECT_TRUE(tmpfs.end());
 }
 
-// A driver of CUDA is loaded, and a table without a direct path copies ids and rows.
+// A driver of CUDA is loaded, and a table without a direct path copies ids and
+// rows to and from GPU memory.
 TEST_F(TableFails, ArraysInGpuMemoryAreCopied)
 {
     cuda();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Tables on a machine with a GPU: gathers in streams and in a graph.
+// Tests tables on a machine with a GPU: gathers in streams and in a graph.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ constexpr int64_t kRows = (kFile - kHead) / kRow;
 using Ids = std::vector<int64_t>;
 using Status = struct gpunvme_table_status;
 
-// A table with a stream, and its arrays in device memory.
+// A table with a stream, and arrays in device memory.
 struct Gathers {
     struct gpunvme_table *table = nullptr;
     cudaStream_t stream = nullptr;
@@ -112,7 +112,8 @@ class TableGpu : public ::testing::TestWithParam<const char *>
             id = rng() % kRows;
         return ids;
     }
-    // Each row is the file's; an id of no row is zeros.
+    // Expects that each row is the file's, and that an id out of range gives
+    // zeros.
     void expect_rows(const Gathers &g, const Ids &ids)
     {
         std::vector<char> found(ids.size() * kRow), zeros(kRow);

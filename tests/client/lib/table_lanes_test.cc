@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Gathers as warps make them: several groups of 32 lanes execute each pass, and the drive counts
-// the commands.
+// Tests gathers as warps execute them: several groups of 32 lanes execute each
+// pass, and the drive counts the commands.
 #include <errno.h>
 
 #include <cstring>
@@ -54,7 +54,8 @@ class Rows
         l_.wide = true;
     }
 
-    // Gathers into out(), and returns what the drive has executed for it.
+    // Gathers rows into out(), and returns the number of commands that the
+    // drive has executed for them.
     unsigned gather(const std::vector<int64_t> &ids)
     {
         unsigned before = stack_.commands;
@@ -71,7 +72,8 @@ class Rows
         return stack_.commands - before;
     }
 
-    // Each row is the file's; rows that do not exist are zeros.
+    // Expects that each row is the file's, and that rows that do not exist are
+    // zeros.
     void expect_rows(const std::vector<int64_t> &ids)
     {
         const gd_row_table &t = l_.table;
@@ -146,7 +148,7 @@ TEST_F(TableLanes, ARowThatRepeatsIsOneCommand)
     EXPECT_EQ(rows.status().error, 0);
 }
 
-// Sixteen rows of 256 bytes lie in a block of 4 KiB. Their list takes several turns.
+// A block of 4 KiB has sixteen rows of 256 bytes. The list takes several turns.
 TEST_F(TableLanes, NeighboursOfABlockAreOneCommand)
 {
     Rows rows(stack_, 256, 0, 12, kFilePages * 16);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The passes of a gather as warps execute them, on host threads. */
+/* Executes the passes of a gather like warps, on host threads. */
 #define GQ_LANES 32u
 #include "client/device/gd_table.h"
 

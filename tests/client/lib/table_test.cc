@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Tables: rows of files by number, through leases and by READV.
+// Tests tables, which read rows of files by number, through leases and by
+// READV.
 #include "tests/client/lib/table_base.h"
 
 using namespace table_base;
@@ -27,7 +28,7 @@ class Table : public TableBase, public ::testing::WithParamInterface<Way>
         }
         mounts_.clear();
     }
-    // A file of the same bytes, which the test may change.
+    // Makes a copy of the file, which the test may change.
     void use_a_copy()
     {
         ASSERT_TRUE(make_file(path("copy"), bytes_));
@@ -47,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"Readv", "executor=cpu,deadline=60000,sim=lba:4096", 0}),
     [](const auto &info) { return info.param.name; });
 
-// The lists of 16,384 rows that cost as many commands by READV of each row.
+// By READV of each row, each of these lists would cost 16,384 commands.
 TEST_P(Table, ReadsARangeOnce)
 {
     open_table();
@@ -83,7 +84,7 @@ TEST_P(Table, ShardsAreOneTable)
     struct gpunvme_table_options o = {};
     o.row_stride = 1501;
     ASSERT_EQ(gpunvme_table_open(s, 3, kWide, kRows, &o, &table_), 0) << gpunvme_error();
-    gpunvme_file_close(two); // the table keeps it
+    gpunvme_file_close(two); // the table still holds the file
     ASSERT_EQ(gpunvme_table_rows(table_), 2200u);
     std::vector<int32_t> ids(2200);
     std::iota(ids.begin(), ids.end(), 0);
@@ -214,7 +215,7 @@ TEST_P(Table, WhatIsWrongWithATableIsRefused)
     EXPECT_EQ(opened([](auto &, auto &, auto &, auto &, auto &most) { most = SIZE_MAX; }), -EINVAL);
 }
 
-// Leases show the file as of the last refresh; READV sees what there is.
+// Leases show the file as of the last refresh; READV sees the current file.
 TEST_P(Table, RowsThatTheFileHasLostFail)
 {
     use_a_copy();
@@ -248,7 +249,7 @@ TEST_P(Table, TablesAndThreadsAtOnce)
     const struct gpunvme_segment s = {file_, 0, kFile / kRow};
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&, t] {
-            struct gpunvme_table *own = table_; // two threads share one
+            struct gpunvme_table *own = table_; // two threads share one table
             if (t > 1) {
                 ASSERT_EQ(gpunvme_table_open(&s, 1, kRow, 500, nullptr, &own), 0);
             }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of another device as that of a GPU (GQ_MEM_DEVICE): the CPU executor loads and stores it,
- * and the controller gets its handle. Here a memfd is the handle, which the transport maps.
+ * Tests memory of another device in place of a GPU's (GQ_MEM_DEVICE). The CPU
+ * executor loads and stores it, and the controller gets its handle, which is a
+ * memfd here that the transport maps.
  */
 #include <cstring>
 #include <fcntl.h>
@@ -18,7 +19,7 @@ const Executor kCpu = {"Cpu32", GQ_EXECUTOR_CPU, 32};
 const size_t kRoom = 256u << 10;
 
 const nvme_transport_ops *original;
-std::map<uint64_t, std::pair<void *, size_t>> mappings; /* of handles, by their IOVA */
+std::map<uint64_t, std::pair<void *, size_t>> mappings; /* mapped handles, by IOVA */
 bool refuses;
 
 int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
@@ -120,7 +121,10 @@ class Peer : public testing::Test
         return out;
     }
 
-    /* What lies in the buffer after a read, and whether it was staged. */
+    /*
+     * Checks the contents of the buffer after a read, and whether it was
+     * staged.
+     */
     void expect_read(bool staged)
     {
         ASSERT_EQ(add(device), 0);

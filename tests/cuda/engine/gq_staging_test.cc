@@ -121,7 +121,7 @@ int start(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
     return refusal ? refusal : cpu_ops.start(x, l, chunk);
 }
 
-/* What the device says of writes to it. */
+/* Value that the device reports for the order of writes to it. */
 bool orders_writes = true;
 
 /* Kernels before 5.14 do not know MADV_POPULATE_WRITE. */
@@ -251,7 +251,7 @@ TEST_P(Staging, LeasesUseAddressesOfADriveOnly)
     EXPECT_EQ(rig.result.staged, GetParam().tier == 1) << "of the daemon's own commands";
 }
 
-/* Its kernels would see a CQE before the data. */
+/* Without staging the kernels of such a GPU would see a CQE before the data. */
 TEST(StagingOfLeases, IsUsedForAGpuThatDoesNotOrderWrites)
 {
     Rig rig{kCpu};

@@ -170,7 +170,7 @@ TEST_P(GqProtocol, GoesOnWhereTheLastRunStopped)
 
     ring.state.sq_tail = ring.state.cq_head = 3;
     ring.state.phase = 0;
-    ring.q.cq[3].status = 1; /* left from the first pass */
+    ring.q.cq[3].status = 1; /* a rest of the first pass */
     ring.answer(3, 2, 0, 0);
     ring.answer(0, 1, 0, 1);
     ring.run(GetParam(), 2, kLong);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A queue pair in memory of the process, with the controller's position in it. Suites decide what
- * their controllers execute and complete, and when.
+ * A queue pair in memory of the process, and the controller's position in it.
+ * Each suite decides what its controller executes and completes, and when.
  */
 #ifndef TESTS_CUDA_QUEUE_HOST_QUEUE_H
 #define TESTS_CUDA_QUEUE_HOST_QUEUE_H
@@ -22,9 +22,9 @@ struct HostQueue {
     std::vector<uint32_t> free_cids;
     uint32_t sq_doorbell, cq_doorbell;
     uint32_t head;   /* index of the next entry that the controller fetches */
-    uint32_t posted; /* completions so far, `start` included */
+    uint32_t posted; /* completions so far, including `start` */
 
-    /* The first `start` entries of both rings have been used and given back. */
+    /* Makes rings whose first `start` entries have been used and given back. */
     explicit HostQueue(uint32_t n, uint32_t start = 0)
         : depth(n), sq(n), cq(n), trackers(n - 1), free_cids(n - 1), sq_doorbell(start),
           cq_doorbell(start), head(start), posted(start)
@@ -46,7 +46,7 @@ struct HostQueue {
         return (__atomic_load_n(&sq_doorbell, __ATOMIC_ACQUIRE) + depth - head) % depth;
     }
 
-    /* Returns the next published entry, of which there must be one. */
+    /* Returns the next published entry; there must be one. */
     const nvme_sqe &fetch()
     {
         const nvme_sqe &sqe = sq[head];
@@ -79,7 +79,7 @@ struct HostQueue {
     }
 };
 
-/* Media whose bytes show their place. */
+/* Returns media whose bytes depend on their place. */
 inline std::vector<uint8_t> host_media(size_t bytes)
 {
     std::vector<uint8_t> media(bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Metadata with two places: what is wrong in one of them is read from the other and written again.
+// Tests metadata with two places: a damaged place is read from the other one
+// and written again.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@ namespace
 enum Damage { ZERO, GARBAGE, OLD, MISDIRECTED, UNREADABLE, DAMAGES };
 const char *const NAMES[] = {"zeros", "garbage", "an older state", "another block", "unreadable"};
 
-// Those that reading everything reads; a mount reads the first inode block.
+// The kinds of blocks that read_everything() reads. A mount has already read
+// the first inode block.
 constexpr uint32_t READ[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR,     LAY_MAGIC_XATTR,
                              LAY_MAGIC_SYMLINK, LAY_MAGIC_SUMS,    LAY_MAGIC_INODES,
                              LAY_MAGIC_MAP,     LAY_MAGIC_ENTRIES, LAY_MAGIC_AGES};
@@ -33,7 +35,7 @@ class FsCopies : public FsTest
         data_csum = meta_copies = true;
         FsTest::SetUp();
         make();
-        check_at_end = false; // tests that want a check make it
+        check_at_end = false; // tests that want a check make it themselves
         sound.assign(device.bytes(), device.bytes() + device.size());
     }
     void make()
@@ -54,7 +56,7 @@ class FsCopies : public FsTest
     {
         return device.bytes() + block * 4096;
     }
-    // The two places of a block of this kind that is in use.
+    // Returns the two places of a block of this kind that is in use.
     std::vector<uint64_t> places_of(uint32_t magic)
     {
         std::map<uint64_t, std::vector<uint64_t>> by_address;
@@ -90,7 +92,7 @@ class FsCopies : public FsTest
     {
         return memcmp(at(block), &sound[block * 4096], 4096) == 0;
     }
-    // Everything that make() made, or the first error.
+    // Reads everything that make() made, and returns the first error.
     int read_everything()
     {
         Inode d, f, x, l;
@@ -128,7 +130,7 @@ class FsCopies : public FsTest
         }
         ffs_scrub_stop(fs);
     }
-    // The exit status of fsck, and what it says.
+    // Expects this exit status of fsck, and no output if it is 0.
     void expect_fsck(const char *how, int status)
     {
         std::string said = fsck(how), end = "exit " + std::to_string(status);
@@ -155,7 +157,7 @@ TEST_F(FsCopies, EveryKindHasTwoEqualPlaces)
     expect_fsck("-n", 0);
 }
 
-// A place that is wrong in any way is healed when its block is read.
+// A damaged place of any kind is written again when its block is read.
 TEST_F(FsCopies, AReadTakesTheOtherPlaceAndWritesTheFirstAgain)
 {
     for (uint32_t magic : READ) {
@@ -167,7 +169,8 @@ TEST_F(FsCopies, AReadTakesTheOtherPlaceAndWritesTheFirstAgain)
             damage(place, static_cast<Damage>(how));
             ASSERT_EQ(mount(), 0);
             EXPECT_EQ(read_everything(), 0);
-            // A block of ages, or entries, may have been read before the mount began to write.
+            // A block of ages or entries may have been read before the mount
+            // began to write.
             if (magic == LAY_MAGIC_AGES || magic == LAY_MAGIC_ENTRIES)
                 scrub();
             EXPECT_EQ(counts().copied, 1u);
@@ -224,7 +227,8 @@ TEST_F(FsCopies, AReadOnlyMountReadsTheCopyAndWritesNothing)
     EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
 }
 
-// As without copies: one flipped bit is corrected, and what is worse is EIO for the object.
+// The result is that without copies: one flipped bit is corrected, and other
+// damage gives EIO for the object.
 TEST_F(FsCopies, BothPlacesAreWrong)
 {
     for (uint32_t magic : {LAY_MAGIC_EXTENTS, LAY_MAGIC_XATTR, LAY_MAGIC_SYMLINK}) {
@@ -285,7 +289,8 @@ TEST_F(FsCopies, TheMapIsLost)
     }
 }
 
-// All of one area, and one place of all chunks.
+// Either half of the device loses its metadata: one place of each area and
+// chunk.
 TEST_F(FsCopies, HalfOfTheDeviceIsLost)
 {
     for (bool second : {false, true}) {

@@ -203,7 +203,8 @@ TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
     EXPECT_EQ(read(f, 2 * 4096, 20 * 4096), std::string(20 * 4096, 'm'));
 }
 
-// The map's blocks are pinned, so the file's new data is in others.
+// The blocks of the map are pinned, so the file's new data goes to other
+// blocks.
 TEST_F(FsCsum, AWatchGetsNoChecksumsOfBlocksThatTheFileHasLeft)
 {
     Inode f = create("f");

@@ -67,7 +67,7 @@ class MemDevice
         misread_ = block;
         flips_ = flips;
     }
-    // Reads of this block fail until it is written.
+    // Makes reads of this block fail until it is written.
     void make_unreadable(uint64_t block)
     {
         unreadable_ = block;
@@ -182,9 +182,9 @@ class FsTest : public ::testing::Test
     Inode root;
     ffs_mount_opts opts = {};
     ffs_cred cred = {1000, 1000, 0};
-    uint64_t fs_bytes = 0;                               // of the file system; 0: all of the device
-    bool data_csum = getenv("DATA_CSUM") != nullptr;     // a second run of the tests has it
-    bool meta_copies = getenv("META_COPIES") != nullptr; // a third one has this
+    uint64_t fs_bytes = 0;                           // size of the file system; 0: the whole device
+    bool data_csum = getenv("DATA_CSUM") != nullptr; // set in a second run of the tests
+    bool meta_copies = getenv("META_COPIES") != nullptr; // set in a third run of the tests
     bool check_at_end = true;
 };
 

@@ -12,7 +12,8 @@
 
 using FsMap = FsTest;
 
-// The writes make two extents of a prepared one written, and then the block between them.
+// The writes reach the first and the last block of a preallocated extent, and
+// then the block between them.
 TEST_F(FsMap, ABlockBetweenTwoExtentsJoinsThem)
 {
     Inode f = create("f");

@@ -36,7 +36,7 @@ namespace
 {
 
 constexpr uint64_t BYTES = 26u << 20;
-constexpr uint64_t FS_BYTES = 24u << 20; // of the file system, which can grow
+constexpr uint64_t FS_BYTES = 24u << 20; // size of the file system, which can grow
 constexpr ffs_cred CRED = {0, 0, 0};
 
 [[noreturn]] void fail(const char *what)
@@ -45,7 +45,8 @@ constexpr ffs_cred CRED = {0, 0, 0};
     abort();
 }
 
-// A device in memory that goes back to its base image at the cost of the writes.
+// A device in memory. Resetting it to its base image costs only as much as the
+// writes since.
 class Device
 {
   public:
@@ -475,7 +476,7 @@ void User::change()
     ffs_sync(fs_);
 }
 
-// An image that cannot change its size keeps it.
+// If the image cannot be resized, its size does not change.
 void User::resize(bool larger)
 {
     struct ffs_statfs before, after;

@@ -13,8 +13,8 @@
 namespace
 {
 
-const uint64_t PLACES = getenv("META_COPIES") ? 2 : 1; // of a chunk
-constexpr uint32_t EMPTY = LAY_SEGMENT_BLOCKS - 1;        // free blocks of an empty segment
+const uint64_t PLACES = getenv("META_COPIES") ? 2 : 1; // places of a chunk
+constexpr uint32_t EMPTY = LAY_SEGMENT_BLOCKS - 1;     // free blocks of an empty segment
 constexpr unsigned VALUES_OF_FILE = 10;
 constexpr ffs_cred CRED = {};
 

@@ -35,7 +35,7 @@ StorageTest::~StorageTest()
 
 void StorageTest::make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size)
 {
-    /* Copies of chunks need as much space as chunks. */
+    /* Copies of chunks take as much space as the chunks. */
     if (meta_copies)
         bytes += 16u << 20;
     dev.reset(crash_dev_new(bytes, lba_size));

@@ -47,7 +47,7 @@ class StorageTest : public ::testing::Test
     ~StorageTest() override;
 
   public:
-    static const bool meta_copies; // a further run of the tests has copies of metadata
+    static const bool meta_copies; // set in a further run of the tests
 
   protected:
     // A fresh device with a file system, not mounted.

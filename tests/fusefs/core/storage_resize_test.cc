@@ -286,7 +286,8 @@ std::string Resize::describe_sums(ffs_inode *file, size_t len)
 
 std::string Resize::describe_file(ffs_inode *root, const char *name)
 {
-    // Filling it for each file would take most of the time of the test.
+    // The string is static, since filling it for each file would take most of
+    // the time of the test.
     static std::string data(8 << 20, 0);
     ffs_inode *file;
     std::string text = std::string(name) + ":";
@@ -567,7 +568,7 @@ TEST_F(Resize, AnImageInTheLogFollowsItsChunk)
     }
 }
 
-// With copies the chunk moves, since its other place is right.
+// With copies the chunk moves, because its other place is not damaged.
 TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
 {
     ASSERT_EQ(grow(NEW), 0);

@@ -53,8 +53,9 @@ class Stale : public StorageTest
     Bytes old_image, new_image;
     View present;
     lay_geometry geo = {};
-    // Room for any file's content, and for its attribute behind 7 MiB: it is allocated once, since
-    // each state reads some thousand names.
+    // The string has room for the content of any file, and from 7 MiB on for
+    // its attribute. It is allocated once, since each state reads some thousand
+    // names.
     std::string data = std::string(8 << 20, 0);
 };
 

@@ -53,7 +53,7 @@ int rig_fail(struct rig *r, enum sim_fault_kind kind, uint8_t opcode, uint16_t s
              unsigned skip, unsigned times);
 /* Writes file bytes by ffs_write(); offset may leave a hole. */
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
-/* Sets the file's size, and commits. */
+/* Sets the size of the file, and commits the change. */
 int rig_truncate(struct rig *r, uint64_t size);
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);
 /* Changes a bit of the file's byte at this offset on the drive. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Questions about callers: root of this user namespace with CAP_SYS_ADMIN, and groups.
+// Tests the questions about callers: CAP_SYS_ADMIN of root in this user
+// namespace, and groups.
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
@@ -37,7 +38,7 @@ class Callers : public ::testing::Test
         callers_close(&callers_);
         close(server_);
     }
-    // Asks about a child that has prepared itself.
+    // Starts a child that runs `prepare`, and asks `question` about it.
     bool ask(const std::function<void()> &prepare, const std::function<bool(pid_t)> &question)
     {
         int ends[2];
@@ -104,7 +105,8 @@ TEST_F(Callers, AreAdminsWithTheCapabilityOfThisNamespace)
     }));
 }
 
-// Answered by a user's process, which cannot see the namespaces of root's.
+// The process of a user answers, which cannot see the namespaces of root's
+// processes.
 TEST_F(Callers, AreAdminsForTheMounterOfAUser)
 {
     struct callers c;
@@ -160,8 +162,8 @@ TEST_F(Callers, AreAskedAboutByManyThreads)
     EXPECT_EQ(wrong, 0);
 }
 
-// A mounter that does not answer in time delays the request, and refuses it. Its late answer is not
-// that of the next question.
+// If the mounter does not answer in time, the request is delayed and refused. A
+// late answer is not taken as the answer to the next question.
 TEST(CallersAlone, AreNothingWithoutAnAnswerInTime)
 {
     struct callers c;

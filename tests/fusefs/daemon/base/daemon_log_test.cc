@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Lines for syslog that a sandboxed daemon sends to its mounter.
+// Tests lines for syslog that a sandboxed daemon sends to its mounter.
 #include <sys/socket.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "fusefs/daemon/base/daemon_log.h"
-/* A fortified build calls the second one. */
+/* A fortified build calls __syslog_chk(). */
 void __wrap_syslog(int level, const char *format, const char *line);
 void __wrap___syslog_chk(int level, int flag, const char *format, const char *line);
 }
@@ -19,7 +19,7 @@ void __wrap___syslog_chk(int level, int flag, const char *format, const char *li
 namespace
 {
 
-std::string logged; // by the thread that calls log_relay(), which the test joins
+std::string logged; // written by the thread of log_relay(), which the test joins
 
 class DaemonLog : public ::testing::Test
 {
@@ -44,7 +44,7 @@ TEST_F(DaemonLog, PassesLinesWithTheirLevels)
     std::thread relay(log_relay, ends_[1]);
     log_line(LOG_NOTICE, "%s: the line %d", "drive", 1);
     log_line(LOG_DEBUG, "%s", "%s%n");
-    log_through(-1); // the relay ends with the last copy of the socket
+    log_through(-1); // closes the last copy of the socket, which ends the relay
     relay.join();
     EXPECT_EQ(logged, "5 drive: the line 1\n7 %s%n\n");
     log_line(LOG_INFO, "directly");

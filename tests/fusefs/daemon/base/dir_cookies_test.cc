@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Positions of 31 bits in listings that stop anywhere, while names come and go.
+// Tests positions of 31 bits in listings that stop anywhere, while names are
+// added and removed.
 #include <map>
 #include <random>
 #include <set>
@@ -21,7 +22,8 @@ class Cookies : public ::testing::Test
     {
         dir_cookies_free(c_);
     }
-    // A reply with at most `most` entries after a position, as the daemon makes it.
+    // Makes a reply of at most `most` entries after a position, like the
+    // daemon.
     std::vector<dir_cookie> reply(const Keys &dir, uint64_t after, size_t most)
     {
         std::vector<dir_cookie> entries;
@@ -36,7 +38,8 @@ class Cookies : public ::testing::Test
         dir_cookies_end(c_);
         return entries;
     }
-    // "." and "..", and names with keys of equal upper bits, at both ends, too.
+    // Returns keys of "." and "..", and of names with equal upper bits, also at
+    // both ends of the range.
     Keys colliding(size_t names, uint64_t groups)
     {
         Keys keys = {1, 2};
@@ -72,7 +75,8 @@ TEST_F(Cookies, AreSmallAndIncrease)
     EXPECT_EQ(reply(dir, 0, 2)[1].cookie, 2u);
 }
 
-// The kernel takes some entries of a reply, and continues after the last one of these.
+// The kernel takes some entries of a reply, and continues after the last of
+// these.
 TEST_F(Cookies, EveryNameThatStaysIsListedOnce)
 {
     for (int round = 0; round < 300; round++) {
@@ -86,7 +90,7 @@ TEST_F(Cookies, EveryNameThatStaysIsListedOnce)
             for (size_t i = 0; i < taken; i++)
                 seen[entries[i].key]++;
             at = entries[taken - 1].cookie;
-            for (int i = 0; i < 3; i++) { // often of the names just listed, as by rm -r
+            for (int i = 0; i < 3; i++) { // often a name that was just listed, as rm -r does
                 uint64_t key = entries[random_() % entries.size()].key;
                 if (key > 2 && dir.erase(key))
                     gone.insert(key);
@@ -129,7 +133,7 @@ TEST_F(Cookies, AnyNumberIsAPosition)
     EXPECT_EQ(reply(dir, INT64_MAX, 50).size(), 0u);
 }
 
-// Names that were chosen so only end the reply.
+// Names that a user has chosen for equal positions only end the reply.
 TEST_F(Cookies, TooManyOfOnePositionEndTheReply)
 {
     Keys dir = {1, 2};

@@ -161,7 +161,7 @@ TEST_F(CachesTest, RemovesTheLeastRecentlyUsedFiles)
     EXPECT_EQ(state(dir, "bytes"), bytes_in(dir));
 }
 
-// Between the walk that chose it and its removal.
+// The file is used after the walk has chosen it and before it is removed.
 TEST_F(CachesTest, AFileThatIsUsedMeanwhileStays)
 {
     for (int i = 0; i < 8; i++)

@@ -104,7 +104,8 @@ TEST_P(CoherenceTest, GpuReadSeesEveryCompletedWrite)
     }
 }
 
-// The program, another descriptor, and a program that has only the mapping left.
+// READs go through the descriptor that was mapped and another one. At the end
+// only the mapping has the file open for writing.
 TEST_P(CoherenceTest, GpuReadSeesStoresThroughAMapping)
 {
     char *map = static_cast<char *>(mmap(nullptr, kFile, PROT_WRITE, MAP_SHARED, fd_, 0));

@@ -16,7 +16,7 @@ namespace
 
 // As in fusefs/daemon/lease/lease.h, a C11 header.
 constexpr uint64_t kSegments = 4u << 20, kOfUsers = kSegments / 8 * 7;
-constexpr uint64_t kSegmentsOfUser = kOfUsers / 2; // if no other has any
+constexpr uint64_t kSegmentsOfUser = kOfUsers / 2; // if no other user holds any
 // Segments of the file: extents and holes in turn.
 constexpr uint64_t kOfFile = 70000;
 
@@ -136,7 +136,7 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
     EXPECT_EQ(rig_close(rig), 0);
 }
 
-// The page of the lease needs a descriptor, and there is none.
+// The page of the lease needs a descriptor, and none is free.
 TEST(QueueLeases, ALeaseThatFailsPinsNoBlocks)
 {
     constexpr uint64_t kImage = 32u << 20;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// What the mounter syncs at the end of a mount.
+// Tests which files the mounter syncs at the end of a mount.
 #include <cerrno>
 #include <cstdlib>
 #include <vector>

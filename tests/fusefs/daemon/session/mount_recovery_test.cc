@@ -324,7 +324,8 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
     EXPECT_TRUE(image_is_good());
 }
 
-// More callers wait for a flush than the mount has threads: it answers other requests.
+// More callers than the mount has threads wait for a flush. The mount still
+// answers other requests.
 TEST_F(Recovery, ASlowFlushDelaysOnlyItsCallers)
 {
     constexpr unsigned kCallers = 150;

@@ -492,7 +492,8 @@ TEST_F(MountTest, ShutdownIoctlEndsAllOperations)
     EXPECT_TRUE(fsck_is_clean(m));
 }
 
-// Lists as a 32-bit program does; erases every second name as it comes.
+// Lists a directory like a 32-bit program, and with `erases` removes every
+// second name.
 std::multiset<std::string> listed(const std::string &dir, size_t room, bool erases)
 {
     std::multiset<std::string> names;
@@ -516,7 +517,8 @@ std::multiset<std::string> listed(const std::string &dir, size_t room, bool eras
     return names;
 }
 
-// glibc for 32-bit programs refuses an entry whose position has more bits (EOVERFLOW).
+// glibc in 32-bit programs refuses an entry whose position has more than 31
+// bits (EOVERFLOW).
 TEST_F(MountTest, Dir32ListsForThirtyTwoBitPrograms)
 {
     constexpr size_t kNames = 3000;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The search for LABEL= and UUID= reads devices in a process of its own, in a sandbox.
+// Tests the search for LABEL= and UUID=, which reads devices in a process of
+// its own, in a sandbox.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -31,8 +32,8 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-constexpr uint64_t kBytes = 12345 * 4096; // as no device of this machine has
-pid_t caller;                             // of tag_find()
+constexpr uint64_t kBytes = 12345 * 4096; // a size that no device of this machine has
+pid_t caller;                             // the process that calls tag_find()
 enum { ANSWER, DIE } behaviour;
 
 class DeviceTag : public ::testing::Test
@@ -66,7 +67,7 @@ class DeviceTag : public ::testing::Test
     char why_[400] = "";
 };
 
-// The label that the process finds says what it can do.
+// The label that the process finds lists its abilities.
 std::string abilities()
 {
     std::string text = getpid() == caller ? "caller" : "child";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The table of SECURITY.md: each cell is tried by system calls that a thread of the live daemon
-// makes under ptrace(2). Without a GPU the column for CUDA is tried in a process that enters the
-// same sandbox.
+// Tests the table of SECURITY.md. A thread of the live daemon makes the system
+// calls of each cell under ptrace(2). Without a GPU, a process that enters the
+// same sandbox replaces the daemon for the column of CUDA.
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
@@ -61,7 +61,7 @@ class Caller
     }
 };
 
-// This process.
+// Calls made by the test process itself.
 class Self : public Caller
 {
   public:
@@ -82,8 +82,9 @@ class Self : public Caller
     char room_[256] = {};
 };
 
-// The main thread of another process, which waits in a system call. The registers are restored at
-// the end, and the kernel then repeats that call.
+// Calls made by the main thread of another process, which waits in a system
+// call. At the end the registers are restored, and the kernel repeats that
+// call.
 class Traced : public Caller
 {
   public:
@@ -115,7 +116,7 @@ class Traced : public Caller
         a.resize(6);
         user_regs_struct r = saved_;
         r.rip -= 2;
-        r.orig_rax = -1ull; // no call is to be repeated
+        r.orig_rax = -1ull; // the kernel must not repeat a call
         r.rax = static_cast<uint64_t>(number);
         r.rdi = a[0];
         r.rsi = a[1];
@@ -130,7 +131,7 @@ class Traced : public Caller
             return -ESRCH;
         return static_cast<long>(r.rax);
     }
-    // Far below the stack that is in use.
+    // The bytes are far below the part of the stack that is in use.
     uint64_t put(const void *bytes, size_t len) override
     {
         uint64_t to = (saved_.rsp - 4096) & ~15ull;
@@ -147,7 +148,7 @@ class Traced : public Caller
 
 // --- The attempts -------------------------------------------------------------------------------
 
-// Things outside the sandbox that an attempt reaches for.
+// Objects outside the sandbox that the attempts try to reach.
 struct Outside {
     Outside()
     {
@@ -245,7 +246,7 @@ long limit(Caller &c, pid_t pid)
     return c.call(SYS_prlimit64, {bits(pid), RLIMIT_CORE, c.put(&core, sizeof(core)), 0});
 }
 
-// The flags are invalid, so that no attempt makes a process.
+// The flags are invalid, so no attempt creates a process.
 long make_process(Caller &c)
 {
     return c.call(SYS_clone, {CLONE_SIGHAND | SIGCHLD, 0, 0, 0, 0});
@@ -253,7 +254,7 @@ long make_process(Caller &c)
 
 using Attempt = std::function<long(Caller &, const Outside &)>;
 
-// A signal that is ignored by default.
+// The signal is one that is ignored by default.
 constexpr uint64_t kSignal = SIGURG;
 
 const std::map<std::string, Attempt> kAttempts = {
@@ -308,7 +309,7 @@ std::vector<std::string> cells_of(const std::string &line)
     return cells;
 }
 
-// The rows of the table whose first cell of the head is "attempt".
+// Returns the rows of the table whose head begins with "attempt".
 std::map<std::string, Row> read_table()
 {
     std::map<std::string, Row> rows;
@@ -345,7 +346,8 @@ class SandboxTable : public ::testing::Test
             GTEST_SKIP() << "this kernel has no Landlock";
         close(rules);
     }
-    // "yes" or "no", as in the table. A process that may not, may not by policy.
+    // Returns "yes" or "no" like the table. EPERM and EACCES are the errors of
+    // a refusal.
     static std::string verdict(long result)
     {
         return result == -EPERM || result == -EACCES ? "no" : "yes";
@@ -359,13 +361,13 @@ class SandboxTable : public ::testing::Test
             ASSERT_NE(attempt, kAttempts.end()) << name;
             ASSERT_TRUE(row.count(column)) << column;
             if (name == "to connect to an abstract UNIX socket" && !scopes())
-                continue; // this kernel has no scopes, which the table says
+                continue; // this kernel has no scopes; the document says so
             long result =
                 attempt->second ? attempt->second(c, outside_) : open_file(c, image, O_RDWR);
             EXPECT_EQ(verdict(result), row.at(column)) << name << ", " << column << ": " << result;
         }
     }
-    // Landlock's version has scopes.
+    // Returns true if this version of Landlock has scopes.
     static bool scopes()
     {
         return syscall(SYS_landlock_create_ruleset, nullptr, 0, 1) >= 6;
@@ -403,7 +405,8 @@ TEST_F(SandboxTable, IsThatOfTheDaemonWithListedCalls)
     check_mount("full");
 }
 
-// ptrace(2) is tried, so capabilities are those that CUDA keeps, and no more.
+// The process has only the capabilities that the daemon keeps for CUDA, because
+// one attempt is ptrace(2).
 TEST_F(SandboxTable, IsThatOfTheDaemonWithCuda)
 {
     std::string image = ::testing::TempDir() + "sandbox-cuda-" + std::to_string(getpid());

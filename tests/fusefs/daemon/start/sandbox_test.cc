@@ -192,7 +192,8 @@ TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
     EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(memfd_create("m", 0)); }), 0);
 }
 
-// Calls of which a filter sees only the arguments: each is refused, and its harmless use is not.
+// The filter decides about these calls by their arguments: it refuses some uses
+// and permits the harmless one.
 TEST_F(Sandbox, OfCallsLooksAtArguments)
 {
     if (kSanitized)
@@ -246,7 +247,7 @@ TEST_F(Sandbox, OfCallsForbidsProcessesAndTheNetwork)
 
 // --- The unit of systemd ------------------------------------------------------------------------
 
-// The values of a key of the unit, in any of its lines.
+// Returns the values of a key in all its lines of the unit.
 std::string unit_values(const std::string &key)
 {
     std::ifstream in(GPUNVME_UNIT);
@@ -258,7 +259,8 @@ std::string unit_values(const std::string &key)
     return values;
 }
 
-// systemd refuses other families, and other addresses, with errors that end the mount.
+// systemd refuses other address families and addresses with errors that end the
+// mount.
 TEST(SandboxUnit, PermitsEverySocketOfTheDaemon)
 {
     const std::vector<std::string> names = {"127.0.0.1:19", "[::1]:19"};

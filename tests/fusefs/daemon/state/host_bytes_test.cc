@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Shares of users in host memory, which is sparse here.
+// Tests the shares of users in host memory, which is sparse here.
 #include <errno.h>
 #include <unistd.h>
 
@@ -30,7 +30,8 @@ class HostBytes : public ::testing::Test
     {
         EXPECT_EQ(rig_close(rig_), 0);
     }
-    // A sparse memfd: bytes count, touched or not.
+    // Registers a sparse memfd, whose bytes count whether they were touched or
+    // not.
     int add(uint64_t len, uint32_t uid)
     {
         rig_buffer b = {};
@@ -49,7 +50,7 @@ class HostBytes : public ::testing::Test
     }
 
     const uint64_t half_ = half_of_memory(), users_ = half_ - half_ / 8;
-    const uint64_t one_ = users_ - users_ / 2; // of one user, if no other has any
+    const uint64_t one_ = users_ - users_ / 2; // limit of one user, if no other has any
     rig *rig_ = nullptr;
     rig_buffer last_ = {}; // that was registered
 };

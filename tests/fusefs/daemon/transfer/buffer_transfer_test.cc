@@ -373,7 +373,7 @@ TEST_F(Transfer, RefusesBuffersOfOthers)
 
 TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
-    open(with(&rig_config::max_buffers, 7u)); // one of them is root's by open()
+    open(with(&rig_config::max_buffers, 7u)); // open() registers one of them for root
     rig_buffer mine = {};
     auto add = [&](uint32_t uid) {
         rig_buffer b = {};
@@ -423,7 +423,8 @@ TEST_F(Transfer, TheOnlyBufferIsAvailableToAnyUser)
     EXPECT_EQ(rig_register(rig_, 4096, 1, &buffer_), 0);
 }
 
-// A sparse file costs its sender nothing, but READs of it take the daemon's memory.
+// A sparse file costs its sender nothing, but READs into it take the daemon's
+// memory.
 TEST_F(Transfer, BuffersAreLimitedInBytes)
 {
     open(with(&rig_config::gpu_off, true));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz entry of the daemon's requests while transfers are in flight: a thread
- * reads into a buffer of its own, and the input becomes requests beside it, with
- * valid and stale handles of buffers and leases, resets and faults. Whatever
- * they are, a read that succeeds has the file's bytes, memory that has been
- * unregistered does not change, and no buffer and no block is kept.
+ * Fuzz entry of the daemon's requests while transfers are in flight. A thread
+ * reads into its own buffer while the input becomes requests with valid and
+ * stale handles of buffers and leases, resets and faults. For every input a
+ * read that succeeds has the file's bytes, memory that has been unregistered
+ * does not change, and no buffer or block stays allocated.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #define BUFFER_BYTES (128u << 10)
 #define BUFFERS      4u
 #define LEASES       4u
-#define BACKGROUND   64u /* requests of an input */
+#define BACKGROUND   64u /* maximum number of requests of an input */
 #define WRONG        0x5a
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,7 +33,7 @@ struct lease {
 
 static struct fuzz {
     struct rig *rig;
-    struct rig_buffer buffers[BUFFERS]; /* data is NULL where there is none */
+    struct rig_buffer buffers[BUFFERS]; /* data is NULL in an unused element */
     uint32_t owners[BUFFERS];
     struct lease leases[LEASES];
     atomic_bool stop;
@@ -104,7 +104,10 @@ static void add_buffer(unsigned i, uint32_t uid)
     memset(f.buffers[i].data, WRONG, BUFFER_BYTES);
 }
 
-/* Only its user removes a buffer, and afterwards nothing writes to its memory. */
+/*
+ * Only the user of a buffer can remove it. Nothing writes to its memory
+ * afterwards.
+ */
 static void remove_buffer(unsigned i, uint32_t uid)
 {
     struct rig_buffer *b = &f.buffers[i];
@@ -173,7 +176,7 @@ static void lease_end(struct lease *l, uint32_t uid)
         l->id = 0;
 }
 
-/* Writes the bytes that the file has. */
+/* Writes the bytes that the file already has. */
 static void write_same(uint64_t offset)
 {
     uint8_t same[5000];

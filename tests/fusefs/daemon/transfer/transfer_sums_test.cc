@@ -20,7 +20,7 @@ namespace
 rig *reset_in_lookup;
 std::atomic<bool> reset_was_late;
 std::atomic<bool> slow_lookups;
-std::atomic<uint64_t> looked_up; // while they are slow
+std::atomic<uint64_t> looked_up; // counted while the look-ups are slow
 
 void reset_meanwhile()
 {
