@@ -175,7 +175,7 @@ static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_se
     uint64_t piece = table_piece_len(table, s), most = want ? want : MOST_STAGING;
 
     if (piece > INT32_MAX || (want && want < piece))
-        return gpunvme_fail(-EINVAL, "%zu bytes of staging for ranges of %llu bytes", want,
+        return gpunvme_fail(-EINVAL, "staging of %zu bytes: a range may have %llu bytes", want,
                             (unsigned long long)piece);
     uint64_t pieces = min_u64(t->max_rows, most / piece);
     table->slot_bytes = (uint32_t)piece;
@@ -251,14 +251,16 @@ static int table_check_limits(size_t n, uint32_t row_bytes, size_t max_rows,
                               const struct gpunvme_table_options *o)
 {
     if (n == 0 || n > GPUNVME_SEGMENTS_MAX)
-        return gpunvme_fail(-EINVAL, "a table of %zu segments", n);
+        return gpunvme_fail(-EINVAL, "%zu segments: not from 1 to %u", n, GPUNVME_SEGMENTS_MAX);
     if (row_bytes == 0 || row_bytes > GPUNVME_ROW_MAX)
-        return gpunvme_fail(-EINVAL, "rows of %u bytes", row_bytes);
+        return gpunvme_fail(-EINVAL, "rows of %u bytes: not from 1 to %u", row_bytes,
+                            GPUNVME_ROW_MAX);
     if (o->row_stride && o->row_stride < row_bytes)
-        return gpunvme_fail(-EINVAL, "rows of %u bytes at every %llu bytes", row_bytes,
-                            (unsigned long long)o->row_stride);
+        return gpunvme_fail(-EINVAL, "row_stride %llu: less than a row of %u bytes",
+                            (unsigned long long)o->row_stride, row_bytes);
     if (max_rows == 0 || max_rows > GPUNVME_TABLE_ROWS_MAX)
-        return gpunvme_fail(-EINVAL, "gathers of up to %zu rows", max_rows);
+        return gpunvme_fail(-EINVAL, "max_rows %zu: not from 1 to %u", max_rows,
+                            GPUNVME_TABLE_ROWS_MAX);
     return 0;
 }
 
@@ -366,15 +368,15 @@ static int table_check_gather(const struct gpunvme_table *t, const struct gpunvm
     size_t stride = a->out_stride ? a->out_stride : t->table.row_bytes;
 
     if (a->id_bytes != 4 && a->id_bytes != 8)
-        return gpunvme_fail(-EINVAL, "ids of %u bytes", a->id_bytes);
+        return gpunvme_fail(-EINVAL, "ids of %u bytes: not 4 or 8", a->id_bytes);
     if (a->flags & ~(GPUNVME_GATHER_PAD | GPUNVME_GATHER_ZEROS))
         return gpunvme_fail(-EINVAL, "unknown flags 0x%x", a->flags);
     if (a->n > t->max_rows)
-        return gpunvme_fail(-EINVAL, "a gather of %zu rows, where the table was opened for %u",
+        return gpunvme_fail(-EINVAL, "a gather of %zu rows: the table was opened for up to %u",
                             a->n, t->max_rows);
     if (stride < t->table.row_bytes || stride > SIZE_MAX / (a->n + 1))
-        return gpunvme_fail(-EINVAL, "rows of %u bytes at every %zu bytes", t->table.row_bytes,
-                            stride);
+        return gpunvme_fail(-EINVAL, "out_stride %zu: less than a row of %u bytes, or too large",
+                            stride, t->table.row_bytes);
     if (!a->status || (uintptr_t)a->status % 8 || (a->n && (!a->ids || !a->out)) ||
         (uintptr_t)a->ids % a->id_bytes)
         return gpunvme_fail(-EINVAL, "ids, out or status: missing, or not aligned");

@@ -128,7 +128,7 @@ int table_host_gather(struct gpunvme_table *t, struct gd_table_launch *l, void *
     bool is_copied = cu && table_host_is_copied(cu, l);
 
     if (!cu && stream)
-        return gpunvme_fail(-ENODEV, "a stream, but no CUDA");
+        return gpunvme_fail(-ENODEV, "a stream needs CUDA, which is not loaded: pass NULL");
     if (!is_copied && !stream)
         return gather(t, l, NULL);
     if (cuda_driver_is_captured(cu, stream))
