@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checkpoints of a model's size: their rates, beside those of one WRITE and one READ of as many bytes.
+"""Measures checkpoints of a model's size, and one WRITE and one READ of as many bytes.
 
     checkpoint.py FOLDER [--megabytes N] [--rounds N]
 
@@ -28,7 +28,7 @@ State = dict[str, torch.Tensor]
 
 
 def make_state(nbytes: int, device: str) -> State:
-    """Returns weights, and two moments of an optimizer for each."""
+    """Returns weights, and for each two moments of an optimizer."""
     state: State = {}
     layer = 0
     while sum(t.nbytes for t in state.values()) < nbytes:

@@ -45,7 +45,7 @@ def make_checkpoint(folder: str, rows: int) -> None:
 
 
 class Model(nn.Module):
-    """Recurrent state, and rows of a table by hashes of the last tokens."""
+    """A model with a recurrent state that reads rows of a table by hashes of the last tokens."""
 
     embed: torch.Tensor
     mix: torch.Tensor
@@ -61,7 +61,7 @@ class Model(nn.Module):
         self.rows, self.lookup = rows, lookup
 
     def ids(self, last: torch.Tensor) -> torch.Tensor:
-        """Rows for n-grams of two and three tokens, a row for each head."""
+        """Returns the rows for n-grams of two and three tokens, one for each head."""
         two = last[:, 1] * VOCABULARY + last[:, 2]
         three = last[:, 0] * VOCABULARY ** 2 + two + 1
         return (torch.stack([two, three], 1)[..., None] * self.factors) % self.rows
@@ -74,7 +74,7 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def generate(model: Model, tokens: int, device: str) -> torch.Tensor:
-    """The tokens of eight sequences, which begin differently."""
+    """Returns the tokens of eight sequences that begin differently."""
     step = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=False)
     last = torch.arange(24, device=device).view(8, 3)
     state = torch.zeros(8, HIDDEN, device=device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The header of GGUF: where each tensor of a file is."""
+"""Reads the header of a GGUF file, which says where each tensor is."""
 
 import os
 import struct
@@ -30,7 +30,7 @@ class _Reader:
 
     def take(self, n: int) -> bytes:
         if n > MAX_HEADER - self.at:
-            raise ValueError(f"a header of more than {MAX_HEADER} bytes")
+            raise ValueError(f"the header has more than {MAX_HEADER} bytes")
         found = self._stream.read(n)
         if len(found) != n:
             raise ValueError("the file ends within its header")
@@ -44,7 +44,7 @@ class _Reader:
     def count(self) -> int:
         n = self.number("Q")
         if n > _MAX_ITEMS:
-            raise ValueError(f"{n} items")
+            raise ValueError(f"an array or list has {n} items, more than {_MAX_ITEMS}")
         return n
 
     def text(self) -> str:
@@ -66,7 +66,7 @@ class _Reader:
         elif kind in _SIZES:
             self.take(_SIZES[kind])
         else:
-            raise ValueError(f"a value of type {kind}")
+            raise ValueError(f"a value has the unknown type {kind}")
 
 
 def _alignment(reader: _Reader, pairs: int) -> int:
@@ -78,34 +78,34 @@ def _alignment(reader: _Reader, pairs: int) -> int:
         else:
             reader.skip(kind)
     if alignment < 8 or alignment & (alignment - 1):
-        raise ValueError(f"alignment {alignment}")
+        raise ValueError(f"the alignment {alignment} is not a power of two from 8 on")
     return alignment
 
 
 def _entry(reader: _Reader) -> Entry:
-    """Returns a tensor, whose place counts from the end of the header."""
+    """Returns a tensor. Its place counts from the end of the header."""
     name, n_dims = reader.text(), reader.number("I")
     if not 0 < n_dims <= 8:
-        raise ValueError(f"{name}: {n_dims} dimensions")
+        raise ValueError(f"{name}: {n_dims} dimensions, not from 1 to 8")
     dims = [reader.number("Q") for _ in range(n_dims)]  # the last one of torch comes first
     kind, place = reader.number("I"), reader.number("Q")
     if kind not in _TYPES:
         raise ValueError(f"{name}: type {kind} is not known")
     dtype, elements, size = _TYPES[kind]
     if dims[0] % elements:
-        raise ValueError(f"{name}: rows of {dims[0]} elements in blocks of {elements}")
+        raise ValueError(f"{name}: rows of {dims[0]} elements are not whole blocks of {elements}")
     if dtype is None:
         dims[0] = dims[0] // elements * size
     nbytes = 1 if dtype is None else size
     for length in dims:
         nbytes *= length
     if nbytes >= 1 << 63:
-        raise ValueError(f"{name}: {nbytes} bytes")
+        raise ValueError(f"{name}: {nbytes} bytes are too many")
     return Entry(name, dtype or "U8", tuple(reversed(dims)), place, nbytes)
 
 
 def read_header(file: File) -> list[Entry]:
-    """The tensors of a file. Rows of types that have blocks are bytes. ValueError: no such file."""
+    """Returns the tensors of a file. Rows of types with blocks are bytes. Raises ValueError."""
     try:
         with os.fdopen(os.dup(file.fileno()), "rb") as stream:
             stream.seek(0)
@@ -119,7 +119,7 @@ def _read(reader: _Reader, size: int) -> list[Entry]:
         raise ValueError("not a GGUF file")
     version = reader.number("I")
     if version not in (2, 3):
-        raise ValueError(f"GGUF version {version}")
+        raise ValueError(f"GGUF version {version} is not supported, only 2 and 3 are")
     tensors, pairs = reader.count(), reader.count()
     alignment = _alignment(reader, pairs)
     found: list[Any] = [_entry(reader) for _ in range(tensors)]
@@ -127,5 +127,5 @@ def _read(reader: _Reader, size: int) -> list[Entry]:
     entries = [entry._replace(begin=begin + entry.begin) for entry in found]
     for entry in entries:
         if entry.begin + entry.nbytes > size:
-            raise ValueError(f"{entry.name}: behind the end of the file")
+            raise ValueError(f"{entry.name}: ends behind the end of the file")
     return entries

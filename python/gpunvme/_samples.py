@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the samples of a shard are, whose fields have lengths of their own: tars of WebDataset, MDS."""
+"""Finds the samples in shards (tars of WebDataset, MDS) and the place of each of their fields."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def index_tar(path: Any) -> list[Sample]:
                 if not samples or samples[-1].key != key:
                     samples.append(Sample(key, {}))
                 if field in samples[-1].fields:
-                    raise ValueError(f"{member.name} comes twice")
+                    raise ValueError(f"{member.name} occurs twice")
                 samples[-1].fields[field] = (member.offset_data, member.size)
     except (tarfile.TarError, ValueError) as error:
         raise ValueError(f"{path}: not a tar of samples: {error}") from None
@@ -60,27 +60,27 @@ def _of_mds(file: File) -> list[Sample]:
     n = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))[0]
     table = 4 * (n + 2)  # the number, and n + 1 offsets
     if table > end:
-        raise ValueError(f"{n} samples in {end} bytes")
+        raise ValueError(f"{n} samples do not fit into {end} bytes")
     offsets = struct.unpack(f"<{n + 1}I", os.pread(fd, table - 4, 4))
     if any(one > other for one, other in zip((table, *offsets), (*offsets, end))):
-        raise ValueError("offsets out of order")
+        raise ValueError("the offsets are not in order")
     described = json.loads(os.pread(fd, offsets[0] - table, table))
     names, sizes = described["column_names"], described["column_sizes"]
     if len(names) != len(sizes) or not all(isinstance(name, str) for name in names):
-        raise ValueError("no names of columns")
+        raise ValueError("columns lack names or sizes")
     heads = _heads(file, offsets, sum(size is None for size in sizes))
     return [Sample(str(i), _fields(names, sizes, heads[i], offsets[i])) for i in range(n)]
 
 
 def _heads(file: File, offsets: tuple[int, ...], columns: int) -> list[tuple[int, ...]]:
-    """Reads the lengths that stand before each sample, of the columns that have no fixed one."""
+    """Reads the lengths before each sample, which are those of columns without a fixed length."""
     head = struct.Struct(f"<{columns}I")
     n = len(offsets) - 1
     if not head.size or not n:
         return [()] * n
     memory = bytearray(head.size * n)
     if any(moved != head.size for moved in file.readv(memory, list(offsets[:-1]), head.size)):
-        raise ValueError("a sample without its lengths")
+        raise ValueError("a sample lacks its lengths")
     return list(head.iter_unpack(memory))
 
 
@@ -90,7 +90,7 @@ def _fields(names: list[str], sizes: list[int | None], head: tuple[int, ...],
     for name, fixed in zip(names, sizes):
         size = next(given) if fixed is None else fixed
         if not isinstance(size, int) or size < 0:
-            raise ValueError(f"{name}: a column of size {size!r}")
+            raise ValueError(f"{name}: the column has the size {size!r}")
         fields[name] = (at, size)
         at += size
     return fields
@@ -101,5 +101,5 @@ def _checked(path: Any, samples: list[Sample]) -> list[Sample]:
     for sample in samples:
         for field, (offset, size) in sample.fields.items():
             if offset + size > end:
-                raise ValueError(f"{path}: {sample.key}: {field} ends behind the file")
+                raise ValueError(f"{path}: {sample.key}: {field} ends behind the end of the file")
     return samples

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tables: rows of tensors of files by number."""
+"""Tables give access to rows of tensors in files by number."""
 
 import ctypes
 import os
@@ -38,7 +38,7 @@ def _tensors_of(path: Any) -> Iterable[Part]:
 
 
 def find(paths: Any, names: str | Sequence[str]) -> list[Part]:
-    """The tensors with these names, in this order. They have one type and one shape of rows."""
+    """Returns the tensors with these names, in this order. Their rows have one type and shape."""
     found: dict[str, Part] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         for part in _tensors_of(path):
@@ -65,7 +65,7 @@ def _check_rows(part: Part, first: Part) -> None:
 
 
 def _serves(file: File, on_gpu: bool) -> bool:
-    """False: leases are driven by kernels of a GPU, which do not reach pageable memory."""
+    """Returns False if kernels of a GPU drive the leases: they do not reach pageable memory."""
     info = _native.Info()
     return on_gpu or library.gpunvme_info(file.fileno(), ctypes.byref(info)) != 0 or \
         info.executor != _CUDA
@@ -83,7 +83,7 @@ def _open_all(paths: Iterable[Any], direct: bool) -> dict[Any, File]:
 
 
 def _open_files(paths: Sequence[Any], on_gpu: bool) -> tuple[dict[Any, File], str]:
-    """Opens all files on leased queues, or all of them without, with the reason."""
+    """Opens all files on leased queues. If one has none, opens all without and keeps why."""
     files = _open_all(paths, False)
     if not all(_serves(file, on_gpu) for file in files.values()):
         return files, ""
@@ -142,7 +142,7 @@ class RawTable:
 
     @property
     def why(self) -> str:
-        """Why gathers do not take the direct path; empty if they do."""
+        """The reason why gathers do not take the direct path, or empty if they do."""
         return self._why
 
     def _begin(self, call: object) -> int:
@@ -152,7 +152,7 @@ class RawTable:
         return self._handle
 
     def gather(self, what: _native.Gather, stream: int | None) -> None:
-        """gpunvme_table_gather(). The caller holds the memory until the stream has passed it."""
+        """Calls gpunvme_table_gather(). The caller keeps the memory until the stream is past it."""
         call = object()
         try:
             check(library.gpunvme_table_gather(self._begin(call), ctypes.byref(what), stream))
@@ -160,7 +160,7 @@ class RawTable:
             self._calls.end(call)
 
     def stats(self) -> dict[str, int]:
-        """Sums over all gathers that have ended."""
+        """Returns sums over all finished gathers."""
         found, call = _native.TableStats(), object()
         try:
             check(library.gpunvme_table_stats(self._begin(call), ctypes.byref(found),
@@ -170,6 +170,6 @@ class RawTable:
         return {name: getattr(found, name) for name in _native.TABLE_SUMS}
 
     def close(self) -> None:
-        """Waits for calls of other threads. No gather may be in a stream."""
+        """Closes the table after calls of other threads. No gather may be in a stream."""
         self._calls.close()
         _close_all(self._files)

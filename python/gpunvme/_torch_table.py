@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Rows of tensors in files by number, as tensors of torch."""
+"""Gathers rows of tensors in files by number, into tensors of torch."""
 
 import errno
 import itertools
@@ -22,14 +22,14 @@ _tables: "weakref.WeakValueDictionary[int, Table]" = weakref.WeakValueDictionary
 
 
 class Prefetched:
-    """Rows that are on their way: Table.prefetch()."""
+    """Rows that Table.prefetch() is gathering."""
 
     def __init__(self, rows: torch.Tensor, event: Any = None,
                  future: "Future[Any] | None" = None) -> None:
         self._rows, self._event, self._future = rows, event, future
 
     def wait(self) -> torch.Tensor:
-        """The rows, which work of the current stream may use from now on."""
+        """Returns the rows, which later work of the current stream may use."""
         if self._future is not None:
             self._future.result()
         if self._event is not None:
@@ -81,13 +81,13 @@ class Table:
 
     @property
     def why(self) -> str:
-        """Why gathers do not take the direct path; empty if they do."""
+        """The reason why gathers do not take the direct path, or empty if they do."""
         return self._raw.why
 
     # --- Gathers -------------------------------------------------------------------------------
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The rows with these ids, int32 or int64, in a new tensor or in `out`."""
+        """Returns the rows with these int32 or int64 ids, in a new tensor or in `out`."""
         if out is None:
             rows: torch.Tensor = _gather_rows(ids, self._number, list(self.row_shape), self.dtype)
             return rows
@@ -117,7 +117,7 @@ class Table:
         return Prefetched(rows, event=event)
 
     def check(self) -> None:
-        """Waits for the last gather, and raises OSError if rows of it were not read."""
+        """Waits for the last gather, and raises OSError if some of its rows were not read."""
         if self._event is not None:  # its stream may be another one than the current
             self._event.synchronize()
         self._check_status(self._status)
@@ -129,12 +129,12 @@ class Table:
                           f"{found.first_id} of {len(self)}: {os.strerror(-found.error)}")
 
     def stats(self) -> dict[str, int]:
-        """Of all gathers that have ended: their number, and sums of rows, ranges read, failures."""
+        """Returns sums over all finished gathers: gathers, rows, ranges read, failed rows."""
         return self._raw.stats()
 
     def _check(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         if ids.dtype not in _IDS:
-            raise TypeError(f"ids of {ids.dtype}: int32 or int64")
+            raise TypeError(f"ids of {ids.dtype}: use int32 or int64")
         for name, tensor in (("ids", ids), ("out", out)):
             if tensor.device != self.device:
                 raise ValueError(f"{name} on {tensor.device}, where the table is for {self.device}")
@@ -159,7 +159,7 @@ class Table:
             self._check_status(status)  # other threads may have gathered since
 
     def _run_in_stream(self, what: _native.Gather) -> None:
-        """Gathers of one table in different streams are ordered by an event, but not in a graph."""
+        """Orders gathers of one table in different streams by an event, except in a graph."""
         _native.process.check_cuda()
         cuda: Any = torch.cuda
         stream = cuda.current_stream(self.device)
@@ -175,7 +175,7 @@ class Table:
                     self._event.record(stream)
 
     def close(self) -> None:
-        """Ends the table when its gathers have ended."""
+        """Waits for the gathers of the table and closes it."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         elif self._side is not None:
@@ -189,7 +189,7 @@ class Table:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a table is not pickled: make it in each process")
+        raise TypeError("a table cannot be pickled: make one in each process")
 
 
 # --- Operators -------------------------------------------------------------------------------------

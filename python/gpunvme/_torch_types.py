@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Types of safetensors as those of torch."""
+"""Maps types of safetensors to those of torch."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""SGLang's HiCache in files that are read and written by gpunvme, for its backend "dynamic".
+"""Stores the pages of SGLang's HiCache in files by gpunvme, as its backend "dynamic".
 
     --hicache-storage-backend dynamic --hicache-storage-backend-extra-config
     '{"backend_name": "gpunvme", "module_path": "gpunvme.hicache", "class_name": "HiCache",
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class HiCache(HiCacheFile):
-    """SGLang's backend "file", with the same names, limits and contents, and other transfers.
+    """SGLang's backend "file" with transfers by gpunvme; names, limits and contents are the same.
 
     Pages of a batch move at the same time. A page appears in its file as a whole.
     """
@@ -90,5 +90,5 @@ class HiCache(HiCacheFile):
         return all(list(self._pool.map(self.set, keys, values)))
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the threads of the pool."""
         self._pool.shutdown()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A store of Zarr 3 in a folder, whose values are read by gpunvme.
+"""A store of Zarr 3 in a folder, which reads its values by gpunvme.
 
     import zarr
     from gpunvme.zarr import Store
@@ -34,7 +34,7 @@ def _range(request: ByteRequest | None, size: int) -> tuple[int, int]:
         return min(request.offset, size), size
     if isinstance(request, SuffixByteRequest):
         return max(0, size - request.suffix), size
-    raise TypeError(f"{request!r}: no range of bytes")
+    raise TypeError(f"{request!r}: not a range of bytes")
 
 
 def _read(path: Path, prototype: BufferPrototype,
@@ -62,7 +62,7 @@ def _read(path: Path, prototype: BufferPrototype,
 
 
 class Store(LocalStore):
-    """As zarr.storage.LocalStore. The ranges of a value that are asked for together are one READV.
+    """Works like zarr.storage.LocalStore, but the ranges of a value in one request are one READV.
 
     With zarr.config.enable_gpu() values are read straight into GPU memory.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checkpoints of torch.distributed.checkpoint, with torch's own as the reference."""
+"""Compares checkpoints of torch.distributed.checkpoint with torch's own."""
 
 import dataclasses
 import os

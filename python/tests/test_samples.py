@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Samples of tars and MDS shards, made by tarfile and by the packages that define them."""
+"""Reads samples of tars and MDS shards that tarfile and the defining packages make."""
 
 import io
 import os
@@ -68,7 +68,7 @@ def test_samples_in_a_loader(torch, place, workers):
 
 
 def test_indexes_what_webdataset_yields(tmpfs):
-    """Dots in folders, fields of several dots, metadata, and members that are no files."""
+    """Members have dots in folders and fields, and some are metadata or not files."""
     path = os.path.join(tmpfs, "0.tar")
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         add(tar, "__meta__", b"no sample")
@@ -91,7 +91,7 @@ def test_indexes_what_webdataset_yields(tmpfs):
 
 
 def make_mds(path, samples, names=("label", "text"), sizes=(8, None)):
-    """A shard by the format of MosaicML's streaming."""
+    """Writes a shard in the format of MosaicML's streaming."""
     import json
     config = json.dumps({"column_names": list(names), "column_sizes": list(sizes),
                          "column_encodings": ["int", "str"], "format": "mds"}).encode()

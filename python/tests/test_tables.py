@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Tables of torch: rows of files of safetensors and GGUF by number, compared with index_select()."""
+"""Compares rows from tables of torch, of safetensors and GGUF files, with index_select()."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ ROWS, WIDTH = 3000, 65  # rows of 260 bytes
 
 
 def write_gguf(path, tensors, alignment=32):
-    """Writes tensors: name, type's number, shape as torch has it, bytes."""
+    """Writes tensors, each given by name, number of its type, shape of torch, and bytes."""
     head, data = b"", b""
     for name, kind, shape, raw in tensors:
         data += b"\0" * (-len(data) % alignment)
@@ -54,7 +54,7 @@ def fixture_path(torch, folder, weights):  # pylint: disable=unused-argument
 
 
 def is_direct(torch, path, device):
-    """True if tables on this device read the file through leases of conftest's mount."""
+    """Returns True if tables on this device read the file through leases of conftest's mount."""
     with gpunvme.open(path) as f:
         return f.on_mount and (device == "cuda" or not torch.cuda.is_available())
 
@@ -228,7 +228,7 @@ def test_rows_of_gguf(torch, folder, weights):
 
 
 def test_headers_of_gguf_with_wrong_bytes(torch, tmpfs):  # pylint: disable=unused-argument
-    """Each is refused, or describes tensors inside the file."""
+    """Every damaged header is refused or describes tensors inside the file."""
     from gpunvme._gguf import read_header
     path = os.path.join(tmpfs, "t.gguf")
     write_gguf(path, [("a", 0, (4, 8), bytes(128)), ("b", 1, (2, 2), bytes(8))])
@@ -289,7 +289,7 @@ def test_needs_the_process_that_made_it(torch, path):
 
 
 def test_the_model_of_the_example(torch, mount, tmp_path, capsys, monkeypatch):
-    """Tokens are those of the model with the table in memory."""
+    """The tokens equal those of the model with the table in memory."""
     example = os.path.join(os.path.dirname(__file__), "..", "examples", "engram.py")
     for folder, path in ((mount, "direct path"), (str(tmp_path), "not on a gpunvmefs mount")):
         monkeypatch.setattr(sys, "argv", ["engram.py", folder, "--tokens", "24", "--rows", "20000"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The store of Zarr 3, against zarr's own for folders."""
+"""Compares the store of Zarr 3 with zarr's own store for folders."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ def fixture_path(folder):
 
 @pytest.fixture(name="lists")
 def fixture_lists(monkeypatch):
-    """The lists of reads that files have been given."""
+    """Records the lists of reads that files get."""
     given, readv = [], gpunvme.File.readv
 
     def counted(file, *arguments):

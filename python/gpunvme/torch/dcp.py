@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checkpoints of torch.distributed.checkpoint between GPU memory and files.
+"""Saves and loads checkpoints of torch.distributed.checkpoint, from and to GPU memory.
 
     import torch.distributed.checkpoint as dcp
     from gpunvme.torch.dcp import Reader, Writer
@@ -134,14 +134,14 @@ def _write(file: File, tensor: Any, place: tuple[WriteItem, int, int]) -> None:
     item, at, size = place
     plain = _plain(tensor)
     if plain.nbytes != size:
-        raise ValueError(f"{item.index.fqn}: {plain.nbytes} bytes, of which the plan has {size}")
+        raise ValueError(f"{item.index.fqn}: {plain.nbytes} bytes, but the plan has {size}")
     if size and file.write(plain, size, at) != size:
         raise OSError(errno.EIO, "not written as a whole", file.name)
 
 
 def _write_bytes(file: File, name: str, at: int, plan: SavePlan,
                  planner: SavePlanner) -> list[WriteResult]:
-    """Writes what is not a tensor, behind the tensors, in torch's format."""
+    """Writes all items except tensors, in torch's format, after the tensors."""
     results = []
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
@@ -163,7 +163,7 @@ def _result(item: WriteItem, name: str, at: int, size: int,
 
 
 class Reader(FileSystemReader):
-    """Reads checkpoints of Writer straight into the tensors, and those of torch as torch does."""
+    """Reads checkpoints of Writer directly into the tensors, and those of torch like torch."""
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int = 8) -> None:
         super().__init__(path)
@@ -221,7 +221,7 @@ class Reader(FileSystemReader):
         _synchronize(target.device)
 
     def _saved(self, item: ReadItem) -> tuple[torch.Size, torch.dtype]:
-        """Returns size and type of the part of a tensor that was saved."""
+        """Returns size and type of a saved part of a tensor."""
         index, described = item.storage_index, self._described[item.storage_index.fqn]
         if not isinstance(described, TensorStorageMetadata):
             raise ValueError(f"{index.fqn}: no tensor in the metadata")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Samples of WebDataset's tars and of MDS shards, by number."""
+"""Reads samples of WebDataset's tars and of MDS shards by number."""
 
 import functools
 import os
@@ -105,7 +105,7 @@ def _only(sample: Sample, fields: frozenset[str] | None) -> Sample:
 
 
 def _again(paths: list[str], found: list[list[Sample]], device: Any) -> SampleDataset:
-    """Makes the dataset of a pickle, without indexing the shards again."""
+    """Makes a dataset from a pickle, without indexing the shards again."""
     made = SampleDataset.__new__(SampleDataset)
     made._open(paths, found, device)
     return made
