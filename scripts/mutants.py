@@ -19,7 +19,7 @@ C_FUNCTION = re.compile(r"^\{\n.*?^\}", re.S | re.M)
 C_CONSTANT = re.compile(r"^#define[ ]+\w+[ ]+[^\n\\]*$", re.M)
 CALL = re.compile(r"(?:\(void\) ?)?[a-z_][\w.>-]*\(")
 NO_CALL = re.compile(r"(?:if|for|while|switch|return|sizeof|assert|static_assert)\b")
-# Leaks and locks that are not taken are found by the sanitizers, not by a test.
+# The sanitizers, not the tests, find leaks and missing locks.
 SANITIZED = re.compile(r"free|destroy|close|unmap|mutex_lock|mutex_init|cond_init|printf|perror")
 ORDERING = re.compile(r"\b\w*(?:flush|unlock|fsync|discard|fence|barrier)(?:_\w+)?\(")
 STATEMENT = re.compile(r"^( +)((?!return|break|continue|goto|case|default|const|struct|static)"
@@ -176,7 +176,7 @@ def mutants_of(file, text):
     for name, function in OPERATORS.items():
         sites = list(function(code)) + (list(function(constants)) if name == "constant" else [])
         for start, end, new in sites:
-            # The operator has seen blanks instead of strings, which stay as they are.
+            # The operator saw blanks instead of strings; the mutant keeps the strings.
             if start < end and not re.search(r'["\'#]|//|/\*', text[start:end]):
                 line = text.count("\n", 0, start) + 1
                 column = start - (text.rfind("\n", 0, start) + 1) + 1
@@ -188,7 +188,7 @@ def planted(text, mutant):
     return text[:mutant.start] + mutant.new + text[mutant.end:]
 
 
-# For each operator the lines of a function, and what they become.
+# For each operator, lines of a function and the lines that replace them.
 SELF_TEST = [
     ("condition", "    if (a(b))", "    if (!(a(b)))"),
     ("comparison", "    x = a <= b;", "    x = a < b;"),

@@ -40,7 +40,7 @@ NOTICED, SURVIVED = "noticed", "SURVIVED"
 
 
 class Map:
-    """The tests of each file, and the mutants that no test can notice."""
+    """Has the tests of each file, and the mutants that no test can notice."""
 
     def __init__(self, text):
         self.groups, self.tests, self.equivalent = {}, {}, []
@@ -138,7 +138,7 @@ class Tree:
         for name in filter(None, git("ls-files", "-zco", "--exclude-standard").split("\0")):
             source, target = os.path.join(ROOT, name), os.path.join(self.src, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            # A copy gets the present time, since the object may be that of a mutant.
+            # The copy gets the current time, since the object may be that of a mutant.
             if not os.path.exists(target) or open(source, "rb").read() != open(target, "rb").read():
                 shutil.copy(source, target)
         subprocess.run(["bash", "-c", '. scripts/lib.sh && configure "$0" -DGPUNVME_CUDA=OFF '
@@ -192,7 +192,7 @@ class Tree:
 
     def noticing(self, file, tests):
         """Returns the first test that fails, None, or 'does not compile'."""
-        # First those that noticed others of this file, then the quick ones.
+        # Tests that noticed other mutants of this file run first, then quick ones.
         hits = self.hits[file]
         order = sorted(tests, key=lambda test: (-hits[test], self.limits.get(test, HANG_SECONDS)))
         for i, test in enumerate(order):
@@ -204,7 +204,7 @@ class Tree:
         return None
 
     def verdict(self, mutant, tests):
-        """Returns what has become of the mutant, and the test that noticed it."""
+        """Returns the result of the mutant, and the test that noticed it."""
         path = os.path.join(self.src, mutant.file)
         text = read(path)
         if mutant.file not in self.objects:
@@ -288,7 +288,7 @@ def report(counts, survivors):
 
 
 def check(found, tests, build):
-    """Reports what no longer fits the tree. Returns 1 if there is any."""
+    """Reports entries that no longer fit the tree. Returns 1 if there are any."""
     wrong = [f"{file}: no tests in {LIST}" for file in sources() if tests.of(file) is None]
     wrong += [f"operator {name}: applies nowhere" for name in mutants.OPERATORS
               if all(m.operator != name for m in found)]

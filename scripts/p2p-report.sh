@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # Tries DMA of a drive to GPU memory (tier 2) on a machine that has both, and
-# collects what a report about it needs. docs/hardware.md describes its use.
+# collects the data for a report about it. docs/hardware.md describes its use.
 set -euo pipefail
 
 usage() {
@@ -31,7 +31,8 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs a command; its output and status go to the report, and its end to the terminal.
+# Runs a command. Its output and status go to the report, and its last lines to
+# the terminal.
 try() {
     local rc=0
     printf '\n$ %s\n' "$*"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Builds the Debian packages from debian/ and checks them: together they have all
-# that `cmake --install` installs, and lintian finds nothing. In a copy of this
+# Builds the Debian packages from debian/ and checks that together they have all
+# files of `cmake --install`, and that lintian finds nothing. In a copy of this
 # system they are installed, tested, upgraded below a mount and purged.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -32,7 +32,7 @@ wrong() {
     failed=1
 }
 
-# debhelper sets HOME to a folder of the build, where ccache has nothing.
+# debhelper sets HOME to a folder of the build, where ccache has no objects.
 build_packages() {
     mkdir "$source"
     (cd "$GPUNVME_ROOT" && tree_files '*' | tar -c --no-recursion --files-from=-) |
@@ -49,7 +49,7 @@ build_packages() {
     }
 }
 
-# The packages compress manual pages and changelogs, and have links for some.
+# The packages compress manual pages and changelogs; some pages are links.
 check_contents() {
     local missing twice package
     for package in *.deb; do

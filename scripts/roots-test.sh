@@ -29,8 +29,8 @@ mkdir -p "$ROOTS/ccache"
 work=$(mktemp -d -p "$ROOTS" work.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
-# make_root SUITE: the root has what a system has at least, sudo and git. The
-# lists of a mirror that is behind count, too.
+# make_root SUITE: makes a root with a minimal system, sudo and git. Package
+# lists of an outdated mirror are accepted.
 # shellcheck disable=SC2317 # called by step
 make_root() {
     [ ! -e "$ROOTS/$1/etc" ] || return 0
@@ -42,7 +42,7 @@ make_root() {
 
 # in_root SUITE SCRIPT: runs a script in a copy of the root, in /src, where the
 # tree is. In the namespaces, mounts and daemons end with the script. The
-# certificates are those of this system, which has more behind some proxies.
+# certificates are those of this system, which may include those of a proxy.
 # shellcheck disable=SC2317 # called by step
 in_root() {
     local suite=$1 run=$2

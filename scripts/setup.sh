@@ -185,7 +185,7 @@ ensure_packages() {
         die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
 }
 
-# Tells whether a package can be installed, and not only named by another one.
+# Returns 0 if a package can be installed, and is not only named by another one.
 has_candidate() {
     apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
 }

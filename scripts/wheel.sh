@@ -46,7 +46,7 @@ build_wheel() {
     auditwheel repair -w "$work/wheel" "$work/plain"/*.whl
 }
 
-# The venv has no packages of the system, and the loader no other library.
+# The venv has no packages of the system, and the loader finds no other library.
 test_wheel() {
     python3 -m venv "$work/env"
     "$work/env/bin/pip" install -q --no-index "$work/wheel"/*.whl
