@@ -180,7 +180,7 @@ int first_permitted(int fd)
     return EPERM;
 }
 
-TEST_F(Posix, TheWholeFileSystemIsChangedByPrivilegedRootOnly)
+TEST_F(Posix, OnlyPrivilegedRootChangesTheWholeFileSystem)
 {
     int fd = open(dir_.c_str(), O_RDONLY | O_DIRECTORY);
     int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);

@@ -83,7 +83,7 @@ TEST_F(Copies, AreMissingOrNotAllowed)
     EXPECT_EQ(check(), -EUCLEAN) << "the feature is missing";
 }
 
-TEST_F(Copies, OfBlocksHaveTheSameOffsets)
+TEST_F(Copies, HaveTheOffsetsOfTheirBlocks)
 {
     ASSERT_EQ(check(), 0) << why;
     uint64_t places[2];
@@ -98,7 +98,7 @@ TEST_F(Copies, OfBlocksHaveTheSameOffsets)
     EXPECT_EQ(lay_places(&found, LAY_ADDR(LAY_KIND_LOG, 3), places), 1u) << "the log has one place";
 }
 
-TEST_F(Copies, OfSegmentsAreInASlot)
+TEST_F(Copies, AreInTheSlotOfASegment)
 {
     const uint64_t block = 21 * LAY_SEGMENT_BLOCKS, copy = 50 * LAY_SEGMENT_BLOCKS;
     ASSERT_EQ(check(), 0) << why;

@@ -25,7 +25,7 @@ namespace
 
 /* --- Handles --------------------------------------------------------------------------------- */
 
-TEST(DeviceMem, StaysWithNvidiasExporterOnly)
+TEST(DeviceMem, AcceptsOnlyNvidiasExporter)
 {
     EXPECT_TRUE(device_mem_exporter_stays("pos:\t0\nsize:\t65536\nexp_name:\tnvidia\n"));
     EXPECT_FALSE(device_mem_exporter_stays("exp_name:\tnvidia-drm\n"));
@@ -34,7 +34,7 @@ TEST(DeviceMem, StaysWithNvidiasExporterOnly)
     EXPECT_FALSE(device_mem_exporter_stays(""));
 }
 
-TEST(DeviceMem, OfAnotherKindOfFileIsRefused)
+TEST(DeviceMem, RefusesOtherKindsOfFiles)
 {
     int fd = memfd_create("no device", MFD_CLOEXEC);
     struct nvme_mem mem = {};
@@ -79,7 +79,7 @@ class Bar : public ::testing::Test
     char why[512] = "";
 };
 
-TEST_F(Bar, IsThatOfIvshmemOnly)
+TEST_F(Bar, IsOpenedOnlyOfIvshmem)
 {
     write("vendor", "0x1af4\n");
     write("device", "0x1110\n");
@@ -177,7 +177,7 @@ class Release : public ::testing::Test
     std::string folder;
 };
 
-TEST_F(Release, OfALowerDescriptorComesAfterThatOfAHigherOne)
+TEST_F(Release, ALowerDescriptorIsReleasedAfterAHigherOne)
 {
     pid_t pid = fork();
 
@@ -194,7 +194,7 @@ TEST_F(Release, OfALowerDescriptorComesAfterThatOfAHigherOne)
  * The drive's file is mapped below the memory. Without the guard's munmap() the
  * kernel would release the memory first.
  */
-TEST_F(Release, OfGuardedMemoryComesAfterThatOfTheDoorbells)
+TEST_F(Release, GuardedMemoryIsReleasedAfterTheDoorbells)
 {
     pid_t pid = fork();
 

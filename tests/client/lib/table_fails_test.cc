@@ -36,7 +36,7 @@ class TableFails : public TableBase
     }
 };
 
-TEST_F(TableFails, AnErrorOfTheDriveIsTheRows)
+TEST_F(TableFails, ADriveErrorFailsItsRow)
 {
     start(kStaged);
     open_table();

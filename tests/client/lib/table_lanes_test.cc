@@ -201,7 +201,7 @@ TEST_F(TableLanes, RowsThatDoNotExistAreZerosAndCounted)
     rows.expect_rows(ids);
 }
 
-TEST_F(TableLanes, ACommandThatFailsCostsItsRowsOnly)
+TEST_F(TableLanes, AFailedCommandFailsOnlyItsRows)
 {
     Rows rows(stack_, 256, 0, 9, 128);
     std::vector<int64_t> ids;

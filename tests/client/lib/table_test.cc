@@ -152,7 +152,7 @@ TEST_P(Table, IdsThatAreNoRows)
     EXPECT_EQ(stats.failed, 7u);
 }
 
-TEST_P(Table, WhatIsWrongWithAGatherReadsNothing)
+TEST_P(Table, AWrongGatherReadsNothing)
 {
     open_table();
     const Ids ids = all_of(kRows + 1);
@@ -179,7 +179,7 @@ TEST_P(Table, WhatIsWrongWithAGatherReadsNothing)
     EXPECT_EQ(gather({}).failed, 0u) << "no rows are no error";
 }
 
-TEST_P(Table, WhatIsWrongWithATableIsRefused)
+TEST_P(Table, AWrongTableIsRefused)
 {
     const struct gpunvme_segment good = {file_, 0, 100};
     auto opened = [&](auto change) {

@@ -189,7 +189,7 @@ TEST_F(Peer, IsStagedOnRequest)
     expect_read(true);
 }
 
-TEST_F(Peer, IsThatOfTheNamedDevicesOnly)
+TEST_F(Peer, IsRefusedForUnnamedDevices)
 {
     int other = memory_file();
 

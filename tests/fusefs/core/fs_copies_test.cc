@@ -182,7 +182,7 @@ TEST_F(FsCopies, AReadTakesTheOtherPlaceAndWritesTheFirstAgain)
     }
 }
 
-TEST_F(FsCopies, TheScrubHealsEitherPlace)
+TEST_F(FsCopies, TheScrubRepairsEitherPlace)
 {
     std::vector<uint32_t> kinds(std::begin(READ), std::end(READ));
     kinds.push_back(LAY_MAGIC_BITMAP);

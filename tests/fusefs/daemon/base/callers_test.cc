@@ -138,7 +138,7 @@ TEST_F(Callers, HaveSupplementaryGroups)
     EXPECT_FALSE(member({}, 0));
 }
 
-TEST_F(Callers, AreNothingIfTheyAreUnknown)
+TEST_F(Callers, HaveNoRightsIfTheyAreUnknown)
 {
     EXPECT_FALSE(callers_is_admin(&callers_, 0));
     EXPECT_FALSE(callers_is_admin(&callers_, -1));
@@ -164,7 +164,7 @@ TEST_F(Callers, AreAskedAboutByManyThreads)
 
 // If the mounter does not answer in time, the request is delayed and refused. A
 // late answer is not taken as the answer to the next question.
-TEST(CallersAlone, AreNothingWithoutAnAnswerInTime)
+TEST(CallersAlone, HaveNoRightsWithoutAnAnswerInTime)
 {
     struct callers c;
     int server;

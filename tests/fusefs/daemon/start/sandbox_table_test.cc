@@ -390,24 +390,24 @@ class SandboxTable : public ::testing::Test
     Outside outside_;
 };
 
-TEST_F(SandboxTable, IsThatOfTheDaemonWithoutCapabilities)
+TEST_F(SandboxTable, MatchesTheDaemonAtLevelCaps)
 {
     check_mount("caps");
 }
 
-TEST_F(SandboxTable, IsThatOfTheDaemonWithoutFiles)
+TEST_F(SandboxTable, MatchesTheDaemonAtLevelFiles)
 {
     check_mount("files");
 }
 
-TEST_F(SandboxTable, IsThatOfTheDaemonWithListedCalls)
+TEST_F(SandboxTable, MatchesTheDaemonAtLevelFull)
 {
     check_mount("full");
 }
 
 // The process has only the capabilities that the daemon keeps for CUDA, because
 // one attempt is ptrace(2).
-TEST_F(SandboxTable, IsThatOfTheDaemonWithCuda)
+TEST_F(SandboxTable, MatchesTheDaemonWithCuda)
 {
     std::string image = ::testing::TempDir() + "sandbox-cuda-" + std::to_string(getpid());
     std::ofstream(image).put('x');

@@ -194,7 +194,7 @@ TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
 
 // The filter decides about these calls by their arguments: it refuses some uses
 // and permits the harmless one.
-TEST_F(Sandbox, OfCallsLooksAtArguments)
+TEST_F(Sandbox, LooksAtArgumentsOfCalls)
 {
     if (kSanitized)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
