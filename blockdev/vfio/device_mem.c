@@ -50,7 +50,7 @@ bool device_mem_exporter_stays(const char *fdinfo)
 
 #define FDINFO_LEN 512
 
-/* Stores what /proc says of the descriptor, or "". */
+/* Stores the text of /proc/self/fdinfo/FD, or "". */
 static void device_mem_read_fdinfo(int fd, char text[FDINFO_LEN])
 {
     char path[64];
@@ -104,8 +104,8 @@ static bool is_dma_buf(int fd)
 
 /*
  * A client may send a file of a file system that never answers statfs(2), for
- * example of its own FUSE server. So that call follows two checks which the
- * kernel answers by itself.
+ * example of its own FUSE server. Two checks that the kernel answers by itself
+ * therefore precede that call.
  */
 static const struct provider *provider_of(int fd)
 {

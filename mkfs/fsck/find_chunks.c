@@ -193,7 +193,10 @@ static bool map_is_copy(const struct chunk_map *m, const struct fsck_chunk *c)
 
     if (!lay_has_copies(&m->f->img.geo) || m->taken[c->number] != MAP_PLACED)
         return false;
-    /* It has won before, and is near, since equal places come in the order of their chunks. */
+    /*
+     * The first place was chosen before, and is near, since equal places come in
+     * the order of their chunks.
+     */
     do {
         first--;
     } while (!first->won || first->number != c->number);

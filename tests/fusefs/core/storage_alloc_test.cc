@@ -149,7 +149,7 @@ TEST_F(Alloc, AChunkWithoutRoomForItsCopyTakesNothing)
     const uint64_t goals[] = {0, LAY_GPU_ALIGN * 130}; // groups 0 and 2
     uint64_t blocks[2];
     Range unit, parts, again;
-    // All in group 1.
+    // All of them are in group 1.
     ASSERT_EQ(alloc(LAY_GPU_ALIGN * 100, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &unit), 0);
     ASSERT_EQ(alloc(LAY_GPU_ALIGN * 118 + 4, 600, 600, 1, &parts), 0);
     take_all(100000);

@@ -300,7 +300,7 @@ TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
     close(bar);
 }
 
-// A FUSE server that never replies. Ends with the test.
+// A FUSE server that never replies. It ends with the test.
 class SilentFuse
 {
   public:
