@@ -143,6 +143,14 @@ class Stack
         return __atomic_load_n(&checked_ns_, __ATOMIC_RELAXED);
     }
 
+    bool is_hole(uint64_t offset) const
+    {
+        size_t i = extents_.size() - 1;
+        while (extents_[i].offset > offset)
+            i--;
+        return extents_[i].lba == GQ_LBA_ZERO;
+    }
+
     // The byte of the file on the drive, which is no hole's.
     uint8_t &on_media(uint64_t offset)
     {
@@ -189,14 +197,6 @@ class Stack
     }
 
   private:
-    bool is_hole(uint64_t offset) const
-    {
-        size_t i = extents_.size() - 1;
-        while (extents_[i].offset > offset)
-            i--;
-        return extents_[i].lba == GQ_LBA_ZERO;
-    }
-
     // Of some pages each, every third a hole, not in the order of the media.
     void make_extents(unsigned n)
     {
