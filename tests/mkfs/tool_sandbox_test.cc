@@ -18,14 +18,10 @@
 
 #include <gtest/gtest.h>
 
+#include "support/confine.h"
+
 namespace
 {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr uint64_t kKept =
     1ull << CAP_IPC_LOCK | 1ull << CAP_SYS_RESOURCE | 1ull << CAP_DAC_OVERRIDE;
@@ -75,7 +71,7 @@ class ToolSandbox : public ::testing::Test
     }
     static bool is_confined(pid_t pid)
     {
-        std::string filters = kSanitized || !GPUNVME_SECCOMP ? "0" : "2";
+        std::string filters = CONFINE_SANITIZED || !GPUNVME_SECCOMP ? "0" : "2";
         return field(pid, "NoNewPrivs") == "1" && field(pid, "Seccomp") == filters &&
                (std::stoull(field(pid, "CapEff"), nullptr, 16) & ~kKept) == 0;
     }
@@ -87,7 +83,7 @@ class ToolSandbox : public ::testing::Test
         argv.push_back(nullptr);
         pid_t pid = fork();
         if (pid == 0) {
-            if (kSanitized) // the leak check does not work under ptrace
+            if (CONFINE_SANITIZED) // the leak check does not work under ptrace
                 setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
             ptrace(PTRACE_TRACEME, 0, 0, 0);
             raise(SIGSTOP);

@@ -19,18 +19,13 @@ extern "C" {
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/start/device_tag.h"
 #include "layout/layout.h"
+#include "support/confine.h"
 int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label);
 int __wrap_ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
 }
 
 namespace
 {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr uint64_t kBytes = 12345 * 4096; // a size that no device of this machine has
 pid_t caller;                             // the process that calls tag_find()
@@ -82,7 +77,7 @@ std::string abilities()
 
 TEST_F(DeviceTag, IsFoundByAProcessWithoutRights)
 {
-    if (kSanitized || !GPUNVME_SECCOMP)
+    if (CONFINE_SANITIZED || !GPUNVME_SECCOMP)
         GTEST_SKIP() << "a sanitizer, or a build without libseccomp, permits more";
     EXPECT_EQ(find("LABEL=child"), 0) << why_;
     EXPECT_EQ(found_, image_);

@@ -39,12 +39,6 @@
 namespace
 {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // --- A process that makes system calls ----------------------------------------------------------
 
 class Caller
@@ -335,7 +329,7 @@ class SandboxTable : public ::testing::Test
   protected:
     void SetUp() override
     {
-        if (kSanitized)
+        if (CONFINE_SANITIZED)
             GTEST_SKIP() << "a sanitizer makes calls and opens files of its own";
         if (!GPUNVME_SECCOMP)
             GTEST_SKIP() << "built without libseccomp";

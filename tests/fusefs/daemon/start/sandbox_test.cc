@@ -28,6 +28,7 @@
 #include "fusefs/daemon/base/metrics_server.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/start/sandbox.h"
+#include "support/confine.h"
 #include "tests/e2e/mounted.h"
 
 namespace
@@ -35,12 +36,6 @@ namespace
 
 constexpr uint64_t kImage = 64u << 20;
 constexpr uint64_t kKept = 1ull << CAP_IPC_LOCK | 1ull << CAP_SYS_RESOURCE;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // The value of a line of /proc/PID/status; "": there is none.
 std::string field(const std::string &path, const std::string &name)
@@ -184,7 +179,7 @@ TEST_F(Sandbox, OfCapabilitiesKeepsThoseForMemory)
 
 TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
 {
-    if (kSanitized)
+    if (CONFINE_SANITIZED)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
     if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
         GTEST_SKIP() << "built without libseccomp";
@@ -196,7 +191,7 @@ TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
 // and permits the harmless one.
 TEST_F(Sandbox, LooksAtArgumentsOfCalls)
 {
-    if (kSanitized)
+    if (CONFINE_SANITIZED)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
     if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
         GTEST_SKIP() << "built without libseccomp";
@@ -231,7 +226,7 @@ TEST_F(Sandbox, LooksAtArgumentsOfCalls)
 
 TEST_F(Sandbox, OfCallsForbidsProcessesAndTheNetwork)
 {
-    if (kSanitized)
+    if (CONFINE_SANITIZED)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
     if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
         GTEST_SKIP() << "built without libseccomp";
@@ -305,7 +300,7 @@ TEST_F(SandboxMount, HoldsEveryThread)
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
     use(m);
-    std::string filters = kSanitized || !GPUNVME_SECCOMP ? "0" : "2";
+    std::string filters = CONFINE_SANITIZED || !GPUNVME_SECCOMP ? "0" : "2";
     std::vector<std::string> threads = threads_of(m.pid());
     EXPECT_GT(threads.size(), 10u);
     for (const std::string &status : threads) {
@@ -323,7 +318,7 @@ TEST_F(SandboxMount, HoldsEveryThread)
 // The puppet opens files for the test, after it has mounted as gpunvmefs does.
 TEST_F(SandboxMount, ReachesNoFileButTheImage)
 {
-    if (kSanitized)
+    if (CONFINE_SANITIZED)
         GTEST_SKIP() << "a sanitizer opens files";
     Mounted m(kImage);
     int ends[2];
@@ -362,7 +357,7 @@ TEST_F(SandboxMount, FollowsItsOption)
     EXPECT_EQ(field(status, "Seccomp"), "0");
     use(m);
     ASSERT_TRUE(m.unmount()) << m.log();
-    if (!kSanitized) { // which opens files
+    if (!CONFINE_SANITIZED) { // which opens files
         ASSERT_TRUE(m.mount("sandbox=files")) << m.log();
         use(m);
         EXPECT_TRUE(m.unmount()) << m.log();
