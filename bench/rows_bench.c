@@ -6,10 +6,10 @@
  * For each length of a row it compares, in one run and in turn, a plain copy of as many bytes, a
  * bare kernel that gathers the same rows from pinned memory (what the link allows; only with a
  * GPU), and READV. If the mount lends the direct path (-o direct=), it then compares the gather
- * with lists of that path. Rows of 256 bytes begin at byte 8,104 of the file, as behind the header
- * of a tensor file, so that some cross blocks. Memory and results of all rows are verified after
- * each run, over poison. The first rounds (-w) warm up and are not counted. bare_bench shows what
- * the controller gives.
+ * with lists of that path. Rows of 256 bytes begin at byte 8,104 of the file, where the data of a
+ * tensor file may begin, so some of them cross blocks. Memory and results of all rows are verified
+ * after each run, over poison. The first rounds (-w) warm up and are not counted. bare_bench shows
+ * what the controller gives.
  *
  * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 rows_bench
  */

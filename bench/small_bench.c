@@ -162,8 +162,8 @@ static int measure_host(struct bench *b, bool direct)
 #ifdef GPUNVME_HAVE_CUDA
 
 /*
- * Rows of 256 bytes begin at byte 8104, as behind the header of a tensor file,
- * so some of them cross blocks.
+ * Rows of 256 bytes begin at byte 8104, where the data of a tensor file may
+ * begin, so some of them cross blocks.
  */
 static const struct read_kind read_kinds[] = {{256, 8104}, {512, 0}, {SMALL, 0}};
 static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};

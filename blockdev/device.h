@@ -47,9 +47,10 @@ struct bd_open_opts {
     unsigned deadline_ms; /* limit for admin and I/O commands; 0 selects nvme.h's default */
     unsigned silence_ms;  /* see vfio_user.h */
     /*
-     * May be NULL. Called when the files and sockets of the device are open and
-     * before data from it is read, so that the caller can enter a sandbox. If
-     * it returns an error, with a sentence in why, the device is closed.
+     * May be NULL. It is called when the files and sockets of the device
+     * are open and no data of it has been read, so that the caller can enter a
+     * sandbox. The function returns 0, or -errno and stores a sentence in why;
+     * then the device is closed.
      */
     int (*opened)(void *arg, char *why, size_t len);
     void *arg;

@@ -106,7 +106,7 @@ void gq_service_retract(struct gq_service *s, int slot)
         __atomic_store_n(&s->memory->slots[slot].words[i], 0, __ATOMIC_RELEASE);
 }
 
-/* Called under the lock. A failed launch leaves the number as it was: no kernel will end it. */
+/* The caller holds the lock. A failed launch leaves the number as it was: no kernel will end it. */
 static int launch_locked(struct gq_service *s)
 {
     uint32_t most = __atomic_load_n(&s->most_users, __ATOMIC_RELAXED);

@@ -515,8 +515,8 @@ static int target_claim(const struct target *t)
 }
 
 /*
- * If no option has chosen, chooses copies of metadata on devices where they
- * take a small part of the space.
+ * Without an option, a file system has copies of metadata if they take only a
+ * small part of its space.
  */
 static void mkfs_choose_copies(struct options *o, uint64_t device_bytes)
 {

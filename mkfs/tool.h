@@ -79,8 +79,8 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
 /*
  * Opens the device, and prints an error. Returns 0 or -1. flags are BD_OPEN_*.
  * Before it reads the device, the tool enters a sandbox (confine.h) in which it
- * can open only this device and d->reads. If d->removes is set, nobody else has
- * written the device, so the tool enters no sandbox.
+ * can open only this device and d->reads. If d->removes is set, the tool
+ * has just made the device and enters no sandbox, since no one else wrote to it.
  */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 

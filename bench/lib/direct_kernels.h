@@ -20,8 +20,8 @@ int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pat
                         void *to, double *micros);
 
 /*
- * Reads the first `bytes` of the file to memory of a registered buffer. Each of
- * `blocks` blocks of 256 threads calls gpunvme_pread_block() for one piece of
+ * Reads the first `bytes` of the file to memory of a registered buffer. The grid has `blocks`
+ * blocks of 256 threads. Each block calls gpunvme_pread_block() for one piece of
  * `part` bytes after another. Returns when all pieces are read: 0, -errno of a
  * read, -ENODATA if a read was short, or -EIO if the GPU failed.
  */

@@ -102,7 +102,7 @@ bool vfio_group_usable(const char *root, int group);
  */
 void vfio_device_mem_open(struct vfio *v);
 /*
- * Implements map() of transport.h for device memory. Called with v->lock held.
+ * Implements map() of transport.h for device memory. The caller holds v->lock.
  */
 int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova);
 /*

@@ -74,7 +74,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     return cufile_status(CU_FILE_SUCCESS);
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static void end_entry(struct entry *e, int32_t status, ssize_t ret)
 {
     struct batch *b = e->batch;
@@ -211,7 +211,7 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
 #define LONGEST_S ((time_t)1 << 30) /* a longer timeout would overflow the clock */
 
 /*
- * Called with the lock held. Waits until `enough` transfers have ended, none is
+ * The caller holds the lock. Waits until `enough` transfers have ended, none is
  * in flight, or the timeout expires; a negative one expires at once.
  */
 static void await_ended(struct batch *b, unsigned enough, const struct timespec *timeout)

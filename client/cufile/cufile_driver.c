@@ -70,7 +70,7 @@ static struct gpunvme_options options_of(const struct cufile_config *c)
     return o;
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static int open_io(void)
 {
     if (driver.io)
@@ -83,7 +83,7 @@ static int open_io(void)
     return cufile_error_of(err);
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static void close_io(void)
 {
     if (driver.io)
@@ -198,7 +198,7 @@ int cufile_handle_add(struct cufile_handle *h)
     return err;
 }
 
-/* Called with the lock held. Returns the slot of a handle, or NULL. */
+/* The caller holds the lock. Returns the slot of a handle, or NULL. */
 static struct cufile_handle **driver_find(CUfileHandle_t id)
 {
     uintptr_t slot = ((uintptr_t)id & SLOT_MASK) - 1;
@@ -208,7 +208,7 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* Called with the lock held. Returns a handle without users, which the caller frees. */
+/* The caller holds the lock. Returns a handle without users, which the caller frees. */
 static struct cufile_handle *driver_put(struct cufile_handle *h)
 {
     if (--h->users)
@@ -219,7 +219,7 @@ static struct cufile_handle *driver_put(struct cufile_handle *h)
     return h;
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static void driver_close_if_due(void)
 {
     if (!driver.handles && driver.close_later)

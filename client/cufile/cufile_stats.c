@@ -172,7 +172,7 @@ void cufile_stats_log(void)
 
 /* --- cuFile's -------------------------------------------------------------------------------- */
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static int level(void)
 {
     if (stats.level < 0)
@@ -237,7 +237,7 @@ static uint64_t mean(uint64_t sum, const CUfileOpCounter_t *ops)
     return ops->ok + ops->err ? sum / (ops->ok + ops->err) : 0;
 }
 
-/* Called with the lock held. Computes rates and means from the sums. */
+/* The caller holds the lock. Computes rates and means from the sums. */
 static void derive(void)
 {
     uint64_t ns = stats.begun_ns ? now_ns() - stats.begun_ns : 0;

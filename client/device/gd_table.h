@@ -208,7 +208,7 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
     }
 }
 
-/* Called by one group. Stores the number of each file's first piece. */
+/* One group calls this. Stores the number of each file's first piece. */
 GQ_FN void gd_table_bound(const struct gd_table_worker *w)
 {
     const struct gd_row_table *t = &w->l->table;
@@ -403,7 +403,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
 }
 
 /*
- * Called by one group after the last pass. Stores the status and adds to the
+ * One group calls this after the last pass. Stores the status and adds to the
  * sums.
  */
 GQ_FN void gd_table_report(const struct gd_table_worker *w)

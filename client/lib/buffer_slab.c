@@ -74,7 +74,7 @@ failed:
     return NULL;
 }
 
-/* Called with the lock held, when no piece of the slab is in use. */
+/* The caller holds the lock, when no piece of the slab is in use. */
 static void slab_remove(struct slabs *s, struct slab *b)
 {
     struct slab **link = &s->first;

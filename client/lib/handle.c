@@ -73,7 +73,7 @@ static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct ha
     return 0;
 }
 
-/* Called under the lock. Stores the mount in use, or a new one. */
+/* The caller holds the lock. Stores the mount in use, or a new one. */
 static int handle_find_mount(struct gpunvme *g, int fd, const struct stat *st,
                              struct handle_mount **out)
 {

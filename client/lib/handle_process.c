@@ -35,7 +35,7 @@ static int handle_count_loads(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /*
- * Called under the lock. A process that has not loaded the driver has no addresses of it. The
+ * The caller holds the lock. A process that has not loaded the driver has no addresses of it. The
  * loader is asked for the driver, which makes it search all folders, only after it has loaded
  * something.
  */

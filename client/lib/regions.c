@@ -392,8 +392,8 @@ static void release_locked(struct regions *rs, struct region *r)
 }
 
 /*
- * Called under the lock. Returns the region that contains memory of this CUDA allocation and has a
- * buffer at the mount.
+ * The caller holds the lock. Returns the region that contains memory of this CUDA allocation and
+ * has a buffer at the mount.
  */
 static struct region *find_ready(const struct regions *rs, const struct connection *g,
                                  uint64_t addr, size_t len, uint64_t id)
@@ -464,7 +464,7 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g
     return err;
 }
 
-/* Called under the lock. Returns a region of the caller without a buffer at the mount, or NULL. */
+/* The caller holds the lock. Returns a region of g without a buffer at the mount, or NULL. */
 static struct region *regions_unreached(const struct regions *rs, const struct connection *g)
 {
     for (size_t i = 0; i < rs->held.n; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tables: rows of files by number. On the direct path of a GPU a gather
- * launches the kernel of gd_table.h, and the kernel of lists once for each
- * file. Without a GPU the calling thread executes both. Without leases it
- * executes the passes and reads by READV.
+ * launches the kernel of gd_table.h, and the kernel of lists once a file.
+ * Without a GPU the calling thread executes both. Without leases it executes
+ * the passes and reads by READV.
  */
 #include "client/lib/row_table.h"
 

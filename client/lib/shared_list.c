@@ -131,7 +131,7 @@ static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece 
     return (uintptr_t)pieces - (uintptr_t)l->pieces;
 }
 
-/* Called under the lock. Returns the list in which the pieces begin. */
+/* The caller holds the lock. Returns the list in which the pieces begin. */
 static struct shared_list *shared_list_find(const struct connection *g,
                                             const struct gpunvme_piece *pieces)
 {
@@ -173,8 +173,8 @@ int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces,
 }
 
 /*
- * Called under the lock. Maps the list for the memory space. All memory spaces with CUDA belong to
- * the mount's GPU.
+ * The caller holds the lock. Maps the list for the memory space. All memory spaces with CUDA belong
+ * to the mount's GPU.
  */
 static int map_for(struct shared_list *l, const struct memory_space *p)
 {

@@ -45,7 +45,7 @@ static int submit_threads_new(unsigned threads, struct submit_threads **out)
     return 0;
 }
 
-/* Called under the lock. Returns NULL if no more work will come. */
+/* The caller holds the lock. Returns NULL if no more work will come. */
 static struct work *threads_take(struct submit_threads *w)
 {
     w->waiting++;

@@ -84,7 +84,7 @@ static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells 
 }
 
 /*
- * Called under the lock. A value that is overwritten before it is seen is
+ * The caller holds the lock. A value that is overwritten before it is seen is
  * superseded by the newer one.
  */
 static bool forward_all(struct gq_doorbell_proxy *p)

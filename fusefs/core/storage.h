@@ -177,7 +177,7 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *addr);
  * empty may be unmapped.
  */
 int ffs_free_meta(struct ffs_tx *tx, uint64_t addr);
-/* Called under ffs.meta. Returns the blocks that data or further chunks can use. */
+/* The caller holds ffs.meta. Returns the blocks that data or further chunks can use. */
 uint64_t ffs_free_blocks(struct ffs *fs);
 
 /*
@@ -214,7 +214,7 @@ struct ffs_inode {
     struct ffs_watch *watches;      /* protected by ffs.meta */
 };
 
-/* Called under ffs.meta after a handle has changed extents or size. */
+/* The caller holds ffs.meta after a handle has changed extents or size. */
 void ffs_watches_tell(struct ffs_inode *inode);
 /*
  * Sets the words of the blocks [first, end) in watches to FFS_NO_SUM, before
@@ -301,7 +301,7 @@ struct lay_time ffs_stamp_exact(struct ffs *fs);
  */
 void ffs_stamp_see(struct ffs_inode *inode);
 /*
- * True if a write now would not change mtime and ctime. Called under ffs.meta.
+ * True if a write now would not change mtime and ctime. The caller holds ffs.meta.
  */
 bool ffs_stamp_stays(struct ffs_inode *inode);
 

@@ -3,8 +3,8 @@
  * Fuzz entry of the server's messages: the input becomes a sequence of messages
  * to one session, most with valid headers, some with descriptors, over a real
  * socket and a real controller. Each message gets one reply of the announced
- * length, no descriptor stays open after the session, and the controller is
- * reset for the next client.
+ * length. After the session no descriptor is open, and a reset has prepared the
+ * controller for the next client.
  */
 #include <fcntl.h>
 #include <nvme/types.h>

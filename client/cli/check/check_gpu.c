@@ -145,7 +145,7 @@ static void check_modules(struct check *c, const char *root)
     check_p2p(c, root, open, major, minor);
 }
 
-/* A BAR without Resizable BAR has 256 MiB, part of which the driver needs. */
+/* Without Resizable BAR a GPU shows 256 MiB, and its driver needs part of them. */
 #define P2P_WINDOW (1ull << 30)
 
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)

@@ -79,7 +79,7 @@ int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
  * Allocates space for n places of one chunk, each at a multiple of
- * LAY_SEGMENT_BLOCKS near its goal. Called in a handle. If not all places are
+ * LAY_SEGMENT_BLOCKS near its goal. The caller has a handle. If not all places are
  * found, takes none and returns -ENOSPC, even if a commit or another section
  * could free some.
  */
@@ -113,7 +113,7 @@ bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, u
 /*
  * Gives a group a map, before blocks of it become busy only in memory. It
  * counts one more block as busy, so that the map stays until ffs_alloc_idle()
- * is called for one block. Called in a handle.
+ * is called for one block. The caller has a handle.
  */
 int ffs_alloc_hold(struct ffs *fs, uint64_t group);
 /*

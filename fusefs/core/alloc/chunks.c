@@ -48,7 +48,7 @@ static void chunks_set_free(struct ffs_chunks *c, uint64_t segment, uint32_t fre
     chunks_set_state(c, segment, FFS_SEGMENT_KNOWN + free_blocks);
 }
 
-/* Gets the entries of a mapped segment. Its state follows from them. Called in a handle. */
+/* Gets the entries of a mapped segment. Its state follows from them. The caller has a handle. */
 static int chunks_get_entries(struct ffs *fs, uint64_t segment, struct ffs_buf **out)
 {
     struct ffs_chunks *c = &fs->chunks;

@@ -126,10 +126,10 @@ static inline uint64_t ffs_segment_start(const struct ffs_chunks *c, uint64_t se
     return place == 0 ? c->starts[segment] : c->copies[segment];
 }
 /*
- * Changes a place of a mapped chunk in memory after its blocks have been
- * copied: the first place, or with place 1 that of the copy. Called in the
- * handle that changes the slots, while ffs.home has no image and no other
- * thread uses the file system.
+ * Changes a place of a mapped chunk in memory: the first place if `place` is 0,
+ * the place of the copy if it is 1. The caller has copied the blocks, and holds
+ * the handle that changes the slots. ffs.home has no image, and no other thread
+ * uses the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start);
 /* Marks the places of a mapped segment as used or unused. */

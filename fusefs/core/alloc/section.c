@@ -64,7 +64,7 @@ static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struc
     return err;
 }
 
-/* Looks up the ages of the bitmaps. Called under ffs.meta. */
+/* Looks up the ages of the bitmaps. The caller holds ffs.meta. */
 static int section_get_ages(struct ffs *fs, struct bounds b, struct ffs_section *s)
 {
     int err = 0;
@@ -78,7 +78,7 @@ static int section_get_ages(struct ffs *fs, struct bounds b, struct ffs_section 
 }
 
 /*
- * Prepares the reading of a section. Called under ffs.meta. No handle changes a
+ * Prepares the reading of a section. The caller holds ffs.meta. No handle changes a
  * bitmap of a section before the section is checked, so its ages stay.
  */
 static void section_prepare(struct ffs *fs, uint64_t index, struct ffs_section *out)

@@ -44,7 +44,7 @@ static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
 }
 
 /*
- * Lists [first, end) in map, at most max segments of it. Called under ffs.meta.
+ * Lists [first, end) in map, at most max segments of it. The caller holds ffs.meta.
  * A transfer by the map knows no damage, so one that a damaged extent reaches
  * into is refused.
  */

@@ -46,7 +46,7 @@ void ffs_sums_destroy(struct ffs_sums *sums)
 /* --- Entries on disk ------------------------------------------------------------------------- */
 
 /*
- * Gets the checksum block of `block`. Called under ffs.meta. Returns -EIO if it
+ * Gets the checksum block of `block`. The caller holds ffs.meta. Returns -EIO if it
  * is damaged: the file is not, but its data cannot be verified.
  */
 static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
@@ -213,7 +213,7 @@ int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
     return 0;
 }
 
-/* Called with the lock held. Returns false if memory is exhausted. */
+/* The caller holds the lock. Returns false if memory is exhausted. */
 static bool sums_alloc_places(struct ffs_sums *s)
 {
     if (!s->in_group)

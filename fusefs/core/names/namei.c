@@ -473,7 +473,7 @@ int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *ta
     return 0;
 }
 
-/* Called under ffs.meta. `target` has room for LAY_SYMLINK_MAX bytes. */
+/* The caller holds ffs.meta. `target` has room for LAY_SYMLINK_MAX bytes. */
 static ssize_t symlink_load(struct ffs_inode *inode, char *target)
 {
     size_t len = ffs_size(inode);

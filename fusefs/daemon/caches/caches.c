@@ -40,7 +40,7 @@
 
 /* --- The thread ------------------------------------------------------------------------------ */
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static uint64_t taken(const struct cache *k)
 {
     return k->walked + k->grown + k->holding;
@@ -57,7 +57,7 @@ static void warn_barren(struct cache *k, const struct evict *e)
              e->root, e->bytes, k->limit);
 }
 
-/* Called with the lock held. Returns NULL without memory. */
+/* The caller holds the lock. Returns NULL without memory. */
 static struct caches_round *round_begin(struct caches *c, int i)
 {
     struct cache *k = &c->at[i];
@@ -72,7 +72,7 @@ static struct caches_round *round_begin(struct caches *c, int i)
     return k->round;
 }
 
-/* Called with the lock held. Takes over the results of a round. */
+/* The caller holds the lock. Takes over the results of a round. */
 static void round_end(struct cache *k, const struct caches_round *r, int err)
 {
     const struct evict *e = &r->evict;
@@ -94,7 +94,7 @@ static void round_end(struct cache *k, const struct caches_round *r, int err)
         warn_barren(k, e);
 }
 
-/* Called with the lock held, which is released during the turn. */
+/* The caller holds the lock, which is released during the turn. */
 static void caches_turn(struct caches *c, int i)
 {
     struct cache *k = &c->at[i];
@@ -126,7 +126,7 @@ static void caches_turn(struct caches *c, int i)
 }
 
 /*
- * Called with the lock held. The caches of the owner that waited longest come
+ * The caller holds the lock. The caches of the owner that waited longest come
  * first, and of those the one with a round in progress, so that an owner has one
  * round at a time.
  */
@@ -138,7 +138,7 @@ static bool goes_before(const struct cache *a, const struct cache *b)
 }
 
 /*
- * Called with the lock held. Returns the next cache for which a turn is due, or
+ * The caller holds the lock. Returns the next cache for which a turn is due, or
  * -1. In that case *until is the time of the next one, or UINT64_MAX.
  */
 static int next_due(const struct caches *c, uint64_t *until)
@@ -251,7 +251,7 @@ void caches_close(struct caches *c)
 /* --- The attributes -------------------------------------------------------------------------- */
 
 /*
- * Called with the lock held. Waits for the end of a round, by its number.
+ * The caller holds the lock. Waits for the end of a round, by its number.
  * Returns false if the deadline passes first.
  */
 static bool await_round(struct caches *c, struct cache *k, uint64_t round, uint64_t deadline)
@@ -268,7 +268,7 @@ static bool await_round(struct caches *c, struct cache *k, uint64_t round, uint6
     return in_time;
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static bool too_many_wait(const struct caches *c, const struct cache *k)
 {
     unsigned n = 0;
@@ -353,7 +353,7 @@ ssize_t caches_state(struct caches *c, struct ffs_inode *dir, char *value, size_
 /* --- Writers --------------------------------------------------------------------------------- */
 
 /*
- * Called with the lock held. Returns whether there is room. The size of the
+ * The caller holds the lock. Returns whether there is room. The size of the
  * files is unknown before the first walk.
  */
 static bool caches_fits(const struct cache *k, uint64_t bytes)
@@ -361,7 +361,7 @@ static bool caches_fits(const struct cache *k, uint64_t bytes)
     return k->ended && bytes <= k->limit && taken(k) <= k->limit - bytes;
 }
 
-/* Called with the lock held. Waits for room. Returns 0 or -ENOSPC. */
+/* The caller holds the lock. Waits for room. Returns 0 or -ENOSPC. */
 static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
 {
     uint64_t deadline = deadline_after_ms(CACHES_WAIT_MS);

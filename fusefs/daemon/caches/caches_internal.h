@@ -65,7 +65,7 @@ struct caches_round {
     size_t n_entries, next_entry;
     struct caches_entry entries[CACHES_ENTRIES];
 };
-/* Called with the lock held. Returns a round of entry i, or NULL without memory. */
+/* The caller holds the lock. Returns a round of entry i, or NULL without memory. */
 struct caches_round *caches_round_new(struct caches *c, int i);
 
 struct cache {
@@ -122,9 +122,9 @@ bool caches_is_mounted(const struct caches *c, uint64_t ino);
 
 /* Parses a decimal number above 0. Returns 0 or -EINVAL. */
 int caches_parse(const char *value, size_t len, uint64_t *limit);
-/* Called with the lock held. Returns the entry of the directory, or -1. */
+/* The caller holds the lock. Returns the entry of the directory, or -1. */
 int caches_find(const struct caches *c, const struct ffs_inode *dir);
-/* Called with the lock held. Requests a round of this cache. */
+/* The caller holds the lock. Requests a round of this cache. */
 void caches_ask(struct caches *c, struct cache *k);
 /*
  * Gives the directory a limit. *round is the number of the first round that

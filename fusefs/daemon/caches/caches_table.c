@@ -49,7 +49,7 @@ static bool table_is_free(const struct cache *k)
 }
 
 /*
- * Called with the lock held. Returns the entry of the directory, or a free one.
+ * The caller holds the lock. Returns the entry of the directory, or a free one.
  * The search starts behind the last entry used, so that entries are reused
  * late.
  */

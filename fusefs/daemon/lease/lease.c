@@ -96,7 +96,7 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
 }
 
 /*
- * Called with the lock held. Returns -EAGAIN if a reset has deleted the queues
+ * The caller holds the lock. Returns -EAGAIN if a reset has deleted the queues
  * since their creation, and -ETXTBSY if the file is open for writing. A writer
  * that opens it later finds the lease in the table (leases_revoke_file()).
  */
@@ -170,7 +170,7 @@ static void lease_end_list(struct leases *t, struct lease *list)
 }
 
 /*
- * Called with the lock held. The release store orders REVOKED before every
+ * The caller holds the lock. The release store orders REVOKED before every
  * later operation on the queues.
  */
 static void set_revoked(struct lease *l)
@@ -179,7 +179,7 @@ static void set_revoked(struct lease *l)
 }
 
 /*
- * Called with the lock held. Removes a lease from the table. Its proxied
+ * The caller holds the lock. Removes a lease from the table. Its proxied
  * doorbells are no longer forwarded.
  */
 static struct lease *lease_lease_take(struct leases *t, struct lease **link)
@@ -226,7 +226,7 @@ bool leases_release(struct leases *t, struct open_file *file)
 }
 
 /*
- * Called with the lock held, by the table's thread only, so no lease is being
+ * The caller holds the lock, by the table's thread only, so no lease is being
  * deleted.
  */
 static struct lease *take_of(struct leases *t, const struct open_file *file)
@@ -247,7 +247,7 @@ static struct lease *take_of(struct leases *t, const struct open_file *file)
 
 /* --- Revocation ------------------------------------------------------------------------------ */
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static void revoke(struct leases *t, struct lease *l)
 {
     if (l->revoked)
@@ -308,7 +308,7 @@ void leases_revoke_file(struct leases *t, const struct ffs_inode *inode)
 }
 
 /*
- * Called with the lock held. Returns the revoked lease with the earliest
+ * The caller holds the lock. Returns the revoked lease with the earliest
  * delete_at.
  */
 static struct lease *next_to_delete(struct leases *t)
@@ -322,7 +322,7 @@ static struct lease *next_to_delete(struct leases *t)
     return found;
 }
 
-/* Called with the lock held, which is released during the deletion. */
+/* The caller holds the lock, which is released during the deletion. */
 static void delete_revoked(struct leases *t, struct lease *l)
 {
     l->deleting = true;

@@ -97,7 +97,7 @@ static void lease_extents_publish(struct lease *l, const struct gpu_extents *x)
 /* --- Segments -------------------------------------------------------------------------------- */
 
 /*
- * Called with the lock held. Charges the user of l with n segments for l,
+ * The caller holds the lock. Charges the user of l with n segments for l,
  * replacing the previous charge. Either ledger_left() has allowed n, or n is
  * less than that charge.
  */
@@ -113,7 +113,7 @@ void lease_extents_forget(struct leases *t, struct lease *l)
     count_for(t, l, 0);
 }
 
-/* Called with the lock held. Returns the error for a lack of segments. */
+/* The caller holds the lock. Returns the error for a lack of segments. */
 static int count_error(const struct leases *t)
 {
     bool none = t->segments.total - t->segments.of_root - t->segments.of_users == 0;

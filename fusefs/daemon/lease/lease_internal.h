@@ -87,7 +87,7 @@ void lease_queues_close(struct leases *t);
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
 /*
  * Start and stop the forwarding of the pairs' proxied doorbells and the
- * counting of their commands. Called with the lock held. Stopping again has no
+ * counting of their commands. The caller holds the lock. Stopping again has no
  * effect.
  */
 void lease_queues_start(struct leases *t, struct lease *l);
@@ -97,10 +97,10 @@ void lease_queues_stop(struct leases *t, struct lease *l);
  * Precondition: they are stopped, or were never started.
  */
 void lease_queues_delete(struct leases *t, struct lease *l);
-/* Called with the lock held. Returns the deleted pairs to the limits. */
+/* The caller holds the lock. Returns the deleted pairs to the limits. */
 void lease_queues_forget(struct leases *t, struct lease *l);
 /*
- * Called with the lock held. Fills in *reply and fds for pair index. Returns
+ * The caller holds the lock. Fills in *reply and fds for pair index. Returns
  * the number of descriptors, or -errno.
  */
 int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
@@ -116,7 +116,7 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, bool with_sums,
                        uint64_t *count);
 void lease_extents_end(struct lease *l);
-/* Called with the lock held. Ends the charge; the memory is free. */
+/* The caller holds the lock. Ends the charge; the memory is free. */
 void lease_extents_forget(struct leases *t, struct lease *l);
 /*
  * Allocates the shared page with room for extents and for checksums after them,

@@ -122,7 +122,7 @@ void lease_queues_start(struct leases *t, struct lease *l)
 }
 
 /*
- * Called with the lock held, for a lease that has been started. Returns
+ * The caller holds the lock, for a lease that has been started. Returns
  * GPUNVME_COMMANDS_UNKNOWN if the commands are not counted.
  */
 static uint64_t commands_of(const struct leases *t, const struct lease_pair *p)

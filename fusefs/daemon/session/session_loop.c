@@ -59,7 +59,7 @@ struct session_loop {
 
 static void *session_loop_thread_main(void *arg);
 
-/* Called with the lock held. Returns 0 or -errno. */
+/* The caller holds the lock. Returns 0 or -errno. */
 static int session_loop_add_thread(struct session_loop *loop)
 {
     struct session_thread *t = &loop->threads[loop->count];
@@ -76,7 +76,7 @@ static void session_loop_call(struct session_thread *t)
 }
 
 /*
- * Called with the lock held. Wakes the thread that has rested for the shortest
+ * The caller holds the lock. Wakes the thread that has rested for the shortest
  * time, since its data is still cached. If none rests, adds a thread; if that
  * fails, requests wait until a thread is free.
  */

@@ -44,8 +44,8 @@ extern "C" {
 int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len);
 
 /*
- * Returns true if the daemon may use CUDA, and therefore keeps files and rights
- * for it.
+ * Returns true if the daemon may use CUDA. The sandbox then leaves it the files
+ * and rights that CUDA needs.
  */
 bool sandbox_may_use_cuda(const struct options *opts);
 /*

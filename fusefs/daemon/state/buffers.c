@@ -133,13 +133,13 @@ static int buffers_draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static uint64_t buffers_held(const struct buffers *t)
 {
     return t->count.of_root + t->count.of_users;
 }
 
-/* Called with the lock held. Returns 0, -EMFILE or -ENOMEM. */
+/* The caller holds the lock. Returns 0, -EMFILE or -ENOMEM. */
 static int buffers_charge(struct buffers *t, const struct buffer *b)
 {
     if (ledger_left(&t->count, b->uid) == 0)

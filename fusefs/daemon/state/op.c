@@ -261,7 +261,7 @@ static void add_calls(struct gpunvme_calls *sum, const struct gpunvme_calls *c)
         to[i] += from[i];
 }
 
-/* Called with the lock held. */
+/* The caller holds the lock. */
 static int state_shared_calls_add(struct shared_calls_log *log, struct open_file *file,
                                   struct shared_calls *new)
 {

@@ -139,7 +139,7 @@ int shared_calls_add(struct daemon *d, struct open_file *file, uid_t uid, int fd
  * counters, for the last time.
  */
 void shared_calls_end(struct shared_calls_log *log, struct open_file *file);
-/* Fills in the counters that the file shares. Called with the lock held. */
+/* Fills in the counters that the file shares. The caller holds the lock. */
 void shared_calls_describe(struct shared_calls *c, struct gpunvme_open_file *out);
 /* Stores the sum since the mount. */
 void shared_calls_sum(struct daemon *d, struct gpunvme_calls *out);

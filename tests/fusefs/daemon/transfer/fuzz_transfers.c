@@ -71,7 +71,7 @@ static void start(void)
         fail("rig");
 }
 
-/* Reads until it is stopped. An injected fault may end a read with EIO. */
+/* This thread reads until it is stopped. An injected fault may end a read with EIO. */
 static void *read_always(void *arg)
 {
     struct rig_buffer b;
