@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
 extern "C" {
@@ -25,9 +25,8 @@ const char *const NAMES[] = {"zeros", "garbage", "an older state", "another bloc
 constexpr uint32_t READ[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR,     LAY_MAGIC_XATTR,
                              LAY_MAGIC_SYMLINK, LAY_MAGIC_SUMS,    LAY_MAGIC_INODES,
                              LAY_MAGIC_MAP,     LAY_MAGIC_ENTRIES, LAY_MAGIC_AGES};
-constexpr const char *SLOW = "user.slow";
 
-class FsCopies : public FsTest
+class FsCopies : public FsEverything
 {
   protected:
     void SetUp() override
@@ -40,21 +39,9 @@ class FsCopies : public FsTest
     }
     void make()
     {
-        Inode d = mkdir("dir"), f = create("file"), x = create("attr"), l;
-        for (int i = 0; i < 200; i++)
-            create(d, "name" + std::to_string(i));
-        for (uint64_t i = 0; i < 100; i++)
-            write(f, i * 8192, pattern(i, 4096));
-        std::string value(3000, 'v'), target(4000, 't');
-        EXPECT_EQ(ffs_setxattr(x, SLOW, value.data(), value.size(), 0), 0);
-        EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
-        d.reset(), f.reset(), x.reset(), l.reset();
+        make_everything();
         geo = *ffs_geometry(fs);
         unmount();
-    }
-    uint8_t *at(uint64_t block)
-    {
-        return device.bytes() + block * 4096;
     }
     // Returns the two places of a block of this kind that is in use.
     std::vector<uint64_t> places_of(uint32_t magic)
@@ -91,28 +78,6 @@ class FsCopies : public FsTest
     bool is_sound(uint64_t block)
     {
         return memcmp(at(block), &sound[block * 4096], 4096) == 0;
-    }
-    // Reads everything that make() made, and returns the first error.
-    int read_everything()
-    {
-        Inode d, f, x, l;
-        char buf[4096];
-        int err = ffs_lookup(root, "dir", d.out());
-        for (int i = 0; i < 200 && !err; i++)
-            err = ffs_lookup(d, ("name" + std::to_string(i)).c_str(), Inode().out());
-        if (!err)
-            err = ffs_lookup(root, "file", f.out());
-        for (uint64_t i = 0; i < 100 && !err; i++) {
-            ssize_t n = ffs_read(f, i * 8192, buf, sizeof(buf));
-            err = n < 0 ? static_cast<int>(n) : 0;
-            EXPECT_TRUE(err || std::string(buf, sizeof(buf)) == pattern(i, 4096));
-        }
-        if (!err)
-            err = ffs_lookup(root, "attr", x.out());
-        ssize_t n = err ? err : ffs_getxattr(x, SLOW, buf, sizeof(buf));
-        err = n < 0 ? static_cast<int>(n) : ffs_lookup(root, "link", l.out());
-        n = err ? err : ffs_readlink(l, buf, sizeof(buf));
-        return n < 0 ? static_cast<int>(n) : 0;
     }
     struct ffs_metadata_counts counts()
     {

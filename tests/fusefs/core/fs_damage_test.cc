@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
 extern "C" {
@@ -17,12 +17,10 @@ extern "C" {
 namespace
 {
 
-constexpr const char *SLOW = "user.slow";
-
-class FsDamage : public FsTest
+class FsDamage : public FsEverything
 {
   protected:
-    explicit FsDamage(uint64_t bytes = 64u << 20) : FsTest(bytes)
+    explicit FsDamage(uint64_t bytes = 64u << 20) : FsEverything(bytes)
     {
     }
     void SetUp() override
@@ -36,21 +34,9 @@ class FsDamage : public FsTest
     // One of everything, unmounted.
     void make()
     {
-        Inode d = mkdir("dir"), f = create("file"), x = create("attr"), l;
-        for (int i = 0; i < 200; i++)
-            create(d, "name" + std::to_string(i));
-        for (uint64_t i = 0; i < 100; i++)
-            write(f, i * 8192, pattern(i, 4096));
-        std::string value(3000, 'v'), target(4000, 't');
-        EXPECT_EQ(ffs_setxattr(x, SLOW, value.data(), value.size(), 0), 0);
-        EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
-        d.reset(), f.reset(), x.reset(), l.reset();
+        make_everything();
         geo = *ffs_geometry(fs);
         unmount();
-    }
-    uint8_t *at(uint64_t block)
-    {
-        return device.bytes() + block * 4096;
     }
     std::vector<uint64_t> blocks(uint32_t magic)
     {
@@ -67,28 +53,6 @@ class FsDamage : public FsTest
         uint64_t block = block_of(magic);
         const auto *head = reinterpret_cast<const lay_head *>(at(block));
         return block - lay_addr_index(lay_get64(head->block));
-    }
-    // Everything that make() made, or the first error.
-    int read_everything()
-    {
-        Inode d, f, x, l;
-        char buf[4096];
-        int err = ffs_lookup(root, "dir", d.out());
-        for (int i = 0; i < 200 && !err; i++)
-            err = ffs_lookup(d, ("name" + std::to_string(i)).c_str(), Inode().out());
-        if (!err)
-            err = ffs_lookup(root, "file", f.out());
-        for (uint64_t i = 0; i < 100 && !err; i++) {
-            ssize_t n = ffs_read(f, i * 8192, buf, sizeof(buf));
-            err = n < 0 ? static_cast<int>(n) : 0;
-            EXPECT_TRUE(err || std::string(buf, sizeof(buf)) == pattern(i, 4096));
-        }
-        if (!err)
-            err = ffs_lookup(root, "attr", x.out());
-        ssize_t n = err ? err : ffs_getxattr(x, SLOW, buf, sizeof(buf));
-        err = n < 0 ? static_cast<int>(n) : ffs_lookup(root, "link", l.out());
-        n = err ? err : ffs_readlink(l, buf, sizeof(buf));
-        return n < 0 ? static_cast<int>(n) : 0;
     }
     struct ffs_metadata_counts counts()
     {

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "support/clock.h"
-#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
 extern "C" {
@@ -21,10 +21,10 @@ namespace
 constexpr uint64_t FAST = 1ull << 40; // bytes per second
 constexpr uint64_t NEVER = 3600 * MS_PER_S;
 
-class FsScrubber : public FsTest
+class FsScrubber : public FsEverything
 {
   protected:
-    FsScrubber() : FsTest(64u << 20)
+    FsScrubber() : FsEverything(64u << 20)
     {
     }
     void SetUp() override
@@ -33,21 +33,9 @@ class FsScrubber : public FsTest
         logged = 0;
         opts.log = [](int, const char *line) { logged += strstr(line, "damaged") != nullptr; };
         FsTest::SetUp();
-        Inode d = mkdir("dir"), f = create("file"), x = create("attr"), l;
-        for (int i = 0; i < 200; i++)
-            create(d, "name" + std::to_string(i));
-        for (uint64_t i = 0; i < 100; i++)
-            write(f, i * 8192, pattern(i, 4096));
-        std::string value(3000, 'v'), target(4000, 't');
-        EXPECT_EQ(ffs_setxattr(x, "user.slow", value.data(), value.size(), 0), 0);
-        EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
-        d.reset(), f.reset(), x.reset(), l.reset();
+        make_everything();
         remount();
         geo = *ffs_geometry(fs);
-    }
-    uint8_t *at(uint64_t block)
-    {
-        return device.bytes() + block * 4096;
     }
     uint64_t block_of(uint32_t magic)
     {
