@@ -317,6 +317,12 @@ int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map
  * its own; the caller tries again only after the controller has failed.
  */
 int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
+/*
+ * Unmaps what nvme_unmap() could not unmap in time, unless another thread is
+ * mapping. A daemon calls it now and then, since the memory is others' by now.
+ * A paused controller costs at most one deadline.
+ */
+void nvme_dma_unmap_late(struct nvme_ctrlr *c);
 
 struct nvme_dma_budget {
     unsigned used;

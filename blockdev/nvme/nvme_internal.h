@@ -284,7 +284,8 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
 /*
  * Unmaps a region. Returns errors of unmap(). After -ETIMEDOUT the memory must
  * not be used for anything else. Unless the controller has failed, a later
- * nvme_region_map() unmaps such a region, not the caller.
+ * nvme_region_map() or nvme_dma_unmap_late() unmaps such a region, not the
+ * caller.
  */
 int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova);
 void nvme_region_forget(struct nvme_ctrlr *c); /* frees the records of such regions */

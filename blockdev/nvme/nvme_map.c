@@ -285,6 +285,15 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     return rc;
 }
 
+void nvme_dma_unmap_late(struct nvme_ctrlr *c)
+{
+    /* A holder of the lock unmaps them itself, unless the controller is paused. */
+    if (pthread_mutex_trylock(&c->dma_lock))
+        return;
+    unmap_leaving(c);
+    pthread_mutex_unlock(&c->dma_lock);
+}
+
 /* Takes no lock, because its holder may be waiting for the controller. */
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {

@@ -167,8 +167,10 @@ static void *session_shutdown_watch(void *arg)
         int n = poll(p, ending ? 1 : 3, ending ? WAKE_MS : c ? CHANGED_MS : -1);
         if (n < 0 && errno != EINTR)
             return NULL;
-        if (n == 0 && !ending)
+        if (n == 0 && !ending) {
             nvme_ctrlr_watch(c);
+            nvme_dma_unmap_late(c);
+        }
         if (p[0].revents)
             stage += stage_of(s);
         if (ending) {
