@@ -97,6 +97,7 @@ struct nvme_ctrlr {
     struct nvme_watch watch;
     struct nvme_known_ns *known;
     uint64_t live_qids[NVME_QID_WORDS]; /* pairs that exist in the controller */
+    bool keeps_queues;                  /* it has kept queues over CC.EN = 0, with their commands */
 
     pthread_mutex_t lock; /* protects qids, lost_qids and orphans */
     uint64_t qids[NVME_QID_WORDS];
@@ -262,7 +263,10 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c);
 void nvme_qpair_all_ended(struct nvme_ctrlr *c);
 
 /* nvme_dma.c */
-/* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */
+/*
+ * Keeps the memory mapped until a reset, or until nvme_ctrlr_close() if the
+ * controller keeps queues over a reset.
+ */
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
 /* Frees all such memory. */
 void nvme_dma_free_orphans(struct nvme_ctrlr *c);

@@ -119,15 +119,18 @@ static int qpair_delete_queue(struct nvme_ctrlr *c, enum nvme_admin_command opco
 static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     int rc = qpair_create_cq(c, qp);
+    bool deleted;
 
     if (!rc || c->admin_status != NVME_ERR_QID_INVALID)
         return rc;
     qpair_delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
     if (!nvme_ctrlr_healthy(c))
         return rc;
-    if (qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
-        return c->admin_status == NVME_ERR_QUEUE_DELETION ? -EEXIST : rc;
-    return qpair_create_cq(c, qp);
+    deleted = !qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid);
+    if (!deleted && c->admin_status != NVME_ERR_QUEUE_DELETION)
+        return rc;
+    c->keeps_queues = true;
+    return deleted ? qpair_create_cq(c, qp) : -EEXIST;
 }
 
 /* admin_lock is held: a reset comes before or after both. */
@@ -159,8 +162,8 @@ static int qpair_delete_queues(struct nvme_ctrlr *c, unsigned qid)
 
 /*
  * Gives new rings and another ID to a pair whose queues can be neither used nor
- * deleted. The old ID stays taken, and the old rings stay mapped until the next
- * reset, because the controller knows them.
+ * deleted. The old ID stays taken, and the old rings stay mapped until the
+ * controller is closed, because it knows them and keeps queues over a reset.
  */
 static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {

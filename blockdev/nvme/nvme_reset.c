@@ -84,6 +84,7 @@ static int verify_queues(struct nvme_ctrlr *c)
     int rc = nvme_admin_set_queues(c, c->queues_requested, &granted);
 
     if (rc && c->admin_status == NVME_ERR_SEQUENCE) {
+        c->keeps_queues = true;
         nvme_qpair_delete_all(c);
         rc = nvme_admin_set_queues(c, c->queues_requested, &granted);
     }
@@ -181,12 +182,16 @@ static int restart(struct nvme_ctrlr *c, bool outside_first)
     return restart_from_outside(c);
 }
 
-/* No queue of an earlier epoch touches memory any more. */
+/*
+ * No queue of an earlier epoch touches memory any more, unless the controller
+ * keeps queues: one that it could not delete may still complete a command.
+ */
 static void next_epoch(struct nvme_ctrlr *c)
 {
     __atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
     nvme_qpair_all_ended(c);
-    nvme_dma_free_orphans(c);
+    if (!c->keeps_queues)
+        nvme_dma_free_orphans(c);
 }
 
 /* Counts a reset and returns the number of earlier ones without progress. */

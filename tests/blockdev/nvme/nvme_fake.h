@@ -39,7 +39,8 @@ struct Fake {
     uint64_t cap = 63ull | 1ull << 16 | 1ull << 37;
     bool never_ready = false, never_disabled = false, fatal_on_enable = false, gone = false;
     bool shutdown_never_ends = false;
-    bool keeps_queues = false; /* over CC.EN = 0: Create is refused while they exist */
+    bool keeps_queues = false;       /* over CC.EN = 0: Create is refused while they exist */
+    bool refuse_queues_once = false; /* Set Features finds I/O queues, once */
     unsigned silent = 0; /* so many register reads return gone_value; writes meanwhile are lost */
     uint32_t silence = ~0u; /* their value; 0 in QEMU */
     bool has_reset = false, reset_fails = false;
@@ -245,6 +246,11 @@ struct Fake {
             return NVME_ERR_INTERRUPTED;
         if (sqe.opcode == NVME_ADMIN_IDENTIFY && status_of_cns.count((int)sqe.cdw10))
             return status_of_cns[(int)sqe.cdw10];
+        if (refuse_queues_once && sqe.opcode == NVME_ADMIN_SET_FEATURES &&
+            (sqe.cdw10 & 0xff) == 7) {
+            refuse_queues_once = false;
+            return NVME_ERR_SEQUENCE;
+        }
         if (keeps_queues && sqe.opcode == NVME_ADMIN_CREATE_CQ && queues.count(sqe.cdw10 & 0xffff))
             return NVME_ERR_QID_INVALID;
         return status_of_opcode.count(sqe.opcode) ? status_of_opcode[sqe.opcode] : 0;

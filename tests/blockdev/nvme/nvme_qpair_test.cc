@@ -82,6 +82,46 @@ TEST_F(Qpair, APairWhoseQueueCannotBeDeletedGetsAnotherId)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
+/* The queue that was left behind may complete a lost command after any number of resets. */
+TEST_F(Qpair, AResetKeepsTheRingsOfAQueueThatOutlivesIt)
+{
+    fake.keeps_queues = true;
+    fake.loses = [](const nvme_sqe &) { return true; };
+    ASSERT_EQ(nvme_qpair_create_shared(c, 64, nvme_share_new(c, 1), &qp), 0);
+    uint64_t before = qp.cq_iova;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_QID_INVALID;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_CQ] = NVME_ERR_QUEUE_DELETION;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    ASSERT_EQ(nvme_qpair_recreate(c, &qp), 0);
+    ASSERT_EQ(nvme_ctrlr_reset(c, 1), 0);
+    EXPECT_EQ(fake.maps.size(), maps + 2);
+    nvme_sqe lost = {};
+    lost.opcode = NVME_IO_FLUSH;
+    fake.complete_io(1, lost, 0);
+    auto ring = fake.maps.upper_bound(before);
+    ASSERT_NE(ring, fake.maps.begin());
+    --ring;
+    EXPECT_LT(before, ring->first + ring->second.len) << "the completion is in other memory";
+    nvme_dma other;
+    ASSERT_EQ(nvme_dma_alloc(c, qp.sq_len + qp.cq_len, &other), 0);
+    EXPECT_NE(other.iova + qp.sq_len, before);
+    nvme_dma_free(c, &other);
+    fake.status_of_opcode.clear();
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
+}
+
+/* The first reset says so by Set Features, which comes before the rings would be freed. */
+TEST_F(Qpair, AbandonedRingsAreKeptByAControllerThatKeepsQueues)
+{
+    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
+    fake.keeps_queues = true;
+    fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
+    fake.refuse_queues_once = true;
+    ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.maps.size(), maps + 1);
+}
+
 TEST_F(Qpair, AnIdThatIsRefusedPermanentlyIsAnError)
 {
     fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_QID_INVALID;
