@@ -20,10 +20,11 @@
 #define USER_OFFSET offsetof(struct gq_engine, user)
 
 /*
- * A queue that cannot be created again after this many resets stays out of
- * service.
+ * A queue that cannot be created again at the third attempt stays out of
+ * service. Before each other attempt the controller is reset, unless it was the
+ * executor that failed.
  */
-#define RESETS_FOR_A_QUEUE 2u
+#define TRIES_FOR_A_QUEUE 3u
 /* State of a queue that has no commands and cannot get any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
@@ -51,8 +52,9 @@ static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_
 
 /*
  * Replaces the executor's port after a pair was moved to another ID, with other
- * rings and doorbells. After an error (err) the executor gets no port, because
- * the reset that follows frees the old rings.
+ * rings and doorbells. A reset does not free the old rings before that, because
+ * only a controller that keeps queues makes pairs move. After an error (err) of
+ * the pair the executor gets no port.
  */
 static int move_port(struct gq_engine *e, unsigned i, int err)
 {
@@ -64,11 +66,13 @@ static int move_port(struct gq_engine *e, unsigned i, int err)
     return err;
 }
 
-static int create_again(struct gq_engine *e, unsigned i)
+/* *refused says that the pair exists and that the executor has not taken it. */
+static int create_again(struct gq_engine *e, unsigned i, bool *refused)
 {
     struct gq_queue *q = &e->queues[i];
     int err = nvme_qpair_recreate(e->ctrlr, &q->qp);
 
+    *refused = !err;
     if (q->qp.qid != q->port_qid)
         return move_port(e, i, err);
     if (!err)
@@ -110,11 +114,12 @@ static bool resumable(struct gq_engine *e, const struct gq_queue *q)
 static void resume_queue(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
+    bool refused;
     int err;
 
     if (!resumable(e, q))
         return;
-    err = create_again(e, i);
+    err = create_again(e, i, &refused);
     pthread_mutex_lock(&e->lock);
     if (err) {
         gq_queue_settle(e, q);
@@ -346,12 +351,15 @@ static bool try_abort(struct gq_engine *e, unsigned i)
     return true;
 }
 
-/* The second step. After a reset it only creates the pair. */
-static bool try_recreate(struct gq_engine *e, unsigned i)
+/*
+ * The second step. After a reset it only creates the pair. *refused says that a
+ * reset would not help, because the executor does not take the pair.
+ */
+static bool try_recreate(struct gq_engine *e, unsigned i, bool *refused)
 {
     bool ended = reset_since(e, &e->queues[i]);
 
-    if (create_again(e, i))
+    if (create_again(e, i, refused))
         return false;
     e->queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
     if (!ended)
@@ -369,11 +377,13 @@ static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)
     struct gq_queue *q = &e->queues[i];
 
     *usable = nvme_ctrlr_alive(e->ctrlr) && !reset_since(e, q) && try_abort(e, i);
-    for (unsigned resets = 0; !*usable; resets++) {
-        *usable = nvme_ctrlr_alive(e->ctrlr) && try_recreate(e, i);
-        if (*usable || resets == RESETS_FOR_A_QUEUE)
+    for (unsigned tries = 1; !*usable; tries++) {
+        bool refused = false;
+
+        *usable = nvme_ctrlr_alive(e->ctrlr) && try_recreate(e, i, &refused);
+        if (*usable || tries == TRIES_FOR_A_QUEUE)
             return 0;
-        if (nvme_ctrlr_reset(e->ctrlr, q->qp.epoch))
+        if (!refused && nvme_ctrlr_reset(e->ctrlr, q->qp.epoch))
             return -EIO;
         q->state = NO_QUEUE;
     }

@@ -459,7 +459,7 @@ void note_ports(gq_engine *e)
 
 /*
  * A pair that has moved is driven by its new rings, whatever fails behind that at first. No run is
- * under way while its port is removed, which precedes the reset that frees the old rings, or added.
+ * under way while its port is removed or added. Only the controller's errors lead to a reset.
  */
 TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
 {
@@ -467,7 +467,7 @@ TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
         unsigned refused;
         int moved, resets;
         const char *calls;
-    } const cases[] = {{0, 0, 0, "q-+r"}, {1, 0, 1, "q-+rq+r"}, {0, -EIO, 1, "q-rq+r"}};
+    } const cases[] = {{0, 0, 0, "q-+r"}, {1, 0, 0, "q-+rq+r"}, {0, -EIO, 1, "q-rq+r"}};
 
     for (const auto &one : cases) {
         Small s(GetParam());
@@ -486,6 +486,27 @@ TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
         EXPECT_EQ(s.rig.stats().resets, (uint64_t)one.resets);
         s.expect_in_step();
     }
+}
+
+/* A reset of the controller would end the requests of others, and does not help the executor. */
+TEST_P(GqRecover, AnExecutorThatTakesNoPairCausesNoReset)
+{
+    Small s(GetParam());
+
+    s.rig.cfg.no_abort = true;
+    s.open();
+    s.lose_one();
+    note_ports(s.rig.e);
+    moves = true;
+    moved = 0;
+    ports_to_refuse = 3;
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+    EXPECT_EQ(calls, "q-+rq+rq+r");
+    EXPECT_EQ(s.rig.stats().quarantined, 1u);
+    EXPECT_EQ(s.rig.stats().resets, 0u);
+    EXPECT_EQ(s.read(0, 1), -ENODEV);
+    EXPECT_EQ(gq_engine_recover(s.rig.e), 0) << "the executor takes it now";
+    s.expect_in_step();
 }
 
 /* The transfer ends because of the first list, and the second is of no use then. */
