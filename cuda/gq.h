@@ -197,9 +197,16 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
 /*
  * Ends the buffer: new transfers return -ESTALE. On return no command can reach
  * the memory; queues with timed-out commands into it are recovered first. Frees
- * the object.
+ * the object. If a controller in software does not unmap the memory in time,
+ * the engine keeps the import until gq_engine_free_late().
  */
 void gq_buffer_unregister(struct gq_buffer *b);
+/*
+ * Frees the imports that gq_buffer_unregister() has kept if the controller has
+ * unmapped them since (nvme_dma_unmap_late()). Waits for runs only if there are
+ * such imports. A daemon calls it now and then.
+ */
+void gq_engine_free_late(struct gq_engine *e);
 /* Returns the first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
 /*

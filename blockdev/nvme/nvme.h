@@ -323,6 +323,12 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
  * A paused controller costs at most one deadline.
  */
 void nvme_dma_unmap_late(struct nvme_ctrlr *c);
+/*
+ * True while the controller may reach a region whose unmap has missed its
+ * deadline. If it returns false after nvme_unmap() of a region has returned
+ * -ETIMEDOUT, that region's memory may be used for other purposes.
+ */
+bool nvme_dma_is_late(const struct nvme_ctrlr *c);
 
 struct nvme_dma_budget {
     unsigned used;

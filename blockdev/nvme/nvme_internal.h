@@ -106,9 +106,10 @@ struct nvme_ctrlr {
 
     /* Protects the members below, and the transport's map() and unmap(). */
     pthread_mutex_t dma_lock;
-    unsigned regions;    /* mapped now; atomic, written under the lock */
-    bool refused_region; /* one was refused since open; like regions */
-    unsigned refused_at; /* number that the controller kept then; like regions */
+    unsigned regions;      /* mapped now; atomic, written under the lock */
+    unsigned late_regions; /* those among them whose unmap was late; like regions */
+    bool refused_region;   /* one was refused since open; like regions */
+    unsigned refused_at;   /* number that the controller kept then; like regions */
     struct nvme_arena *arenas;
     uint64_t shares; /* number of the last share; atomic */
     struct nvme_file_map *file_maps;

@@ -42,6 +42,15 @@ static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for purpose)
     return left < most ? left : most;
 }
 
+/*
+ * The caller holds dma_lock. Release: the region was unmapped before its memory
+ * is freed because of nvme_dma_is_late().
+ */
+static void count_late(struct nvme_ctrlr *c, int change)
+{
+    __atomic_store_n(&c->late_regions, c->late_regions + (unsigned)change, __ATOMIC_RELEASE);
+}
+
 /* A region that the controller has not unmapped in time. */
 struct nvme_leaving {
     uint64_t iova;
@@ -74,6 +83,7 @@ static void unmap_leaving(struct nvme_ctrlr *c)
             continue;
         }
         count_region(c, -1);
+        count_late(c, -1);
         *at = l->next;
         free(l);
     }
@@ -127,9 +137,12 @@ int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova)
 {
     int rc = c->t->ops->unmap(c->t, iova);
 
-    if (rc != -ETIMEDOUT) /* otherwise it is still mapped */
+    if (rc != -ETIMEDOUT) { /* otherwise it is still mapped */
         count_region(c, -1);
-    else if (!nvme_ctrlr_failed(c))
+        return rc;
+    }
+    count_late(c, 1);
+    if (!nvme_ctrlr_failed(c))
         leave_later(c, iova);
     return rc;
 }
@@ -295,6 +308,12 @@ void nvme_dma_unmap_late(struct nvme_ctrlr *c)
 }
 
 /* Takes no lock, because its holder may be waiting for the controller. */
+bool nvme_dma_is_late(const struct nvme_ctrlr *c)
+{
+    /* Acquire: pairs with count_late(). */
+    return __atomic_load_n(&c->late_regions, __ATOMIC_ACQUIRE) != 0;
+}
+
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {
     unsigned used = __atomic_load_n(&c->regions, __ATOMIC_RELAXED);

@@ -134,17 +134,78 @@ static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct g
     return err;
 }
 
-static void release_memory(struct gq_buffer *b)
+/* Keeps memory that the controller may still reach, until it is unmapped. */
+static void buffer_keep(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
 
+    pthread_mutex_lock(&e->lock);
+    b->next_late = e->late;
+    e->late = b;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void release_memory(struct gq_buffer *b)
+{
+    struct gq_engine *e = b->engine;
+    bool late;
+
     e->exec->ops->quiesce(e->exec);
-    if (!gq_buffer_is_reachable(b) || !gq_region_unmap(e->ctrlr, &b->region))
+    late = gq_buffer_is_reachable(b) && gq_region_unmap(e->ctrlr, &b->region);
+    if (!late)
         e->exec->ops->release(e->exec, &b->import);
-    else
-        e->exec->in_reach = true;
     e->exec->ops->resume(e->exec);
-    free(b);
+    if (late)
+        buffer_keep(b);
+    else
+        free(b);
+}
+
+/*
+ * Returns the late buffers if the controller no longer reaches any. Each was
+ * added after its unmap had been counted as late.
+ */
+static struct gq_buffer *take_late(struct gq_engine *e)
+{
+    struct gq_buffer *late = NULL;
+
+    pthread_mutex_lock(&e->lock);
+    if (e->late && !nvme_dma_is_late(e->ctrlr)) {
+        late = e->late;
+        e->late = NULL;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return late;
+}
+
+void gq_engine_free_late(struct gq_engine *e)
+{
+    struct gq_buffer *late = take_late(e);
+
+    if (!late)
+        return;
+    e->exec->ops->quiesce(e->exec);
+    while (late) {
+        struct gq_buffer *b = late;
+
+        late = b->next_late;
+        e->exec->ops->release(e->exec, &b->import);
+        nvme_dma_free(e->ctrlr, &b->region.prps);
+        free(b);
+    }
+    e->exec->ops->resume(e->exec);
+}
+
+void gq_buffer_close_late(struct gq_engine *e)
+{
+    gq_engine_free_late(e);
+    while (e->late) {
+        struct gq_buffer *b = e->late;
+
+        e->late = b->next_late;
+        e->exec->in_reach = true;
+        free(b);
+    }
 }
 
 int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer **out)

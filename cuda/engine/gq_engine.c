@@ -520,6 +520,7 @@ void gq_engine_close(struct gq_engine *e)
         if (e->buffers[i])
             gq_buffer_close(e->buffers[i]);
     }
+    gq_buffer_close_late(e);
     gq_part_sums_close(e);
     e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);

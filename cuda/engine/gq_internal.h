@@ -102,6 +102,7 @@ struct gq_engine {
     struct gq_workspace workspaces[GQ_WORKSPACES];
     unsigned n_workspaces;
     struct gq_buffer **buffers; /* opts.max_buffers entries; NULL if free */
+    struct gq_buffer *late;     /* ended, but their unmap was late: not freed yet */
     unsigned transfers;         /* running or waiting for queues */
     unsigned driving;           /* reservations, plus host threads that poll a ring */
     bool stopped;               /* a reset is in progress: no queue is driven until it has ended */
@@ -124,6 +125,7 @@ struct gq_buffer {
     bool for_lease; /* staging of a lease */
     unsigned users; /* transfers and copies in progress */
     unsigned holds; /* quarantined queues with commands into it */
+    struct gq_buffer *next_late;
 };
 
 /* Queues and a workspace, reserved for one transfer. */
@@ -147,6 +149,11 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
 /* Unregisters a buffer after the queues were deleted. */
 void gq_buffer_close(struct gq_buffer *b);
+/*
+ * Frees the late buffers when the engine closes. Memory that is still mapped
+ * then stays with the executor, which is not closed.
+ */
+void gq_buffer_close_late(struct gq_engine *e);
 
 /*
  * Reserves a workspace and up to `want` queues, at least one; a large transfer

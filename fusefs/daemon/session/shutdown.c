@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme.h"
+#include "cuda/gq.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/session/session_loop.h"
@@ -152,6 +153,14 @@ static uint64_t stage_of(const struct shutdown *s)
     return n == (ssize_t)sizeof(stage) ? stage : 0;
 }
 
+static void look_at_controller(const struct stack *s)
+{
+    nvme_ctrlr_watch(s->ctrlr);
+    nvme_dma_unmap_late(s->ctrlr);
+    if (s->engine)
+        gq_engine_free_late(s->engine);
+}
+
 static void *session_shutdown_watch(void *arg)
 {
     struct shutdown *s = arg;
@@ -167,10 +176,8 @@ static void *session_shutdown_watch(void *arg)
         int n = poll(p, ending ? 1 : 3, ending ? WAKE_MS : c ? CHANGED_MS : -1);
         if (n < 0 && errno != EINTR)
             return NULL;
-        if (n == 0 && !ending) {
-            nvme_ctrlr_watch(c);
-            nvme_dma_unmap_late(c);
-        }
+        if (n == 0 && !ending)
+            look_at_controller(&s->daemon->stack);
         if (p[0].revents)
             stage += stage_of(s);
         if (ending) {

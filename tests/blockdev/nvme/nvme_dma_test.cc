@@ -236,10 +236,13 @@ TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)
     nvme_mem mem = part(-1, 0, 4096);
     ASSERT_EQ(nvme_map(c, &mem, &late), 0);
     fake.late_unmaps = 2;
+    EXPECT_FALSE(nvme_dma_is_late(c));
     EXPECT_EQ(nvme_unmap(c, late), -ETIMEDOUT);
     ASSERT_EQ(nvme_map(c, &mem, &late), 0);
     EXPECT_EQ(regions(), before + 2) << "late for the second time";
+    EXPECT_TRUE(nvme_dma_is_late(c));
     EXPECT_EQ(nvme_unmap(c, late), 0);
+    EXPECT_FALSE(nvme_dma_is_late(c));
     ASSERT_EQ(nvme_dma_alloc(c, 4 << 20, &dma), 0);
     EXPECT_EQ(regions(), before + 1) << "the allocation's";
     nvme_dma_free(c, &dma);

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cuda/engine/gq_internal.h"
 #include "tests/cuda/gq_file.h"
 
 namespace
@@ -21,6 +22,7 @@ const size_t kRoom = 256u << 10;
 const nvme_transport_ops *original;
 std::map<uint64_t, std::pair<void *, size_t>> mappings; /* mapped handles, by IOVA */
 bool refuses;
+unsigned late; /* so many calls of unmap() miss their deadline */
 
 int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
 {
@@ -43,6 +45,8 @@ int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
 
 int unmap_handle(nvme_transport *t, uint64_t iova)
 {
+    if (late && late--)
+        return -ETIMEDOUT;
     int err = original->unmap(t, iova);
     auto found = mappings.find(iova);
 
@@ -64,6 +68,17 @@ const nvme_transport_ops *by_handles(const nvme_transport_ops *ops)
     return &table;
 }
 
+/* The executor's calls, and the imports that it has released. */
+const gq_exec_ops *executor;
+gq_exec_ops counting;
+unsigned released;
+
+void count_release(gq_exec *x, gq_import *imp)
+{
+    released++;
+    executor->release(x, imp);
+}
+
 int memory_file()
 {
     int fd = memfd_create("device", MFD_CLOEXEC);
@@ -78,6 +93,7 @@ class Peer : public testing::Test
     Peer()
     {
         refuses = false;
+        late = released = 0;
         rig.with = by_handles;
         rig.is_drive = true;
         rig.opts.cpu_memories[0] = device;
@@ -132,6 +148,19 @@ class Peer : public testing::Test
         EXPECT_EQ(memory(4096 + 5 + 3, 50000), rig.peek(2000 * 512 + 77, 50000));
         EXPECT_EQ(rig.result.staged, staged);
         EXPECT_EQ(rig.stats().staged_read > 0, staged);
+    }
+
+    /* Registers memory and ends it, which the controller does not do in time. */
+    void add_and_end_late(unsigned times)
+    {
+        executor = rig.e->exec->ops;
+        counting = *executor;
+        counting.release = count_release;
+        rig.e->exec->ops = &counting;
+        ASSERT_EQ(add(device), 0);
+        late = times;
+        gq_buffer_unregister(buffer);
+        buffer = nullptr;
     }
 
     int device = memory_file();
@@ -198,6 +227,33 @@ TEST_F(Peer, IsRefusedForUnnamedDevices)
     EXPECT_EQ(add(-1), -EINVAL);
     EXPECT_TRUE(mappings.empty());
     close(other);
+}
+
+TEST_F(Peer, IsFreedAfterALateUnmap)
+{
+    open();
+    add_and_end_late(2);
+    gq_engine_free_late(rig.e);
+    nvme_dma_unmap_late(rig.c); /* late again */
+    gq_engine_free_late(rig.e);
+    EXPECT_EQ(released, 0u) << "the controller may still write to it";
+    EXPECT_FALSE(mappings.empty());
+    nvme_dma_unmap_late(rig.c);
+    EXPECT_TRUE(mappings.empty());
+    gq_engine_free_late(rig.e);
+    EXPECT_EQ(released, 1u);
+    gq_engine_free_late(rig.e);
+    EXPECT_EQ(released, 1u);
+}
+
+TEST_F(Peer, IsFreedAtTheEndIfItWasUnmappedUntilThen)
+{
+    open();
+    add_and_end_late(1);
+    nvme_dma_unmap_late(rig.c);
+    EXPECT_EQ(released, 0u);
+    rig.close();
+    EXPECT_EQ(released, 1u);
 }
 
 } // namespace
