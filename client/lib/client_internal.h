@@ -18,7 +18,7 @@ struct connection {
     struct gpunvme_ioc_info info; /* as returned when the connection was opened */
     dev_t dev;                    /* device number of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda and pipeline (set once), buffers, directs, lists, pieces. */
+    /* Protects cuda and pipeline (set once), buffers, directs, lists, pieces, abandoned. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* signalled when a buffer has no users left */
     struct cuda_driver *cuda;
@@ -26,8 +26,9 @@ struct connection {
     struct gpunvme_buffer *buffers;
     struct slabs slabs; /* memory of small buffers */
     struct gpunvme_direct *directs;
-    struct shared_list *lists;           /* lists that no READV uses now */
-    struct shared_list *pieces;          /* of shared_list_alloc_pieces() */
+    struct shared_list *lists;  /* lists that no READV uses now */
+    struct shared_list *pieces; /* of shared_list_alloc_pieces() */
+    bool abandoned; /* a kernel of a direct path does not end; memory is not freed any more */
     _Atomic bool calls_offered;          /* calls has been offered to the mount */
     struct gpunvme_calls *_Atomic calls; /* counters that the mount reads; NULL: not shared */
 };

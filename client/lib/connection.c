@@ -94,6 +94,10 @@ void connection_close(struct connection *g)
         return;
     while (g->directs)
         direct_close(g->directs);
+    if (g->abandoned) { /* the mount ends the buffers with their owner */
+        close(g->fd);
+        return;
+    }
     pipeline_free(g->pipeline); /* its staging consists of buffers */
     shared_lists_free(g);
     while (g->buffers)

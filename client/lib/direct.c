@@ -144,6 +144,19 @@ int direct_open(struct connection *g, const struct direct_options *options,
 }
 
 /*
+ * Abandons a direct path whose kernel does not end. Its memory and the connection's stay, because
+ * the kernel may still access them, and because freeing memory on a GPU waits for kernels.
+ */
+static void direct_abandon(struct gpunvme_direct *d)
+{
+    direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
+    unlink_direct(d);
+    pthread_mutex_lock(&d->g->lock);
+    d->g->abandoned = true;
+    pthread_mutex_unlock(&d->g->lock);
+}
+
+/*
  * Ends the queues first, because a lost command may still access blocks and staging. Until the
  * commands have ended, direct_queues_lost() reports them to the unregistration of a buffer.
  */
@@ -151,7 +164,10 @@ void direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return;
-    direct_service_close(d->service);
+    if (!direct_service_close(d->service)) {
+        direct_abandon(d);
+        return;
+    }
     d->service = NULL;
     direct_queues_end(d);
     unlink_direct(d);

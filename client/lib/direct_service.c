@@ -25,6 +25,9 @@
 #define LAUNCHED    (4 * PART)  /* the same for a launched kernel, whose start and end take long */
 #define CLOCK_POLLS 64u         /* reads of a word between two readings of the clock */
 #define CHECK_NS    (NS_PER_S / 10) /* between two checks of the CUDA context */
+#define CLOSE_NS                                                                     \
+    (10 * NS_PER_S) /* until kernels of others give a launched one room, and it ends \
+                     */
 
 struct direct_service {
     struct memory_space space;
@@ -111,28 +114,35 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
     if (!err)
         err = direct_service_open_memory(s);
     if (err) {
-        direct_service_close(s);
+        (void)direct_service_close(s); /* has launched nothing */
         return err;
     }
     *out = s;
     return 0;
 }
 
-static void close_stream(const struct memory_space *p, void *stream)
+static bool drain_stream(const struct direct_service *s, void *stream)
 {
-    if (!stream)
-        return;
-    (void)cuda_driver_copy_wait(p->cuda, p->device, stream);
-    cuda_driver_stream_free(p->cuda, p->device, stream);
+    uint64_t patience_ns = 2 * s->set.command_ns + CLOSE_NS;
+
+    return !stream || cuda_driver_stream_drain(s->space.cuda, s->space.device, stream, patience_ns);
 }
 
-void direct_service_close(struct direct_service *s)
+static void free_stream(const struct memory_space *p, void *stream)
+{
+    if (stream)
+        cuda_driver_stream_free(p->cuda, p->device, stream);
+}
+
+bool direct_service_close(struct direct_service *s)
 {
     if (!s)
-        return;
+        return true;
     const struct memory_space *p = &s->space;
-    close_stream(p, s->stream);
-    close_stream(p, s->launches);
+    if (!drain_stream(s, s->stream) || !drain_stream(s, s->launches))
+        return false;
+    free_stream(p, s->stream);
+    free_stream(p, s->launches);
     if (s->memory) {
         gq_service_destroy(&s->service);
         cuda_driver_unpin(p->cuda, p->device, s->memory);
@@ -142,6 +152,7 @@ void direct_service_close(struct direct_service *s)
     pthread_mutex_destroy(&s->launch_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);
+    return true;
 }
 
 /*

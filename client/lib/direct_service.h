@@ -48,8 +48,12 @@ struct direct_service_read {
  * 0 with *out NULL if the library has no device code.
  */
 int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out);
-/* Waits for the end of the blocks. NULL does nothing. */
-void direct_service_close(struct direct_service *s);
+/*
+ * Waits for the end of the blocks and frees the service. Returns false if a block may still run, or
+ * waits for room on the GPU, after two deadlines of a command and 10 s for each stream. Nothing is
+ * freed then, and the caller frees none of the memory that a block uses. NULL: true.
+ */
+bool direct_service_close(struct direct_service *s);
 /*
  * Makes a read and waits for it. Returns its bytes, fewer than requested only after an error in a
  * later part, or -errno with gpunvme_error() set. More threads than slots take turns. Returns

@@ -68,10 +68,12 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
     return err;
 }
 
-void service_rig_close(struct service_rig *r)
+bool service_rig_close(struct service_rig *r)
 {
-    direct_service_close(r->service);
+    if (!direct_service_close(r->service))
+        return false;
     free(r);
+    return true;
 }
 
 int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
@@ -331,8 +333,12 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 bool cuda_driver_stream_drain(struct cuda_driver *cu, int device, void *stream,
                               uint64_t patience_ns)
 {
-    (void)cu, (void)device, (void)stream, (void)patience_ns;
-    return rig->is_idle;
+    if (!patience_ns)
+        return rig->is_idle;
+    if (rig->hold || rig->stick)
+        return false;
+    cuda_driver_copy_wait(cu, device, stream);
+    return true;
 }
 
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)

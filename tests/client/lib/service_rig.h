@@ -20,7 +20,8 @@ struct service_rig;
 
 /* command_ns: the drive's deadline, which waits are counted in. */
 int service_rig_open(uint64_t command_ns, struct service_rig **out);
-void service_rig_close(struct service_rig *r);
+/* Returns false, and frees nothing, if a block is held or stuck. */
+bool service_rig_close(struct service_rig *r);
 /* What direct_service_read() says of len bytes at offset. */
 int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
 

@@ -29,8 +29,7 @@ class Service : public ::testing::Test
     }
     void TearDown() override
     {
-        if (rig_)
-            service_rig_close(rig_);
+        EXPECT_TRUE(!rig_ || service_rig_close(rig_));
     }
     struct service_rig *rig_ = nullptr;
 };
@@ -143,6 +142,16 @@ TEST_F(Service, ABlockThatNeverLeavesIsNotWaitedForForever)
     EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
     service_rig_settle(rig_);
     EXPECT_FALSE(service_rig_has_left(rig_));
+    service_rig_stick(rig_, false);
+}
+
+TEST_F(Service, ABlockThatNeverLeavesKeepsItsMemoryAtTheEnd)
+{
+    start(kHasty);
+    service_rig_stick(rig_, true);
+    EXPECT_EQ(service_rig_read(rig_, 100, 0), -ETIMEDOUT);
+    EXPECT_FALSE(service_rig_close(rig_));
+    EXPECT_EQ(service_rig_held(rig_), 4) << "the block may access all of it";
     service_rig_stick(rig_, false);
 }
 
