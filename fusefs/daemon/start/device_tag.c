@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
@@ -20,12 +23,23 @@
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "support/confine.h"
+#include "support/wait.h"
 
 #define BLOCK_FOLDER "/sys/class/block"
 #define NSIDS_MAX    128u /* namespaces checked per drive */
 #define PROBE_MS     3000u
+#define REAP_MS      100u /* from SIGKILL to the end of a process that no device holds up */
+
+/* The state of the search and its result, in memory that both processes share. */
+struct answer {
+    unsigned steps;    /* atomic; devices that were begun */
+    char at[PATH_MAX]; /* the last one of them */
+    int err;
+    char text[PATH_MAX]; /* the device, or a sentence */
+};
 
 struct wanted {
+    struct answer *answer;
     const char *label; /* NULL if the UUID is wanted */
     uuid_t uuid;
     char *found; /* device string, or NULL if none was found yet */
@@ -44,6 +58,13 @@ static const char *value_of(const char *text, const char *key)
 bool tag_is(const char *text)
 {
     return value_of(text, "LABEL=") || value_of(text, "UUID=");
+}
+
+/* Reports the next device, which may not answer. */
+static void device_tag_step(struct wanted *w, const char *device)
+{
+    snprintf(w->answer->at, sizeof(w->answer->at), "%s", device);
+    __atomic_fetch_add(&w->answer->steps, 1, __ATOMIC_RELEASE);
 }
 
 /* --- One device ------------------------------------------------------------------------------- */
@@ -88,6 +109,7 @@ static void look_at_path(struct wanted *w, const char *path)
 {
     struct bd_dev *dev;
 
+    device_tag_step(w, path);
     if (bd_file_open(path, BD_OPEN_READ_ONLY, 0, &dev) != 0)
         return;
     if (has_it(w, dev, path))
@@ -101,9 +123,10 @@ static void look_at_namespace(struct wanted *w, struct nvme_ctrlr *c, const char
     char device[64];
     struct bd_dev *dev;
 
+    snprintf(device, sizeof(device), "vfio:%s/%u", bdf, nsid);
+    device_tag_step(w, device);
     if (bd_nvme_open(c, nsid, 1, 2, &dev) != 0)
         return;
-    snprintf(device, sizeof(device), "vfio:%s/%u", bdf, nsid);
     if (has_it(w, dev, device))
         device_tag_note(w, device);
     bd_close(dev);
@@ -124,6 +147,7 @@ static void look_at_drive(struct wanted *w, const char *bdf)
     char why[256];
 
     snprintf(name.path, sizeof(name.path), "%s", bdf);
+    device_tag_step(w, bdf);
     if (bd_open_transport(&name, &opts, &t, why, sizeof(why)) != 0)
         return;
     if (nvme_ctrlr_open(t, &ctrlr_opts, &c) != 0) {
@@ -261,9 +285,9 @@ static int judge(const struct wanted *w, char *why, size_t len)
     return -ENODEV;
 }
 
-static int tag_search(const char *text, char **device, char *why, size_t len)
+static int tag_search(const char *text, struct answer *a, char **device, char *why, size_t len)
 {
-    struct wanted w = {.label = NULL};
+    struct wanted w = {.answer = a};
     int err = device_tag_parse(text, &w, why, len);
 
     if (err)
@@ -281,12 +305,6 @@ static int tag_search(const char *text, char **device, char *why, size_t len)
 }
 
 /* --- The process that searches ---------------------------------------------------------------- */
-
-/* The result of the search, in memory that both processes share. */
-struct answer {
-    int err;
-    char text[PATH_MAX]; /* the device, or a sentence */
-};
 
 #define IMAGE_FOLDERS_MAX 16u
 
@@ -318,7 +336,7 @@ static _Noreturn void tag_serve(const char *text, struct answer *a)
     char *device = NULL;
 
     tag_confine();
-    a->err = tag_search(text, &device, a->text, sizeof(a->text));
+    a->err = tag_search(text, a, &device, a->text, sizeof(a->text));
     if (!a->err)
         snprintf(a->text, sizeof(a->text), "%s", device);
     _exit(0);
@@ -337,11 +355,55 @@ static int tag_take_answer(const struct answer *a, char **device, char *why, siz
     return *device ? 0 : -ENOMEM;
 }
 
-int tag_find(const char *text, char **device, char *why, size_t len)
+/*
+ * Waits for the process until no device has been begun for silent_ms. Returns
+ * 0, -ETIMEDOUT, or an error of the wait.
+ */
+static int tag_wait(int process, const struct answer *a, unsigned silent_ms)
+{
+    struct pollfd p = {.fd = process, .events = POLLIN};
+    unsigned steps;
+    int n;
+
+    do {
+        steps = __atomic_load_n(&a->steps, __ATOMIC_ACQUIRE);
+        n = poll(&p, 1, (int)silent_ms);
+    } while ((n == 0 && __atomic_load_n(&a->steps, __ATOMIC_ACQUIRE) != steps) ||
+             (n < 0 && errno == EINTR));
+    if (n > 0)
+        return 0;
+    return n == 0 ? -ETIMEDOUT : -errno;
+}
+
+/* A process that a device holds up ends later, as a child of nobody. */
+static void tag_end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    for (unsigned ms = 0; ms < REAP_MS && waitpid(pid, NULL, WNOHANG) == 0; ms++)
+        wait_ms(1);
+}
+
+/* Waits for the process's answer, or stores one in its place. */
+static void tag_await(pid_t pid, struct answer *a, unsigned silent_ms)
+{
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int err = process < 0 ? -errno : tag_wait(process, a, silent_ms);
+
+    if (process >= 0)
+        close(process);
+    tag_end(pid);
+    if (err != -ETIMEDOUT)
+        return;
+    a->err = err;
+    snprintf(a->text, sizeof(a->text), "%.300s has not answered for %u s, name the device itself",
+             a->at, silent_ms / 1000);
+}
+
+int tag_find(const char *text, unsigned silent_ms, char **device, char *why, size_t len)
 {
     struct answer *a =
         mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status, err;
+    int err;
 
     if (a == MAP_FAILED)
         return -ENOMEM;
@@ -350,10 +412,8 @@ int tag_find(const char *text, char **device, char *why, size_t len)
     pid_t pid = fork();
     if (pid == 0)
         tag_serve(text, a);
-    if (pid > 0) {
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
-    }
+    if (pid > 0)
+        tag_await(pid, a, silent_ms);
     err = tag_take_answer(a, device, why, len);
     munmap(a, sizeof(*a));
     return err;

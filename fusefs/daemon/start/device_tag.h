@@ -17,6 +17,9 @@ extern "C" {
 #define TAG_IMAGES_ENV "GPUNVMEFS_IMAGES"
 #define TAG_IMAGES     "/var/lib/gpunvmefs"
 
+/* Time that a healthy device may take, its controller's start included. */
+#define TAG_SILENT_MS 60000u
+
 bool tag_is(const char *text);
 /*
  * Finds the device with a label or UUID. A process of its own, in a sandbox,
@@ -26,9 +29,10 @@ bool tag_is(const char *text);
  * string in *device, which the caller frees. On failure stores a sentence in
  * why, and returns -EINVAL (invalid UUID), -ENODEV (no device has it, or the
  * device that had it now belongs to another file system), -EEXIST (two devices
- * have it), -ENOMEM, or -EIO (that process has died).
+ * have it), -ENOMEM, -EIO (that process has died), or -ETIMEDOUT (a device has
+ * not answered for silent_ms to twice that time).
  */
-int tag_find(const char *text, char **device, char *why, size_t len);
+int tag_find(const char *text, unsigned silent_ms, char **device, char *why, size_t len);
 
 #ifdef __cplusplus
 }

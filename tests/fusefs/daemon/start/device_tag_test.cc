@@ -2,8 +2,11 @@
 // Tests the search for LABEL= and UUID=, which reads devices in a process of
 // its own, in a sandbox.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,6 +25,8 @@ extern "C" {
 #include "support/confine.h"
 int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label);
 int __wrap_ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
+int __real_poll(struct pollfd *fds, nfds_t n, int ms);
 }
 
 namespace
@@ -29,7 +34,20 @@ namespace
 
 constexpr uint64_t kBytes = 12345 * 4096; // a size that no device of this machine has
 pid_t caller;                             // the process that calls tag_find()
-enum { ANSWER, DIE } behaviour;
+enum { ANSWER, DIE, HANG, SLOW } behaviour;
+
+// What the process has reached and the caller's wait, which both know.
+struct Progress {
+    unsigned devices; // whose label is being read
+    unsigned waits;   // that have ended without an event
+};
+Progress *progress;
+
+void await(const unsigned &value, unsigned least)
+{
+    while (__atomic_load_n(&value, __ATOMIC_ACQUIRE) < least)
+        usleep(1000);
+}
 
 class DeviceTag : public ::testing::Test
 {
@@ -44,16 +62,21 @@ class DeviceTag : public ::testing::Test
         setenv(TAG_IMAGES_ENV, ("/nowhere:" + folder_).c_str(), 1);
         caller = getpid();
         behaviour = ANSWER;
+        progress = static_cast<Progress *>(mmap(nullptr, sizeof(*progress), PROT_READ | PROT_WRITE,
+                                                MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        ASSERT_NE(progress, MAP_FAILED);
     }
     void TearDown() override
     {
+        munmap(progress, sizeof(*progress));
+        unlink((image_ + "2").c_str());
         unlink(image_.c_str());
         rmdir(folder_.c_str());
     }
     int find(const std::string &tag)
     {
         char *device = nullptr;
-        int err = tag_find(tag.c_str(), &device, why_, sizeof(why_));
+        int err = tag_find(tag.c_str(), TAG_SILENT_MS, &device, why_, sizeof(why_));
         found_ = device ? device : "";
         free(device);
         return err;
@@ -93,6 +116,23 @@ TEST_F(DeviceTag, IsNotFoundByAProcessThatDies)
     EXPECT_NE(std::string(why_).find("ended early"), std::string::npos) << why_;
 }
 
+TEST_F(DeviceTag, IsNotAwaitedForeverFromADeviceThatDoesNotAnswer)
+{
+    behaviour = HANG;
+    EXPECT_EQ(find("LABEL=child"), -ETIMEDOUT);
+    EXPECT_EQ(std::string(why_), image_ + " has not answered for 60 s, name the device itself");
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "the process has ended";
+}
+
+TEST_F(DeviceTag, IsAwaitedAsLongAsDevicesAnswer)
+{
+    std::ofstream(image_ + "2").close();
+    ASSERT_EQ(truncate((image_ + "2").c_str(), kBytes), 0);
+    behaviour = SLOW;
+    EXPECT_EQ(find("UUID=00000000-0000-0000-0000-000000000000"), -EEXIST) << why_;
+    EXPECT_EQ(progress->waits, 1u);
+}
+
 TEST_F(DeviceTag, IsRefusedIfItIsNone)
 {
     EXPECT_EQ(find("UUID=child"), -EINVAL);
@@ -105,8 +145,13 @@ int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label)
 {
     if (dev->info.bytes != kBytes)
         return -EINVAL;
+    unsigned device = __atomic_add_fetch(&progress->devices, 1, __ATOMIC_RELEASE);
     if (behaviour == DIE)
         _exit(1);
+    if (behaviour == HANG)
+        pause();
+    if (behaviour == SLOW && device == 1)
+        await(progress->waits, 1);
     memset(label, 0, sizeof(*label));
     snprintf(label->label, sizeof(label->label), "%s", abilities().c_str());
     return 0;
@@ -114,5 +159,21 @@ int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label)
 
 int __wrap_ffs_ours(struct bd_dev *, bool, char *, size_t)
 {
+    return 0;
+}
+
+// The clock of the caller's waits. If the device does not answer, a wait ends
+// when the process has reached it. The wait for a slow device ends when the
+// process has begun the next one.
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
+{
+    if (behaviour == HANG) {
+        await(progress->devices, 1);
+        return 0;
+    }
+    if (behaviour != SLOW || progress->waits == 1)
+        return __real_poll(fds, n, ms);
+    __atomic_add_fetch(&progress->waits, 1, __ATOMIC_RELEASE);
+    await(progress->devices, 2);
     return 0;
 }
