@@ -14,17 +14,15 @@
 #define MAX_LINES 100
 #define BAR_WIDTH 40
 
+enum findings_safety { ASK, SAFE, NEVER };
+
 static const struct {
     const char *id, *text, *remedy;
-    bool safe;
+    enum findings_safety safety;
 } problems[] = {
-#define SAFE                                    true
-#define ASK                                     false
 #define PROBLEM(name, id, text, safety, remedy) {id, text, remedy, safety},
 #include "mkfs/fsck/problems.def"
 #undef PROBLEM
-#undef SAFE
-#undef ASK
 };
 
 static void clear_progress(const struct fsck *f)
@@ -47,13 +45,14 @@ static void print_finding(enum problem problem, const char *detail, const char *
 static bool decide(struct fsck *f, enum problem problem, bool shown)
 {
     const char *remedy = problems[problem].remedy;
+    bool possible = problems[problem].safety != NEVER;
     /* Later rounds find the consequences of repairs: bitmaps and counts. */
     bool unasked = f->mode == FSCK_PREEN || (f->mode == FSCK_ASK && f->round > 1);
-    bool yes = f->mode == FSCK_YES || (unasked && problems[problem].safe);
+    bool yes = possible && (f->mode == FSCK_YES || (unasked && problems[problem].safety == SAFE));
 
-    if (f->mode == FSCK_PREEN && !yes)
+    if (f->mode == FSCK_PREEN && possible && !yes)
         f->unsafe = true;
-    if (f->mode == FSCK_ASK && !yes) {
+    if (f->mode == FSCK_ASK && possible && !yes) {
         printf(". %c%s? [y/n/a] ", remedy[0] - 'a' + 'A', remedy + 1);
         fflush(stdout);
         assert(f->ask); /* set in every run in FSCK_ASK */

@@ -246,6 +246,7 @@ struct fsck {
     struct fsck_list plans;        /* struct fsck_plan, in the order of inodes */
     struct fsck_list corrected;    /* uint64_t: blocks with a flipped bit, reported in this round */
     struct fsck_list copies;       /* struct fsck_copy, sorted; reported in this round */
+    struct fsck_list bad_places;   /* uint64_t: places that cannot be written, over all rounds */
     bool gave_up;                  /* something that must be in the report */
     bool keep_report, report_kept; /* in lost+found */
     struct fsck_list losses;       /* struct fsck_loss but ranges, over all rounds */
@@ -434,7 +435,7 @@ int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, 
 
 /* Runs the rounds with the repairs of f->mode; fsck_end() follows. */
 int fsck_run(struct fsck *f);
-/* True after fsck_run() if a round found nothing that is left. */
+/* True after fsck_run() if a round found nothing that is left, and every place can be written. */
 bool fsck_all_repaired(const struct fsck *f);
 /* True in *clean if labels, superblocks and log agree that it is clean. */
 int fsck_says_clean(struct fsck *f, bool *clean);

@@ -83,6 +83,12 @@ static int read_round(struct fsck *f)
     return err;
 }
 
+/* A place that cannot be written makes nothing inconsistent. */
+static bool passes_is_consistent(const struct fsck *f)
+{
+    return f->mode != FSCK_CHECK && f->left == 0 && f->wanted == 0;
+}
+
 /* Removes the error mark if all is repaired and completes the writes. */
 static int passes_finish(struct fsck *f)
 {
@@ -90,7 +96,7 @@ static int passes_finish(struct fsck *f)
 
     if (f->repaired == 0)
         return 0;
-    if (fsck_all_repaired(f) && (!f->marked || f->clear_error)) {
+    if (passes_is_consistent(f) && (!f->marked || f->clear_error)) {
         f->sb.state = lay_put32(lay_get32(f->sb.state) & ~LAY_STATE_ERROR);
         err = store_commit(f);
     }
@@ -144,7 +150,7 @@ static int passes_differs(void *arg, uint64_t addr, uint64_t place)
     size_t at = passes_find_copy(f, place);
     const struct fsck_copy *known = f->copies.items;
 
-    if (at < f->copies.count && known[at].place == place)
+    if ((at < f->copies.count && known[at].place == place) || store_place_is_bad(f, place))
         return 0;
     if (!fsck_grow(&f->copies, sizeof(struct fsck_copy)))
         return -ENOMEM;
@@ -188,7 +194,7 @@ int fsck_run(struct fsck *f)
 
 bool fsck_all_repaired(const struct fsck *f)
 {
-    return f->mode != FSCK_CHECK && f->left == 0 && f->wanted == 0;
+    return passes_is_consistent(f) && f->bad_places.count == 0;
 }
 
 void fsck_end(struct fsck *f)
@@ -201,6 +207,7 @@ void fsck_end(struct fsck *f)
     free(f->lost_leaves.items);
     free(f->corrected.items);
     free(f->copies.items);
+    free(f->bad_places.items);
     free(f->doubts.items);
     free(f->suspects.items);
     free(f->losses.items);

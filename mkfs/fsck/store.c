@@ -153,16 +153,54 @@ static int put_block(struct fsck *f, uint64_t block, const union lay_block *b)
     return write_block(f, block, b, 0);
 }
 
-/* Calls fn for each place of an address. */
+bool store_place_is_bad(const struct fsck *f, uint64_t place)
+{
+    const uint64_t *bad = f->bad_places.items;
+
+    for (size_t i = 0; i < f->bad_places.count; i++) {
+        if (bad[i] == place)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Tries again to write a place of a block whose other place has the block. If
+ * that fails, too, reports the place, and the repair goes on without it.
+ */
+static int store_try_place(struct fsck *f, uint64_t place, const union lay_block *b)
+{
+    int err = verify_block(f, place, b);
+    uint64_t *bad = err == -EIO ? fsck_grow(&f->bad_places, sizeof(*bad)) : NULL;
+
+    if (err != -EIO)
+        return err;
+    if (!bad)
+        return -ENOMEM;
+    *bad = place;
+    fsck_report(f, PROBLEM_PLACE, NULL, "block %" PRIu64, place);
+    return 0;
+}
+
+/*
+ * Calls fn for each place of an address. One of two places may fail, which is
+ * not used then.
+ */
 static int each_place(struct fsck *f, uint64_t addr, const union lay_block *b, store_block_fn fn)
 {
-    uint64_t places[2];
-    unsigned n = image_places(&f->img, addr, places);
-    int err = 0;
+    uint64_t places[2], failed = LAY_NONE;
+    unsigned n = image_places(&f->img, addr, places), right = 0;
 
-    for (unsigned i = 0; i < n && !err; i++)
-        err = fn(f, places[i], b);
-    return err;
+    for (unsigned i = 0; i < n; i++) {
+        int err = store_place_is_bad(f, places[i]) ? 0 : fn(f, places[i], b);
+        if (err && err != -EIO)
+            return err;
+        failed = err ? places[i] : failed;
+        right += err == 0 && !store_place_is_bad(f, places[i]);
+    }
+    if (n > 0 && right == 0)
+        return -EIO;
+    return failed == LAY_NONE ? 0 : store_try_place(f, failed, b);
 }
 
 /* --- Putting ---------------------------------------------------------------------------------- */
@@ -327,7 +365,7 @@ static int heal_copy(struct fsck *f, const struct fsck_copy *c)
     bool sound = !err && !f->img.unreadable &&
                  (f->img.age == IMAGE_AGE_RIGHT || f->img.age == IMAGE_AGE_UNKNOWN);
 
-    return sound ? verify_block(f, c->place, &b) : err;
+    return sound ? store_try_place(f, c->place, &b) : err;
 }
 
 /*

@@ -25,6 +25,9 @@
 /* So many empty transactions precede the first one of a repair. */
 #define STORE_FIRST_COMMITS 2u
 
+/* True if writes to this place of a block have failed, and the other place has the block. */
+bool store_place_is_bad(const struct fsck *f, uint64_t place);
+
 /* Initialises the store. Returns 0 or -ENOMEM. */
 int store_init(struct fsck *f);
 /* Frees the store and the blocks not written. */
@@ -51,7 +54,10 @@ int store_put_data(struct fsck *f, uint64_t block, const void *data);
  * fsck_alloc(). With `tolerant` unreadable blocks become zeros.
  */
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant);
-/* Writes all blocks and the superblocks durably. */
+/*
+ * Writes all blocks and the superblocks durably. A place that cannot be written
+ * is reported and then left alone, if the block's other place can.
+ */
 int store_commit(struct fsck *f);
 /* After the last commit: notes that the log holds nothing. */
 int store_finish(struct fsck *f);
