@@ -176,6 +176,7 @@ struct ffs_metadata_counts {
     uint64_t corrected; /* one flipped bit was corrected */
     uint64_t copied;    /* a place of the block was written again from the other one */
     uint64_t damaged;   /* the block stayed bad: what it describes cannot be used */
+    uint64_t unwritten; /* writes of one of two places that failed; the other one is right */
 };
 void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out);
 /*
@@ -425,6 +426,7 @@ struct ffs_scrub {
         uint64_t offset, device; /* bytes, in the file and on the device; 0: a damaged extent */
         bool unreadable;         /* if not, it differed from its checksum twice */
         bool corrected;          /* one flipped bit explained that, and was written again */
+        bool copied;             /* of metadata: it was written from its other place */
     } bad[FFS_SCRUB_BAD];
 };
 enum ffs_scrub_flags {
@@ -459,12 +461,24 @@ int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned f
 int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
 /* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */
 void ffs_scrub_stop(struct ffs *fs);
-/* Counts what background scrubs have done since the mount. */
+/*
+ * Does the same with the metadata of the whole file system at once, a part per
+ * call, as fast as the device permits. `from` is 0 in the first call, which
+ * first puts in place what the log holds, and then out->next of the call before,
+ * until that is 0. A read-only mount corrects nothing. In *out a bad block is a
+ * place: `offset` is the logical address of the block. `matching` are right
+ * places, `without` blocks that were left out because a newer version is in use
+ * or in the log, and `added` chunks that have got a second place. Returns 0,
+ * -ENOMEM, or the error of the commit.
+ */
+int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out);
+/* Counts what scrubs have done since the mount. Only those in the background have passes. */
 struct ffs_scrub_counts {
     uint64_t passes;    /* complete ones */
     uint64_t bytes;     /* read */
     uint64_t found;     /* blocks that were wrong; one that stays so counts in each pass */
     uint64_t corrected; /* those of them that are right now */
+    uint64_t chunks;    /* chunks that had one place and have got a second one */
     uint64_t last;      /* end of the last complete pass, in seconds since 1970; 0: none */
 };
 void ffs_scrub_counts(struct ffs *fs, struct ffs_scrub_counts *out);

@@ -354,16 +354,20 @@ struct gpunvme_ioc_stats {
      * second read was right. corrected: one flipped bit was corrected. copied:
      * a place was written again from the other one (feature meta_copies).
      * damaged: the block stayed damaged, and the objects that it describes
-     * cannot be used until fsck has repaired it.
+     * cannot be used until fsck has repaired it. unwritten: writes of one of two
+     * places that failed, so that only the other one is right.
      */
     uint64_t metadata_reread, metadata_corrected, metadata_copied, metadata_damaged;
+    uint64_t metadata_unwritten;
     /*
-     * The background scrub (mount option scrub=): complete passes, bytes read,
-     * blocks that were wrong, in every pass that found them so, those of them
-     * that are right now, and the end of the last complete pass in seconds since
-     * 1970, 0 if there is none.
+     * Scrubs in the background (mount option scrub=): complete passes, and the
+     * end of the last one in seconds since 1970, 0 if there is none. These, and
+     * scrubs of metadata on request: bytes read, blocks that were wrong, in
+     * every pass that found them so, those of them that are right now, and
+     * chunks of metadata that had one place and have got a second one.
      */
     uint64_t scrub_passes, scrub_bytes, scrub_found, scrub_corrected, scrub_last_pass;
+    uint64_t scrub_chunks;
     struct gpunvme_calls
         /*
          * The sum over all programs that share their counters (SHARE_CALLS),
@@ -712,7 +716,7 @@ static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
 static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 4640, "stats");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 4656, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");

@@ -91,6 +91,7 @@ static void info_print_stats(struct cli_out *out, const struct gpunvme_ioc_stats
         {"metadata_corrected", "Metadata corrected:", NULL, st->metadata_corrected},
         {"metadata_copied", "Metadata from copies:", NULL, st->metadata_copied},
         {"metadata_damaged", "Metadata damaged:", NULL, st->metadata_damaged},
+        {"metadata_unwritten", "Metadata places failed:", NULL, st->metadata_unwritten},
         {"dma_regions", "DMA regions:", NULL, st->dma_regions},
         {"dma_region_limit", "DMA regions at most:", NULL, st->dma_region_limit},
         {"fuse_requests", "Requests of the kernel:", NULL, st->fuse_requests},

@@ -107,11 +107,14 @@ static int checked_write_bit(struct ffs *fs, uint64_t block, const uint8_t *data
     return bd_write(fs->dev, ffs_bytes(block) + at, data + at, lba, BD_FUA);
 }
 
+static bool checked_may_write(struct ffs *fs)
+{
+    return fs->checked.may_write && ffs_writable(fs) == 0;
+}
+
 static bool checked_heal(struct ffs *fs, uint64_t block, const uint8_t *data, int bit)
 {
-    bool may_write = fs->checked.may_write && ffs_writable(fs) == 0;
-
-    return may_write && checked_write_bit(fs, block, data, bit) == 0;
+    return checked_may_write(fs) && checked_write_bit(fs, block, data, bit) == 0;
 }
 
 static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool healed)
@@ -167,19 +170,27 @@ static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, u
  */
 static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
 {
-    if (!fs->checked.may_write || ffs_writable(fs) != 0)
+    if (!checked_may_write(fs))
         return -EUCLEAN;
     int err = bd_write(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE, BD_FUA);
-    atomic_fetch_add(&fs->checked.copied, err == 0);
+    atomic_fetch_add(err ? &fs->checked.unwritten : &fs->checked.copied, 1);
     return err;
 }
 
 static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
 {
-    bool healed = checked_write_copy(fs, place, data) == 0;
+    int err = checked_write_copy(fs, place, data);
+    const char *healed = err == 0 ? " and written again" : ", because it cannot be written";
 
     ffs_log(fs, LOG_WARNING, "%s: block %llu is damaged; read from its copy%s", fs->dev->info.name,
-            (unsigned long long)place, healed ? " and written again" : "");
+            (unsigned long long)place, err == -EUCLEAN ? "" : healed);
+}
+
+void ffs_checked_lose_place(struct ffs *fs, uint64_t place)
+{
+    atomic_fetch_add(&fs->checked.unwritten, 1);
+    ffs_log(fs, LOG_ERR, "%s: block %llu cannot be written; only its copy is up to date",
+            fs->dev->info.name, (unsigned long long)place);
 }
 
 /*
@@ -251,58 +262,67 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
 
 /* --- Scrub ------------------------------------------------------------------------------------ */
 
-/* Returns 0 if the block is right at this place, or is now. */
-static int checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, uint64_t place,
-                               void *data, struct ffs_scrubbed *n)
+/*
+ * Reads a place into `data`. Returns true if the block is right there, apart
+ * from a flipped bit, which is corrected unless the mount is read-only.
+ */
+static bool checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
+                                struct ffs_scrubbed *s)
 {
     const struct ffs_expect any = {.magic = 0};
     const char *why;
-    int err = checked_read_at(fs, addr, &age, place, data, &any, &why, ONCE);
+    int err = checked_read_at(fs, addr, &age, s->place, data, &any, &why, ONCE);
 
-    n->read++;
-    if (!err)
-        return 0;
-    n->found++;
+    s->wrong = err != 0;
+    s->unreadable = err == -EIO;
     if (err == -EUCLEAN)
-        err = checked_read_at(fs, addr, &age, place, data, &any, &why, AGAIN_AND_HEAL);
-    n->corrected += err == 0;
-    return err;
+        err = checked_read_at(fs, addr, &age, s->place, data, &any, &why, AGAIN_AND_HEAL);
+    s->corrected = s->wrong && !err && checked_may_write(fs);
+    return err == 0;
 }
 
-/* Writes what another place has. A place of the label may have got another use since. */
-static int checked_scrub_copy(struct ffs *fs, uint64_t addr, uint64_t place, const void *data)
+/*
+ * Writes what the other place has, which is in `data`. A place of the label may
+ * have got another use since.
+ */
+static void checked_scrub_copy(struct ffs *fs, uint64_t addr, const void *data,
+                               struct ffs_scrubbed *s)
 {
-    if (lay_addr_kind(addr) == LAY_KIND_LABEL)
-        return -EUCLEAN;
-    int err = checked_write_copy(fs, place, data);
-    if (!err)
-        ffs_log(fs, LOG_WARNING, "%s: block %llu was damaged; written again from its copy",
-                fs->dev->info.name, (unsigned long long)place);
-    return err;
+    int err =
+        lay_addr_kind(addr) == LAY_KIND_LABEL ? -EUCLEAN : checked_write_copy(fs, s->place, data);
+
+    s->copied = err == 0;
+    if (err != -EUCLEAN)
+        ffs_log(fs, LOG_WARNING, "%s: block %llu was damaged%s", fs->dev->info.name,
+                (unsigned long long)s->place,
+                err ? ", and cannot be written" : "; written again from its copy");
 }
 
-void ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
-                       struct ffs_scrubbed *n)
+unsigned ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
+                           struct ffs_scrubbed found[FFS_PLACES])
 {
-    uint64_t places[FFS_PLACES], bad = LAY_NONE;
-    unsigned count = ffs_places_of(fs, addr, places), right = 0;
-    int err = 0;
+    uint64_t places[FFS_PLACES];
+    unsigned n = ffs_places_of(fs, addr, places), right = 0, bad = FFS_PLACES;
 
-    for (unsigned i = 0; i < count; i++) {
-        int here = checked_scrub_place(fs, addr, age, places[i], data, n);
-        right += here == 0;
-        bad = here ? places[i] : bad;
-        err = here ? here : err;
+    for (unsigned i = 0; i < n; i++) {
+        found[i] = (struct ffs_scrubbed){.place = places[i]};
+        if (checked_scrub_place(fs, addr, age, data, &found[i]))
+            right++;
+        else
+            bad = i;
     }
-    /* The last place read may be the bad one. */
-    if (err && right > 0 && bad == places[count - 1] &&
-        checked_scrub_place(fs, addr, age, places[0], data, &(struct ffs_scrubbed){0}))
-        right = 0;
-    if (err && right > 0)
-        err = checked_scrub_copy(fs, addr, bad, data);
-    n->corrected += err == 0 && bad != LAY_NONE;
-    if (err == -EUCLEAN)
-        ffs_checked_damaged(fs, addr, 0, "found by the background scrub");
+    /* The bad place may have been read last. */
+    if (right == 1 && n == FFS_PLACES) {
+        struct ffs_scrubbed again = {.place = places[!bad]};
+        if (!bad || checked_scrub_place(fs, addr, age, data, &again))
+            checked_scrub_copy(fs, addr, data, &found[bad]);
+        else
+            right = 0;
+    }
+    bool lost = right < n && (right == 0 || lay_addr_kind(addr) == LAY_KIND_LABEL);
+    if (lost && !found[bad].unreadable)
+        ffs_checked_damaged(fs, addr, 0, "found by a scrub");
+    return n;
 }
 
 int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data)
@@ -359,6 +379,7 @@ void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out)
     out->reread = atomic_load(&c->reread);
     out->corrected = atomic_load(&c->corrected);
     out->copied = atomic_load(&c->copied);
+    out->unwritten = atomic_load(&c->unwritten);
     pthread_mutex_lock(&c->lock);
     out->damaged = c->damaged;
     pthread_mutex_unlock(&c->lock);

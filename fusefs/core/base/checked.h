@@ -9,6 +9,7 @@
 #ifndef FUSEFS_CORE_BASE_CHECKED_H
 #define FUSEFS_CORE_BASE_CHECKED_H
 
+#include "fusefs/core/base/places.h"
 #include "fusefs/core/storage.h"
 
 /* The number of damaged blocks of which repeated reads are neither logged nor counted. */
@@ -20,9 +21,10 @@ struct ffs_checked {
     uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
     bool may_write;   /* the mount has begun to write; does not change afterwards */
     _Atomic uint64_t reread, corrected;
-    _Atomic uint64_t copied;  /* places that were written from the other one */
-    _Atomic bool copy_used;   /* a place was wrong */
-    _Atomic bool any_damaged; /* the superblock is to ask for a run of fsck */
+    _Atomic uint64_t copied;    /* places that were written from the other one */
+    _Atomic uint64_t unwritten; /* writes of one of two places that failed */
+    _Atomic bool copy_used;     /* a place was wrong */
+    _Atomic bool any_damaged;   /* the superblock is to ask for a run of fsck */
 };
 
 void ffs_checked_init(struct ffs_checked *checked);
@@ -52,19 +54,23 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
  */
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                       const struct ffs_expect *want, const char **why);
-/* Counts what a scrub of metadata has done, in reads of one place. */
+/* What a scrub found in a place of a metadata block. */
 struct ffs_scrubbed {
-    unsigned read, found, corrected; /* found: wrong when first read, corrected: right afterwards */
+    uint64_t place; /* block of the device */
+    bool wrong;     /* when it was first read */
+    bool unreadable;
+    bool corrected; /* one flipped bit was corrected, or another read was right */
+    bool copied;    /* it was written from the other place */
 };
 /*
  * Reads all places of a block, which has the age `age` there, and corrects them
- * as ffs_checked_read() does, or from each other. Counts what stays bad as
- * damaged. Adds to *n. `data` is memory for a block. The caller holds ffs.meta,
- * and also commit_lock for labels and superblock; no image of the block waits
- * for a checkpoint.
+ * as ffs_checked_read() does, or from each other. Counts the block as damaged if
+ * none is right. Fills `found` for each place and returns how many there are.
+ * `data` is memory for a block. The caller holds ffs.meta, and also commit_lock
+ * for labels and superblock; no image of the block waits for a checkpoint.
  */
-void ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
-                       struct ffs_scrubbed *n);
+unsigned ffs_checked_scrub(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
+                           struct ffs_scrubbed found[FFS_PLACES]);
 /*
  * Corrects one flipped bit of a data block with the checksum entry `sum` in
  * `data` and on the device. The caller excludes writers of the file. Returns
@@ -77,6 +83,11 @@ int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void 
  * it cannot read. Returns -EUCLEAN.
  */
 int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char *why);
+/*
+ * Logs and counts a place that cannot be written, of a block whose other place
+ * has been written.
+ */
+void ffs_checked_lose_place(struct ffs *fs, uint64_t place);
 /* Stores the address of the n-th damaged block. Returns false if there is none yet. */
 bool ffs_checked_nth_damaged(struct ffs *fs, uint64_t n, uint64_t *addr);
 

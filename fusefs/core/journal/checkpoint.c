@@ -18,6 +18,13 @@
 struct home_place {
     uint64_t block;
     const struct ffs_image *image;
+    bool lost; /* it cannot be written or read, and the image has another place */
+};
+
+/* The places of all images, sorted by block. */
+struct homes {
+    struct home_place *places;
+    size_t n;
 };
 
 static int checkpoint_by_block(const void *a, const void *b)
@@ -37,30 +44,30 @@ static size_t checkpoint_add_places(const struct ffs *fs, const struct ffs_image
     assert(n > 0);
 
     for (unsigned i = 0; i < n; i++)
-        list[i] = (struct home_place){places[i], image};
+        list[i] = (struct home_place){places[i], image, false};
     return n;
 }
 
 /*
- * Returns the places of all images, sorted, or NULL if memory is short. The
- * list stays valid because only commits and checkpoints change the set.
+ * Collects the places of all images. Returns 0 or -ENOMEM. The list stays valid
+ * because only commits and checkpoints change the set.
  */
-static struct home_place *checkpoint_sorted(struct ffs *fs, size_t *n)
+static int checkpoint_sort(struct ffs *fs, struct homes *h)
 {
     struct ffs_home *home = &fs->home;
 
     pthread_mutex_lock(&home->lock);
-    size_t count = 0;
-    struct home_place *list = malloc((FFS_PLACES * home->n + 1) * sizeof(*list));
-    for (size_t i = 0; list && i < home->bucket_count; i++) {
+    h->n = 0;
+    h->places = malloc((FFS_PLACES * home->n + 1) * sizeof(*h->places));
+    for (size_t i = 0; h->places && i < home->bucket_count; i++) {
         for (const struct ffs_image *image = home->buckets[i]; image; image = image->next)
-            count += checkpoint_add_places(fs, image, list + count);
+            h->n += checkpoint_add_places(fs, image, h->places + h->n);
     }
     pthread_mutex_unlock(&home->lock);
-    if (list)
-        qsort(list, count, sizeof(*list), checkpoint_by_block);
-    *n = count;
-    return list;
+    if (!h->places)
+        return -ENOMEM;
+    qsort(h->places, h->n, sizeof(*h->places), checkpoint_by_block);
+    return 0;
 }
 
 /*
@@ -84,25 +91,76 @@ static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, const struct home
     return nios;
 }
 
-static int checkpoint_write_batch(struct ffs *fs, const struct home_place *list, size_t n)
+/*
+ * Goes on without a place that has failed, if the image has another one that has
+ * not. Returns `err` otherwise.
+ */
+static int checkpoint_lose(struct ffs *fs, const struct homes *h, struct home_place *place, int err)
+{
+    uint64_t places[FFS_PLACES];
+    unsigned n = ffs_homes_of(fs, place->image->block, places);
+
+    for (unsigned i = 0; i < n && err == -EIO && !place->lost; i++) {
+        const struct home_place key = {.block = places[i]},
+                                *other = bsearch(&key, h->places, h->n, sizeof(key),
+                                                 checkpoint_by_block);
+        place->lost = other && other != place && !other->lost;
+    }
+    if (!place->lost)
+        return err;
+    ffs_checked_lose_place(fs, place->block);
+    return 0;
+}
+
+/* Transfers one block of a batch, of which the staging memory is at `at`. */
+static int checkpoint_one(struct ffs *fs, enum bd_op op, const struct home_place *place, void *at)
+{
+    return op == BD_READ ? bd_read(fs->dev, ffs_bytes(place->block), at, LAY_BLOCK_SIZE)
+                         : bd_write(fs->dev, ffs_bytes(place->block), at, LAY_BLOCK_SIZE, 0);
+}
+
+/* Transfers a batch, block by block if the device refuses one of them. */
+static int checkpoint_transfer(struct ffs *fs, enum bd_op op, const struct homes *h,
+                               struct home_place *list, size_t n)
 {
     struct bd_io ios[FFS_STAGING_BLOCKS];
+    uint8_t *at = fs->journal.staging;
+    bool all = true;
+
+    for (size_t i = 0; i < n; i++)
+        all &= !list[i].lost;
+    int err = all ? bd_submit(fs->dev, ios, checkpoint_gather(fs, op, list, n, ios)) : -EIO;
+    if (err != -EIO)
+        return err;
+    err = 0;
+    for (size_t i = 0; i < n && !err; i++, at += LAY_BLOCK_SIZE) {
+        if (!list[i].lost)
+            err = checkpoint_one(fs, op, &list[i], at);
+        if (err)
+            err = checkpoint_lose(fs, h, &list[i], err);
+    }
+    return err;
+}
+
+static int checkpoint_write_batch(struct ffs *fs, const struct homes *h, struct home_place *list,
+                                  size_t n)
+{
     uint8_t *at = fs->journal.staging;
 
     for (size_t i = 0; i < n; i++, at += LAY_BLOCK_SIZE)
         memcpy(at, list[i].image->data, LAY_BLOCK_SIZE);
-    return bd_submit(fs->dev, ios, checkpoint_gather(fs, BD_WRITE, list, n, ios));
+    return checkpoint_transfer(fs, BD_WRITE, h, list, n);
 }
 
 /* Returns -EUCLEAN if a block does not read back as it was written. */
-static int checkpoint_verify_batch(struct ffs *fs, const struct home_place *list, size_t n)
+static int checkpoint_verify_batch(struct ffs *fs, const struct homes *h, struct home_place *list,
+                                   size_t n)
 {
-    struct bd_io ios[FFS_STAGING_BLOCKS];
     const uint8_t *at = fs->journal.staging;
-    int err = bd_submit(fs->dev, ios, checkpoint_gather(fs, BD_READ, list, n, ios));
+    int err = checkpoint_transfer(fs, BD_READ, h, list, n);
 
     for (size_t i = 0; i < n && !err; i++, at += LAY_BLOCK_SIZE) {
-        if (memcmp(at, list[i].image->data, LAY_BLOCK_SIZE) == 0)
+        if (list[i].lost || memcmp(at, list[i].image->data, LAY_BLOCK_SIZE) == 0)
             continue;
         ffs_log(fs, LOG_ERR, "%s: block %llu does not read back as it was written",
                 fs->dev->info.name, (unsigned long long)list[i].block);
@@ -111,18 +169,17 @@ static int checkpoint_verify_batch(struct ffs *fs, const struct home_place *list
     return err;
 }
 
-typedef int (*batch_fn)(struct ffs *fs, const struct home_place *list, size_t n);
+typedef int (*batch_fn)(struct ffs *fs, const struct homes *h, struct home_place *list, size_t n);
 
-static int checkpoint_in_batches(struct ffs *fs, const struct home_place *list, size_t n,
-                                 batch_fn body)
+static int checkpoint_in_batches(struct ffs *fs, const struct homes *h, batch_fn body)
 {
     int err = 0;
 
-    for (size_t i = 0; i < n && !err; i += FFS_STAGING_BLOCKS) {
-        size_t left = n - i;
+    for (size_t i = 0; i < h->n && !err; i += FFS_STAGING_BLOCKS) {
+        size_t left = h->n - i;
         err = ffs_interrupted(fs);
         if (!err)
-            err = body(fs, list + i, left < FFS_STAGING_BLOCKS ? left : FFS_STAGING_BLOCKS);
+            err = body(fs, h, h->places + i, ffs_min(left, FFS_STAGING_BLOCKS));
     }
     return err;
 }
@@ -134,20 +191,20 @@ static int checkpoint_in_batches(struct ffs *fs, const struct home_place *list, 
  */
 static int checkpoint_put_in_place(struct ffs *fs)
 {
-    size_t n;
-    struct home_place *list = checkpoint_sorted(fs, &n);
+    struct homes h;
+    int err = checkpoint_sort(fs, &h);
 
-    if (!list)
-        return -ENOMEM;
-    int err = n > 0 ? -EUCLEAN : 0;
+    if (err)
+        return err;
+    err = h.n > 0 ? -EUCLEAN : 0;
     for (unsigned attempt = 0; attempt < 2 && err == -EUCLEAN; attempt++) {
-        err = checkpoint_in_batches(fs, list, n, checkpoint_write_batch);
+        err = checkpoint_in_batches(fs, &h, checkpoint_write_batch);
         if (!err)
             err = ffs_flush(fs);
         if (!err)
-            err = checkpoint_in_batches(fs, list, n, checkpoint_verify_batch);
+            err = checkpoint_in_batches(fs, &h, checkpoint_verify_batch);
     }
-    free(list);
+    free(h.places);
     return err == -EUCLEAN ? -EIO : err;
 }
 

@@ -130,6 +130,22 @@ static int count_mount(struct ffs *fs)
     return 0;
 }
 
+/* Writes the superblock to one of its places. The other one is right. */
+static int heal_super(struct ffs *fs, uint64_t place, const struct lay_super *super)
+{
+    int err = bd_write(fs->dev, ffs_bytes(place), super, LAY_BLOCK_SIZE, 0);
+
+    if (err == -EIO) {
+        ffs_checked_lose_place(fs, place);
+        return 0;
+    }
+    if (err)
+        return err;
+    ffs_log(fs, LOG_WARNING, "%s: superblock at block %llu is damaged; written anew",
+            fs->dev->info.name, (unsigned long long)place);
+    return ffs_flush(fs);
+}
+
 /*
  * Writes the superblock to the place where it is damaged or older, unless the
  * log has an image, which a checkpoint writes to both places.
@@ -144,11 +160,7 @@ static int heal_supers(struct ffs *fs, const struct ffs_recovered *found)
         if (!found->supers.errors[i] && !found->supers.corrected[i] &&
             lay_age(&found->supers.copies[i]) == lay_age(&found->super))
             continue;
-        ffs_log(fs, LOG_WARNING, "%s: superblock at block %llu is damaged; written anew",
-                fs->dev->info.name, (unsigned long long)fs->geo.supers[i]);
-        err = bd_write(fs->dev, ffs_bytes(fs->geo.supers[i]), &found->super, LAY_BLOCK_SIZE, 0);
-        if (!err)
-            err = ffs_flush(fs);
+        err = heal_super(fs, fs->geo.supers[i], &found->super);
     }
     return err;
 }

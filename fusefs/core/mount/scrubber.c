@@ -49,110 +49,223 @@ static bool scrubber_wait(struct ffs *fs, uint64_t until)
     return go_on && ffs_writable(fs) == 0;
 }
 
-/* Counts what was read and waits as the rate asks. Returns false if the thread has to stop. */
-static bool scrubber_spend(struct scrubber *s, const struct ffs_scrubbed *n)
+static void scrubber_count(struct ffs *fs, const struct ffs_scrub_counts *n)
 {
-    struct ffs_scrubber *r = &s->fs->scrubber;
-    uint64_t bytes = ffs_offset_of(n->read), now = now_ns();
+    struct ffs_scrubber *r = &fs->scrubber;
 
     pthread_mutex_lock(&r->lock);
-    r->counts.bytes += bytes;
+    r->counts.bytes += n->bytes;
     r->counts.found += n->found;
     r->counts.corrected += n->corrected;
+    r->counts.chunks += n->chunks;
     pthread_mutex_unlock(&r->lock);
-    s->due = ffs_max(s->due, now - SCRUBBER_LAG_NS) + bytes * NS_PER_S / r->rate;
+}
+
+/* Counts what was read and waits as the rate asks. Returns false if the thread has to stop. */
+static bool scrubber_spend(struct scrubber *s, const struct ffs_scrub_counts *n)
+{
+    uint64_t now = now_ns();
+
+    scrubber_count(s->fs, n);
+    s->due = ffs_max(s->due, now - SCRUBBER_LAG_NS) + n->bytes * NS_PER_S / s->fs->scrubber.rate;
     return scrubber_wait(s->fs, s->due > now + SCRUBBER_LAG_NS ? s->due : 0);
 }
 
 /* --- Metadata --------------------------------------------------------------------------------- */
 
+/* One block, or none, and what was found in its places. */
+struct scrubber_found {
+    struct ffs_scrubbed places[FFS_PLACES];
+    unsigned n;
+    bool pending; /* its newest version is not in place */
+};
+
 /*
  * Labels and superblock, which change under commit_lock. The superblock in place
  * is that of the log's tail.
  */
-static bool scrubber_fixed(struct scrubber *s, uint64_t addr)
+static void scrubber_fixed(struct ffs *fs, uint64_t addr, void *block, struct scrubber_found *out)
 {
-    struct ffs *fs = s->fs;
-    struct ffs_scrubbed n = {0};
-
     pthread_mutex_lock(&fs->journal.commit_lock);
     ffs_meta_read(fs);
     uint32_t age = addr == LAY_ADDR_SUPER ? fs->journal.super_age : lay_age(&fs->label);
-    if (!ffs_home_has(&fs->home, addr))
-        ffs_checked_scrub(fs, addr, age, s->block, &n);
+    out->pending = ffs_home_has(&fs->home, addr);
+    if (!out->pending)
+        out->n = ffs_checked_scrub(fs, addr, age, block, out->places);
     ffs_meta_done(fs);
     pthread_mutex_unlock(&fs->journal.commit_lock);
-    return scrubber_spend(s, &n);
 }
 
 /*
  * Gets the age of a block whose newest version is in place. Returns false for
  * others, and for those that were never written or whose age is not known.
  */
-static bool scrubber_age(struct ffs *fs, uint64_t addr, uint32_t *age)
+static bool scrubber_age(struct ffs *fs, uint64_t addr, uint32_t *age, bool *pending)
 {
     uint64_t places[FFS_PLACES];
     struct ffs_buf *name;
     unsigned index;
 
-    if (ffs_places_of(fs, addr, places) == 0 || !ffs_cache_settled(fs, addr))
+    if (ffs_places_of(fs, addr, places) == 0)
         return false;
-    if (ffs_cache_get_name(fs, addr, &name, &index) || !name)
+    *pending = !ffs_cache_settled(fs, addr);
+    if (*pending || ffs_cache_get_name(fs, addr, &name, &index) || !name)
         return false;
     *age = lay_named_age(name->data, addr, index); /* 0 of a free block */
     ffs_buf_put(name);
     return *age != 0;
 }
 
-static bool scrubber_block(struct scrubber *s, uint64_t addr)
+/* Reads both places of a block, if there is one with this address. */
+static void scrubber_block(struct ffs *fs, uint64_t addr, void *block, struct scrubber_found *out)
 {
-    struct ffs *fs = s->fs;
-    struct ffs_scrubbed n = {0};
     uint32_t age;
 
+    *out = (struct scrubber_found){.n = 0};
+    if (addr == LAY_ADDR_LABEL || addr == LAY_ADDR_SUPER) {
+        scrubber_fixed(fs, addr, block, out);
+        return;
+    }
     ffs_meta_read(fs);
-    if (scrubber_age(fs, addr, &age))
-        ffs_checked_scrub(fs, addr, age, s->block, &n);
+    if (lay_home_ok(&fs->geo, addr) && scrubber_age(fs, addr, &age, &out->pending))
+        out->n = ffs_checked_scrub(fs, addr, age, block, out->places);
     ffs_meta_done(fs);
-    return scrubber_spend(s, &n);
 }
 
-/* The size may change meanwhile: addresses that have ceased to exist are passed over. */
-static bool scrubber_area(struct scrubber *s, enum lay_kind kind, uint64_t blocks)
+/* Returns the top of the first area from this kind on, or the first block in a chunk. */
+static uint64_t scrubber_first(const struct lay_geometry *geo, unsigned kind)
 {
-    for (unsigned level = LAY_MAX_LEVELS; level-- > 0;) {
-        uint64_t n = lay_level_blocks(blocks, level);
-        for (uint64_t i = 0; i < n; i++) {
-            if (!scrubber_block(s, LAY_ADDR_LEVEL(kind, level, i)))
-                return false;
+    static const enum lay_kind areas[] = {LAY_KIND_MAP, LAY_KIND_BITMAP, LAY_KIND_SUMS};
+
+    for (size_t i = 0; i < sizeof(areas) / sizeof(areas[0]); i++) {
+        for (unsigned level = LAY_MAX_LEVELS; areas[i] >= kind && level-- > 0;) {
+            if (lay_home_ok(geo, LAY_ADDR_LEVEL(areas[i], level, 0)))
+                return LAY_ADDR_LEVEL(areas[i], level, 0);
         }
     }
-    return true;
+    return LAY_ADDR_CHUNK(0, 0);
 }
 
-static bool scrubber_segments(struct scrubber *s, uint64_t end)
+/* Returns the block behind one of an area: in its level, in the level below, in another area. */
+static uint64_t scrubber_after(const struct lay_geometry *geo, uint64_t addr)
 {
-    for (uint64_t segment = 0; segment < end; segment++) {
-        for (unsigned i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
-            if (!scrubber_block(s, LAY_ADDR_CHUNK(segment, i)))
-                return false;
-        }
+    unsigned kind = lay_addr_kind(addr), level = lay_addr_level(addr);
+
+    if (lay_home_ok(geo, addr + 1))
+        return addr + 1;
+    return level > 0 ? LAY_ADDR_LEVEL(kind, level - 1, 0) : scrubber_first(geo, kind + 1);
+}
+
+/*
+ * Returns the address to be scrubbed after this one, or LAY_ADDR_LABEL, which is
+ * 0, behind the last one. Addresses that have ceased to exist are passed over.
+ */
+static uint64_t scrubber_next(struct ffs *fs, uint64_t addr)
+{
+    uint64_t next = LAY_ADDR_LABEL;
+
+    ffs_meta_read(fs);
+    switch (lay_addr_kind(addr)) {
+    case LAY_KIND_LABEL:
+        next = LAY_ADDR_SUPER;
+        break;
+    case LAY_KIND_SUPER:
+        next = scrubber_first(&fs->geo, LAY_KIND_MAP);
+        break;
+    case LAY_KIND_CHUNK:
+        if (lay_addr_number(addr) + 1 < fs->chunks.end * LAY_SEGMENT_BLOCKS)
+            next = addr + 1;
+        break;
+    case LAY_KIND_MAP:
+    case LAY_KIND_BITMAP:
+    case LAY_KIND_SUMS:
+        next = scrubber_after(&fs->geo, addr);
+        break;
+    default:
+        break;
     }
-    return true;
+    ffs_meta_done(fs);
+    return next;
+}
+
+static struct ffs_scrub_counts scrubber_counts_of(const struct scrubber_found *found)
+{
+    struct ffs_scrub_counts n = {.bytes = ffs_bytes(found->n)};
+
+    for (unsigned i = 0; i < found->n; i++) {
+        n.found += found->places[i].wrong;
+        n.corrected += found->places[i].corrected || found->places[i].copied;
+    }
+    return n;
 }
 
 static bool scrubber_metadata(struct scrubber *s)
 {
-    struct ffs *fs = s->fs;
+    struct scrubber_found found;
+    uint64_t addr = LAY_ADDR_LABEL;
 
-    ffs_meta_read(fs);
-    const struct lay_geometry geo = fs->geo;
-    uint64_t end = fs->chunks.end;
-    ffs_meta_done(fs);
-    return scrubber_fixed(s, LAY_ADDR_LABEL) && scrubber_fixed(s, LAY_ADDR_SUPER) &&
-           scrubber_area(s, LAY_KIND_MAP, geo.map_blocks) &&
-           scrubber_area(s, LAY_KIND_BITMAP, geo.bitmap_blocks) &&
-           scrubber_area(s, LAY_KIND_SUMS, geo.sums_blocks) && scrubber_segments(s, end);
+    do {
+        scrubber_block(s->fs, addr, s->block, &found);
+        struct ffs_scrub_counts n = scrubber_counts_of(&found);
+        if (!scrubber_spend(s, &n))
+            return false;
+        addr = scrubber_next(s->fs, addr);
+    } while (addr != LAY_ADDR_LABEL);
+    return true;
+}
+
+/* --- On request ------------------------------------------------------------------------------- */
+
+/* Limits of one call. */
+#define SCRUBBER_PLACES    1024u  /* read */
+#define SCRUBBER_ADDRESSES 65536u /* examined */
+
+static void scrubber_enter(struct ffs_scrub *out, uint64_t addr, const struct scrubber_found *found)
+{
+    for (unsigned i = 0; i < found->n; i++) {
+        const struct ffs_scrubbed *p = &found->places[i];
+        out->matching += !p->wrong;
+        if (p->wrong)
+            out->bad[out->nbad++] = (struct ffs_scrub_block){.offset = addr,
+                                                             .device = ffs_bytes(p->place),
+                                                             .unreadable = p->unreadable,
+                                                             .corrected = p->corrected,
+                                                             .copied = p->copied};
+    }
+    out->without += found->pending;
+}
+
+/* Puts what is in the log in place, where it is read. */
+static int scrubber_settle(struct ffs *fs)
+{
+    int err = ffs_writable(fs) ? 0 : ffs_commit(fs, ffs_running_tid(fs));
+
+    return err || ffs_writable(fs) ? err : ffs_checkpoint_now(fs);
+}
+
+int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out)
+{
+    void *block = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
+    struct scrubber_found found;
+    uint64_t addr = from;
+
+    *out = (struct ffs_scrub){.next = LAY_ADDR_LABEL};
+    int err = block ? 0 : -ENOMEM;
+    if (!err && from == LAY_ADDR_LABEL)
+        err = scrubber_settle(fs);
+    for (unsigned i = 0; !err && i < SCRUBBER_ADDRESSES; i++) {
+        scrubber_block(fs, addr, block, &found);
+        struct ffs_scrub_counts n = scrubber_counts_of(&found);
+        scrubber_count(fs, &n);
+        scrubber_enter(out, addr, &found);
+        addr = scrubber_next(fs, addr);
+        if (addr == LAY_ADDR_LABEL || out->matching + out->nbad >= SCRUBBER_PLACES ||
+            out->nbad + FFS_PLACES > FFS_SCRUB_BAD)
+            break;
+    }
+    out->next = addr;
+    free(block);
+    return err;
 }
 
 /* --- Data ------------------------------------------------------------------------------------- */
@@ -186,8 +299,8 @@ static bool scrubber_file(struct scrubber *s, struct ffs_inode *inode)
         if (ffs_scrub_step(inode, data->next, data))
             break;
         unsigned bad = scrubber_count_bad(data);
-        struct ffs_scrubbed n = {.read = (unsigned)(data->matching + data->without) + bad,
-                                 .found = bad};
+        struct ffs_scrub_counts n = {.bytes = ffs_bytes(data->matching + data->without + bad),
+                                     .found = bad};
         if (bad > 0 && !logged)
             scrubber_log_bad(inode, data);
         logged |= bad > 0;
@@ -199,7 +312,7 @@ static bool scrubber_file(struct scrubber *s, struct ffs_inode *inode)
 static bool scrubber_inode(struct scrubber *s, uint64_t ino)
 {
     /* Eight inodes share a block, which the table reads through the cache. */
-    const struct ffs_scrubbed n = {.read = ino % LAY_INODES_PER_BLOCK == 0};
+    const struct ffs_scrub_counts n = {.bytes = ffs_bytes(ino % LAY_INODES_PER_BLOCK == 0)};
     struct ffs_inode *inode;
     struct ffs_attr attr;
 

@@ -96,12 +96,14 @@ static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
     stats->metadata_corrected = n.corrected;
     stats->metadata_copied = n.copied;
     stats->metadata_damaged = n.damaged;
+    stats->metadata_unwritten = n.unwritten;
     ffs_scrub_counts(fs, &scrub);
     stats->scrub_passes = scrub.passes;
     stats->scrub_bytes = scrub.bytes;
     stats->scrub_found = scrub.found;
     stats->scrub_corrected = scrub.corrected;
     stats->scrub_last_pass = scrub.last;
+    stats->scrub_chunks = scrub.chunks;
 }
 
 /* Adds the counters of the ordinary path and of the controller. */

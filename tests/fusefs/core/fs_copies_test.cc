@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/fusefs/core/fs_everything.h"
+#include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
 extern "C" {
@@ -95,6 +96,15 @@ class FsCopies : public FsEverything
         }
         ffs_scrub_stop(fs);
     }
+    // fsck -p -f on the device, whose errors the program would not see. Returns what it says.
+    std::string preen(int64_t result)
+    {
+        testing::internal::CaptureStdout();
+        int64_t got = image_preen(device.dev());
+        std::string said = testing::internal::GetCapturedStdout();
+        EXPECT_EQ(got, result) << said;
+        return said;
+    }
     // Expects this exit status of fsck, and no output if it is 0.
     void expect_fsck(const char *how, int status)
     {
@@ -164,6 +174,99 @@ TEST_F(FsCopies, TheScrubRepairsEitherPlace)
                 EXPECT_TRUE(is_sealed(at(places_of(magic)[place])));
             unmount();
             expect_fsck("-n", 0);
+        }
+    }
+}
+
+using BadPlace = struct ffs_scrub::ffs_scrub_block;
+
+// Scrubs all metadata on request. Returns the bad places by their block.
+std::map<uint64_t, BadPlace> scrub_on_request(struct ffs *fs, uint64_t *matching)
+{
+    std::map<uint64_t, BadPlace> bad;
+    struct ffs_scrub found = {};
+    *matching = 0;
+    do {
+        EXPECT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
+        EXPECT_EQ(found.without, 0u);
+        *matching += found.matching;
+        for (size_t i = 0; i < found.nbad; i++)
+            bad[found.bad[i].device / 4096] = found.bad[i];
+    } while (found.next != 0);
+    return bad;
+}
+
+TEST_F(FsCopies, AScrubOnRequestListsEachPlace)
+{
+    std::vector<uint32_t> kinds(std::begin(READ), std::end(READ));
+    kinds.push_back(LAY_MAGIC_BITMAP);
+    uint64_t all, matching;
+    ASSERT_EQ(mount(), 0);
+    create("in_the_log"); // put in place first
+    EXPECT_TRUE(scrub_on_request(fs, &all).empty());
+    EXPECT_GT(all, 2 * kinds.size());
+    unmount();
+    for (unsigned place : {0u, 1u}) {
+        for (bool read_only : {true, false}) {
+            restore();
+            opts.read_only = read_only;
+            ASSERT_EQ(mount(), 0);
+            for (uint32_t magic : kinds)
+                damage(places_of(magic).at(place), GARBAGE);
+            auto bad = scrub_on_request(fs, &matching);
+            EXPECT_EQ(bad.size(), kinds.size());
+            for (uint32_t magic : kinds)
+                EXPECT_EQ(bad.at(places_of(magic)[place]).copied, !read_only);
+            EXPECT_EQ(counts().copied, read_only ? 0 : kinds.size());
+            EXPECT_EQ(counts().damaged, 0u);
+            EXPECT_EQ(scrub_on_request(fs, &matching).size(), read_only ? kinds.size() : 0);
+            unmount();
+            expect_fsck("-n", read_only ? 4 : 0);
+        }
+    }
+}
+
+// One flipped bit is corrected if the mount may write, and what has no sound
+// place stays bad.
+TEST_F(FsCopies, AScrubOnRequestTellsWhatStaysBad)
+{
+    std::vector<uint64_t> places = places_of(LAY_MAGIC_EXTENTS),
+                          link = places_of(LAY_MAGIC_SYMLINK);
+    uint64_t matching;
+    ASSERT_EQ(mount(), 0);
+    at(places[0])[300] ^= 1;
+    damage(link[0], ZERO);
+    damage(link[1], GARBAGE);
+    auto bad = scrub_on_request(fs, &matching);
+    EXPECT_EQ(bad.size(), 3u);
+    EXPECT_TRUE(bad.at(places[0]).corrected);
+    EXPECT_TRUE(is_sound(places[0]));
+    for (uint64_t place : link)
+        EXPECT_FALSE(bad.at(place).corrected || bad.at(place).copied || bad.at(place).unreadable);
+    EXPECT_EQ(counts().damaged, 1u);
+    device.make_broken(places[0]);
+    bad = scrub_on_request(fs, &matching);
+    EXPECT_TRUE(bad.at(places[0]).unreadable);
+    EXPECT_FALSE(bad.at(places[0]).copied);
+    EXPECT_EQ(counts().unwritten, 1u);
+    struct ffs_scrub_counts c;
+    ffs_scrub_counts(fs, &c);
+    EXPECT_EQ(c.found, 6u);
+    EXPECT_EQ(c.corrected, 1u);
+    EXPECT_EQ(c.passes, 0u);
+    EXPECT_GT(c.bytes, 0u);
+}
+
+// Positions that no call has returned end the scrub or continue it somewhere.
+TEST_F(FsCopies, AScrubOnRequestTakesAnyPosition)
+{
+    ASSERT_EQ(mount(), 0);
+    for (uint64_t kind = 0; kind < 16; kind++) {
+        for (uint64_t rest : {UINT64_C(0), UINT64_C(7), UINT64_C(1) << 52, UINT64_C(3) << 53,
+                              (UINT64_C(1) << 60) - 1}) {
+            struct ffs_scrub found = {};
+            EXPECT_EQ(ffs_scrub_metadata(fs, kind << 60 | rest, &found), 0);
+            EXPECT_EQ(found.nbad, 0u);
         }
     }
 }
@@ -252,6 +355,94 @@ TEST_F(FsCopies, TheMapIsLost)
         unmount();
         expect_fsck("-p -f", place > geo.supers[1]);
     }
+}
+
+// A place that can be neither read nor written costs nothing, neither in fsck
+// nor in a mount that writes, and is repaired when it can be written again.
+class FsBrokenPlace : public FsCopies, public ::testing::WithParamInterface<uint32_t>
+{
+  protected:
+    std::vector<uint64_t> places()
+    {
+        return GetParam() == LAY_MAGIC_SUPER ? std::vector(geo.supers, geo.supers + 2)
+                                             : places_of(GetParam());
+    }
+    void break_place(uint64_t place)
+    {
+        restore();
+        damage(place, OLD);
+        device.make_broken(place);
+    }
+    void mend()
+    {
+        device.make_broken(UINT64_MAX);
+        expect_fsck("-p -f", 1);
+        expect_fsck("-n", 0);
+    }
+};
+
+TEST_P(FsBrokenPlace, FsckReportsItAndGoesOn)
+{
+    for (uint64_t place : places()) {
+        break_place(place);
+        const std::string finding = "F203 block " + std::to_string(place) + ": ";
+        for (int run = 0; run < 2; run++) {
+            std::string said = preen(-ENOTRECOVERABLE);
+            EXPECT_NE(said.find(finding), std::string::npos) << said;
+            EXPECT_EQ(said.find("F203"), said.rfind("F203")) << said;
+            EXPECT_EQ(said.find("F406"), std::string::npos) << "nothing is inconsistent" << said;
+        }
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        unmount();
+        mend();
+    }
+}
+
+TEST_P(FsBrokenPlace, AMountReadsTheOtherPlaceAndWritesIt)
+{
+    for (uint64_t place : places()) {
+        break_place(place);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        write(create("new"), 0, pattern(7, 10000));
+        unmount();
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read(lookup("new"), 0, 10000), pattern(7, 10000));
+        scrub();
+        EXPECT_GT(counts().unwritten, 0u);
+        EXPECT_EQ(counts().damaged, 0u);
+        unmount();
+        mend();
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FsBrokenPlace,
+                         ::testing::Values(LAY_MAGIC_SUPER, LAY_MAGIC_MAP, LAY_MAGIC_BITMAP,
+                                           LAY_MAGIC_SUMS, LAY_MAGIC_AGES, LAY_MAGIC_ENTRIES,
+                                           LAY_MAGIC_INODES, LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR,
+                                           LAY_MAGIC_XATTR, LAY_MAGIC_SYMLINK));
+
+// If both places of a block fail, a mount stops writing, and fsck does not succeed.
+TEST_F(FsCopies, NoPlaceCanBeWritten)
+{
+    std::vector<uint64_t> places = places_of(LAY_MAGIC_ENTRIES);
+    ASSERT_EQ(mount(), 0);
+    create("new");
+    device.make_broken(places[0], places[1]);
+    root.reset();
+    EXPECT_EQ(ffs_unmount(fs), -EIO);
+    fs = nullptr;
+    device.make_broken(UINT64_MAX);
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    lookup("new");
+    unmount();
+    device.make_broken(places[0], places[1]);
+    preen(-EIO);
+    device.make_broken(UINT64_MAX);
+    expect_fsck("-p", 1);
+    expect_fsck("-n", 0);
 }
 
 // Either half of the device loses its metadata: one place of each area and

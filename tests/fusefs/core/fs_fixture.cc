@@ -73,6 +73,11 @@ std::string MemDevice::path() const
     return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.fd);
 }
 
+static bool covers(const bd_io *io, uint64_t block)
+{
+    return block * 4096 >= io->offset && block * 4096 < io->offset + io->len;
+}
+
 int MemDevice::transfer(bd_io *io)
 {
     if (how_ == FAIL_LOSE) {
@@ -83,13 +88,15 @@ int MemDevice::transfer(bd_io *io)
         if (left == 0 || (left < 0 && how_ == FAIL_FROM))
             return -EIO;
     }
-    bool bad = unreadable_ * 4096 >= io->offset && unreadable_ * 4096 < io->offset + io->len;
+    bool bad = covers(io, unreadable_);
+    if (covers(io, broken_[0]) || covers(io, broken_[1]))
+        return -EIO;
     switch (io->op) {
     case BD_READ:
         if (bad)
             return -EIO;
         memcpy(io->buf, memory_.at + io->offset, io->len);
-        if (misread_ * 4096 >= io->offset && misread_ * 4096 < io->offset + io->len)
+        if (covers(io, misread_))
             static_cast<uint8_t *>(io->buf)[misread_.exchange(UINT64_MAX) * 4096 - io->offset] ^=
                 flips_;
         break;

@@ -72,6 +72,12 @@ class MemDevice
     {
         unreadable_ = block;
     }
+    // Makes reads and writes of these blocks fail; UINT64_MAX: of none.
+    void make_broken(uint64_t block, uint64_t other = UINT64_MAX)
+    {
+        broken_[0] = block;
+        broken_[1] = other;
+    }
     // Writes that have changed a byte.
     long changes() const
     {
@@ -101,6 +107,7 @@ class MemDevice
     std::atomic<uint64_t> misread_{UINT64_MAX};
     std::atomic<uint8_t> flips_{0};
     std::atomic<uint64_t> unreadable_{UINT64_MAX};
+    std::atomic<uint64_t> broken_[2] = {UINT64_MAX, UINT64_MAX};
     std::atomic<long> changes_{0};
 };
 
