@@ -220,20 +220,23 @@ struct gpunvme_ioc_extents {
     struct gpunvme_extent extents[GPUNVME_EXTENTS_MAX]; /* out */
 };
 
-/* Describes a block of a file that has failed a scrub. */
+/* Describes a block of a file, or a place of a metadata block, that has failed a scrub. */
 struct gpunvme_scrub_block {
-    uint64_t file_offset; /* bytes */
-    uint64_t device;      /* byte offset on the device; 0: none, a repair lost the block */
-    uint32_t problem;     /* GPUNVME_SCRUB_* */
+    /* In bytes. Of metadata: the logical address of the block, with the kind in bits 60 to 63. */
+    uint64_t file_offset;
+    uint64_t device;  /* byte offset on the device; 0: none, a repair lost the block */
+    uint32_t problem; /* GPUNVME_SCRUB_* */
     uint32_t reserved;
 };
 #define GPUNVME_SCRUB_DIFFERS    1u /* a block differs from its checksum in two reads */
 #define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
 #define GPUNVME_SCRUB_CORRECTED  3u /* it differed by one bit, which has been written again */
+#define GPUNVME_SCRUB_COPIED     4u /* metadata; it has been written from its other place */
 #define GPUNVME_SCRUB_BLOCKS_MAX 512u
 
-#define GPUNVME_SCRUB_ADD     1u /* adds the missing checksums, of the present content */
-#define GPUNVME_SCRUB_CORRECT 2u /* corrects one flipped bit of a block that differs */
+#define GPUNVME_SCRUB_ADD      1u /* adds the missing checksums, of the present content */
+#define GPUNVME_SCRUB_CORRECT  2u /* corrects one flipped bit of a block that differs */
+#define GPUNVME_SCRUB_METADATA 4u /* alone: reads metadata instead of the file */
 
 /*
  * Reads a part of a file from the device and compares it with its checksums.
@@ -244,12 +247,21 @@ struct gpunvme_scrub_block {
  * checksums of data, or if its damaged log makes them useless, -EISDIR, and
  * -EROFS with flags. Other content looks like one flipped bit with probability
  * 2^-17: compare corrected blocks with another source if there is one.
+ *
+ * GPUNVME_SCRUB_METADATA reads all places of the metadata of the whole file
+ * system from the device, and corrects them unless the mount is read-only. The
+ * file may be any file or directory of the mount. Only root and the user of the
+ * daemon may do this (-EPERM). `offset` is 0 in the first call, then as the call
+ * before has returned it, until it is 0 again; `end` is 0. `matching` are places
+ * that are right, `without` blocks that were left out because a newer version
+ * of them is in use or in the log, and `added` chunks that had one place and
+ * have got a second one.
  */
 struct gpunvme_ioc_scrub {
     struct gpunvme_abi abi;
-    uint32_t flags;    /* GPUNVME_SCRUB_ADD, _CORRECT */
+    uint32_t flags;    /* GPUNVME_SCRUB_ADD, _CORRECT; or _METADATA */
     uint32_t count;    /* out: number of `blocks` */
-    uint64_t offset;   /* in, out: bytes */
+    uint64_t offset;   /* in, out: bytes; metadata: a position */
     uint64_t end;      /* in: bytes, up to INT64_MAX */
     uint64_t matching; /* out: blocks of 4096 bytes that match */
     uint64_t added;    /* out: checksums added */

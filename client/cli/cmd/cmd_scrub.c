@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `gpunvme scrub` lets the daemon compare the data of files with its checksums.
+ * `gpunvme scrub` lets the daemon compare the data of files with its checksums,
+ * and the places of metadata with their ages.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +18,18 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
+/* The metadata of the file systems that were scrubbed. Counts are places, `without` blocks. */
+struct scrub_metadata {
+    bool done; /* of one file system at least */
+    dev_t last;
+    uint64_t matching, bad, corrected, copied, without, chunks;
+    struct json_object *places; /* failed ones; NULL: text */
+};
+
 struct scrub {
     struct cli_options options;
     struct cli_progress progress;
+    struct scrub_metadata metadata;
     struct json_object *blocks; /* failed blocks; NULL: text */
     uint64_t passed;            /* bytes of files before the current one */
     uint64_t files, matching, added, without, corrected;
@@ -27,6 +37,8 @@ struct scrub {
     bool failed;  /* cli_error() has reported it */
     bool ended;   /* another file would fail in the same way */
 };
+
+#define ROOT_INODE 1u
 
 static volatile sig_atomic_t stopped; /* set by a signal */
 
@@ -43,6 +55,113 @@ static void scrub_catch_signals(void)
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+/* --- Metadata -------------------------------------------------------------------------------- */
+
+static const char *scrub_kind(uint64_t address)
+{
+    static const char *const kinds[16] = {
+        [0] = "label",   [2] = "superblock",        [3] = "chunk map",
+        [5] = "bitmaps", [6] = "checksums of data", [4] = "inodes, trees or attributes"};
+    const char *kind = kinds[address >> 60];
+
+    return kind ? kind : "unknown";
+}
+
+/* Adds a failed place to the counts, and returns what it is called in JSON. */
+static const char *scrub_count_place(struct scrub_metadata *m, uint32_t problem, const char **text)
+{
+    switch (problem) {
+    case GPUNVME_SCRUB_COPIED:
+        m->copied++;
+        *text = "was wrong, and has been written again from its other place";
+        return "copied";
+    case GPUNVME_SCRUB_CORRECTED:
+        m->corrected++;
+        *text = "had one flipped bit, which was corrected";
+        return "corrected";
+    case GPUNVME_SCRUB_UNREADABLE:
+        m->bad++;
+        *text = "cannot be read";
+        return "unreadable";
+    default:
+        m->bad++;
+        *text = "is wrong, run fsck.gpunvme";
+        return "differs";
+    }
+}
+
+static void scrub_complain_place(struct scrub *s, const char *path,
+                                 const struct gpunvme_scrub_block *b)
+{
+    const char *text, *name = scrub_count_place(&s->metadata, b->problem, &text);
+
+    cli_progress_end(&s->progress);
+    cli_error(path, "metadata (%s, byte %" PRIu64 " of the device) %s", scrub_kind(b->file_offset),
+              b->device, text);
+    if (!s->metadata.places)
+        return;
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "kind", json_object_new_string(scrub_kind(b->file_offset)));
+    json_object_object_add(o, "address", json_object_new_uint64(b->file_offset));
+    json_object_object_add(o, "device_offset", json_object_new_uint64(b->device));
+    json_object_object_add(o, "problem", json_object_new_string(name));
+    json_object_array_add(s->metadata.places, o);
+}
+
+/* Scrubs the metadata of the mount in parts. Returns 0 or errno. */
+static int scrub_metadata_of(struct scrub *s, const char *path, int fd)
+{
+    static struct gpunvme_ioc_scrub arg; /* too large for a stack */
+    struct scrub_metadata *m = &s->metadata;
+    uint64_t at = 0;
+
+    do {
+        arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
+                                         .flags = GPUNVME_SCRUB_METADATA,
+                                         .offset = at};
+        if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
+            if (errno == EINTR)
+                continue;
+            return errno;
+        }
+        m->done = true;
+        m->matching += arg.matching;
+        m->without += arg.without;
+        m->chunks += arg.added;
+        for (uint32_t i = 0; i < arg.count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
+            scrub_complain_place(s, path, &arg.blocks[i]);
+        at = arg.offset;
+    } while (at != 0 && !stopped);
+    return 0;
+}
+
+/*
+ * Scrubs the metadata of the file system that an operand is on, if that was
+ * asked for, or if the operand is its root and the caller may. Each file system
+ * is scrubbed once if operands of one follow each other.
+ */
+static void scrub_metadata(struct scrub *s, const FTSENT *f)
+{
+    bool asked = s->options.metadata, root = f->fts_statp->st_ino == ROOT_INODE;
+    struct scrub_metadata *m = &s->metadata;
+
+    if ((!asked && !root) || (m->done && m->last == f->fts_statp->st_dev))
+        return;
+    int fd = open(f->fts_path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int err = fd < 0 ? errno : scrub_metadata_of(s, f->fts_path, fd);
+    if (fd >= 0)
+        close(fd);
+    m->last = f->fts_statp->st_dev;
+    /* The files of a mount of another kind report it themselves. */
+    if (!err || (!asked && (err == EPERM || err == ENOTTY)))
+        return;
+    s->failed = true;
+    cli_error(f->fts_path, "%s",
+              err == ENOTTY  ? "is on no gpunvmefs mount, or on one of an older version"
+              : err == EPERM ? "only root may scrub metadata"
+                             : strerror(err));
 }
 
 /* --- One file -------------------------------------------------------------------------------- */
@@ -151,9 +270,12 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
 
 static void scrub_visit(struct scrub *s, const FTSENT *f)
 {
+    if (f->fts_level == 0 && (f->fts_info == FTS_F || f->fts_info == FTS_D))
+        scrub_metadata(s, f);
     switch (f->fts_info) {
     case FTS_F:
-        scrub_file(s, f);
+        if (!s->options.metadata)
+            scrub_file(s, f);
         break;
     case FTS_DNR:
     case FTS_ERR:
@@ -181,26 +303,63 @@ static void add_size(struct scrub *s, const FTSENT *f)
 static void scrub_walk(struct scrub *s, char **paths, void (*each)(struct scrub *, const FTSENT *))
 {
     FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);
-    const FTSENT *f;
+    FTSENT *f;
 
     if (!tree) {
         s->failed = true;
         cli_error(paths[0], "%s", strerror(errno));
         return;
     }
-    while (!s->ended && !stopped && (f = fts_read(tree)) != NULL)
+    while (!s->ended && !stopped && (f = fts_read(tree)) != NULL) {
         each(s, f);
+        if (s->options.metadata)
+            fts_set(tree, f, FTS_SKIP);
+    }
     fts_close(tree);
+}
+
+static void scrub_print_metadata(const struct scrub_metadata *m)
+{
+    if (!m->done)
+        return;
+    printf("metadata: %" PRIu64 " places match, %" PRIu64 " bad, %" PRIu64 " corrected, %" PRIu64
+           " written from the other place, %" PRIu64 " blocks in use left out",
+           m->matching, m->bad, m->corrected, m->copied, m->without);
+    if (m->chunks)
+        printf(", %" PRIu64 " chunks have a second place now", m->chunks);
+    putchar('\n');
 }
 
 static void scrub_print_text(const struct scrub *s)
 {
+    scrub_print_metadata(&s->metadata);
+    if (s->options.metadata)
+        return;
     printf("%" PRIu64 " files: %" PRIu64 " blocks match, %" PRIu64 " bad, %" PRIu64
            " without checksum, %" PRIu64 " checksums added",
            s->files, s->matching, s->bad, s->without, s->added);
     if (s->options.correct)
         printf(", %" PRIu64 " corrected", s->corrected);
     printf("%s\n", stopped ? " (interrupted)" : "");
+}
+
+/* Returns what becomes of the metadata in JSON: null if it was not scrubbed. */
+static struct json_object *scrub_json_metadata(const struct scrub_metadata *m)
+{
+    struct json_object *o = m->done ? json_object_new_object() : NULL;
+
+    if (!o) {
+        json_object_put(m->places);
+        return NULL;
+    }
+    json_object_object_add(o, "matching", json_object_new_uint64(m->matching));
+    json_object_object_add(o, "bad", json_object_new_uint64(m->bad));
+    json_object_object_add(o, "corrected", json_object_new_uint64(m->corrected));
+    json_object_object_add(o, "copied", json_object_new_uint64(m->copied));
+    json_object_object_add(o, "left_out", json_object_new_uint64(m->without));
+    json_object_object_add(o, "chunks_copied", json_object_new_uint64(m->chunks));
+    json_object_object_add(o, "places", m->places);
+    return o;
 }
 
 static void print_json(struct scrub *s)
@@ -215,6 +374,7 @@ static void print_json(struct scrub *s)
     json_object_object_add(root, "without", json_object_new_uint64(s->without));
     json_object_object_add(root, "added", json_object_new_uint64(s->added));
     json_object_object_add(root, "blocks", s->blocks);
+    json_object_object_add(root, "metadata", scrub_json_metadata(&s->metadata));
     cli_json_print(root);
 }
 
@@ -222,7 +382,7 @@ int cli_scrub(int argc, char **argv)
 {
     struct scrub s = {0};
     int first;
-    int end = cli_parse_operands(argc, argv, "oqar", &s.options, 1, INT_MAX,
+    int end = cli_parse_operands(argc, argv, "oqarm", &s.options, 1, INT_MAX,
                                  "files or directories are", &first);
 
     if (end)
@@ -233,11 +393,12 @@ int cli_scrub(int argc, char **argv)
     cli_progress_start(&s.progress, "scrub", s.passed, s.options.quiet);
     s.passed = 0;
     s.blocks = s.options.json ? json_object_new_array() : NULL;
+    s.metadata.places = s.options.json ? json_object_new_array() : NULL;
     scrub_walk(&s, argv + first, scrub_visit);
     cli_progress_end(&s.progress);
     if (s.options.json)
         print_json(&s);
     else
         scrub_print_text(&s);
-    return s.failed || s.bad || stopped;
+    return s.failed || s.bad || s.metadata.bad || stopped;
 }

@@ -59,6 +59,7 @@ struct cli_options {
     bool cufile;
     bool add;
     bool correct;
+    bool metadata;
     bool rows;
     size_t buffer;          /* bytes */
     size_t row_size;        /* bytes */

@@ -49,6 +49,8 @@ static const struct described {
     {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add),
      NULL},
     {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct), NULL},
+    {'m', "metadata", NULL, "the metadata of the file system alone, and no files", FLAG(metadata),
+     NULL},
     {'R', "rows", NULL, "rows at random places of the file, by tables and by other ways",
      FLAG(rows), NULL},
     {'S', "row-size", "SIZE", "with --rows: bytes of a row, from 1 to 1M (default 256)", 0, NULL},

@@ -94,8 +94,12 @@ static int handle_extents(const struct call *call, void *arg)
 
 static int handle_scrub(const struct call *call, void *arg)
 {
+    struct gpunvme_ioc_scrub *scrub = arg;
+
+    if (scrub->flags == GPUNVME_SCRUB_METADATA)
+        return ioctl_scrub_metadata(call->daemon, call->uid, scrub);
     notify_flush(call->daemon, call->file->inode, 0, 0);
-    return ioctl_scrub(call->file, arg);
+    return ioctl_scrub(call->file, scrub);
 }
 
 static int handle_open_files(const struct call *call, void *arg)

@@ -48,5 +48,7 @@ int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out);
 int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg);
 int ioctl_resize(struct daemon *d, struct gpunvme_ioc_resize *arg);
 int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg);
+/* Scrubs metadata, for root and the user of the daemon. */
+int ioctl_scrub_metadata(struct daemon *d, uid_t uid, struct gpunvme_ioc_scrub *arg);
 
 #endif

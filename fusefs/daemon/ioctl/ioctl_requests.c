@@ -365,9 +365,26 @@ static int check_scrub(const struct open_file *file, const struct gpunvme_ioc_sc
 
 static uint32_t scrub_problem(const struct ffs_scrub_block *b)
 {
+    if (b->copied)
+        return GPUNVME_SCRUB_COPIED;
     if (b->corrected)
         return GPUNVME_SCRUB_CORRECTED;
     return b->unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS;
+}
+
+static void scrub_reply(const struct ffs_scrub *found, struct gpunvme_ioc_scrub *arg)
+{
+    static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
+    arg->offset = found->next;
+    arg->matching = found->matching;
+    arg->added = found->added;
+    arg->without = found->without;
+    arg->count = (uint32_t)found->nbad;
+    memset(arg->blocks, 0, sizeof(arg->blocks));
+    for (size_t i = 0; i < found->nbad; i++)
+        arg->blocks[i] = (struct gpunvme_scrub_block){.file_offset = found->bad[i].offset,
+                                                      .device = found->bad[i].device,
+                                                      .problem = scrub_problem(&found->bad[i])};
 }
 
 int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
@@ -375,24 +392,25 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
     struct ffs_scrub found;
     int err = check_scrub(file, arg);
 
-    if (!err)
-        err = ffs_scrub(file->inode, arg->offset, arg->end, arg->flags, &found);
-    if (err)
-        return err;
     static_assert(FFS_SCRUB_ADD == GPUNVME_SCRUB_ADD && FFS_SCRUB_CORRECT == GPUNVME_SCRUB_CORRECT,
                   "flags are passed on");
-    static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
-    arg->offset = found.next;
-    arg->matching = found.matching;
-    arg->added = found.added;
-    arg->without = found.without;
-    arg->count = (uint32_t)found.nbad;
-    memset(arg->blocks, 0, sizeof(arg->blocks));
-    for (size_t i = 0; i < found.nbad; i++)
-        arg->blocks[i] = (struct gpunvme_scrub_block){.file_offset = found.bad[i].offset,
-                                                      .device = found.bad[i].device,
-                                                      .problem = scrub_problem(&found.bad[i])};
-    return 0;
+    if (!err)
+        err = ffs_scrub(file->inode, arg->offset, arg->end, arg->flags, &found);
+    if (!err)
+        scrub_reply(&found, arg);
+    return err;
+}
+
+int ioctl_scrub_metadata(struct daemon *d, uid_t uid, struct gpunvme_ioc_scrub *arg)
+{
+    struct ffs_scrub found;
+
+    if (uid != 0 && uid != geteuid())
+        return -EPERM;
+    int err = arg->end == 0 ? ffs_scrub_metadata(d->stack.fs, arg->offset, &found) : -EINVAL;
+    if (!err)
+        scrub_reply(&found, arg);
+    return err;
 }
 
 /* A larger device may show the signature of another user at its end. */

@@ -209,6 +209,58 @@ class Metadata(Scrub):
         self.assertIn(f'gpunvme_metadata_corrected_total{{mount="{self.mount}"}} 1\n', lines)
 
 
+    def test_of_both_places_is_scrubbed_on_request(self):
+        subprocess.run(["umount", self.mount], check=True, timeout=60)
+        self.daemon.wait(60)
+        subprocess.run([MKFS, "-q", "-f", "-s", "128M", "-O", "meta_copies", self.image],
+                       check=True, timeout=60)
+        self.start()
+        self.file(self.name, 1)
+        sound = scrub("-m", self.mount)["metadata"]
+        self.assertGreater(sound["matching"], 10)
+        self.assertEqual((sound["bad"], sound["corrected"], sound["copied"]), (0, 0, 0))
+        self.damage_last_place(self.name.encode())
+        text, errors = run("scrub", "--metadata", os.path.join(self.mount, self.name))
+        self.assertIn(", 0 bad, 0 corrected, 1 written from the other place, ", text)
+        self.assertEqual(len(text.splitlines()), 1)
+        self.assertIn("of the device) was wrong, and has been written again from its other place",
+                      errors)
+        self.assertEqual(self.stats()["metadata_copied"], 1)
+        self.damage_last_place(self.name.encode())
+        found = scrub(self.mount, status=1)  # files have no checksums here
+        self.assertEqual([p["problem"] for p in found["metadata"]["places"]], ["copied"])
+        self.assertEqual(found["metadata"]["places"][0]["kind"], "inodes, trees or attributes")
+        self.assertEqual(scrub("-m", self.mount)["metadata"]["copied"], 0)
+
+    def damage_last_place(self, text):
+        """More than a bit of the last place in the image that has the text; the log is before."""
+        with open(self.image, "r+b") as image:
+            image.seek(image.read().rfind(text))
+            image.write(b"x" * len(text))
+
+    def test_that_has_no_sound_place_is_bad(self):
+        self.file(self.name, 1)
+        found = scrub(self.mount)
+        self.assertEqual((found["metadata"]["bad"], found["metadata"]["left_out"]), (0, 0))
+        self.damage_last_place(self.name.encode())
+        found = scrub(self.mount, status=1)
+        self.assertEqual((found["bad"], found["metadata"]["bad"]), (0, 1))
+        self.assertEqual(found["metadata"]["places"][0]["problem"], "differs")
+        text, errors = run("scrub", "-m", self.mount, status=1)
+        self.assertIn(", 1 bad, ", text)
+        self.assertIn("is wrong, run fsck.gpunvme", errors)
+
+    def test_is_scrubbed_by_root_and_not_with_single_files(self):
+        path = self.file(self.name, 1)
+        self.assertIsNone(scrub(path)["metadata"])
+        done = subprocess.run([GPUNVME, "scrub", "-m", path], capture_output=True, text=True,
+                              timeout=60, check=False, user=OTHER_USER)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("only root may scrub metadata", done.stderr)
+        run("scrub", self.mount, user=OTHER_USER)
+        self.assertIn("on no gpunvmefs mount", run("scrub", "-m", self.image, status=1)[1])
+
+
 class Background(Metadata):
     def remount(self, options):
         subprocess.run([DAEMON, self.image, self.mount, "-o", "remount," + options], check=True,
