@@ -6,7 +6,7 @@
 #ifndef CLIENT_DEVICE_DEVICE_IMAGE_H
 #define CLIENT_DEVICE_DEVICE_IMAGE_H
 
-/* NULL where the library was built without a CUDA compiler. */
+/* Returns NULL if the library was built without a CUDA compiler. */
 const void *direct_image(void);
 /*
  * Each returns the image of one kernel: of long staged reads and lists, of

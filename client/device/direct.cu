@@ -5,7 +5,7 @@
 #include "client/device/gd_launch.h"
 #include "client/device/gd_pread.h"
 
-/* By a block of one warp, behind the comparison. */
+/* Called by a block of one warp, after the comparison. */
 static __device__ void conclude(const struct gd_launch &l)
 {
     struct gd_reader self = {.group = gq_whole_group(), .file = &l.file};

@@ -19,7 +19,10 @@
 #include "client/device/gd_compare_launch.h"
 #include "client/device/gd_read.h"
 
-/* Notes that a block differs: `number` in the file, of the read or of piece `index`. */
+/*
+ * Notes that the block with this number in the file differs. The block belongs
+ * to the read or to piece `index`.
+ */
 GQ_FN void gd_refuse(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t index,
                      uint64_t number)
 {
@@ -36,7 +39,10 @@ GQ_FN void gd_refuse(const struct gq_summer *w, const struct gd_compare_launch *
     }
 }
 
-/* The rank-th of `groups` parts of the whole blocks of a read that has ended. */
+/*
+ * Compares part `rank` of `groups` parts of the whole blocks of a read that has
+ * ended.
+ */
 GQ_FN void gd_compare_read(const struct gq_summer *w, const struct gd_compare_launch *l,
                            struct gq_read read, uint32_t index, uint32_t rank, uint32_t groups)
 {
@@ -54,7 +60,10 @@ GQ_FN void gd_compare_read(const struct gq_summer *w, const struct gd_compare_la
     }
 }
 
-/* Of piece i, by the rank-th of `groups` groups. Its staged bytes may be refused already. */
+/*
+ * Compares part `rank` of `groups` parts of piece i. Staged bytes of the piece
+ * may have been refused already.
+ */
 GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_compare_launch *l,
                                  uint32_t i, uint32_t rank, uint32_t groups)
 {
@@ -72,8 +81,8 @@ GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_comp
 }
 
 /*
- * The work of the rank-th of `groups` groups. One group compares a piece; where there are more
- * groups than pieces, several do.
+ * Compares the share of group `rank` of `groups` groups. One group compares a
+ * piece; if there are more groups than pieces, several groups share a piece.
  */
 GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t rank,
                       uint32_t groups)
@@ -103,8 +112,8 @@ GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t 
 }
 
 /*
- * After gd_take(): reads the refused blocks of a read again; the whole read, if more blocks were
- * refused than gd_check has room for.
+ * Called after gd_take(). Reads the refused blocks of a read again, or the
+ * whole read if more blocks were refused than gd_check can hold.
  */
 GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                           const struct gd_check *c, uint32_t refused)
@@ -125,7 +134,7 @@ GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct
     return err;
 }
 
-/* By one group, of a read. Returns bytes or -errno. */
+/* Called by one group for a read. Returns bytes or -errno. */
 GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                                struct gd_check *c)
 {
@@ -144,7 +153,10 @@ GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, s
     return err ? err : bytes;
 }
 
-/* Reads piece i, which was refused, again. err: not 0 where the group has no queue. */
+/*
+ * Reads piece i, which was refused, again. err is not 0 if the group has no
+ * queue.
+ */
 GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
                               struct gq_read_desc *list, uint32_t i, int err)
 {
@@ -161,7 +173,7 @@ GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
     return err;
 }
 
-/* Reads this group's refused pieces again. err: of gd_take(). */
+/* Reads this group's refused pieces again. err is the result of gd_take(). */
 GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
                                 struct gq_read_desc *list, uint32_t n, uint32_t rank,
                                 uint32_t groups, int err)
@@ -186,7 +198,10 @@ GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
     }
 }
 
-/* The work of the rank-th of `groups` groups, of the same pieces as compared. */
+/*
+ * Concludes the share of group `rank` of `groups` groups, which are the pieces
+ * that it compared.
+ */
 GQ_FN void gd_conclude_list(struct gd_reader *w, const struct gd_buffer *b,
                             struct gq_read_desc *list, uint32_t n, uint32_t rank, uint32_t groups,
                             struct gd_check *c)

@@ -5,12 +5,18 @@
 
 #include "client/device/gd_types.h"
 
-/* Warps of a block, blocks at most, and data blocks that a warp compares in a turn. */
+/*
+ * The launch geometry: warps per block, the maximum of blocks, and the data
+ * blocks that a warp compares in a turn.
+ */
 #define GD_COMPARE_WARPS  8u
 #define GD_COMPARE_BLOCKS 528u
 #define GD_COMPARE_TURN   4u
 
-/* Fewer blocks than this for each warp that reads are compared by these warps themselves. */
+/*
+ * Warps that read compare their blocks themselves if there are fewer than this
+ * many for each of them.
+ */
 #define GD_COMPARE_LEAST 8u
 
 struct gd_compare_launch {

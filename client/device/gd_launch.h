@@ -8,7 +8,10 @@
 
 #include "client/device/gd_types.h"
 
-/* A block for each share of a list: so many of them at most, with so many pieces at least. */
+/*
+ * Each share of a list has a block. A list has at most GD_LIST_QUEUES shares,
+ * and a share has at least GD_QUEUE_PIECES pieces.
+ */
 #define GD_LIST_QUEUES  32u
 #define GD_QUEUE_PIECES 4u
 
@@ -23,7 +26,7 @@ struct gd_launch {
     struct gd_check *check;          /* of data that other warps compare; NULL: the kernel does */
     bool concludes;                  /* after the comparison: reads again what differs */
     struct gd_parts_table *parts;    /* of launches of several blocks; NULL: shares are even */
-    const volatile uint32_t *cancel; /* of a read by blocks: not 0, it is given up; NULL: never */
+    const volatile uint32_t *cancel; /* of a read by blocks: not 0 cancels it; may be NULL */
     const uint32_t *bounds; /* range of pieces by a kernel: gd_list_window(); NULL: all n */
     uint32_t from;          /* number of the first of the n pieces, with bounds */
 };

@@ -21,10 +21,10 @@
 #endif
 #include "cuda/queue/gq_abi.h"
 
-/* The most pieces of a list: their numbers are below GQ_NO_READ. */
+/* The maximum of pieces in a list, whose numbers are below GQ_NO_READ. */
 #define GD_MAX_PIECES 0x7fffffffu
 
-/* The part of the buffer from addr on, which is inside. */
+/* Returns the part of the buffer from addr on, which is inside the buffer. */
 GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
 {
     struct gd_buffer part = *b;
@@ -49,8 +49,9 @@ GQ_FN uint32_t gd_list_window(const uint32_t *bounds, uint32_t from, uint32_t n,
 }
 
 /*
- * log2 of the number of adjacent pieces that go to one queue, which a group loads side by side: as
- * many as a group has lanes, fewer where the list is too short for that.
+ * Returns log2 of the number of adjacent pieces that go to one queue, which a
+ * group loads at once: as many as a group has lanes, or fewer if the list is
+ * too short for that.
  */
 GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
 {
@@ -62,10 +63,11 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
 }
 
 /*
- * The number of groups that share a list of n > 0 pieces. Every group gets the same result, because
- * no group changes lengths. Where all is staged, a queue has one command a lane in flight, and
- * pieces of 4 KiB need all queues: 11.6 M/s by 32, 10.4 by 16. For 64 KiB 32 queues are slower than
- * 16: 0.61 and 0.76 M/s.
+ * Returns the number of groups that share a list of n > 0 pieces. Every group
+ * gets the same result, because no group changes lengths. If all data is
+ * staged, each lane of a queue has one command in flight, and pieces of 4 KiB
+ * need all queues (11.6 M/s with 32, 10.4 with 16). Pieces of 64 KiB are slower
+ * with 32 queues than with 16 (0.61 and 0.76 M/s).
  */
 GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_reads *reads, uint32_t n,
                               uint32_t groups)
@@ -88,9 +90,10 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_reads *
 }
 
 /*
- * Sets to err the results that are `was`, or all where that is 0: of the group's share, or of the
- * whole list where a counter deals it. In the second case only the last group may call this, since
- * other groups still store results.
+ * Sets the results that are `was`, or all if `was` is 0, to err: those of the
+ * group's share, or of the whole list if a counter distributes it. In the
+ * second case only the last group may call this, since other groups still store
+ * results.
  */
 GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
                          struct gq_read_desc *list, uint32_t rank, int was, int err)
@@ -108,7 +111,10 @@ GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
     }
 }
 
-/* Failures were stored as -EIO at once. Makes them -ESTALE if the leases have ended. */
+/*
+ * Changes the failures, which were stored as -EIO at once, to -ESTALE if the
+ * leases have ended.
+ */
 GQ_FN void gd_report_stale(const struct gd_reader *w, const struct gq_run *run,
                            struct gq_read_desc *list, uint32_t rank)
 {
@@ -116,7 +122,10 @@ GQ_FN void gd_report_stale(const struct gd_reader *w, const struct gq_run *run,
         gd_fail_share(w, run, list, rank, -EIO, -ESTALE);
 }
 
-/* By the last group: the pieces from `first` on, which no group has read. */
+/*
+ * Called by the last group. Fails the pieces from `first` on, which no group
+ * has read.
+ */
 GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
                         struct gq_read_desc *list, uint32_t first)
 {
@@ -132,10 +141,11 @@ GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
 }
 
 /*
- * For a group that reads nothing, with err where it got no queue. Without a counter its pieces get
- * the error, since no other group reads them. With a counter the other groups read all. The last
- * group, which may have no error itself, finds reads left only if no group got a queue, or all lost
- * theirs. Returns the error of the share.
+ * Called by a group that reads nothing; err is not 0 if it got no queue.
+ * Without a counter its pieces get the error, since no other group reads them.
+ * With a counter the other groups read all pieces. The last group, which may
+ * have no error itself, finds pieces left only if no group got a queue, or all
+ * lost theirs. Returns the error of the share.
  */
 GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
                         struct gq_read_desc *list, uint32_t rank, int err)
@@ -158,8 +168,8 @@ GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
 }
 
 /*
- * Compares piece i, which was read, with the checksums. Returns its result: GQ_MISMATCH if it is to
- * be read again, otherwise final.
+ * Compares piece i, which was read, with the checksums. Returns GQ_MISMATCH if
+ * the piece is to be read again, otherwise its final result.
  */
 GQ_FN int gd_compare_piece(struct gd_reader *w, const struct gd_buffer *b,
                            const struct gq_reads *reads, uint32_t i)
@@ -179,8 +189,9 @@ GQ_FN int gd_compare_piece(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * Compares the group's share, which was read. True: some of its pieces are to be read again, which
- * happens once. *bad: the first piece with an error, or GQ_NO_READ.
+ * Compares the group's share, which was read. Returns true if some of its
+ * pieces are to be read again, which happens once. Sets *bad to the first piece
+ * with an error, or to GQ_NO_READ.
  */
 GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
                             const struct gq_run *run, struct gq_reads *reads, uint32_t rank,
@@ -204,8 +215,8 @@ GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * A group's share of a list, or of one long read that is staged: its pieces, or units of a command
- * each. The warps of a block have it in common.
+ * A group's share of a list, or of one long read that is staged: its pieces, or
+ * units of one command each. The warps of a block share it.
  */
 struct gd_list_share {
     struct gq_run run;
@@ -224,8 +235,9 @@ GQ_FN void gd_set_parts(struct gd_list_share *s, struct gd_parts *parts)
 }
 
 /*
- * Sets up the rank-th of `groups` shares of a list of n pieces, whose `at` counts from the start of
- * the buffer. The group that compares checksums has an even share.
+ * Sets up share `rank` of `groups` shares of a list of n pieces, whose `at`
+ * counts from the start of the buffer. A group that compares checksums has an
+ * even share.
  */
 GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
                          struct gq_read_desc *list, uint32_t n, uint32_t rank, uint32_t groups,
@@ -243,9 +255,10 @@ GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * The same for one read of len bytes, not 0, which end before the file does, to byte `at` of the
- * buffer, in commands of `unit` bytes. Blocks with checksums are compared afterwards. cancel: a
- * word in host memory; not 0, the read is given up; NULL: never.
+ * Does the same for one read of len bytes to byte `at` of the buffer, in
+ * commands of `unit` bytes. len is not 0, and the read ends before the file
+ * does. Blocks with checksums are compared afterwards. The read is cancelled
+ * when the word `cancel` in host memory is not 0; NULL means never.
  */
 GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          uint32_t unit, const volatile uint32_t *cancel, uint32_t rank,
@@ -265,9 +278,10 @@ GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, s
 }
 
 /*
- * Takes a queue for the share, unless it is cancelled, which the run itself checks only at
- * intervals. Adjacent groups take adjacent queues, because a controller assigns its queues to its
- * processors in turn: with queues at random lists of a graph took up to twice the time.
+ * Takes a queue for the share, unless it is cancelled, which the run itself
+ * checks only at intervals. Adjacent groups take adjacent queues, because a
+ * controller assigns its queues to its processors in turn; with queues at
+ * random, lists of a graph took up to twice the time.
  */
 GQ_FN int gd_take_share(struct gd_reader *w, const struct gd_list_share *s)
 {
@@ -286,9 +300,10 @@ GQ_FN int gd_take_share(struct gd_reader *w, const struct gd_list_share *s)
 }
 
 /*
- * Reads the share; err is that of gd_take_share(). Where w->defers is set, staged pieces that do
- * not match get the result GQ_MISMATCH. Returns 0 or the error of the share; of a list, the first
- * error of a piece, with parts -EIO for any, because the last group may change results.
+ * Reads the share; err is the result of gd_take_share(). If w->defers is set,
+ * staged pieces that do not match get the result GQ_MISMATCH. Returns 0 or the
+ * error of the share. For a list this is the first error of a piece; with parts
+ * it is -EIO for any error, because the last group may change results.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gd_list_share *s,
                         int err)
@@ -310,8 +325,9 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
 }
 
 /*
- * The share has ended with *err. True: the group was the last of all, and *err is the greatest
- * error of any. Without parts no group of several is the last.
+ * Called when the share has ended with *err. Returns true in the last group of
+ * all; *err is then the greatest error of any group. Without parts no group is
+ * the last of several.
  */
 GQ_FN bool gd_end_share(const struct gd_reader *w, struct gd_parts_table *t,
                         const struct gd_list_share *s, int *err)
@@ -321,7 +337,7 @@ GQ_FN bool gd_end_share(const struct gd_reader *w, struct gd_parts_table *t,
 
 #ifdef __CUDACC__
 
-/* The whole list by this warp: gpunvme_preadv_warp(). */
+/* Reads the whole list by this warp, for gpunvme_preadv_warp(). */
 GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                          struct gq_read_desc *list, uint32_t n)
 {

@@ -29,8 +29,8 @@
 #define GD_LONE_TURNS 256u /* polls of a state before deadline and leases: some 200 us */
 #define GD_LONE_TRIES 4u   /* of free queues, which other readers may take first */
 /*
- * Does a warp copy any bytes out of staging? Kernels of few registers have none
- * for that beside the load of a page, so they stage whole pages.
+ * True if a warp copies any bytes out of staging. Kernels of few registers have
+ * registers only for the load of a page, so they stage whole pages.
  */
 #ifdef GPUNVME_DEVICE_SMALL
 #define GD_LONE_COPIES_ANY 0
@@ -50,7 +50,10 @@ struct gd_lone {
     uint32_t unlocked;    /* of a leader: the lock's word after the completion */
 };
 
-/* Has no branches: each takes a lone warp longer than all of these comparisons. */
+/*
+ * Has no branches, because one branch takes a lone warp longer than all of
+ * these comparisons.
+ */
 GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t len)
 {
     return (len - 1 < GD_LONE_BYTES) & (k->n_queues != 0) & (k->sums.words == NULL) &
@@ -150,7 +153,7 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
         uint64_t past = l->dst - GQ_AT(t->addr), len = GQ_AT(t->len);
 
         GQ_AT(at) = past + GQ_AT(t->head);
-        /* In front of addr `past` is more than any len. */
+        /* If addr is before the buffer, `past` is more than any len. */
         GQ_AT(holds) = (past <= len) & (l->len <= len - past);
         GQ_AT(before) = (lane < k->n_extents) & (GQ_AT(t->offset) <= l->offset);
     }
@@ -197,7 +200,10 @@ GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_
     w->lead = posted;
 }
 
-/* Hands the command to the group that leads, or will. The fence is that of gq_publish_cmds(). */
+/*
+ * Publishes the command for the present or the next leader. The fence is that
+ * of gq_publish_cmds().
+ */
 GQ_FN void gd_lone_publish(const struct gd_share *s, const struct gq_cmd *cmd, uint32_t cid)
 {
     const struct gq_sharer *w = &s->q;
@@ -284,9 +290,11 @@ GQ_FN bool gd_lone_await(struct gd_share *s, const struct gd_lone *l)
 }
 
 /*
- * A leader unlocks the queue, in which nothing is in flight: its last fence has ordered its stores
- * but for the doorbells, which the completion shows to have arrived. Before the loads of the page:
- * a fence behind these takes 2,500 clocks instead of 600 while a store is under way.
+ * Called by a leader. Unlocks the queue, in which nothing is in flight: its
+ * last fence has ordered its stores except those to doorbells, which have
+ * arrived as the completion shows. The loads of the page come afterwards,
+ * because a fence behind them takes 2,500 clocks instead of 600 while a store
+ * is under way.
  */
 GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 {
@@ -300,10 +308,12 @@ GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 }
 
 /*
- * After the command. The fence orders the loads of staging before the CID is given back: its next
- * owner's command writes there; the end of the region in front orders the loads of all lanes before
- * lane 0's fence. The fence stands before the stores, which the CID does not depend on: the end
- * of the last region orders them among the lanes, and the application for other threads.
+ * Called after the command. The fence orders the loads of staging before the
+ * release of the CID, because the command of its next owner writes there. The
+ * end of the previous region orders the loads of all lanes before lane 0's
+ * fence. The fence stands before the stores, which do not depend on the CID:
+ * the end of the last region orders them among the lanes, and the application
+ * orders them for other threads.
  */
 GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
@@ -332,7 +342,10 @@ GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
     s->leads = false;
 }
 
-/* Submits the command and waits for it. Returns true if it has succeeded; else l->stage is set. */
+/*
+ * Submits the command and waits for it. Returns true if it has succeeded;
+ * otherwise l->stage is set.
+ */
 GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     if (s->leads && s->q.lead.in_flight == 0) {
@@ -382,8 +395,9 @@ GQ_FN uint32_t gd_lone_find(const struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * After a claim in a queue that another group leads: claims a free queue instead, or, if there is
- * none, the former one again. Returns false if the read takes the general path.
+ * Called after a claim in a queue that another group leads. Claims a free queue
+ * instead, or, if there is none, the former one again. Returns false if the
+ * read takes the general path.
  */
 GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const struct gd_times *t,
                         uint32_t cid)
@@ -478,8 +492,9 @@ GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct 
 #ifdef GPUNVME_DEVICE_SMALL
 
 /*
- * The same, for a caller whose words remain in registers: all of them are loaded once more. word:
- * of the lock, as the caller would release it, or GD_TAKEN.
+ * Does the same for a caller whose words remain in registers: all of them are
+ * loaded once more. `word` is the word of the lock as the caller would release
+ * it, or GD_TAKEN.
  */
 GQ_STEP int gd_read_anew(const struct gpunvme_device_file *file, const struct gd_lone *l,
                          uint32_t queue, uint32_t word)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Words of a launch (struct gd_parts). The groups of a launch find the same words by the number of
- * the launch, so the host assigns nothing. A captured kernel has a number in each instance of its
- * graph, and an instance does not run beside itself.
+ * Functions on the words of a launch (struct gd_parts). The groups of a launch
+ * find the same words by the number of the launch, so the host assigns nothing.
+ * A captured kernel has a number in each instance of its graph, and an instance
+ * does not run twice at a time.
  *
  * Every function is called by all lanes of a group together.
  */
@@ -73,9 +74,10 @@ GQ_FN uint32_t gd_try_number(const struct gd_reader *w, struct gd_parts_table *t
 }
 
 /*
- * Returns the words of launch `number`, which is not 0 and has several groups; each of them calls
- * this once, and gd_leave_parts() later. NULL: none were found for as long as a command may take,
- * which cannot happen while the GPU executes no more kernels than the table has words.
+ * Returns the words of launch `number`, which is not 0 and has several groups.
+ * Each of them calls this once, and gd_leave_parts() later. Returns NULL if
+ * none were found for as long as a command may take, which cannot happen while
+ * the GPU executes no more kernels than the table has words.
  */
 GQ_FN struct gd_parts *gd_parts_of(const struct gd_reader *w, struct gd_parts_table *t,
                                    uint64_t number)
@@ -93,9 +95,10 @@ GQ_FN struct gd_parts *gd_parts_of(const struct gd_reader *w, struct gd_parts_ta
 }
 
 /*
- * The group has ended with *err. True: as the last of `groups`; *err is the greatest of all, and
- * the words are unused. t is NULL where the words are in no table. The fences order what each group
- * has stored before what the last one does.
+ * Called when the group has ended with *err. Returns true in the last of
+ * `groups` groups; *err is then the greatest error of all, and the words are
+ * unused. t is NULL if the words are in no table. The fences order the stores
+ * of each group before those of the last one.
  */
 GQ_FN bool gd_leave_parts(const struct gd_reader *w, struct gd_parts_table *t, struct gd_parts *p,
                           uint32_t groups, int *err)

@@ -13,9 +13,10 @@
 #include "client/device/gd_single.h"
 
 /*
- * The number of queues for one read of len bytes: at least one, even of a lease without queues,
- * which gd_take() reports. Each queue keeps 32 commands in flight. Warps that poll host memory slow
- * down the data: more than eight made long reads slower.
+ * Returns the number of queues for one read of len bytes: at least one, even
+ * for a lease without queues, which gd_take() reports. Each queue keeps 32
+ * commands in flight. Warps that poll host memory slow down the data, and more
+ * than eight of them made long reads slower.
  */
 GQ_FN uint32_t gd_queues_for(uint32_t n_queues, uint32_t max_command, uint64_t len)
 {
@@ -35,7 +36,10 @@ struct gd_pread {
     struct gq_dealing *dealing; /* gd_reader.dealing */
 };
 
-/* The rank-th of `groups` parts of a read of p.len bytes, not 0, before the end of the file. */
+/*
+ * Reads part `rank` of `groups` parts of a read of p.len bytes, which is not 0
+ * and ends before the file does.
+ */
 GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file *f,
                         struct gd_pread p, uint32_t rank, uint32_t groups)
 {
@@ -53,7 +57,10 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
     else
         gd_load_table(w, 0, &table);
     gd_load_extents(w, &extents);
-    /* Adjacent queues for adjacent groups: a controller assigns them to its processors in turn. */
+    /*
+     * Adjacent groups take adjacent queues, because a controller assigns its
+     * queues to its processors in turn.
+     */
     err = groups > 1 ? gd_take_from(w, gd_sm() * groups + rank) : gd_take(w);
     if (err)
         return err;
@@ -84,7 +91,10 @@ GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *
     return copy.file;
 }
 
-/* The same by all threads of a block, to shared memory: no thread needs registers for it. */
+/*
+ * Does the same by all threads of a block to shared memory, so that no thread
+ * needs registers for the struct.
+ */
 GQ_FN void gd_share_file(const struct gpunvme_device_file *file, struct gpunvme_device_file *to)
 {
     uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
@@ -95,19 +105,25 @@ GQ_FN void gd_share_file(const struct gpunvme_device_file *file, struct gpunvme_
         ((uint64_t *)to)[i] = gd_load64(&from[i]);
 }
 
-/* The threads of a warp that are in the mask. */
+/* Returns the group of the threads of a warp that are in the mask. */
 GQ_FN struct gq_group gd_group(uint32_t mask)
 {
     return (struct gq_group){mask, (uint32_t)__popc(mask & ((1u << gq_thread()) - 1u)),
                              (uint32_t)__popc(mask)};
 }
 
-/* A thread of a block, and the groups of it that read; a block of less than a warp is one. */
+/*
+ * A thread of a block, and the groups of the block that read. A block of less
+ * than a warp is one group.
+ */
 struct gd_block {
     uint32_t threads, me, groups;
 };
 
-/* For a read of len bytes: the first warps read, each its part. */
+/*
+ * Returns the block for a read of len bytes. The first warps read, each its
+ * part.
+ */
 GQ_FN struct gd_block gd_block_for(uint32_t n_queues, uint32_t max_command, uint64_t len)
 {
     uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
@@ -120,8 +136,9 @@ GQ_FN struct gd_block gd_block_for(uint32_t n_queues, uint32_t max_command, uint
 }
 
 /*
- * The same for queues of the set. Where all is staged commands are short, and each warp copies what
- * its queue reads, so that a read has more queues; of GD_QUEUE_COMMANDS exactly one.
+ * Returns the block for queues of the set. If all data is staged, commands are
+ * short and each warp copies what its queue reads, so a read has more queues. A
+ * read of GD_QUEUE_COMMANDS commands has exactly one.
  */
 GQ_FN struct gd_block gd_block_of(const struct gd_set *s, uint64_t len)
 {
@@ -130,13 +147,16 @@ GQ_FN struct gd_block gd_block_of(const struct gd_set *s, uint64_t len)
     return gd_block_for(s->n_queues, s->max_command, len);
 }
 
-/* The calling warp's group. */
+/* Returns the calling warp's group. */
 GQ_FN struct gq_group gd_group_of(struct gd_block k)
 {
     return k.threads < GQ_LANES ? gd_group((1u << k.threads) - 1u) : gq_whole_group();
 }
 
-/* The calling warp's part of a read as for gd_pread_part(), or nothing. */
+/*
+ * Reads the calling warp's part like gd_pread_part(), or does nothing if it has
+ * none.
+ */
 GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f, struct gd_pread p)
 {
     uint32_t rank = k.me / GQ_LANES;
@@ -147,8 +167,9 @@ GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f,
 }
 
 /*
- * The least error of all parts, behind a barrier. Threads may still load errs when this returns:
- * the caller passes another barrier before the next call.
+ * Returns the least error of all parts, after a barrier. Threads may still load
+ * errs when this returns, so the caller passes another barrier before the next
+ * call.
  */
 GQ_FN int gd_worst(struct gd_block k, int err)
 {
@@ -164,8 +185,9 @@ GQ_FN int gd_worst(struct gd_block k, int err)
 }
 
 /*
- * p: len as requested. All threads pass the same two barriers, also on an error; *f may have been
- * stored to shared memory in front of the first.
+ * p.len is the requested length. All threads pass the same two barriers, also
+ * after an error. *f may have been stored to shared memory before the first
+ * one.
  */
 GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, struct gd_pread p)
 {

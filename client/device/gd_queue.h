@@ -11,7 +11,7 @@
 #include "client/device/gd_sync.h"
 #include "cuda/queue/gq_single.h"
 
-/* Longest wait for a check that another group makes. */
+/* The longest wait for a check that another group makes. */
 #define GD_CHECK_WAIT_NS 100000u
 
 struct gd_reader {
@@ -71,10 +71,12 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 }
 
 /*
- * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`; 0: the
- * words are loaded in any case. A load of a word of host memory costs a microsecond, both together
- * hardly more, so one lane does it once per GD_CHECK_NS. When they have ended, every group finds
- * that for itself. A file that was opened while there were no queues has no lease of them.
+ * Called by one lane. Returns true if the leases have ended. `checked` is the
+ * value of checked_ns that was loaded at `now`; 0 means that the words are
+ * loaded in any case. A load of a word of host memory costs a microsecond, and
+ * two loads hardly more, so one lane loads them once per GD_CHECK_NS. After the
+ * leases have ended, every group finds that out by itself. A file that was
+ * opened while there were no queues has no lease of queues.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
@@ -92,9 +94,9 @@ GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uin
 }
 
 /*
- * May a read begin at `now` without a check by its group? Another group's check may be later than
- * `now`, by little. A check that is GD_CHECK_NS or more later was made before the clock was set
- * back.
+ * Returns true if a read may begin at `now` without a check by its group.
+ * Another group's check may be slightly later than `now`. A check that is
+ * GD_CHECK_NS or more later was made before the clock was set back.
  */
 GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 {
@@ -106,9 +108,10 @@ GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 }
 
 /*
- * gd_lease_ended() for groups that read at the same time: one of them makes the check. A GPU serves
- * loads of one word of host memory one after another, and polls of completions wait behind them. If
- * that group does not end its check, the caller makes one after GD_CHECK_WAIT_NS.
+ * Like gd_lease_ended(), for groups that read at the same time: one of them
+ * makes the check. A GPU serves loads of one word of host memory one after
+ * another, and polls of completions wait behind them. If that group does not
+ * end its check, the caller makes one after GD_CHECK_WAIT_NS.
  */
 GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t now,
                                  uint64_t checked)
@@ -125,9 +128,10 @@ GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t n
 }
 
 /*
- * err, or -ESTALE when the leases have ended, whatever their last check was. Their end makes the
- * drive fail commands, whose queues are deleted, and groups that have noticed it give up commands,
- * with which queues are lost.
+ * Returns -ESTALE if the leases have ended, whatever the last check found,
+ * otherwise err. After the end of the leases the drive fails commands, because
+ * their queues are deleted, and groups that have noticed the end abandon
+ * commands and thereby lose queues.
  */
 GQ_FN int gd_error_or_stale(struct gq_group group, const struct gpunvme_device_file *f, int err)
 {
@@ -142,21 +146,22 @@ GQ_FN int gd_error_or_stale(struct gq_group group, const struct gpunvme_device_f
     return GQ_FROM32(stale, 0) ? -ESTALE : err;
 }
 
-/* The error of a command that the drive has failed. */
+/* Returns the error of a command that the drive has failed. */
 GQ_FN int gd_refused_error(const struct gd_reader *w)
 {
     return gd_error_or_stale(w->group, w->file, -EIO);
 }
 
-/* The error of the reads that a run has failed. */
+/* Returns the error of the reads that a run has failed. */
 GQ_FN int gd_run_error(const struct gd_reader *w)
 {
     return w->outcome == GQ_OUT_DONE ? gd_refused_error(w) : gq_lost_error(w->outcome);
 }
 
 /*
- * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, which may
- * be noticed GD_CHECK_NS late. No load depends on another one: all are in flight at a time.
+ * Tries to take w->queue. Returns 0, -EAGAIN if it is not free, or -ESTALE if
+ * the leases have ended, which may be noticed GD_CHECK_NS late. No load depends
+ * on another one, so all are in flight at a time.
  */
 GQ_FN int gd_try(struct gd_reader *w)
 {
@@ -185,8 +190,8 @@ GQ_FN int gd_try(struct gd_reader *w)
 }
 
 /*
- * Loads all locks, from `first` on. Returns the first free queue; n_queues when all are taken;
- * n_queues + 1 when all are lost.
+ * Loads all locks, from `first` on. Returns the first free queue, n_queues if
+ * all are taken, or n_queues + 1 if all are lost.
  */
 GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
 {
@@ -216,8 +221,9 @@ GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
 }
 
 /*
- * After a failed try: any queue, in w->queue, as gd_take() returns. Another group may take
- * a queue between gd_find_free() and the try, repeatedly: the same bound of time holds.
+ * Called after a failed try. Takes any queue, stores it in w->queue, and
+ * returns what gd_take() returns. Another group may repeatedly take a queue
+ * between gd_find_free() and the try; the bound of time is the same.
  */
 GQ_FN int gd_take_any(struct gd_reader *w)
 {
@@ -240,8 +246,9 @@ GQ_FN int gd_take_any(struct gd_reader *w)
 }
 
 /*
- * A queue for the group, in w->queue: 0, -ESTALE, or -ETIMEDOUT when none was free for as long as a
- * command may take, or all are lost. first: the one to try first; any number.
+ * Takes a queue for the group and stores it in w->queue. The search begins at
+ * queue `first`, which may be any number. Returns 0, -ESTALE, or -ETIMEDOUT if
+ * no queue was free for as long as a command may take, or all are lost.
  */
 GQ_FN int gd_take_from(struct gd_reader *w, uint32_t first)
 {
@@ -260,7 +267,10 @@ GQ_FN int gd_take(struct gd_reader *w)
     return gd_take_from(w, GQ_SAME32(gd_seed()));
 }
 
-/* The lock word for the next owner: free, or GD_LOST where commands remain in flight. */
+/*
+ * Returns the lock word for the next owner: free, or GD_LOST if commands remain
+ * in flight.
+ */
 GQ_FN uint32_t gd_left(const struct gd_reader *w)
 {
     bool lost = w->in_flight != 0 || w->outcome == GQ_OUT_BROKEN;

@@ -16,7 +16,7 @@
 
 #include "client/device/gd_queue.h"
 
-/* Is [addr, addr + len) inside the buffer? */
+/* Returns true if [addr, addr + len) is inside the buffer. */
 GQ_FN bool gd_holds(const struct gd_buffer *b, uint64_t addr, uint64_t len)
 {
     return b->len != 0 && addr >= b->addr && addr - b->addr <= b->len &&
@@ -36,7 +36,7 @@ GQ_FN struct gd_buffer gd_load_buffer(const struct gd_buffer *at)
     };
 }
 
-/* The entry of lane i. */
+/* Returns the entry of lane i. */
 GQ_FN struct gd_buffer gd_buffer_of(const struct gd_reader *w,
                                     GQ_LANE_PARAM(struct gd_buffer, entry), uint32_t i)
 {
@@ -58,16 +58,20 @@ GQ_FN struct gd_buffer gd_buffer_of(const struct gd_reader *w,
 #endif
 }
 
-/* Entries of the table of buffers, one a lane, and how many are in use. */
+/*
+ * Entries of the table of buffers, one per lane, and the number of entries in
+ * use.
+ */
 struct gd_table {
     uint32_t n;
     GQ_LANE_MEMBER(struct gd_buffer, entry);
 };
 
 /*
- * Loads the number of entries, and entries from i on, one a lane. The file has queues: without them
- * there is no table. The loads do not wait for the number, since the table has GD_GROUP entries
- * more than can be in use; they are of whole entries, so that the right one needs no further load.
+ * Loads the number of entries, and the entries from i on, one per lane. The
+ * file has queues; without them there is no table. The loads do not wait for
+ * the number, since the table has GD_GROUP entries more than can be in use.
+ * They load whole entries, so that the right one needs no further load.
  */
 GQ_FN void gd_load_table(const struct gd_reader *w, uint32_t i, struct gd_table *t)
 {
@@ -80,7 +84,10 @@ GQ_FN void gd_load_table(const struct gd_reader *w, uint32_t i, struct gd_table 
     }
 }
 
-/* The buffer around [addr, addr + len), or -EFAULT. t: as loaded from entry 0 on. */
+/*
+ * Stores the buffer that contains [addr, addr + len) and returns 0, or returns
+ * -EFAULT. The table was loaded from entry 0 on.
+ */
 GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t addr, uint64_t len,
                          struct gd_buffer *out)
 {
@@ -106,15 +113,16 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
     }
 }
 
-/* Where the staging of the queue begins, in bytes of gd_set.staging. */
+/* Returns the offset of the queue's staging in gd_set.staging, in bytes. */
 GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
 {
     return s->staging.head + (uint64_t)queue * GD_QUEUE_STAGING(s->lane_bytes);
 }
 
 /*
- * Bytes of staging of each of GD_GROUP lanes of a queue, and of a command: no more than a command
- * carries, and at least a page, which each can.
+ * Returns the bytes of staging of each of the GD_GROUP lanes of a queue, and of
+ * a command: at most the bytes that a command can carry, and at least a page,
+ * which every command can carry.
  */
 GQ_FN uint32_t gd_lane_staging(const struct gd_set *s)
 {
@@ -162,8 +170,9 @@ GQ_FN struct gq_run gd_run(const struct gpunvme_device_file *f, uint32_t n, uint
 }
 
 /*
- * After gd_take(), which has checked both leases within GD_CHECK_NS: the run's own first check of
- * them, two words of host memory, is put off by GQ_FLAGS_NS.
+ * Called after gd_take(), which has checked both leases within GD_CHECK_NS. The
+ * first check of the run, which loads two words of host memory, is therefore
+ * delayed by GQ_FLAGS_NS.
  */
 GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct gq_run *run,
                     const struct gq_reads *reads, const struct gq_port *port, uint32_t rank)
@@ -182,7 +191,7 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     r->w.cq_db_pending = w->position.cq_db_pending != 0;
 }
 
-/* Before gd_give(). Returns what gq_reads_end() does. */
+/* Called before gd_give(). Returns what gq_reads_end() does. */
 GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
 {
     w->is_last = gq_conclude_reads(r);
@@ -210,8 +219,9 @@ GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const str
 }
 
 /*
- * Compares the whole blocks of a read that has ended. Staged blocks were compared before they were
- * copied. False: a block does not match; w->bad_block is its number.
+ * Compares the whole blocks of a read that has ended. Staged blocks were
+ * compared before they were copied. Returns false if a block does not match,
+ * and stores its number in w->bad_block.
  */
 GQ_FN bool gd_matches(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read)
 {
@@ -226,7 +236,10 @@ GQ_FN bool gd_matches(struct gd_reader *w, const struct gd_buffer *b, struct gq_
     return bad == GQ_NO_BAD_BLOCK;
 }
 
-/* Blocks did not match twice: returns the error, and stores the block for the host. */
+/*
+ * Called after blocks did not match twice. Returns the error, and stores the
+ * block for the host.
+ */
 GQ_FN int gd_mismatch_error(const struct gd_reader *w)
 {
     int err = gd_refused_error(w);
@@ -239,7 +252,9 @@ GQ_FN int gd_mismatch_error(const struct gd_reader *w)
     return err;
 }
 
-/* Do the group's units of a read match, after gd_drive()? */
+/*
+ * Called after gd_drive(). Returns true if the group's units of a read match.
+ */
 GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
                           const struct gq_reads *reads, const struct gq_run *run, uint32_t rank)
 {
@@ -248,7 +263,10 @@ GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
     return w->bad_block == GQ_NO_BAD_BLOCK;
 }
 
-/* A staged read is made of commands of `unit` bytes, by as many lanes as have staging for them. */
+/*
+ * Divides a staged read into commands of `unit` bytes. As many lanes send them
+ * as have staging for them.
+ */
 GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 {
     uint32_t lanes = reads->queue_area / unit;
@@ -258,8 +276,9 @@ GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 }
 
 /*
- * The run of a part of one read. The units of a staged one, each a command, go to all lanes of a
- * group side by side; many of them are dealt by a counter.
+ * Returns the run for a part of one read. The units of a staged read, each of
+ * which is one command, go to adjacent lanes of a group; a counter distributes
+ * them if there are many.
  */
 GQ_FN struct gq_run gd_part_run(const struct gd_reader *w, const struct gq_reads *reads,
                                 uint32_t groups)
@@ -279,9 +298,10 @@ GQ_FN struct gq_run gd_part_run(const struct gd_reader *w, const struct gq_reads
 }
 
 /*
- * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
- * `at` of the buffer. Between gd_take() and gd_give(). Where data has checksums a part that does
- * not match is read once more.
+ * Called between gd_take() and gd_give(). Reads part `rank` of `groups` parts
+ * of one read to byte `at` of the buffer. The read has len bytes and ends
+ * before the file does. A part whose data does not match its checksums is read
+ * once more.
  */
 GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                        uint32_t rank, uint32_t groups)

@@ -16,15 +16,15 @@
 #include "client/device/gd_single.h"
 
 /*
- * The longest time that the warp keeps a queue which other readers may wait for. The next queue
- * often belongs to another thread of a controller in software, which sleeps by then: one read waits
- * for it.
+ * The longest time that the warp keeps a queue for which other readers may
+ * wait. The next queue often belongs to another thread of a controller in
+ * software, which sleeps by then, so one read waits for that thread.
  */
 #define GD_HOLD_NS     10000000u
 #define GD_HOLD_LEAST  4u
 #define GD_CLOCK_POLLS 8u /* one poll of a slot in so many reads the clock, which takes as long */
 
-/* What the warps of a block share. */
+/* Shared memory of the warps of a block. */
 struct gd_serve_shared {
     union gd_request request; /* a read of the kind GD_READ, */
     uint32_t number;          /* and its number */
@@ -57,8 +57,8 @@ GQ_FN void gd_serve_answer(const struct gd_serve *t, int err)
 }
 
 /*
- * Returns the queue. Lane 0 has passed a fence since the last store to the queue, in front of the
- * doorbell or after a copy.
+ * Releases the queue. Lane 0 has passed a fence since the last store to the
+ * queue, before the doorbell or after a copy.
  */
 GQ_FN void gd_serve_give(struct gd_serve *t)
 {
@@ -92,7 +92,10 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
 
 #define GD_WORD_OF(member) (offsetof(union gd_request, command.member) / sizeof(uint32_t))
 
-/* Returns the command in `seen`. The data pointer of a staged one is the staging of the queue. */
+/*
+ * Returns the command in `seen`. The data pointer of a staged command is the
+ * staging of the queue.
+ */
 GQ_FN struct gq_cmd gd_serve_command(const struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen),
                                      uint32_t staged)
 {
@@ -114,8 +117,8 @@ GQ_FN struct gq_cmd gd_serve_command(const struct gd_serve *t, GQ_LANE_PARAM(uin
 }
 
 /*
- * Submits the command: 0, or -ESTALE when the leases have ended. The load of their last check
- * overlaps the stores of the entry.
+ * Submits the command. Returns 0, or -ESTALE if the leases have ended. The load
+ * of their last check overlaps the stores of the entry.
  */
 GQ_FN int gd_serve_send(const struct gd_serve *t, struct gq_single *s, const struct gq_cmd *cmd)
 {
@@ -148,8 +151,9 @@ GQ_FN bool gd_serve_matches(const struct gd_serve *t, uint64_t dst, uint64_t sum
 }
 
 /*
- * Sends the command in `seen` and waits for its end, with the queue in hand. Returns 0, -errno, or
- * GQ_MISMATCH, after which the host reads the block by the general path.
+ * Sends the command in `seen` and waits for its end; the warp has a queue.
+ * Returns 0, -errno, or GQ_MISMATCH, after which the host reads the block by
+ * the general path.
  */
 GQ_FN int gd_serve_drive(struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen))
 {
@@ -194,7 +198,7 @@ GQ_FN void gd_serve_one(struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen))
         gd_serve_give(t);
 }
 
-/* One poll of the slot: true if all its words are of one new read. */
+/* Polls the slot once. Returns true if all its words are of one new read. */
 GQ_FN bool gd_serve_poll(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -242,7 +246,10 @@ GQ_FN void gd_serve_touch(struct gd_serve *t)
     }
 }
 
-/* Polls until a read of the kind GD_READ has come: true. False: it is time to leave. */
+/*
+ * Polls until a read of the kind GD_READ has come and returns true, or false if
+ * it is time to leave.
+ */
 GQ_FN bool gd_serve_until_read(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -266,10 +273,12 @@ GQ_FN bool gd_serve_until_read(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
 }
 
 /*
- * Serves commands from the slot until there is something for the whole block to do. number: of the
- * last read of the slot that was taken; began_ns: the time of gq_service_begin(). Returns true if a
- * read of the kind GD_READ has come: it is in *shared, and the lanes have met. Returns false if it
- * is time to leave; shared->number is that of the last read. The warp has no queue then.
+ * Serves commands from the slot until there is something for the whole block to
+ * do. `number` is that of the last read of the slot that was taken, and
+ * began_ns the time of gq_service_begin(). Returns true if a read of the kind
+ * GD_READ has come: it is in *shared, and the lanes have met. Returns false if
+ * it is time to leave; shared->number is that of the last read. The warp has no
+ * queue then.
  */
 GQ_FN bool gd_serve(const struct gd_service_launch *l, struct gq_service_stay *stay, uint32_t slot,
                     uint64_t began_ns, struct gd_serve_shared *shared)

@@ -11,7 +11,7 @@
 /* Words of a slot that are polled: 128 bytes, one load of a warp. */
 #define GD_REQUEST_WORDS 16u
 
-/* A read, as the host asks for it. */
+/* A read as requested by the host. */
 union gd_request {
     uint32_t words[GD_REQUEST_WORDS];
     /* A read of one command, which the host has made. */
@@ -39,7 +39,7 @@ static_assert(sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
 #define GD_COMMAND  1u
 #define GD_COMPARED 2u /* of one block */
 
-/* In host memory. */
+/* The service in host memory. */
 struct gd_service {
     struct gq_service_memory memory;
     int64_t launched; /* of a read by a kernel of its own (list.cu): its result, or: */
@@ -48,8 +48,8 @@ struct gd_service {
 #define GD_LAUNCHED INT64_MIN /* it has none yet */
 
 /*
- * The answer to a read: its number in the upper half; in the lower one 0,
- * -errno, or GQ_MISMATCH of a command.
+ * Returns the answer to a read. The upper half has the number of the read, the
+ * lower one 0, -errno, or GQ_MISMATCH of a command.
  */
 GQ_FN uint64_t gd_answer(uint32_t number, int err)
 {

@@ -24,12 +24,12 @@
 #include "cuda/queue/gq_lead.h"
 
 /*
- * Turns of a wait between two checks of deadlines and leases: some 50 us with commands in flight,
- * 0.4 ms while all lanes wait for CIDs.
+ * Number of turns between two checks of deadlines and leases: some 50 us with
+ * commands in flight, 0.4 ms while all lanes wait for CIDs.
  */
 #define GD_TURNS 64u
 
-/* Most pauses between two claims. */
+/* The maximum of pauses between two claims. */
 #define GD_PAUSES 16u
 
 /* The part of a lane's read that is not read yet. */
@@ -128,13 +128,13 @@ GQ_FN uint32_t gd_word_of(const struct gq_lead *l)
            (l->phase ? 0 : GD_ODD_PASS) | (l->cq_db_pending ? GD_CQ_DB_PENDING : 0);
 }
 
-/* By one lane: a clock for deadlines, in units of 1,024 ns. */
+/* Called by one lane. Returns a clock for deadlines, in units of 1,024 ns. */
 GQ_FN uint32_t gd_clock_us(void)
 {
     return (uint32_t)(gq_clock_ns() >> 10);
 }
 
-/* Bit i: lane i has a CID. */
+/* Returns the lanes that have a CID, as bits. */
 GQ_FN uint32_t gd_active(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
@@ -147,7 +147,7 @@ GQ_FN uint32_t gd_active(struct gd_share *s)
     return GQ_BALLOT(active);
 }
 
-/* Bit i: lane i has bytes left, and no CID. */
+/* Returns the lanes that have bytes left and no CID, as bits. */
 GQ_FN uint32_t gd_wanting(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
@@ -192,9 +192,11 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
 }
 
 /*
- * The seed becomes one of the first n queues, and the quotient the new seed. A division would take
- * as long as a load. The quotient by the inverse is the right one or one less. With the inverse of
- * another number, which a renewal of the leases may show for a moment, the queue is any of the n.
+ * Sets the place to one of the first n queues by the seed, and the seed to the
+ * quotient. A division would take as long as a load. The quotient by the
+ * inverse is the right one or one less. With the inverse of another number,
+ * which a renewal of the leases may show for a moment, the queue is any of the
+ * n.
  */
 GQ_FN void gd_share_place(struct gd_share *s, uint32_t n, uint32_t inverse)
 {
@@ -209,8 +211,9 @@ GQ_FN void gd_share_place(struct gd_share *s, uint32_t n, uint32_t inverse)
 }
 
 /*
- * Begins with reads of some len bytes each. The parts are set by the caller afterwards. Long reads
- * use fewer queues, because leaders poll over the link that carries the data.
+ * Begins reads of about len bytes each. The caller sets the parts afterwards.
+ * Long reads use fewer queues, because leaders poll over the link that carries
+ * the data.
  */
 GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
                          const struct gpunvme_device_file *file, const struct gd_known *k,
@@ -249,7 +252,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     }
 }
 
-/* Loads the constants of the queue's rings; does not wait for the loads. */
+/* Loads the constants of the queue's rings, without waiting for the loads. */
 GQ_FN void gd_use_rings(struct gd_share *s, const struct gd_known *k)
 {
     struct gq_sharer *w = &s->q;
@@ -267,7 +270,7 @@ GQ_FN void gd_use_rings(struct gd_share *s, const struct gd_known *k)
     s->has_queue = true;
 }
 
-/* The same of its CIDs, after gd_use_rings(). */
+/* Loads the constants of its CIDs. Called after gd_use_rings(). */
 GQ_FN void gd_use_cids(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -283,8 +286,9 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * From one queue to the next one. w->cids and the lock are right afterwards, and n_cids, because
- * all queues of a lease have as many; rings are those of the former queue until gd_use_rings().
+ * Moves from one queue to the next one. w->cids and the lock are right
+ * afterwards, and n_cids, because all queues of a lease have as many. The rings
+ * are those of the former queue until gd_use_rings().
  */
 GQ_FN void gd_next_queue(struct gd_share *s)
 {
@@ -296,7 +300,7 @@ GQ_FN void gd_next_queue(struct gd_share *s)
     s->has_queue = false;
 }
 
-/* Inside a region: entry i of the table becomes the lane's. */
+/* Called inside a region. Loads an entry of the table for the lane. */
 GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, uint32_t lane,
                          struct gd_tables *t)
 {
@@ -309,8 +313,9 @@ GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, u
 }
 
 /*
- * Does not wait for the loads. They have no condition, because the compiler waits for conditional
- * loads where the lanes converge: lanes beyond the last extent load the first one, which exists.
+ * Loads the tables, without waiting for the loads. They have no condition,
+ * because the compiler waits for conditional loads where the lanes converge.
+ * Lanes beyond the last extent load the first one, which exists.
  */
 GQ_FN void gd_load_tables(const struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
@@ -327,7 +332,10 @@ GQ_FN void gd_load_tables(const struct gd_share *s, const struct gd_known *k, st
     }
 }
 
-/* Inside a region: is the lane's read inside entry i, which lane k has loaded? */
+/*
+ * Called inside a region. Takes entry i, which lane k has loaded, as the lane's
+ * destination if the lane's read is inside it.
+ */
 GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, uint32_t k,
                           const struct gd_part *p, struct gd_destination *out)
 {
@@ -340,7 +348,7 @@ GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, 
         *out = (struct gd_destination){.at = at + head, .iova = iova, .prps = prps, .found = true};
 }
 
-/* Each lane's destination. */
+/* Finds the destination of each lane. */
 GQ_FN void gd_find_destinations(struct gd_share *s, const struct gd_known *known,
                                 struct gd_tables *t, GQ_LANE_OUT(struct gd_destination, dest))
 {
@@ -367,7 +375,7 @@ GQ_FN void gd_find_destinations(struct gd_share *s, const struct gd_known *known
     }
 }
 
-/* By one lane, where a file has more extents than the group has lanes. */
+/* Called by one lane if a file has more extents than the group has lanes. */
 GQ_FN void gd_search_extent(const struct gd_known *k, struct gq_cursor *cur)
 {
     const struct gq_file_extent *e = k->extents;
@@ -385,7 +393,10 @@ GQ_FN void gd_search_extent(const struct gd_known *k, struct gq_cursor *cur)
     cur->to = low + 1 < k->n_extents ? gd_load64(&e[low + 1].offset) : k->end;
 }
 
-/* Inside a region, by all lanes: the same of entries that the lanes have. */
+/*
+ * Called inside a region by all lanes. Does the same with entries that the
+ * lanes have.
+ */
 GQ_FN void gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
                             const struct gd_tables *t, struct gq_cursor *cur)
 {
@@ -420,7 +431,10 @@ GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const s
     }
 }
 
-/* By one lane: its next n bytes are those of a command. staged: as in the part. */
+/*
+ * Called by one lane. Assigns the next n bytes of its read to a command.
+ * `staged` is as in the part.
+ */
 GQ_FN void gd_cut(struct gd_part *p, uint64_t n, uint64_t staged)
 {
     p->dst += n;
@@ -430,7 +444,10 @@ GQ_FN void gd_cut(struct gd_part *p, uint64_t n, uint64_t staged)
     p->staged = staged;
 }
 
-/* By one lane: the bytes of the command are to be read again. */
+/*
+ * Called by one lane. Returns the bytes of the command to the part, to be read
+ * again.
+ */
 GQ_FN void gd_uncut(struct gd_part *p)
 {
     p->dst -= p->bytes;
@@ -439,8 +456,9 @@ GQ_FN void gd_uncut(struct gd_part *p)
 }
 
 /*
- * By one lane: a command for whole grains of one extent, into dest. n: bytes up to the extent's end
- * or the read's, at least a grain.
+ * Called by one lane. Makes a command for whole grains of one extent, into
+ * dest. n is the number of bytes up to the end of the extent or of the read, at
+ * least a grain.
  */
 GQ_FN void gd_make_direct(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
                           const struct gd_destination *dest, uint64_t n)
@@ -453,7 +471,10 @@ GQ_FN void gd_make_direct(const struct gd_known *k, struct gd_part *p, struct gq
     gd_cut(p, n, 0);
 }
 
-/* By one lane: a command for the grains around the next n bytes, into the staging of its CID. */
+/*
+ * Called by one lane. Makes a command for the grains around the next n bytes,
+ * into the staging of its CID.
+ */
 GQ_FN void gd_make_staged(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
                           struct gq_cmd *cmd, uint32_t cid, uint64_t n)
 {
@@ -470,8 +491,9 @@ GQ_FN void gd_make_staged(const struct gd_share *s, const struct gd_known *k, st
 }
 
 /*
- * By one lane with a CID: the next command. Returns the bytes that are zeros instead, or 0. A
- * lane whose CID has no staging, and needs it, gets no command.
+ * Called by one lane with a CID. Makes its next command. Returns the number of
+ * bytes that are zeros instead, or 0. A lane that needs staging gets no command
+ * if its CID has none.
  */
 GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
                        struct gq_mine *m, struct gq_cmd *cmd, const struct gq_cursor *cur,
@@ -493,7 +515,7 @@ GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
     return 0;
 }
 
-/* Writes the zeros of holes; `of` as returned by gd_make(). */
+/* Writes the zeros of holes; `of` is the result of gd_make(). */
 GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
 {
     const struct gq_sharer *w = &s->q;
@@ -522,7 +544,10 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
     }
 }
 
-/* Inside a region: a lane with a new CID prepares its command, or releases the CID. */
+/*
+ * Called inside a region. A lane with a new CID prepares its command, or
+ * releases the CID.
+ */
 GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
                                const struct gq_cursor *cur, const struct gd_destination *dest)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads through shared queues by warps, and by threads for themselves: CUDA only. Contracts:
- * gpunvme_device.h.
+ * Reads through shared queues by warps, and by threads for themselves, for CUDA
+ * only. gpunvme_device.h has the contracts.
  */
 #ifndef CLIENT_DEVICE_GD_SHARED_PREAD_H
 #define CLIENT_DEVICE_GD_SHARED_PREAD_H
@@ -13,7 +13,10 @@
 #include "client/device/gd_lone.h"
 #include "client/device/gd_pread.h"
 
-/* Each thread of the group begins a read. Returns its bytes; `leaves` as for gd_begin_warp(). */
+/*
+ * Begins a read for each thread of the group. Returns its bytes; `leaves` is as
+ * for gd_begin_warp().
+ */
 GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
                              const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                              uint64_t offset, bool leaves)
@@ -43,7 +46,7 @@ GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint6
     return err ? err : (int64_t)len;
 }
 
-/* The converged threads, of one file. */
+/* Reads one file by the converged threads. */
 GQ_FN int64_t gd_shared_pread_lane(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                                    uint64_t offset)
 {
@@ -98,7 +101,10 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
 
 #ifdef GPUNVME_DEVICE_SMALL
 
-/* The calling warp's part of a block's read, or nothing: 0 or -errno. */
+/*
+ * Reads the calling warp's part of a block's read, if it has one. Returns 0 or
+ * -errno.
+ */
 GQ_STEP int gd_shared_part(struct gd_block block, const struct gpunvme_device_file *file,
                            uint64_t dst, uint64_t len, uint64_t offset)
 {
@@ -116,7 +122,10 @@ GQ_STEP int gd_shared_part(struct gd_block block, const struct gpunvme_device_fi
     return gd_first_error(s);
 }
 
-/* gd_pread_block() through shared queues. All threads pass the same two barriers. */
+/*
+ * Does what gd_pread_block() does, through shared queues. All threads pass the
+ * same two barriers.
+ */
 GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint64_t dst,
                                     uint64_t n, uint64_t offset)
 {
@@ -131,7 +140,10 @@ GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint
     return err ? err : (int64_t)len;
 }
 
-/* Bytes from dst to the end of the buffer around it; 0: there is none. Without queues no limit. */
+/*
+ * Returns the bytes from dst to the end of the buffer that contains it, or 0 if
+ * there is none. Without queues there is no limit.
+ */
 GQ_STEP uint64_t gd_shared_room(const struct gpunvme_device_file *file, uint64_t dst)
 {
     const struct gpunvme_device_file f = gd_load_file(file);
@@ -146,8 +158,8 @@ GQ_STEP uint64_t gd_shared_room(const struct gpunvme_device_file *file, uint64_t
 }
 
 /*
- * The lanes' pieces of a list, from `first` on, to places of dst's room: 0, or the error of the
- * first that has one.
+ * Reads the lanes' pieces of a list, from `first` on, to the memory from dst
+ * on. Returns 0, or the error of the first piece that has one.
  */
 GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t dst, uint64_t room,
                              struct gq_read_desc *list, uint32_t n, uint32_t first)
@@ -173,7 +185,7 @@ GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t ds
     return gd_first_error(s);
 }
 
-/* gd_preadv_warp() through shared queues. */
+/* Does what gd_preadv_warp() does, through shared queues. */
 GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                                 struct gq_read_desc *list, uint32_t n)
 {

@@ -20,10 +20,16 @@
 
 /* --- The lead, and CIDs ----------------------------------------------------------------------- */
 
-/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 2 ms. */
+/*
+ * Number of failed claims of a group, about 2 ms, after which it accepts less
+ * than half of the CIDs that it wants.
+ */
 #define GD_PATIENCE 256u
 
-/* Tries of a group that waits, of which one loads the lock: some 0.1 ms. */
+/*
+ * A group that waits loads the lock once in this many tries, about every 0.1
+ * ms.
+ */
 #define GD_LOCK_TRIES 32u
 
 /*
@@ -323,7 +329,7 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
         gq_lead_start(w);
 }
 
-/* What each lane has to copy out of staging: n bytes, or none. */
+/* The bytes that each lane has to copy out of staging: n, or none. */
 struct gd_copies {
     GQ_LANE_MEMBER(uint64_t, dst);
     GQ_LANE_MEMBER(uint64_t, src);
@@ -401,7 +407,9 @@ GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, ui
     }
 }
 
-/* Copies the bytes that came into the staging of CIDs; `of`: the lanes. */
+/*
+ * Copies the bytes that came into the staging of CIDs, for the lanes in `of`.
+ */
 GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
@@ -838,7 +846,10 @@ GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint6
     }
 }
 
-/* A warp's read begins. Returns its bytes. `leaves` is true if the group leaves the queue then. */
+/*
+ * Begins a warp's read. Returns its bytes. `leaves` is true if the group leaves
+ * the queue then.
+ */
 GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_file *file,
                              uint64_t dst, uint64_t n, uint64_t offset, bool leaves)
 {
@@ -854,7 +865,7 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
     return len;
 }
 
-/* Reads that were begun, one a lane, or a warp's one read. */
+/* The reads that were begun: one per lane, or a warp's one read. */
 struct gpunvme_ticket {
     const struct gpunvme_device_file *file;
     uint32_t queue;
@@ -864,7 +875,7 @@ struct gpunvme_ticket {
     GQ_LANE_MEMBER(struct gq_mine, mine);
 };
 
-/* After gd_share_leave(). The lengths are set by the caller. */
+/* Called after gd_share_leave(). The caller sets the lengths. */
 GQ_FN void gd_make_ticket(const struct gd_share *s, struct gpunvme_ticket *t)
 {
     const struct gq_sharer *w = &s->q;
@@ -880,8 +891,8 @@ GQ_FN void gd_make_ticket(const struct gd_share *s, struct gpunvme_ticket *t)
 }
 
 /*
- * The file has lost the queues in which the tickets began: their reads end, and no queue is
- * touched.
+ * Called if the file has lost the queues in which the tickets began. Ends their
+ * reads, and touches no queue.
  */
 GQ_FN void gd_end_all(struct gd_share *s)
 {
@@ -896,7 +907,7 @@ GQ_FN void gd_end_all(struct gd_share *s)
     }
 }
 
-/* The group continues reads that were begun in one queue. Deadlines count from now. */
+/* Continues reads that were begun in one queue. Deadlines count from now. */
 GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpunvme_ticket *t,
                      uint64_t len)
 {

@@ -65,9 +65,10 @@ GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
 }
 
 /*
- * Makes the command of a read, whose arguments are those of gd_read(). Its data pointer is in the
- * buffer, or in the first lane's part of the queue's staging. False: one command does not suffice,
- * and the read takes the general path.
+ * Makes the command of a read, whose arguments are those of gd_read(). Its data
+ * pointer is in the buffer, or in the first lane's part of the queue's staging.
+ * Returns false if one command does not suffice, and the read takes the general
+ * path.
  */
 GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           const struct gd_extents *x, struct gq_read read, struct gq_cmd *cmd)
@@ -85,7 +86,10 @@ GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           read.len, cmd);
 }
 
-/* After gd_take(). s is lane 0's; *run remains valid until gd_await() has returned. */
+/*
+ * Called after gd_take(). *s belongs to lane 0; *run remains valid until
+ * gd_await() has returned.
+ */
 GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct gq_run *run,
                    const struct gq_cmd *cmd)
 {
@@ -119,7 +123,7 @@ GQ_FN void gd_copy_single(const struct gd_reader *w, uint64_t dst, uint32_t len)
     }
 }
 
-/* After the command has ended, or is lost: 0 or -errno. */
+/* Called after the command has ended or is lost. Returns 0 or -errno. */
 GQ_FN int gd_ended(struct gd_reader *w, const struct gq_single *s)
 {
     w->outcome = GQ_SAME32(s->outcome);
@@ -142,8 +146,8 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
 }
 
 /*
- * After gd_ended(), or gd_copy_single(): lane 0 passed its fence there or in gd_send(), and stored
- * nothing to the queue since.
+ * Called after gd_ended() or gd_copy_single(). Lane 0 has passed its fence
+ * there or in gd_send(), and has stored nothing to the queue since.
  */
 GQ_FN void gd_give_fenced(const struct gd_reader *w)
 {
@@ -154,7 +158,7 @@ GQ_FN void gd_give_fenced(const struct gd_reader *w)
     }
 }
 
-/* After gd_make_single(), with its arguments. */
+/* Called after gd_make_single(), with its arguments. */
 GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          const struct gq_cmd *cmd)
 {
@@ -169,13 +173,19 @@ GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct 
     return err;
 }
 
-/* Does the file have no checksums, or the read whole blocks only? */
+/*
+ * Returns true if the file has no checksums, or the read consists of whole
+ * blocks.
+ */
 GQ_FN bool gd_has_whole_blocks(const struct gd_reader *w, struct gq_read read)
 {
     return !w->file->sums.words || (read.file_offset | read.len) % GQ_SUM_BLOCK == 0;
 }
 
-/* After gd_read_single(), which has also copied staged blocks to the buffer. */
+/*
+ * Called after gd_read_single(), which has also copied staged blocks to the
+ * buffer.
+ */
 GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *b,
                              struct gq_read read)
 {
@@ -185,7 +195,10 @@ GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *
            gq_find_bad_block(s, read.file_offset, read.len, b->addr + read.at) == GQ_NO_BAD_BLOCK;
 }
 
-/* After a single command lane 0 alone has the ring position; all lanes drive the queue next. */
+/*
+ * Copies the ring position from lane 0, which alone has it after a single
+ * command, to all lanes, which drive the queue next.
+ */
 GQ_FN void gd_share_position(struct gd_reader *w)
 {
     const struct gq_position own = w->position;
@@ -196,8 +209,9 @@ GQ_FN void gd_share_position(struct gd_reader *w)
 }
 
 /*
- * After gd_take(): reads the rank-th of `groups` parts of one read, which ends before the file
- * does, to byte `at` of the buffer, and unlocks the queue. x: loaded before gd_take().
+ * Called after gd_take(). Reads part `rank` of `groups` parts of one read,
+ * which ends before the file does, to byte `at` of the buffer, and unlocks the
+ * queue. x was loaded before gd_take().
  */
 GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct gd_extents *x,
                   struct gq_read read, uint32_t rank, uint32_t groups)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The locks of leased queues, and the words around them. Readers share queues with all warps of all
- * kernels of the process, or with all its threads. All PTX of the direct path that the queue code
- * (cuda/gq_fence.h) does not have.
+ * The locks of leased queues, and the words around them. Readers share queues
+ * with all warps of all kernels of the process, or with all its threads. This
+ * file has all PTX of the direct path that the queue code (cuda/gq_fence.h)
+ * does not have.
  *
- * A lock orders what its owners do to the queue: gd_try_lock() acquires, gd_unlock() releases. On a
- * GPU one lane does both, at device scope. The lanes of the group converge after gd_try_lock() and
- * before gd_unlock(), which extends the order to all of them. gd_unlock_fenced() does not wait: it
+ * A lock orders what its owners do to the queue: gd_try_lock() acquires,
+ * gd_unlock() releases. On a GPU one lane does both, at device scope. The lanes
+ * of the group converge after gd_try_lock() and before gd_unlock(), which
+ * extends the order to all of them. gd_unlock_fenced() does not wait: it
  * releases what the same lane's last fence has ordered.
  */
 #ifndef CLIENT_DEVICE_GD_SYNC_H
@@ -23,7 +25,7 @@
 
 GQ_ATOMIC_FETCH(gd_lock_or, "atom.acquire.gpu.or.b32")
 
-/* Returns the previous word: without GD_TAKEN in it the lock is the caller's. */
+/* Returns the previous word. If it lacks GD_TAKEN, the caller has the lock. */
 GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 {
     return gd_lock_or(lock, GD_TAKEN);
@@ -35,16 +37,19 @@ GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
 }
 
 /*
- * The same for a lane that has stored nothing to the queue since its last fence. That fence and
- * this store are the release, also for stores of earlier owners; the lane does not wait for them
- * again.
+ * Does the same for a lane that has stored nothing to the queue since its last
+ * fence. That fence and this store are the release, also for stores of earlier
+ * owners; the lane does not wait for them again.
  */
 GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
 {
     asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
 }
 
-/* Loads of words that other SMs store: from the L2, not from the cache of this SM. */
+/*
+ * Loads a word that other SMs store, from the L2 instead of the cache of this
+ * SM.
+ */
 GQ_FN uint32_t gd_load32(const uint32_t *at)
 {
     uint32_t value;
@@ -78,34 +83,43 @@ GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
     return old;
 }
 
-/* Release at system scope: the host may poll the word before the kernel has ended. */
+/*
+ * Stores with release at system scope, because the host may poll the word
+ * before the kernel has ended.
+ */
 GQ_FN void gd_store_result(int64_t *at, int64_t value)
 {
     asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
 /*
- * Relaxed, for the first lane of the only group that read: this lane's system fence (gq_end) has
- * ordered what the group stored to the buffer, and the drive wrote its data before the CQE.
+ * Stores relaxed, for the first lane of the only group that read: this lane's
+ * system fence (gq_end) has ordered what the group stored to the buffer, and
+ * the drive wrote its data before the CQE.
  */
 GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
 {
     asm volatile("st.relaxed.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Pause between two loads of locks that are held. */
+/* Pauses between two loads of locks that are held. */
 GQ_FN void gd_pause(void)
 {
     __nanosleep(200);
 }
 
-/* Pause between two polls of a state in GPU memory that another group stores. */
+/*
+ * Pauses between two polls of a state in GPU memory that another group stores.
+ */
 GQ_FN void gd_rest(void)
 {
     __nanosleep(50);
 }
 
-/* Between two polls of a queue: no pause, because the SM runs other warps meanwhile. */
+/*
+ * Called between two polls of a queue. Does not pause, because the SM runs
+ * other warps meanwhile.
+ */
 GQ_FN void gd_idle(void)
 {
 }
@@ -119,8 +133,9 @@ GQ_FN uint32_t gd_sm(void)
 }
 
 /*
- * The number of the kernel's launch. Launches that run at a time have different ones; an instance
- * of a graph keeps those of its kernels, but does not run beside itself.
+ * Returns the number of the kernel's launch. Launches that run at a time have
+ * different ones. An instance of a graph keeps those of its kernels, but does
+ * not run twice at a time.
  */
 GQ_FN uint64_t gd_launch_number(void)
 {
@@ -131,8 +146,9 @@ GQ_FN uint64_t gd_launch_number(void)
 }
 
 /*
- * Where to begin the search for a queue: warps that run at one time have different numbers, those
- * of the same rank on all SMs adjacent ones.
+ * Returns the number at which the search for a queue begins. Warps that run at
+ * one time have different numbers; those of the same rank on all SMs have
+ * adjacent ones.
  */
 GQ_FN uint32_t gd_seed(void)
 {
@@ -157,7 +173,7 @@ GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
     __atomic_store_n(lock, word, __ATOMIC_RELEASE);
 }
 
-/* There are no fences here: gq_fence.h. */
+/* The fences are those of gq_fence.h, which are empty here. */
 GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
 {
     gd_unlock(lock, word);
@@ -213,8 +229,8 @@ GQ_FN uint32_t gd_seed(void)
 #endif
 
 /*
- * For a group that needs the queue for itself. Returns the previous word: if it was GD_FREE, the
- * lock is the caller's.
+ * For a group that needs the queue for itself. Returns the previous word. If it
+ * was GD_FREE, the caller has the lock.
  */
 GQ_FN uint32_t gd_try_lock(uint32_t *lock)
 {
@@ -226,8 +242,8 @@ GQ_FN uint32_t gd_try_lock(uint32_t *lock)
 }
 
 /*
- * For the leader of a shared queue. Returns the previous word: if GD_LEADS of it, the lock is the
- * caller's.
+ * For the leader of a shared queue. Returns the previous word. If GD_LEADS is
+ * true of it, the caller has the lock.
  */
 #define GD_LEADS(word) (((word) & (GD_TAKEN | GD_LOST)) == 0)
 GQ_FN uint32_t gd_try_lead(uint32_t *lock)

@@ -19,15 +19,16 @@
 #define GD_STAGED_CIDS 32u   /* one word of gq_cids.taken */
 
 /*
- * Where all data is staged, the most bytes of a command of a long read: a software controller
- * spends a part of the time of a command on the command, whatever its length. Fewer lanes share
- * the staging of a queue then.
+ * The maximum of bytes of a command of a long read if all data is staged. A
+ * software controller spends a part of the time of a command on the command,
+ * whatever its length. Fewer lanes share the staging of a queue then.
  */
 #define GD_STAGED_LONG  65536u
 #define GD_STAGED_QUEUE 524288u
 /*
- * A read has so many commands before they are longer than lane_bytes, and from so many on a counter
- * deals them to the groups of a block: one for each lane of eight queues.
+ * A read has this many commands before they become longer than lane_bytes. From
+ * this many on a counter distributes them to the groups of a block. It is one
+ * for each lane of eight queues.
  */
 #define GD_STAGED_COMMANDS 256u
 /* Bytes of staging of a queue whose lanes have lane_bytes each. */
@@ -38,7 +39,10 @@
 #define GD_READ_QUEUES    8u /* at most */
 #define GD_QUEUE_COMMANDS 4u /* of each queue, at least */
 
-/* Copy warps of a block, where the controller does not reach the buffer: GQ_COPY_WARPS. */
+/*
+ * Number of copy warps of a block if the controller does not reach the buffer,
+ * as GQ_COPY_WARPS.
+ */
 #define GD_COPY_WARPS 6u
 
 /*
@@ -55,7 +59,10 @@
 #define GD_FLIGHT_SHIFT  4u
 #define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 
-/* The word in the page of a lease. Every other value: the lease has ended. */
+/*
+ * The word in the page of a lease that is valid. Every other value means that
+ * the lease has ended.
+ */
 #define GD_LEASE_VALID   1u
 #define GD_LEASE_REVOKED 2u
 
@@ -103,19 +110,21 @@ struct gd_set {
     uint32_t number; /* of the lease; successive leases of a connection have different ones */
 };
 
-/* The number of shared queues, of n. */
+/* Returns the number of shared queues among n. */
 GQ_FN uint32_t gd_shared_queues(uint32_t n)
 {
     return n - n / 4;
 }
 
-/* 1 / n as a part of 2^32, n > 0: gd_share_place(). */
+/* Returns 2^32 / n for gd_share_place(); n is not 0. */
 GQ_FN uint32_t gd_inverse(uint32_t n)
 {
     return UINT32_MAX / n;
 }
 
-/* Bytes of a command of a long read that is staged: a power of two. */
+/*
+ * Returns the bytes of a command of a long read that is staged, a power of two.
+ */
 GQ_FN uint32_t gd_staged_unit(const struct gd_set *s, uint64_t len)
 {
     uint32_t most = s->max_command < GD_STAGED_LONG ? s->max_command : GD_STAGED_LONG;
@@ -135,7 +144,7 @@ GQ_FN uint32_t gd_staged_unit(const struct gd_set *s, uint64_t len)
 #define GD_CHECK_NS      1000000u
 #define GD_CHECK_MOST_NS (2 * GD_CHECK_NS)
 
-/* In checked_ns, whose times are even: a group repeats the check. */
+/* Bit of checked_ns, whose times are even: a group repeats the check. */
 #define GD_CHECKING 1u
 
 /* A leased file; opaque in gpunvme_device.h. */
@@ -150,8 +159,8 @@ struct gpunvme_device_file {
 };
 
 /*
- * Words by which the blocks of one launch deal its reads among themselves (gd_parts.h). Zero while
- * no launch uses them.
+ * Words by which the blocks of one launch distribute its reads (gd_parts.h).
+ * They are zero while no launch uses them.
  */
 struct gd_parts {
     struct gq_dealing dealing;
@@ -173,8 +182,9 @@ struct gd_parts_table {
 #define GD_STAGED_QUEUES 8u /* blocks of a long read that is staged, at most */
 
 /*
- * Words of one check: a read, or a list, whose data a second kernel compares and a third one reads
- * again where it differs (gd_compare.h). Zero but for `runs` when a check begins.
+ * Words of one check of a read or a list, whose data a second kernel compares
+ * and a third one reads again where it differs (gd_compare.h). They are zero
+ * except `runs` when a check begins.
  */
 #define GD_REFUSED 60u
 struct gd_check {

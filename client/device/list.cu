@@ -37,7 +37,10 @@ static __device__ struct list_window window_of(const struct gd_launch &l)
     return win;
 }
 
-/* By the first warp: sets up the block's share, and takes a queue for it. Returns its error. */
+/*
+ * Called by the first warp. Sets up the block's share, and takes a queue for
+ * it. Returns its error.
+ */
 static __device__ int begin(struct gd_reader *w, const struct gd_launch &l,
                             const struct list_window &win, struct gd_list_share *s)
 {
@@ -53,7 +56,10 @@ static __device__ int begin(struct gd_reader *w, const struct gd_launch &l,
     return gd_take_share(w, s);
 }
 
-/* By the first warp: reads, and stores the result of a read if the block is the last one. */
+/*
+ * Called by the first warp. Reads, and stores the result of a read if the block
+ * is the last one.
+ */
 static __device__ void lead(struct gd_reader *w, const struct gd_launch &l, struct gd_list_share *s,
                             int err)
 {
