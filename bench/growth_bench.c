@@ -153,7 +153,7 @@ static int for_numbers(const struct bench *b, unsigned long from, unsigned long 
     return err;
 }
 
-/* Of the files below `files`. */
+/* Returns the number of directories of the files below `files`. */
 static unsigned long count_dirs(const struct bench *b, unsigned long files)
 {
     return b->per_dir ? (files + b->per_dir - 1) / b->per_dir : 1;
@@ -267,7 +267,7 @@ static int growth_measure_files(struct bench *b)
 
 /* --- Extents ---------------------------------------------------------------------------------- */
 
-/* Of every other block. */
+/* Returns the place of an extent, which is every other block. */
 static uint64_t place_of(unsigned long extent)
 {
     return (uint64_t)extent * 2 * BLOCK;

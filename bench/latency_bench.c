@@ -54,7 +54,7 @@ struct bench {
     struct bench_report *report;
 };
 
-/* The i-th call; 0 or -errno. */
+/* Makes the i-th call. Returns 0 or -errno. */
 typedef int (*call_fn)(struct bench *b, size_t i);
 
 static int info(struct bench *b, size_t i)

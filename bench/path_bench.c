@@ -184,7 +184,7 @@ static int path_sample(struct bench *b, unsigned way, const struct row *row,
     return err ? err : path_verify(&m->memory, len, seed);
 }
 
-/* The choice measures. */
+/* Makes calls by the chosen path before they are measured. */
 static int warm_up(struct bench *b, const struct row *row)
 {
     double end = bench_seconds() + b->warm_up, seconds;

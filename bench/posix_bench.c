@@ -56,7 +56,7 @@ static bool posix_is_right(const void *memory, size_t len, uint64_t place)
 
 /* --- Large transfers ------------------------------------------------------------------------- */
 
-/* Whatever is in memory. */
+/* Writes the present contents of the memory. */
 static int posix_write_all(struct bench *b, double *n)
 {
     int fd = open_file(b, O_WRONLY | O_CREAT);

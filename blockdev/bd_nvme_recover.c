@@ -21,7 +21,10 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
     return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_recover_ms(d));
 }
 
-/* Sends Aborts for commands expired by `now`; false: no admin queue. */
+/*
+ * Sends Aborts for commands expired by `now`. Returns false if there is no
+ * admin queue.
+ */
 static bool send_aborts(struct bd_queue *q, uint64_t now)
 {
     uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);

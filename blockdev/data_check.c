@@ -40,7 +40,10 @@ typedef int (*data_shape_fn)(void *context, const struct data_shape *s);
 /* Number of single-page commands in flight. */
 #define AT_ONCE 64u
 
-/* Pages (0: the longest command), page of the buffer, byte in it. */
+/*
+ * Each entry has a number of pages (0 is the longest command), a page of the
+ * buffer, and a byte in it.
+ */
 static const struct data_shape shapes[] = {
     {1, 0, 0},  {1, 0, 512},  {2, 1, 0}, {2, 0, 1024}, {3, 0, 0},   {3, 510, 0},
     {17, 1, 0}, {64, 448, 0}, {0, 0, 0}, {0, 0, 512},  {0, 509, 0},

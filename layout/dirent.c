@@ -7,7 +7,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* d_off is a positive off_t; the low byte tells equal hashes apart. */
+/* d_off is a positive off_t. The low byte distinguishes equal hashes. */
 #define KEY_HASH_MASK 0x7fffffffffffff00ull
 
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)

@@ -52,8 +52,9 @@ int replay_super(struct image *img, const struct log *log, const struct lay_supe
                  bool any, struct lay_super *super, bool *lost, const char **why);
 
 /*
- * Makes image_read() return blocks as after recovery: 0 or -ENOMEM. An image
- * inside the areas of the geometry is dropped, and the log is damaged then.
+ * Makes image_read() return blocks as after recovery. Returns 0 or -ENOMEM. An
+ * image inside the areas of the geometry is dropped, and the log is damaged
+ * then.
  */
 int replay_replay(struct image *img, struct log *log);
 

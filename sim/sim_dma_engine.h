@@ -46,7 +46,9 @@ struct sim_dma_engine_ops {
                   unsigned n, uint64_t *ticket);
     /* Returns 1 if done, 0 if in flight, or -errno. Tickets end in order. */
     int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
-    /* Makes whole pages of host memory usable in copies: 0 or -errno. */
+    /*
+     * Makes whole pages of host memory usable in copies. Returns 0 or -errno.
+     */
     int (*pin)(void *ctx, void *addr, size_t len);
     void (*unpin)(void *ctx, void *addr);
 };

@@ -7,7 +7,7 @@
 #include "bench/lib/memory.h"
 #include "client/lib/connection.h"
 
-/* The options -q QUEUES and -d DEPTH, as bench_option(). */
+/* Takes the options -q QUEUES and -d DEPTH, like bench_option(). */
 bool bench_lease_option(int opt, struct direct_options *lease);
 
 struct bench_mount {
@@ -16,16 +16,17 @@ struct bench_mount {
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */
     /*
-     * Where leased queues may not read to GPU memory (lease_tier 0 and 1): host
-     * memory of the same length. Else NULL.
+     * Host memory of the same length if leased queues cannot read to GPU memory
+     * (lease_tier 0 and 1), otherwise NULL.
      */
     struct gpunvme_buffer *pinned;
     struct bench_memory pinned_memory;
 };
 
 /*
- * Transfers take the GPU path, however short. -errno, reported on stderr. Either way
- * bench_mount_close() ends it.
+ * Opens the mount. Transfers take the GPU path at any length. Returns 0, or
+ * -errno, which is reported on stderr. The caller ends it with
+ * bench_mount_close() in both cases.
  */
 int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
 void bench_mount_close(struct bench_mount *m);
@@ -35,18 +36,27 @@ void bench_mount_close(struct bench_mount *m);
  */
 struct bench_report *bench_mount_report(const struct bench_mount *m, bool json);
 
-/* A new file. All zero, with fd -1, before it is made; either way bench_file_close() removes it. */
+/*
+ * A new file. Before it is made, the struct is zero with fd -1.
+ * bench_file_close() removes the file in any state.
+ */
 struct bench_file {
     char path[4096];
     int fd; /* for reading and writing, through the page cache */
 };
 
-/* -errno, reported on stderr; so do the next ones. */
+/*
+ * Creates the file. Like the following functions, returns 0, or -errno, which
+ * is reported on stderr.
+ */
 int bench_file_create(struct bench_file *f, const char *dir);
-/* Its bytes [at, at + len) become the pattern from `place` on. */
+/* Sets the bytes [at, at + len) of the file to the pattern from `place` on. */
 int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
                      uint64_t place);
-/* Creates it with the first `bytes` of the pattern, on the drive when this returns. */
+/*
+ * Creates the file with the first `bytes` of the pattern. The bytes are on the
+ * drive when this returns.
+ */
 int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed);
 void bench_file_close(struct bench_file *f);
 

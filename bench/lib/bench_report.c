@@ -69,7 +69,7 @@ static int compare(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Of sorted values. */
+/* Returns the value at percentile p of sorted values. */
 static double at_percentile(const double *values, size_t n, double p)
 {
     return n ? values[(size_t)(p * (double)(n - 1) + 0.5)] : 0;
@@ -86,7 +86,7 @@ double bench_median(struct bench_samples *s)
     return bench_percentile(s, 0.5);
 }
 
-/* The first "model name" of /proc/cpuinfo. */
+/* Stores the first "model name" of /proc/cpuinfo. */
 static void cpu_name(char *out, size_t len)
 {
     FILE *f = fopen("/proc/cpuinfo", "re");
@@ -164,7 +164,7 @@ static const char *report_name_of(struct json_object *row)
     return json_object_get_string(json_object_object_get(row, "name"));
 }
 
-/* 0 when no row has that name. */
+/* Returns the median of the row with that name, or 0 if there is none. */
 static double median_of(const struct bench_report *r, const char *name)
 {
     for (size_t i = 0; i < json_object_array_length(r->results); i++) {

@@ -12,7 +12,10 @@
 #include "bench/lib/bench_report.h"
 #include "bench/lib/memory.h"
 
-/* All zero before bench_computer_open(): then the other functions do nothing and return 0. */
+/*
+ * The struct is zero before bench_computer_open(); then the other functions do
+ * nothing and return 0.
+ */
 struct bench_computer {
     struct bench_stream stream; /* of its kernels */
     uint64_t work;              /* of a step */
@@ -22,15 +25,24 @@ struct bench_computer {
     int err;
 };
 
-/* Measures the rate of computing alone. Returns -EIO or -ENOMEM, reported on stderr. */
+/*
+ * Measures the rate of computing without other work. Returns -EIO or -ENOMEM,
+ * reported on stderr.
+ */
 int bench_computer_open(struct bench_computer *c, bool gpu);
 void bench_computer_close(struct bench_computer *c);
 int bench_computer_start(struct bench_computer *c);
-/* Adds to `shares` the rate since bench_computer_start(), as a part of that alone. */
+/*
+ * Adds the rate since bench_computer_start() to `shares`, as a fraction of the
+ * rate without other work.
+ */
 int bench_computer_stop(struct bench_computer *c, struct bench_samples *shares);
-/* The row "computing beside NAME"; none without samples. */
+/* Adds the row "computing beside NAME", unless there are no samples. */
 void bench_computer_report(struct bench_report *r, const char *name, struct bench_samples *shares);
-/* "MPS", "time-sliced", "unknown" or "no GPU": how contexts share the device. */
+/*
+ * Returns how contexts share the device: "MPS", "time-sliced", "unknown" or "no
+ * GPU".
+ */
 const char *bench_computer_sharing(bool gpu);
 
 #endif

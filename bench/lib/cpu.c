@@ -18,7 +18,10 @@ static const char *daemon_pid(void)
     return pid && *pid ? pid : "0";
 }
 
-/* The first line of a file of the daemon's, below /proc; false without one. */
+/*
+ * Reads the first line of a file of the daemon, below /proc. Returns false if
+ * there is none.
+ */
 static bool cpu_read_line(const char *thread, const char *file, char *line, int len)
 {
     char path[512];
@@ -86,7 +89,10 @@ static double used_here(void)
     return getrusage(RUSAGE_SELF, &used) ? 0 : seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/* This process comes last here and first below: what the looks themselves take is not counted. */
+/*
+ * Reads this process last here and first in bench_cpu_add(), so that the time
+ * of these functions is not counted.
+ */
 struct bench_cpu bench_cpu_now(void)
 {
     struct bench_cpu now = {.self = 0};

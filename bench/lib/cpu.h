@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Seconds, of all threads. */
+/* Processor time in seconds, of all threads. */
 struct bench_cpu {
     double self;
     double daemon; /* of the mount's daemon, without the simulated drive; 0 where it is not known */
@@ -13,8 +13,9 @@ struct bench_cpu {
 };
 
 /*
- * The daemon is the process that the environment variable BENCH_DAEMON names (on_mount.sh sets it).
- * False also where the kernel does not tell what its threads use.
+ * Returns true if the times of the daemon are known. The environment variable
+ * BENCH_DAEMON names its process (on_mount.sh sets it), and the kernel must
+ * report the times of its threads.
  */
 bool bench_cpu_knows_daemon(void);
 struct bench_cpu bench_cpu_now(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The direct path of a benchmark: opened, its kernels launched, closed. */
+/* Opens and closes the direct path of a benchmark, and launches its kernels. */
 #include "bench/lib/direct_bench_kernels.h"
 
 #include <errno.h>

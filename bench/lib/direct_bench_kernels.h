@@ -11,13 +11,20 @@ struct bench_direct {
     struct bench_stream stream; /* the stream of reads; its buffer takes their results */
 };
 
-/* Of the file open at fd: -errno, reported on stderr. Either way bench_direct_close() ends it. */
+/*
+ * Opens the direct path for the file that is open at fd. Returns 0, or -errno,
+ * which is reported on stderr. The caller ends it with bench_direct_close() in
+ * both cases.
+ */
 int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd);
-/* The same with queues as they are asked for. */
+/* Does the same with the requested queues. */
 int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, int fd,
                            const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
-/* n bytes at offset to memory of the mount's buffer, and the wait for its end. -EIO, reported. */
+/*
+ * Reads n bytes at offset to memory of the mount's buffer, and waits for the
+ * end. Returns 0, or -EIO, which is reported.
+ */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
 #endif

@@ -13,8 +13,9 @@ struct gpunvme_device_file;
 struct pattern_pieces;
 
 /*
- * One warp reads the pieces, one after the other, to memory of a registered buffer: microseconds of
- * each, as the GPU sees them. -EIO: a read failed; -ENOMEM.
+ * Reads the pieces by one warp, one after the other, to memory of a registered
+ * buffer. Stores the microseconds of each, as measured by the GPU. Returns 0,
+ * -EIO if a read failed, or -ENOMEM.
  */
 int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
                         void *to, double *micros);

@@ -9,8 +9,8 @@
 static constexpr unsigned kThreads = 256, kWarp = 32;
 
 /*
- * A line is one load of a warp, 32 words. A warp takes chunks of kLoads lines in turn, whose loads
- * are all in flight together; pieces are whole chunks.
+ * A line is one load of a warp, 32 words. A warp takes chunks of kLoads lines
+ * in turn, whose loads are all in flight together. Pieces are whole chunks.
  */
 template <typename word, unsigned kLoads>
 __global__ void gather(char *memory, const char *source, struct pattern_pieces p)

@@ -22,7 +22,7 @@ struct pattern_pieces;
  * failed.
  */
 int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p);
-/* Does nothing. -EIO. */
+/* Does nothing. Returns 0 or -EIO. */
 int kernel_empty(void);
 /*
  * Lets every multiprocessor compute for a time that grows with `work`, in this cudaStream_t.

@@ -163,7 +163,10 @@ static int group_open(struct vfio *v, const char *root, const struct pci_device 
     return rc ? rc : group_read_windows(v, why);
 }
 
-/* -ENOMEM: perhaps RLIMIT_MEMLOCK; -ENOSPC: 65,535 mappings. */
+/*
+ * Returns -ENOMEM perhaps because of RLIMIT_MEMLOCK, and -ENOSPC after 65,535
+ * mappings.
+ */
 static int group_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
 {
     struct vfio_iommu_type1_dma_map map = {
@@ -190,7 +193,9 @@ static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
     return unmap.size == len ? 0 : -EIO;
 }
 
-/* The device first: the kernel resets it while the IOMMU guards. */
+/*
+ * Closes the device first, because the kernel resets it while the IOMMU guards.
+ */
 void vfio_group_close(struct vfio *v)
 {
     if (v->device >= 0)

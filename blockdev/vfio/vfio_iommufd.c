@@ -162,7 +162,7 @@ static int iommufd_unmap(struct vfio *v, uint64_t iova, size_t len)
     return ioctl(v->space, IOMMUFD_IOAS_UNMAP, &unmap) ? -errno : 0;
 }
 
-/* The device first: the kernel resets and detaches it. */
+/* Closes the device first, because the kernel resets and detaches it. */
 static void iommufd_close(struct vfio *v)
 {
     if (v->device >= 0)

@@ -12,7 +12,7 @@
 #include "client/lib/nvtx_range.h"
 #include "client/lib/socket.h"
 
-/* NULL: *err. */
+/* Returns a buffer without memory, or NULL with the error in *err. */
 static struct gpunvme_buffer *buffer_new(struct connection *g, size_t len, int *err)
 {
     struct gpunvme_buffer *b = len ? calloc(1, sizeof(*b)) : NULL;
@@ -242,7 +242,7 @@ static int alloc_shared_host(struct gpunvme_buffer *b)
     return err ? err : share_host(b);
 }
 
-/* In place of a GPU's memory. */
+/* Allocates shared host memory in place of a GPU's memory. */
 static int alloc_shared(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);

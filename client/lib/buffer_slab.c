@@ -54,7 +54,7 @@ bool slab_takes(size_t len)
     return len <= PIECE_BYTES && getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur >= SLAB_BYTES;
 }
 
-/* NULL: errno. */
+/* Returns NULL with errno set after a failure. */
 static struct slab *slab_create(void)
 {
     struct slab *b = calloc(1, sizeof(*b));
@@ -117,7 +117,7 @@ static bool buffer_slab_take(struct slab *b, size_t len, struct slab_piece *out)
     return true;
 }
 
-/* Lock held. */
+/* Called with the lock held. */
 static int alloc_locked(struct slabs *s, size_t len, struct slab_piece *out)
 {
     struct slab *b = s->first;

@@ -13,7 +13,7 @@
 
 struct slab;
 
-/* Of one handle. */
+/* The slabs of one handle. */
 struct slabs {
     pthread_mutex_t lock; /* protects the list and the slabs' tables, not the contents of pieces */
     struct slab *first;

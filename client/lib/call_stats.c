@@ -35,7 +35,7 @@ static void count_call(struct gpunvme_calls_of *c, uint64_t bytes, uint64_t ns)
     call_stats_add(&c->latency.buckets[bucket_of(ns)], 1);
 }
 
-/* NULL: not shared. */
+/* Returns NULL if the counters are not shared. */
 static struct gpunvme_calls *shared_by(struct connection *g)
 {
     return atomic_load_explicit(&g->calls, memory_order_acquire);

@@ -16,7 +16,7 @@ static int call_stats_share_share(struct connection *g, int fd)
     return err ? err : gpunvme_ioctl(g->fd, GPUNVME_IOC_SHARE_CALLS, &arg, sizeof(arg));
 }
 
-/* NULL: not shared. */
+/* Returns NULL if the counters are not shared. */
 static struct gpunvme_calls *share_page(struct connection *g, int fd)
 {
     void *page = MAP_FAILED;

@@ -206,7 +206,7 @@ static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half
     s->len = 0;
 }
 
-/* Second half. */
+/* Does the second half of the work on a chunk. */
 static void pipeline_finish(struct job *j, struct staging_pair *pair, struct half *s)
 {
     if (!s->len)

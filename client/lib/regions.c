@@ -22,7 +22,7 @@ struct region {
     struct region *next_dropped;
 };
 
-/* By address; no two overlap. */
+/* The regions in order of their addresses. No two regions overlap. */
 struct region_list {
     struct region **at;
     size_t n, room;

@@ -58,7 +58,7 @@ static int map_and_share(struct connection *g, struct shared_list *l, int fd)
     return err;
 }
 
-/* NULL with an error in *err. */
+/* Returns NULL with an error in *err after a failure. */
 static struct shared_list *shared_list_list_new(struct connection *g, size_t room, int *err)
 {
     struct shared_list *l = calloc(1, sizeof(*l));

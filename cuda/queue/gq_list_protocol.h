@@ -11,8 +11,9 @@
 #include "cuda/queue/gq_protocol.h"
 
 /*
- * Entries of the lanes are dealt to commands in turn: the entry's current or
- * next command is number w->sent + the result, counted within the share.
+ * Commands are assigned to the entries of the lanes in turn. Returns the
+ * distance from w->sent to the entry's current or next command, counted within
+ * the share.
  */
 GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
 {

@@ -121,7 +121,7 @@ GQ_FN uint32_t gq_in_flight(const struct gq_worker *w)
 
 /*
  * Returns the index in the list of this group's command j. Groups of commands
- * are dealt in turn.
+ * are assigned in turn.
  */
 GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
 {

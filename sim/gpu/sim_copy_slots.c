@@ -22,7 +22,10 @@ static unsigned under_way(const struct sim_poster *p, unsigned block)
     return p->posted[block] - copy_slots_count(&p->m->done, block);
 }
 
-/* Little work uses few blocks, and the kernels of the remaining blocks end. */
+/*
+ * If there is little work, few blocks copy, and the kernels of the remaining
+ * blocks end.
+ */
 static unsigned least_busy(const struct sim_poster *p)
 {
     unsigned best = 0, least = under_way(p, 0);

@@ -27,7 +27,9 @@ struct cli_mounts {
 
 /* True if a mount of this type is one of gpunvmefs, with a block device or not. */
 bool cli_mount_is_ours(const char *type);
-/* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
+/*
+ * Reads a table such as CLI_MOUNTS. Returns 0, -ENOMEM, or an error of open(2).
+ */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
 void cli_mounts_free(struct cli_mounts *m);
 /* Returns the mount of this PCI address or device node, or NULL. */
