@@ -44,7 +44,7 @@ struct bench {
     struct bench_computer computer;
     unsigned rest_us; /* pause before each call */
     struct bench_mount mount;
-    struct bench_direct direct; /* where the mount lends it */
+    struct bench_direct direct; /* unused if the mount does not lend it */
     struct bench_file file;
     int uncached;                  /* the file with O_DIRECT, or -1 */
     void *host;                    /* LARGEST bytes, pinned where there is a GPU */

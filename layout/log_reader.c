@@ -313,7 +313,7 @@ static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, boo
     const void *block;
     int err = log->calls->block(log->arg, pos, &block);
 
-    /* What cannot be read is no proof of a clean unmount. */
+    /* A block that cannot be read does not prove a clean unmount. */
     *later = true;
     if (err || !block)
         return err;

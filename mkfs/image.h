@@ -41,7 +41,7 @@ struct image_bad_map {
     const char *why;
 };
 
-/* What the ages say about a block (FORMAT.md 2.4). */
+/* The result of the comparison of a block with its age (FORMAT.md 2.4). */
 enum image_age {
     /* The last version: changed by a repair, an image of the log, or of the named age. */
     IMAGE_AGE_RIGHT,

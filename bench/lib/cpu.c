@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define DRIVE_THREAD "sim" /* what threads of the simulated drive are called */
+#define DRIVE_THREAD "sim" /* name of the threads of the simulated drive */
 
 static const char *daemon_pid(void)
 {

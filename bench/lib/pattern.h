@@ -35,7 +35,7 @@ struct pattern_pieces {
     uint64_t seed;
     uint64_t bytes;       /* of one piece */
     uint64_t n;           /* number of pieces */
-    uint64_t *places;     /* where each piece begins in the pattern */
+    uint64_t *places;     /* start of each piece in the pattern */
     uint64_t *gpu_places; /* copy of places in GPU memory, if there is a GPU */
 };
 

@@ -90,7 +90,7 @@ GQ_FN struct gd_parts *gd_parts_of(const struct gd_reader *w, struct gd_parts_ta
         if (found == GD_NO_PARTS)
             found = gd_find_number(w, t, number);
     }
-    gq_fence_device(); /* what the previous user has cleared is seen */
+    gq_fence_device(); /* acquires the words that the previous user has cleared */
     return found == GD_NO_PARTS ? NULL : &t->parts[found];
 }
 

@@ -35,11 +35,11 @@
 /* The part of a lane's read that is not read yet. */
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
-    uint64_t staged;            /* where the command's bytes arrive, to be copied; 0: at dst */
-    uint32_t bytes;             /* of the command in flight; they precede `offset` */
-    uint32_t sent_us;           /* since when the lane waits for a CID, or for its command */
-    int32_t err;                /* -errno: left is 0 */
-    uint32_t again;             /* the command is sent again: its data did not match once */
+    uint64_t staged;  /* address at which the command's bytes arrive, to be copied; 0: dst */
+    uint32_t bytes;   /* of the command in flight; they precede `offset` */
+    uint32_t sent_us; /* since when the lane waits for a CID, or for its command */
+    int32_t err;      /* -errno: left is 0 */
+    uint32_t again;   /* the command is sent again: its data did not match once */
 };
 
 /* Staging of CIDs (gd_set). */
@@ -55,7 +55,7 @@ struct gd_share {
     uint32_t *lock; /* of the queue */
     uint32_t queue;
     uint32_t n_shared; /* queues that are shared: the first ones */
-    uint32_t seed;     /* where the search for a CID begins */
+    uint32_t seed;     /* start of the search for a CID */
     uint32_t tries;    /* failed claims since the last CID */
     uint32_t lost;     /* of them, the last ones that met lost queues */
     uint32_t turns;    /* of waiting */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Buffers: allocation, registration, unregistration, and copies to and from them. */
+/* Allocates, registers and unregisters buffers, and copies to and from them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

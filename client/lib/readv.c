@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* READV: a batch of reads in one call of the mount. */
+/* Makes a batch of reads in one call of the mount (READV). */
 #include <errno.h>
 #include <string.h>
 

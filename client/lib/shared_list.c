@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists: memory for the pieces of READV that is shared with the mount. */
+/*
+ * Allocates lists: memory for the pieces of READV that is shared with the
+ * mount.
+ */
 #include "client/lib/shared_list.h"
 
 #include <errno.h>

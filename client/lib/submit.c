@@ -152,9 +152,9 @@ struct submitter {
     pthread_cond_t ended;
     struct op *ops, *free; /* made when the first is needed */
     uint32_t *words;       /* one word for each op; set under the lock, polled by the GPU */
-    uint64_t mapped;       /* where they are for the GPU */
+    uint64_t mapped;       /* address of the words for the GPU */
     unsigned under_way;
-    bool abandoned; /* what has not begun never will */
+    bool abandoned; /* operations that have not begun never will */
     struct cuda_driver *cuda;
     int device; /* that the words are pinned for */
 };

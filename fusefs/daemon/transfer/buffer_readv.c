@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READV: batches of reads through the executor, and the remaining pieces one by
- * one.
+ * Executes batches of reads (READV) through the executor, and the remaining
+ * pieces one by one.
  */
 #include "fusefs/daemon/transfer/buffer_readv.h"
 
