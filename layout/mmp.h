@@ -34,7 +34,7 @@ struct lay_mmp_io {
     int (*write)(void *arg, const struct lay_mmp *block, bool durable);
     /* Returns ns of a clock that also runs while the host is suspended. */
     uint64_t (*now)(void *arg);
-    /* Waits that long. Returns 0, or -EINTR if the caller has to give up. */
+    /* Waits that long. Returns 0, or -EINTR if the caller has to stop. */
     int (*wait)(void *arg, uint64_t ns);
     /* Returns the time of day for lay_mmp.time. */
     struct lay_time (*date)(void *arg);

@@ -40,9 +40,9 @@
 /* --- Rights ---------------------------------------------------------------------------------- */
 
 /*
- * The process may enter a sandbox later, which the guard does not. Whoever gains
- * control of the process can change the guard's stack, since they share it. So
- * the guard gives up all system calls but those that it makes.
+ * The process may enter a sandbox later, which the guard does not. An attacker
+ * who controls the process can change the guard's stack, since they share it.
+ * So the guard drops all system calls except those that it makes.
  */
 #if defined(__x86_64__) || defined(__aarch64__)
 
@@ -134,7 +134,7 @@ static void vfio_guard_wait(const struct vfio_guard *g)
         ;
 }
 
-/* Starts the process, and waits until it has given up its rights. */
+/* Starts the process, and waits until it has dropped its rights. */
 static int vfio_guard_run(struct vfio_guard *g)
 {
     struct pollfd started = {.fd = g->started, .events = POLLIN};

@@ -52,7 +52,7 @@ struct vfio_guard {
     pid_t pid;   /* 0: none */
     int process; /* pidfd of this process; only the guard has it open */
     int stop;    /* eventfd that ends the guard */
-    int started; /* eventfd that the guard writes once it has given up its rights */
+    int started; /* eventfd that the guard writes after it has dropped its rights */
     char *stack;
     /*
      * Mapping of the drive's file, or NULL. The guard reads this field when the

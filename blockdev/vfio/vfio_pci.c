@@ -317,7 +317,9 @@ static void quiet_controller(struct vfio *v)
         nanosleep(&pause, NULL);
 }
 
-/* By this eventfd the kernel asks for the device (unplug, unbind). */
+/*
+ * Creates the eventfd by which the kernel requests the device (unplug, unbind).
+ */
 static void watch_removal(struct vfio *v)
 {
     _Alignas(8) char ask[sizeof(struct vfio_irq_set) + sizeof(int)];
@@ -410,9 +412,9 @@ static bool is_unplugged(const struct vfio *v)
 /*
  * Does all steps that may block in the kernel: checks that the device is
  * present, resets it and restores the command register. An access to config
- * space blocks during any process's reset. The steps are done even after the
- * caller has given up, since a controller that was reset is disabled and sends
- * nothing to the bus.
+ * space blocks during any process's reset. The steps are done even if the
+ * caller no longer waits, since a controller that was reset is disabled and
+ * sends nothing to the bus.
  */
 static int renew(const struct vfio *v)
 {

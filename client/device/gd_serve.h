@@ -165,7 +165,7 @@ GQ_FN int gd_serve_drive(struct gd_serve *t, GQ_LANE_PARAM(uint64_t, seen))
     struct gq_cmd cmd = gd_serve_command(t, seen, staged);
     int err;
 
-    run.leave[1] = NULL; /* a host that has given up may have closed the file */
+    run.leave[1] = NULL; /* a host that no longer waits may have closed the file */
     err = gd_serve_send(t, &single, &cmd);
     w->position.cq_db_pending = 0;
     if (!err)

@@ -111,11 +111,11 @@ static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
 }
 
 /*
- * Returns log2 of the group size in which commands are dealt to queues. Larger
+ * Returns log2 of the size of the groups in which queues get commands. Larger
  * groups keep neighbours on one queue; small lists are spread over all queues.
  * A list of reads is in host memory, where each page that a queue touches costs
- * it an address translation, so long lists are dealt in groups that fill most
- * of a page.
+ * it an address translation, so long lists have groups that fill most of a
+ * page.
  */
 static uint16_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
 {

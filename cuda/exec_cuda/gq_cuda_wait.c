@@ -61,8 +61,8 @@ static uint32_t sum_progress(const struct gq_launch *l)
 /*
  * True if the kernel hangs. A kernel whose commands make no progress leaves
  * when the oldest is overdue, which it checks eight times within a command's
- * deadline. It leaves at once at the end of its budget or when it is told to. A
- * kernel that still runs GQ_HANG_MS later hangs.
+ * deadline. It leaves at once at the end of its budget or at the host's
+ * request. A kernel that still runs GQ_HANG_MS later hangs.
  */
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {

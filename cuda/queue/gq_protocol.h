@@ -525,9 +525,9 @@ GQ_FN uint32_t gq_flags(struct gq_worker *w)
 
 /*
  * Checks deadlines and flags. A cancelled group posts no more and drains. A
- * group past a deadline ends with commands in flight, and so does one that the
- * host tells to leave before a reset. A reset ends overdue commands as well, so
- * the flags are read before a deadline is reported.
+ * group past a deadline ends with commands in flight, and so does one that must
+ * leave before a reset. A reset ends overdue commands as well, so the flags are
+ * read before a deadline is reported.
  */
 GQ_FN void gq_watch(struct gq_worker *w)
 {

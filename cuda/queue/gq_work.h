@@ -75,14 +75,14 @@ struct gq_run {
      * GQ_FLAG_LEAVE.
      */
     const volatile uint32_t *leave[2];
-    /* For reads: groups take portions. NULL: dealt in turn, not with a prefetch warp. */
+    /* For reads: groups take portions. NULL: assigned in turn, without a prefetch warp. */
     struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */
     uint64_t budget_ns;          /* limit of the whole list; 0: none */
     uint32_t n_cmds;             /* commands or reads of the list */
     uint32_t n_queues;
-    uint16_t group_shift;   /* the list is dealt to queues in groups of at most 1 << group_shift */
+    uint16_t group_shift;   /* queues get the list in groups of at most 1 << group_shift */
     uint16_t least_portion; /* minimum reads of a portion with dealing; 0: GQ_LEAST_PORTION */
     uint32_t nsid;
     uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */

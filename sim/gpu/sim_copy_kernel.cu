@@ -142,7 +142,7 @@ __device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint
 
 /*
  * Called by kCopying threads. Copies the bytes of the batch in units of 16,
- * which are dealt to the threads in turn, kUnroll at once.
+ * which the threads take in turn, kUnroll at once.
  */
 __device__ void copy_batch(const uint64_t *words)
 {

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define LEDGER_USERS 256u /* that hold something at the same time, besides root */
+#define LEDGER_USERS 256u /* that hold something at the same time, without root */
 
 /* The first two members are set by the caller, all others are 0 at first. */
 struct ledger {
