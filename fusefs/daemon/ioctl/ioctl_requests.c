@@ -375,6 +375,7 @@ static uint32_t scrub_problem(const struct ffs_scrub_block *b)
 static void scrub_reply(const struct ffs_scrub *found, struct gpunvme_ioc_scrub *arg)
 {
     static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
+
     arg->offset = found->next;
     arg->matching = found->matching;
     arg->added = found->added;
