@@ -223,7 +223,7 @@ void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t st
     uint32_t each = lay_chunk_segments(&fs->geo);
     uint64_t *starts = (place == 0 ? c->starts : c->copies) + chunk * each;
 
-    for (uint32_t i = 0; i < each; i++)
+    for (uint32_t i = 0; i < each && starts[0] != 0; i++)
         ffs_chunks_note(c, starts[i], false);
     for (uint32_t i = 0; i < each; i++) {
         starts[i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;

@@ -62,6 +62,7 @@ struct ffs_chunks {
      * The search is repeated when that has changed.
      */
     uint64_t refused;
+    _Atomic uint64_t copies_refused; /* the same of space for a copy; needs no lock */
 };
 
 /* Returns how many blocks a chunk has. */
@@ -127,9 +128,10 @@ static inline uint64_t ffs_segment_start(const struct ffs_chunks *c, uint64_t se
 }
 /*
  * Changes a place of a mapped chunk in memory: the first place if `place` is 0,
- * the place of the copy if it is 1. The caller has copied the blocks, and holds
- * the handle that changes the slots. ffs.home has no image, and no other thread
- * uses the file system.
+ * the place of the copy, which there may not have been, if it is 1. The caller
+ * has copied the blocks, and holds the handle that changes the slots. ffs.home
+ * has no image. The caller holds journal.commit_lock, or no other thread uses
+ * the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start);
 /* Marks the places of a mapped segment as used or unused. */

@@ -17,8 +17,12 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/state.h"
 
-/* Takes ffs.meta exclusively when the running transaction has room for `blocks` more blocks. */
-static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
+/*
+ * Takes ffs.meta exclusively when the running transaction has room for `blocks`
+ * more blocks. Returns -EAGAIN instead of making room unless `may_commit` is
+ * set.
+ */
+static int tx_lock_with_room(struct ffs *fs, unsigned blocks, bool may_commit)
 {
     for (;;) {
         pthread_rwlock_wrlock(&fs->meta);
@@ -31,8 +35,8 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
             return 0;
         uint64_t tid = fs->journal.running.tid;
         pthread_rwlock_unlock(&fs->meta);
-        if (err)
-            return err;
+        if (err || !may_commit)
+            return err ? err : -EAGAIN;
         /*
          * Every round makes a transaction durable. Other threads may fill the next one, but then
          * those make progress. While the file system is frozen, the commit waits for ffs_thaw().
@@ -43,7 +47,7 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
     }
 }
 
-int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
+static int tx_begin(struct ffs *fs, unsigned credits, bool may_commit, struct ffs_tx **out)
 {
     assert(credits <= FFS_TX_MAX_CREDITS);
     struct ffs_tx *tx = malloc(sizeof(*tx));
@@ -54,9 +58,9 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     tx->fs = fs;
     tx->credits = credits;
     /* A handle of one block does not allocate, so it needs no section. */
-    int err = credits > 1 ? ffs_sections_look(fs, false) : 0;
+    int err = credits > 1 && may_commit ? ffs_sections_look(fs, false) : 0;
     if (!err)
-        err = tx_lock_with_room(fs, credits + FFS_TX_SLACK);
+        err = tx_lock_with_room(fs, credits + FFS_TX_SLACK, may_commit);
     if (err) {
         free(tx);
         return err;
@@ -65,6 +69,16 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
         ffs_alloc_avoid(fs);
     *out = tx;
     return 0;
+}
+
+int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
+{
+    return tx_begin(fs, credits, true, out);
+}
+
+int ffs_tx_begin_committing(struct ffs *fs, unsigned credits, struct ffs_tx **out)
+{
+    return tx_begin(fs, credits, false, out);
 }
 
 /*

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "fusefs/core/data/data.h"
+#include "fusefs/core/mount/move_chunk.h"
 #include "fusefs/core/state.h"
 #include "support/clock.h"
 
@@ -77,7 +78,8 @@ static bool scrubber_spend(struct scrubber *s, const struct ffs_scrub_counts *n)
 struct scrubber_found {
     struct ffs_scrubbed places[FFS_PLACES];
     unsigned n;
-    bool pending; /* its newest version is not in place */
+    bool pending;     /* its newest version is not in place */
+    uint64_t written; /* blocks of a chunk that has got a second place */
 };
 
 /*
@@ -116,12 +118,38 @@ static bool scrubber_age(struct ffs *fs, uint64_t addr, uint32_t *age, bool *pen
     return *age != 0;
 }
 
-/* Reads both places of a block, if there is one with this address. */
+/* Returns true if the chunk that begins at an address has one place and could have two. */
+static bool scrubber_lacks_copy(struct ffs *fs, uint64_t addr)
+{
+    if (lay_addr_kind(addr) != LAY_KIND_CHUNK || lay_addr_index(addr) != 0)
+        return false;
+    ffs_meta_read(fs);
+    bool lacks = ffs_chunk_lacks_copy(fs, lay_addr_segment(addr));
+    ffs_meta_done(fs);
+    return lacks && ffs_writable(fs) == 0;
+}
+
+/* A repair that found no space has left the chunk with one place. There may be space now. */
+static void scrubber_add_copy(struct ffs *fs, uint64_t addr, struct scrubber_found *out)
+{
+    if (ffs_chunk_add_copy(fs, lay_addr_segment(addr)) != 0)
+        return;
+    out->written = ffs_chunk_blocks(&fs->geo);
+    ffs_log(fs, LOG_NOTICE, "%s: chunk %llu of metadata has a second place now", fs->dev->info.name,
+            (unsigned long long)(lay_addr_segment(addr) >> fs->geo.chunk_shift));
+}
+
+/*
+ * Reads both places of a block, if there is one with this address. At the start
+ * of a chunk, first gives that its second place.
+ */
 static void scrubber_block(struct ffs *fs, uint64_t addr, void *block, struct scrubber_found *out)
 {
     uint32_t age;
 
     *out = (struct scrubber_found){.n = 0};
+    if (scrubber_lacks_copy(fs, addr))
+        scrubber_add_copy(fs, addr, out);
     if (addr == LAY_ADDR_LABEL || addr == LAY_ADDR_SUPER) {
         scrubber_fixed(fs, addr, block, out);
         return;
@@ -190,7 +218,8 @@ static uint64_t scrubber_next(struct ffs *fs, uint64_t addr)
 
 static struct ffs_scrub_counts scrubber_counts_of(const struct scrubber_found *found)
 {
-    struct ffs_scrub_counts n = {.bytes = ffs_bytes(found->n)};
+    struct ffs_scrub_counts n = {.bytes = ffs_bytes(found->n + found->written),
+                                 .chunks = found->written > 0};
 
     for (unsigned i = 0; i < found->n; i++) {
         n.found += found->places[i].wrong;
@@ -233,6 +262,7 @@ static void scrubber_enter(struct ffs_scrub *out, uint64_t addr, const struct sc
                                                              .copied = p->copied};
     }
     out->without += found->pending;
+    out->added += found->written > 0;
 }
 
 /* Puts what is in the log in place, where it is read. */

@@ -14,12 +14,12 @@
 
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/inode/tx.h"
+#include "fusefs/core/mount/move_chunk.h"
 #include "fusefs/core/mount/resize.h"
 #include "fusefs/core/state.h"
 
-#define DATA_STEP     1024u /* blocks of data that one handle moves */
-#define CHUNK_CREDITS 8u    /* bitmaps of both places, and two blocks of the map */
-static_assert(DATA_STEP >= 2 * LAY_SEGMENT_BLOCKS, "a segment is compared with its copy");
+#define DATA_STEP 1024u /* blocks of data that one handle moves */
+static_assert(DATA_STEP >= FFS_CHUNK_COPY_BLOCKS, "chunks are copied through the same memory");
 
 struct shrink {
     struct ffs *fs;
@@ -197,68 +197,6 @@ static int shrink_move_file(const struct shrink *s, struct ffs_inode *inode)
 
 /* --- Chunks ----------------------------------------------------------------------------------- */
 
-/* True if the block at an address is whole and has the age that is named. */
-static bool shrink_is_present(struct ffs *fs, uint64_t addr, const void *data, uint32_t age)
-{
-    const struct lay_head *head = data;
-
-    return lay_age(data) == age && lay_block_crc(fs->geo.uuid, addr, data) == lay_get32(head->crc);
-}
-
-/*
- * Checks the entries of a segment and its blocks that are in use, all of which
- * are in place.
- */
-static int shrink_check_segment(struct ffs *fs, uint64_t segment, const uint8_t *data)
-{
-    const struct lay_entries *entries = (const void *)data;
-    int err = 0;
-
-    for (uint32_t b = 0; b < LAY_SEGMENT_BLOCKS && !err; b++) {
-        uint64_t addr = LAY_ADDR_CHUNK(segment, b);
-        uint32_t age = 0;
-        if (b == 0 || entries->used[b / 8] >> b % 8 & 1)
-            err = ffs_age_of(fs, addr, &age);
-        if (!err && age != 0 && !shrink_is_present(fs, addr, data + ffs_bytes(b), age))
-            err = -EUCLEAN;
-    }
-    return err;
-}
-
-static int shrink_compare_segment(const struct shrink *s, uint64_t segment, uint64_t from,
-                                  uint64_t to)
-{
-    struct bd_dev *dev = s->fs->dev;
-    const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
-    uint8_t *copy = (uint8_t *)s->data + bytes;
-    int err = bd_read(dev, ffs_bytes(from), s->data, bytes);
-
-    if (!err)
-        err = bd_read(dev, ffs_bytes(to), copy, bytes);
-    if (!err && memcmp(s->data, copy, bytes) != 0)
-        err = -EUCLEAN;
-    return err ? err : shrink_check_segment(s->fs, segment, s->data);
-}
-
-/*
- * Copies the chunk with this first segment, flushes, and reads the result back.
- */
-static int shrink_copy_chunk(const struct shrink *s, uint64_t first, uint64_t from, uint64_t to)
-{
-    const uint32_t segments = lay_chunk_segments(&s->fs->geo);
-    int err = 0;
-
-    for (uint32_t i = 0; i < segments && !err; i++)
-        err = shrink_copy_data(s, from + i * LAY_SEGMENT_BLOCKS, to + i * LAY_SEGMENT_BLOCKS,
-                               LAY_SEGMENT_BLOCKS);
-    if (!err)
-        err = ffs_flush(s->fs);
-    for (uint32_t i = 0; i < segments && !err; i++)
-        err = shrink_compare_segment(s, first + i, from + i * LAY_SEGMENT_BLOCKS,
-                                     to + i * LAY_SEGMENT_BLOCKS);
-    return err;
-}
-
 /*
  * Copies the chunk from the place that it leaves, or from its other place if
  * that one is damaged.
@@ -267,30 +205,11 @@ static int shrink_copy_any(const struct shrink *s, uint64_t first, unsigned plac
 {
     const struct ffs_chunks *c = &s->fs->chunks;
     uint64_t other = ffs_segment_start(c, first, !place);
-    int err = shrink_copy_chunk(s, first, ffs_segment_start(c, first, place), to);
+    int err = ffs_chunk_copy(s->fs, first, ffs_segment_start(c, first, place), to, s->data);
 
-    return (err == -EUCLEAN || err == -EIO) && other ? shrink_copy_chunk(s, first, other, to) : err;
-}
-
-/*
- * Enters another place of a segment in the map, with the same age. Memory
- * follows when the whole chunk has moved.
- */
-static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, unsigned place, uint64_t block)
-{
-    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = segment / LAY_MAP_SLOTS};
-    struct ffs_buf *buf;
-    int err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, expect.index), &expect, &buf);
-
-    if (err)
-        return err;
-    err = ffs_tx_dirty(tx, buf);
-    if (!err) {
-        struct lay_map_block *map = buf->data;
-        map->slots[segment % LAY_MAP_SLOTS].places[place] = lay_put64(block);
-    }
-    ffs_buf_put(buf);
-    return err;
+    return (err == -EUCLEAN || err == -EIO) && other
+               ? ffs_chunk_copy(s->fs, first, other, to, s->data)
+               : err;
 }
 
 static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint64_t first,
@@ -304,11 +223,10 @@ static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint6
     int err = ffs_alloc(tx, 0, blocks, blocks, LAY_GPU_ALIGN, &to, &len);
     if (!err)
         err = shrink_copy_any(s, first, place, to);
-    for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
-        err = shrink_set_slot(tx, first + i, place, to + i * LAY_SEGMENT_BLOCKS);
+    if (!err)
+        err = ffs_chunk_set_place(tx, first, place, to);
     if (err)
         return err;
-    ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, to);
     err = ffs_free(tx, from, blocks);
     if (err)
         ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, from);
@@ -329,7 +247,7 @@ static int shrink_move_chunk(const struct shrink *s, uint64_t first, unsigned pl
     if (!err)
         err = ffs_checkpoint_now(s->fs);
     if (!err)
-        err = ffs_tx_begin(s->fs, CHUNK_CREDITS, &tx);
+        err = ffs_tx_begin(s->fs, FFS_CHUNK_CREDITS, &tx);
     return err ? err : ffs_tx_finish(tx, shrink_move_chunk_in(s, tx, first, place));
 }
 

@@ -372,10 +372,10 @@ static uint32_t scrub_problem(const struct ffs_scrub_block *b)
     return b->unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS;
 }
 
+static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
+
 static void scrub_reply(const struct ffs_scrub *found, struct gpunvme_ioc_scrub *arg)
 {
-    static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
-
     arg->offset = found->next;
     arg->matching = found->matching;
     arg->added = found->added;

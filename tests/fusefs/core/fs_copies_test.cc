@@ -8,6 +8,7 @@
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/sealed_blocks.h"
+#include "tests/fusefs/core/space_probe.h"
 
 extern "C" {
 #define _Atomic
@@ -88,12 +89,13 @@ class FsCopies : public FsEverything
     }
     void scrub()
     {
-        struct ffs_scrub_counts c = {};
+        struct ffs_scrub_counts before, c;
+        ffs_scrub_counts(fs, &before);
         ASSERT_EQ(ffs_scrub_start(fs, 1ull << 40, 3600000), 0);
-        while (c.passes == 0) {
+        do {
             usleep(200);
             ffs_scrub_counts(fs, &c);
-        }
+        } while (c.passes == before.passes);
         ffs_scrub_stop(fs);
     }
     // fsck -p -f on the device, whose errors the program would not see. Returns what it says.
@@ -268,6 +270,167 @@ TEST_F(FsCopies, AScrubOnRequestTakesAnyPosition)
             EXPECT_EQ(ffs_scrub_metadata(fs, kind << 60 | rest, &found), 0);
             EXPECT_EQ(found.nbad, 0u);
         }
+    }
+}
+
+// A repair without space leaves chunks with one place. A scrub gives them
+// another one.
+class FsOnePlace : public FsCopies
+{
+  protected:
+    void SetUp() override
+    {
+        FsCopies::SetUp();
+        ASSERT_EQ(mount(), 0);
+        chunks = space_drop_copies(fs);
+        ASSERT_GT(chunks, 0u);
+        unmount();
+        expect_fsck("-n", 0);
+        sound.assign(device.bytes(), device.bytes() + device.size());
+        ASSERT_EQ(places_of(LAY_MAGIC_EXTENTS).size(), 2u) << "the old copy has no reference";
+    }
+    uint64_t chunks_copied()
+    {
+        struct ffs_scrub_counts c;
+        ffs_scrub_counts(fs, &c);
+        return c.chunks;
+    }
+    // The first place of each kind of block is lost, and the other one is used.
+    void expect_two_places()
+    {
+        std::vector<uint64_t> lost;
+        unmount();
+        expect_fsck("-n", 0);
+        for (uint32_t magic : {LAY_MAGIC_EXTENTS, LAY_MAGIC_XATTR, LAY_MAGIC_SYMLINK})
+            lost.push_back(places_of(magic).at(0));
+        for (uint64_t place : lost)
+            damage(place, ZERO);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_EQ(counts().copied, lost.size());
+        unmount();
+        expect_fsck("-n", 0);
+    }
+
+    uint64_t chunks = 0;
+};
+
+TEST_F(FsOnePlace, TheBackgroundScrubAddsTheOther)
+{
+    ASSERT_EQ(mount(), 0);
+    scrub();
+    EXPECT_EQ(chunks_copied(), chunks);
+    scrub();
+    EXPECT_EQ(chunks_copied(), chunks) << "there is nothing left to do";
+    expect_two_places();
+}
+
+TEST_F(FsOnePlace, SoDoesOneOnRequest)
+{
+    ASSERT_EQ(mount(), 0);
+    struct ffs_scrub found = {};
+    uint64_t added = 0;
+    do {
+        ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
+        added += found.added;
+        EXPECT_EQ(found.nbad, 0u);
+    } while (found.next != 0);
+    EXPECT_EQ(added, chunks);
+    EXPECT_EQ(chunks_copied(), chunks);
+    expect_two_places();
+}
+
+TEST_F(FsOnePlace, AReadOnlyMountAddsNone)
+{
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    uint64_t matching;
+    EXPECT_TRUE(scrub_on_request(fs, &matching).empty());
+    EXPECT_EQ(chunks_copied(), 0u);
+    unmount();
+    EXPECT_EQ(memcmp(device.bytes(), sound.data(), sound.size()), 0);
+}
+
+TEST_F(FsOnePlace, ItWaitsForSpace)
+{
+    ASSERT_EQ(mount(), 0);
+    Inode f = create("full");
+    ssize_t n = 1;
+    for (uint64_t at = 0; n > 0; at += static_cast<uint64_t>(n))
+        n = write(f, at, std::string(1 << 20, 'f'));
+    EXPECT_EQ(n, -ENOSPC);
+    scrub();
+    EXPECT_EQ(chunks_copied(), 0u);
+    EXPECT_EQ(truncate(f, 0), 0);
+    free_data();
+    create("later");
+    free_data(); // R9a: the freed space can be used from the second commit on
+    scrub();
+    EXPECT_EQ(chunks_copied(), chunks);
+    f.reset();
+    expect_two_places();
+}
+
+TEST_F(FsOnePlace, ADamagedChunkKeepsOne)
+{
+    ASSERT_EQ(mount(), 0);
+    damage(places_of(LAY_MAGIC_SYMLINK).at(0), GARBAGE);
+    scrub();
+    EXPECT_EQ(chunks_copied(), chunks - 1);
+    EXPECT_EQ(counts().damaged, 1u);
+}
+
+// Commits and checkpoints go on while chunks are copied, and none of their
+// writes is missing in the copy.
+TEST_F(FsOnePlace, WritersGoOn)
+{
+    opts.no_thread = false;
+    opts.commit_ms = 1;
+    for (int turn = 0; turn < 5; turn++) {
+        restore();
+        ASSERT_EQ(mount(), 0);
+        ASSERT_EQ(ffs_scrub_start(fs, 1ull << 40, 0), 0);
+        for (uint64_t i = 0; i < 50 || chunks_copied() < chunks; i++) {
+            std::string name = "new" + std::to_string(i % 50);
+            if (i >= 50) {
+                EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
+            }
+            Inode f = create(name);
+            EXPECT_EQ(ffs_setxattr(f, SLOW, std::string(3000, 'n').data(), 3000, 0), 0);
+            usleep(100);
+        }
+        ffs_scrub_stop(fs);
+        EXPECT_EQ(counts().copied + counts().damaged, 0u);
+        unmount();
+        expect_fsck("-n", 0);
+    }
+    opts.no_thread = true;
+}
+
+// Every write of the change may be the last one.
+TEST_F(FsOnePlace, ACrashMeanwhileLosesNothing)
+{
+    bool whole = false;
+    for (long n = 0; !whole; n += n < 60 ? 1 : 7) {
+        SCOPED_TRACE(n);
+        restore();
+        ASSERT_EQ(mount(), 0);
+        create("new");
+        device.fail(MemDevice::FAIL_FROM, n);
+        uint64_t matching;
+        struct ffs_scrub found = {};
+        while (ffs_scrub_metadata(fs, found.next, &found) == 0 && found.next != 0)
+            continue;
+        whole = device.countdown() >= 0;
+        device.fail(MemDevice::FAIL_FROM, 0);
+        root.reset();
+        ffs_unmount(fs);
+        device.fail(MemDevice::FAIL_NONE, 0);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_TRUE(scrub_on_request(fs, &matching).empty());
+        unmount();
+        expect_fsck("-n", 0);
     }
 }
 

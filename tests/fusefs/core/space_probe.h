@@ -24,6 +24,11 @@ uint64_t space_segment(struct ffs *fs, uint64_t segment);
 /* Counts the blocks of the mapped segments, and those that their entries have as free. */
 uint64_t space_meta_blocks(struct ffs *fs);
 uint64_t space_meta_free(struct ffs *fs);
+/*
+ * Takes the second place of each chunk away, as a repair without space leaves
+ * it, and returns how many had one. No other thread uses the file system.
+ */
+uint64_t space_drop_copies(struct ffs *fs);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Copies chunks of metadata to other places (FORMAT.md 5.8). Private to the storage half. */
+#ifndef FUSEFS_CORE_MOUNT_MOVE_CHUNK_H
+#define FUSEFS_CORE_MOUNT_MOVE_CHUNK_H
+
+#include "fusefs/core/storage.h"
+
+#define FFS_CHUNK_CREDITS     8u /* bitmaps of both places, and two blocks of the map */
+#define FFS_CHUNK_COPY_BLOCKS (2 * LAY_SEGMENT_BLOCKS) /* of memory for a copy */
+
+/*
+ * Copies the chunk with this first segment from one of its places to free
+ * space, flushes, reads the result back, and checks that each block in use has
+ * the age that is named. `data` is DMA memory of FFS_CHUNK_COPY_BLOCKS. The
+ * caller has a handle; no image waits for a checkpoint, and none runs. Returns
+ * 0, -EUCLEAN or the device's error.
+ */
+int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, void *data);
+/*
+ * Enters a place of the chunk with this first segment in the map, and then in
+ * memory: the first one if `place` is 0, that of the copy if it is 1. After an
+ * error memory is unchanged.
+ */
+int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to);
+/*
+ * True if a chunk begins with this segment that has one place, although the
+ * file system has copies of metadata. The caller holds ffs.meta.
+ */
+bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first);
+/*
+ * Gives such a chunk a second place. Other threads wait for the copying. Called
+ * without locks. Returns 0, -EEXIST if the chunk does not lack it any more,
+ * -ENOSPC, -EAGAIN if the log was too full at this time, -EUCLEAN or -EIO if
+ * the first place is damaged, or another error; nothing has changed then.
+ */
+int ffs_chunk_add_copy(struct ffs *fs, uint64_t first);
+
+#endif
