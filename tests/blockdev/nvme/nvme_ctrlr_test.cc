@@ -120,6 +120,14 @@ TEST_F(Ctrlr, NeverReadyIsRefusedWhereTheResetFails)
     EXPECT_EQ(fake.device_resets, 1u);
 }
 
+/* Another process disables it as soon as it was enabled. */
+TEST_F(Ctrlr, DisabledAgainGetsNoCommand)
+{
+    fake.on_enable = [this] { fake.cc = fake.csts = 0; };
+    EXPECT_EQ(open(), -EIO);
+    EXPECT_EQ(fake.doorbells[0], 0u);
+}
+
 TEST_F(Ctrlr, NeverDisabledTimesOut)
 {
     fake.cc = NVME_CC_ENABLE;

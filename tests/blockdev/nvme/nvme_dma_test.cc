@@ -18,6 +18,19 @@
 namespace
 {
 
+thread_local bool out_of_memory; /* calloc() fails */
+
+} // namespace
+
+extern "C" void *__real_calloc(size_t n, size_t size);
+extern "C" void *__wrap_calloc(size_t n, size_t size)
+{
+    return out_of_memory ? nullptr : __real_calloc(n, size);
+}
+
+namespace
+{
+
 class Dma : public ::testing::Test
 {
   protected:
@@ -224,6 +237,50 @@ TEST_F(Dma, AFileWhoseUnmapIsLateIsNotSharedAndUnmappedLater)
     EXPECT_EQ(regions(), before + 1);
     EXPECT_EQ(nvme_unmap(c, again), 0);
     EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, APartOfAFileIsMappedWhereTheWholeFileIsRefused)
+{
+    uint64_t iova;
+
+    fake.t.maps_files = true;
+    open();
+    nvme_mem mem = part(file(1 << 20), 4096, 8192);
+    fake.longest_map = 8192;
+    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    EXPECT_EQ(fake.maps[iova].len, 8192u);
+    EXPECT_EQ(fake.maps[iova].fd_offset, 4096u);
+    EXPECT_EQ(nvme_unmap(c, iova), 0);
+}
+
+TEST_F(Dma, AFileThatIsRefusedLeavesNoDescriptor)
+{
+    uint64_t iova;
+
+    fake.t.maps_files = true;
+    open();
+    nvme_mem mem = part(file(1 << 20), 4096, 8192);
+    fake.longest_map = 4096;
+    int before = dup(mem.fd);
+    close(before);
+    EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
+    int after = dup(mem.fd);
+    close(after);
+    EXPECT_EQ(after, before);
+}
+
+TEST_F(Dma, ALackOfMemoryIsAnErrorOfTheMap)
+{
+    uint64_t iova;
+
+    fake.t.maps_files = true;
+    open();
+    nvme_mem mem = part(file(8192), 0, 8192);
+    out_of_memory = true;
+    EXPECT_EQ(nvme_map(c, &mem, &iova), -ENOMEM);
+    out_of_memory = false;
+    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    EXPECT_EQ(nvme_unmap(c, iova), 0);
 }
 
 TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)

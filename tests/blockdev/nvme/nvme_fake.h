@@ -44,8 +44,9 @@ struct Fake {
     unsigned silent = 0; /* so many register reads return gone_value; writes meanwhile are lost */
     uint32_t silence = ~0u; /* their value; 0 in QEMU */
     bool has_reset = false, reset_fails = false;
-    unsigned late_unmaps = 0; /* so many calls of unmap() miss their deadline */
-    int lose_opcode = -1;     /* admin opcode that is never completed */
+    size_t longest_map = SIZE_MAX; /* longer regions are refused */
+    unsigned late_unmaps = 0;      /* so many calls of unmap() miss their deadline */
+    int lose_opcode = -1;          /* admin opcode that is never completed */
     bool abort_works = false;
     std::function<void(unsigned qid, unsigned cid)> on_abort = [](unsigned, unsigned) {};
     std::function<void()> on_enable = [] {}, on_read = [] {};
@@ -409,6 +410,8 @@ struct Fake {
             [](nvme_transport *t, const nvme_mem *mem, uint64_t *iova) -> int {
                 Fake *f = of(t);
                 std::lock_guard<std::mutex> guard(f->lock);
+                if (mem->len > f->longest_map)
+                    return -EINVAL;
                 *iova = f->next_iova;
                 f->next_iova += mem->len + 4096;
                 f->maps[*iova] = *mem;
