@@ -2,6 +2,7 @@
 /* Memory of the driver and of callers in few regions: arenas, files that share one, the limit. */
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -267,6 +268,26 @@ TEST_F(Dma, AFileThatIsRefusedLeavesNoDescriptor)
     int after = dup(mem.fd);
     close(after);
     EXPECT_EQ(after, before);
+}
+
+/* A program may run without standard input. */
+TEST_F(Dma, AFileMayGetDescriptorZero)
+{
+    uint64_t iova;
+    int input = dup(0);
+
+    fake.t.maps_files = true;
+    open();
+    nvme_mem mem = part(file(1 << 20), 4096, 8192);
+    close(0);
+    EXPECT_EQ(nvme_map(c, &mem, &iova), 0);
+    EXPECT_EQ(fcntl(0, F_GETFD), FD_CLOEXEC);
+    EXPECT_EQ(nvme_unmap(c, iova), 0);
+    fake.longest_map = 4096;
+    EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
+    EXPECT_EQ(fcntl(0, F_GETFD), -1);
+    dup2(input, 0);
+    close(input);
 }
 
 TEST_F(Dma, ALackOfMemoryIsAnErrorOfTheMap)
