@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -288,6 +289,25 @@ TEST_F(Dma, AFileMayGetDescriptorZero)
     EXPECT_EQ(fcntl(0, F_GETFD), -1);
     dup2(input, 0);
     close(input);
+}
+
+TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
+{
+    struct rlimit all, few;
+    uint64_t iova;
+
+    fake.t.maps_files = true;
+    open();
+    nvme_mem mem = part(file(8192), 0, 8192);
+    size_t before = fake.maps.size();
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &all), 0);
+    int next = dup(mem.fd);
+    close(next);
+    few = {(rlim_t)next, all.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    EXPECT_EQ(nvme_map(c, &mem, &iova), -EMFILE);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &all), 0);
+    EXPECT_EQ(fake.maps.size(), before);
 }
 
 TEST_F(Dma, ALackOfMemoryIsAnErrorOfTheMap)
