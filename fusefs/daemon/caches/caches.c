@@ -548,9 +548,44 @@ static void adopt_name(struct caches *c, struct ffs_inode *dir, const char *name
     ffs_iput(inode, 1);
 }
 
+/* Like hold_file(), for the file that an exchange moves the other way. */
+static int hold_other(struct caches *c, const struct caches_rename *r, struct caches_charge *charge)
+{
+    struct ffs_inode *other;
+    int err;
+
+    *charge = (struct caches_charge){.cache = -1};
+    if (!(r->flags & RENAME_EXCHANGE))
+        return 0;
+    err = ffs_lookup(r->new_dir, r->new_name, &other);
+    if (err)
+        return err;
+    err = hold_file(c, r->dir, other, charge);
+    ffs_iput(other, 1);
+    return err;
+}
+
+static int rename_between(struct caches *c, const struct caches_rename *r, struct ffs_inode *inode)
+{
+    struct caches_charge charge, other;
+    int err = hold_file(c, r->new_dir, inode, &charge);
+
+    if (err)
+        return err;
+    err = hold_other(c, r, &other);
+    if (!err)
+        err = rename_plain(r);
+    caches_let_go(c, &charge, err ? 0 : charge.held);
+    caches_let_go(c, &other, err ? 0 : other.held);
+    if (err)
+        return err;
+    adopt_name(c, r->new_dir, r->new_name);
+    adopt_name(c, r->dir, r->name); /* for an exchange */
+    return 0;
+}
+
 int caches_rename(struct caches *c, const struct caches_rename *r)
 {
-    struct caches_charge charge;
     struct ffs_inode *inode;
     int i = caches_word_cache(r->dir);
     bool within = i == caches_word_cache(r->new_dir);
@@ -560,15 +595,7 @@ int caches_rename(struct caches *c, const struct caches_rename *r)
     int err = ffs_lookup(r->dir, r->name, &inode);
     if (err)
         return err;
-    err = within ? rename_within(c, i, r, inode) : hold_file(c, r->new_dir, inode, &charge);
-    if (!err && !within) {
-        err = rename_plain(r);
-        caches_let_go(c, &charge, err ? 0 : charge.held);
-    }
-    if (!err && !within) {
-        adopt_name(c, r->new_dir, r->new_name);
-        adopt_name(c, r->dir, r->name); /* for an exchange */
-    }
+    err = within ? rename_within(c, i, r, inode) : rename_between(c, r, inode);
     ffs_iput(inode, 1);
     return err;
 }

@@ -111,8 +111,8 @@ void caches_charge_end(struct caches *c, struct ffs_inode *inode,
                        const struct caches_charge *charge);
 /*
  * Behave like ffs_link() and ffs_rename(), within the limit of the new
- * directory if it is in another cache (-ENOSPC). A directory that is moved into
- * a cache is counted from the next walk on.
+ * directory if it is in another cache (-ENOSPC); an exchange keeps both limits.
+ * A directory that is moved into a cache is counted from the next walk on.
  */
 int caches_link(struct caches *c, struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
 struct caches_rename {

@@ -50,6 +50,7 @@ class CachesTest : public FsTest
         dir.reset();
         caches_close(caches);
         caches = nullptr;
+        caches_close(caches); // does nothing
     }
     static void note_removed(void *arg, uint64_t, uint64_t, const char *name)
     {
@@ -486,6 +487,27 @@ TEST_F(CachesTest, FilesMovedOrLinkedInMakeRoomOrAreRefused)
     Inode inode = lookup("big");
     EXPECT_EQ(caches_link(caches, inode, dir, "big"), -ENOSPC);
     EXPECT_LE(bytes_in(dir), 4 * MIB);
+}
+
+TEST_F(CachesTest, AnExchangeKeepsBothLimits)
+{
+    ASSERT_EQ(limit(dir, 4 * MIB), 0);
+    ASSERT_EQ(fill(dir, "small", MIB, 1000), 0);
+    ASSERT_EQ(fill(root, "fits", 2 * MIB, 1001), 0);
+    ASSERT_EQ(fill(root, "big", 5 * MIB, 1001), 0);
+    struct caches_rename out = {dir, "small", root, "big", RENAME_EXCHANGE};
+    EXPECT_EQ(caches_rename(caches, &out), -ENOSPC);
+    struct caches_rename in = {root, "big", dir, "small", RENAME_EXCHANGE};
+    EXPECT_EQ(caches_rename(caches, &in), -ENOSPC);
+    EXPECT_EQ(bytes_in(dir), MIB);
+    Inode small = lookup(dir, "small"), fits = lookup("fits");
+    struct caches_rename swap = {dir, "small", root, "fits", RENAME_EXCHANGE};
+    ASSERT_EQ(caches_rename(caches, &swap), 0);
+    EXPECT_EQ(bytes_in(dir), 2 * MIB);
+    ASSERT_EQ(caches_file_opened(fits), 0);
+    EXPECT_EQ(put(fits, 2 * MIB, 3 * MIB), -ENOSPC) << "it belongs to the cache now";
+    caches_file_closed(fits);
+    EXPECT_EQ(put(small, MIB, 4 * MIB), static_cast<ssize_t>(4 * MIB)) << "no longer";
 }
 
 TEST_F(CachesTest, OverwritingAFullCacheNeedsNoRoom)
