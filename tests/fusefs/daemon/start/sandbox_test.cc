@@ -209,7 +209,7 @@ TEST_F(Sandbox, LooksAtArgumentsOfCalls)
               0);
     EXPECT_EQ(refused([&] { return prlimit(getppid(), RLIMIT_FSIZE, &none, nullptr); }), EPERM);
     EXPECT_EQ(refused([&] { return prlimit(0, RLIMIT_FSIZE, &none, nullptr); }), EPERM);
-    EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, 0, 1); }), 0);
+    EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, 0, 19); }), 0);
     EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, getppid(), 1); }), EPERM);
     EXPECT_EQ(refused([] { return ioctl(0, TIOCSTI, ""); }), EPERM);
     EXPECT_EQ(refused([] { return ioctl(0, TIOCLINUX, "\x03"); }), EPERM);
