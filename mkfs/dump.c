@@ -252,7 +252,7 @@ static int read_entries(struct image *img, uint64_t segment, union lay_block *b)
 }
 
 /* Adds each mapped segment. Damaged entries have no count of free blocks. */
-static int dump_chunks(struct image *img, struct json_object *to)
+static int dump_chunks(struct image *img, struct dump_out *out)
 {
     union lay_block b;
     int failed = 0;
@@ -267,14 +267,14 @@ static int dump_chunks(struct image *img, struct json_object *to)
         if (s->copy != LAY_NONE)
             dump_put_number(row, "copy", s->copy);
         dump_put_link(row, "free", err ? LAY_NONE : lay_get32(b.entries.free));
-        json_object_array_add(to, row);
+        dump_out_row(out, row);
         failed = err ? err : failed;
     }
     return failed;
 }
 
 /* Adds a block in use of a segment, by what its head says. */
-static int add_block(struct image *img, uint64_t addr, struct json_object *to)
+static int add_block(struct image *img, uint64_t addr, struct dump_out *out)
 {
     struct json_object *row = json_object_new_object();
     union lay_block b;
@@ -292,12 +292,12 @@ static int add_block(struct image *img, uint64_t addr, struct json_object *to)
         dump_put_number(row, "owner", lay_get64(b.head.owner));
         dump_put_number(row, "tid", lay_get64(b.head.tid));
     }
-    json_object_array_add(to, row);
+    dump_out_row(out, row);
     return stale ? -EUCLEAN : err;
 }
 
 /* Adds the blocks in use of a segment. Returns -ENXIO if it is not mapped. */
-static int dump_segment(struct image *img, uint64_t segment, struct json_object *to)
+static int dump_segment(struct image *img, uint64_t segment, struct dump_out *out)
 {
     union lay_block b;
     bool mapped = image_segment_block(img, segment) != LAY_NONE;
@@ -307,7 +307,7 @@ static int dump_segment(struct image *img, uint64_t segment, struct json_object 
         return err;
     for (unsigned i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
         if (b.entries.used[i / 8] >> i % 8 & 1)
-            err = add_block(img, LAY_ADDR_CHUNK(segment, i), to);
+            err = add_block(img, LAY_ADDR_CHUNK(segment, i), out);
         failed = err ? err : failed;
     }
     return failed;
@@ -421,7 +421,7 @@ static int dump_inode(struct image *img, const struct lay_super *sb, uint64_t in
 struct extent_list {
     const struct image *img;
     uint64_t ino;
-    struct json_object *rows;
+    struct dump_out *out;
 };
 
 static void add_extent(void *arg, const struct lay_extent *e)
@@ -437,14 +437,14 @@ static void add_extent(void *arg, const struct lay_extent *e)
     dump_put_number(row, "blocks", lay_get32(e->len));
     dump_put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
     dump_put_flag(row, "damaged", (lay_get16(e->flags) & LAY_EXTENT_DAMAGED) != 0);
-    json_object_array_add(list->rows, row);
+    dump_out_row(list->out, row);
 }
 
 static int dump_extents(struct image *img, const struct lay_super *sb, uint64_t ino,
-                        struct json_object *to)
+                        struct dump_out *out)
 {
     static const struct walk_ops ops = {.extent = add_extent};
-    struct extent_list list = {img, ino, to};
+    struct extent_list list = {img, ino, out};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
 
@@ -459,17 +459,17 @@ static void dump_tree_add_name(void *arg, const struct lay_dirent *d)
     dump_put_number(row, "inode", lay_get64(d->ino));
     dump_put_string(row, "type", type_name(d->type));
     dump_put_bytes(row, "name", d->name, d->name_len);
-    json_object_array_add(arg, row);
+    dump_out_row(arg, row);
 }
 
 static int dump_directory(struct image *img, const struct lay_super *sb, uint64_t ino,
-                          struct json_object *to)
+                          struct dump_out *out)
 {
     static const struct walk_ops ops = {.name = dump_tree_add_name};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
 
-    return err ? err : walk_names(img, ino, &inode, &ops, to, NULL);
+    return err ? err : walk_names(img, ino, &inode, &ops, out, NULL);
 }
 
 #define SCHEMA_VERSION 3
@@ -491,9 +491,8 @@ struct dump {
     struct lay_supers supers;
     struct lay_super sb; /* after recovery */
     struct log log;
-    struct json_object *tree;
+    struct dump_out out;
     bool map_damaged;
-    bool shown; /* the tree holds more than the entries common to all */
 };
 
 static const char usage_text[] =
@@ -702,34 +701,53 @@ static int dump_explain(const struct options *o, const char *what, int err)
     }
 }
 
-/* Adds an object to the tree. Reports the error of one that could not be read. */
+/* Prints an object, unless it is empty after an error. Reports the error. */
 static int dump_add(struct dump *d, const char *key, struct json_object *value, int err)
 {
-    bool empty = json_object_is_type(value, json_type_array)
-                     ? json_object_array_length(value) == 0
-                     : json_object_object_length(value) == 0;
-
-    if (err && empty) {
+    if (err && json_object_object_length(value) == 0)
         json_object_put(value);
-    } else {
-        json_object_object_add(d->tree, key, value);
-        d->shown = true;
-    }
+    else
+        dump_out_value(&d->out, key, value);
     return dump_explain(d->o, key, err);
+}
+
+static int dump_end_rows(struct dump *d, int err)
+{
+    dump_out_end_rows(&d->out, err != 0);
+    return dump_explain(d->o, d->out.key, err);
 }
 
 static int dump_collect_chunks(struct dump *d)
 {
-    struct json_object *to;
     int failed = 0;
 
     if (d->o->chunks) {
-        to = json_object_new_array();
-        failed |= dump_add(d, "chunks", to, dump_chunks(&d->img, to));
+        dump_out_begin_rows(&d->out, "chunks");
+        failed |= dump_end_rows(d, dump_chunks(&d->img, &d->out));
     }
     if (d->o->segment != NOT_ASKED) {
-        to = json_object_new_array();
-        failed |= dump_add(d, "segment", to, dump_segment(&d->img, d->o->segment, to));
+        dump_out_begin_rows(&d->out, "segment");
+        failed |= dump_end_rows(d, dump_segment(&d->img, d->o->segment, &d->out));
+    }
+    return failed;
+}
+
+static int dump_collect_inodes(struct dump *d)
+{
+    const struct options *o = d->o;
+    int failed = 0;
+
+    if (o->inode != NOT_ASKED) {
+        struct json_object *to = json_object_new_object();
+        failed |= dump_add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
+    }
+    if (o->extents != NOT_ASKED) {
+        dump_out_begin_rows(&d->out, "extents");
+        failed |= dump_end_rows(d, dump_extents(&d->img, &d->sb, o->extents, &d->out));
+    }
+    if (o->directory != NOT_ASKED) {
+        dump_out_begin_rows(&d->out, "directory");
+        failed |= dump_end_rows(d, dump_directory(&d->img, &d->sb, o->directory, &d->out));
     }
     return failed;
 }
@@ -740,9 +758,10 @@ static int dump_collect(struct dump *d)
     struct json_object *to;
     int failed = 0;
 
-    dump_put_number(d->tree, "schema_version", SCHEMA_VERSION);
-    dump_put_string(d->tree, "device", o->device.text);
-    dump_put_number(d->tree, "recovered_transactions", d->log.transaction_count);
+    dump_out_head(&d->out, "schema_version", json_object_new_int(SCHEMA_VERSION));
+    dump_out_head(&d->out, "device", json_object_new_string(o->device.text));
+    dump_out_head(&d->out, "recovered_transactions",
+                  json_object_new_uint64(d->log.transaction_count));
     if (o->label) {
         dump_label(lay_labels_newest(&d->labels), to = json_object_new_object());
         failed |= dump_add(d, "label", to, 0);
@@ -751,18 +770,7 @@ static int dump_collect(struct dump *d)
         dump_super(&d->sb, d->log.state == LOG_CLEAN, to = json_object_new_object());
         failed |= dump_add(d, "superblock", to, 0);
     }
-    if (o->inode != NOT_ASKED) {
-        to = json_object_new_object();
-        failed |= dump_add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
-    }
-    if (o->extents != NOT_ASKED) {
-        to = json_object_new_array();
-        failed |= dump_add(d, "extents", to, dump_extents(&d->img, &d->sb, o->extents, to));
-    }
-    if (o->directory != NOT_ASKED) {
-        to = json_object_new_array();
-        failed |= dump_add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
-    }
+    failed |= dump_collect_inodes(d);
     if (o->log) {
         dump_log(&d->img, &d->log, to = json_object_new_object());
         failed |= dump_add(d, "log", to, 0);
@@ -812,17 +820,15 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
     if (!d)
         return -1;
     d->o = o;
-    d->tree = json_object_new_object();
+    dump_out_start(&d->out, o->json);
     int failed = dump_start(d, dev);
     if (!failed) {
         int err = dump_recover(d);
         failed = err && err != -1 ? dump_explain(o, "log", err) : err;
         if (!failed)
             failed = dump_collect(d) || d->log.state >= LOG_DAMAGED || d->map_damaged;
-        if (d->shown)
-            dump_print(d->tree, o->json);
     }
-    json_object_put(d->tree);
+    dump_out_end(&d->out);
     replay_free(&d->log);
     image_end(&d->img);
     free(d);
@@ -842,5 +848,5 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     int failed = dump_device(&o, opened.dev);
     bd_opened_close(&opened);
-    return failed || fflush(stdout) != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return failed || fflush(stdout) != 0 || ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -105,6 +105,8 @@ static const char *dump_plain(struct json_object *value)
     return json_object_get_string(value);
 }
 
+static void dump_print_object(struct json_object *object, int depth);
+
 /* Prints "key=value key=value ...". */
 static void dump_print_row(struct json_object *row, int depth)
 {
@@ -123,6 +125,21 @@ static void dump_print_row(struct json_object *row, int depth)
     putchar('\n');
 }
 
+static void dump_print_member(const char *key, struct json_object *value, int depth)
+{
+    printf("%*s%s:", 2 * depth, "", key);
+    if (value && json_object_is_type(value, json_type_object)) {
+        putchar('\n');
+        dump_print_object(value, depth + 1);
+    } else if (value && json_object_is_type(value, json_type_array)) {
+        putchar('\n');
+        for (size_t i = 0; i < json_object_array_length(value); i++)
+            dump_print_row(json_object_array_get_idx(value, i), depth + 1);
+    } else {
+        printf(" %s\n", dump_plain(value));
+    }
+}
+
 /*
  * Prints "key: value" lines, objects indented, and each element of an array in
  * a line. Recursion is as deep as the trees that are built here.
@@ -131,25 +148,110 @@ static void dump_print_object(struct json_object *object, int depth)
 {
     json_object_object_foreach(object, key, value)
     {
-        printf("%*s%s:", 2 * depth, "", key);
-        if (value && json_object_is_type(value, json_type_object)) {
-            putchar('\n');
-            dump_print_object(value, depth + 1);
-        } else if (value && json_object_is_type(value, json_type_array)) {
-            putchar('\n');
-            for (size_t i = 0; i < json_object_array_length(value); i++)
-                dump_print_row(json_object_array_get_idx(value, i), depth + 1);
-        } else {
-            printf(" %s\n", dump_plain(value));
-        }
+        dump_print_member(key, value, depth);
     }
 }
 
-void dump_print(struct json_object *tree, bool json)
+/* --- Output ----------------------------------------------------------------------------------- */
+
+/* Prints a value as JSON, indented. Strings in JSON have no line breaks. */
+static void dump_print_json(struct json_object *value, int depth)
 {
-    if (json)
-        puts(json_object_to_json_string_ext(tree, JSON_C_TO_STRING_PRETTY |
-                                                      JSON_C_TO_STRING_NOSLASHESCAPE));
+    const char *c = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PRETTY |
+                                                              JSON_C_TO_STRING_NOSLASHESCAPE);
+
+    for (; *c; c++) {
+        putchar(*c);
+        if (*c == '\n')
+            printf("%*s", 2 * depth, "");
+    }
+}
+
+static void dump_out_member(struct dump_out *out, const char *key, struct json_object *value)
+{
+    if (!out->json) {
+        dump_print_member(key, value, 0);
+        return;
+    }
+    printf("%s  \"%s\":", out->begun ? ",\n" : "{\n", key);
+    dump_print_json(value, 1);
+    out->begun = true;
+}
+
+/* Prints the head once. */
+static void dump_out_flush_head(struct dump_out *out)
+{
+    if (!out->head)
+        return;
+    json_object_object_foreach(out->head, key, value)
+    {
+        dump_out_member(out, key, value);
+    }
+    json_object_put(out->head);
+    out->head = NULL;
+    out->begun = true;
+}
+
+void dump_out_start(struct dump_out *out, bool json)
+{
+    *out = (struct dump_out){.json = json, .head = json_object_new_object()};
+}
+
+void dump_out_head(struct dump_out *out, const char *key, struct json_object *value)
+{
+    json_object_object_add(out->head, key, value);
+}
+
+void dump_out_value(struct dump_out *out, const char *key, struct json_object *value)
+{
+    dump_out_flush_head(out);
+    dump_out_member(out, key, value);
+    json_object_put(value);
+}
+
+void dump_out_begin_rows(struct dump_out *out, const char *key)
+{
+    out->key = key;
+    out->rows = 0;
+}
+
+static void dump_out_start_array(struct dump_out *out)
+{
+    dump_out_flush_head(out);
+    if (out->json)
+        printf(",\n  \"%s\":[", out->key);
     else
-        dump_print_object(tree, 0);
+        printf("%s:\n", out->key);
+}
+
+void dump_out_row(struct dump_out *out, struct json_object *row)
+{
+    if (out->rows == 0)
+        dump_out_start_array(out);
+    if (out->json) {
+        printf("%s    ", out->rows ? ",\n" : "\n");
+        dump_print_json(row, 2);
+    } else {
+        dump_print_row(row, 1);
+    }
+    out->rows++;
+    json_object_put(row);
+}
+
+void dump_out_end_rows(struct dump_out *out, bool failed)
+{
+    if (out->rows == 0 && failed)
+        return;
+    if (out->rows == 0)
+        dump_out_start_array(out);
+    if (out->json)
+        printf("\n  ]");
+}
+
+void dump_out_end(struct dump_out *out)
+{
+    json_object_put(out->head);
+    out->head = NULL;
+    if (out->begun && out->json)
+        puts("\n}");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tree of what dump.gpunvme shows: adds values to its objects, and prints
- * it. Objects own what is added to them.
+ * What dump.gpunvme shows: adds values to objects, which own them, and prints
+ * each object and row when it is complete, so that memory does not grow with
+ * the output.
  */
 #ifndef MKFS_DUMP_VALUES_H
 #define MKFS_DUMP_VALUES_H
@@ -30,7 +31,30 @@ void dump_put_time(struct json_object *to, const char *key, struct lay_time t);
  */
 void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
 
-/* Prints the tree as JSON, or as text that indents objects and has a line for each row. */
-void dump_print(struct json_object *tree, bool json);
+/*
+ * The output: JSON, or text that indents objects and has a line for each row.
+ * The functions below own the objects that they are given.
+ */
+struct dump_out {
+    bool json;
+    struct json_object *head; /* values to be printed before the first other one */
+    bool begun;
+    const char *key; /* of the array whose rows are printed */
+    uint64_t rows;   /* of it, so far */
+};
+
+void dump_out_start(struct dump_out *out, bool json);
+/* Adds a value to the head, or prints one. */
+void dump_out_head(struct dump_out *out, const char *key, struct json_object *value);
+void dump_out_value(struct dump_out *out, const char *key, struct json_object *value);
+/*
+ * Print an array row by row. `key` stays valid until its end. An array that
+ * `failed` without a row is not printed.
+ */
+void dump_out_begin_rows(struct dump_out *out, const char *key);
+void dump_out_row(struct dump_out *out, struct json_object *row);
+void dump_out_end_rows(struct dump_out *out, bool failed);
+/* Ends the output. Without a value or row there is none. */
+void dump_out_end(struct dump_out *out);
 
 #endif

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* dump.gpunvme shows the objects of an image, in both formats. */
+#include <fcntl.h>
 #include <json-c/json.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cstring>
+
+#include "blockdev/bdev.h"
+#include "fusefs/core/ffs.h"
 
 #include "tests/mkfs/mkfs_rig.h"
 
@@ -261,6 +269,59 @@ TEST_F(Dump, ShowsTheStateBeforeDamageOfTheLog)
     EXPECT_NE(r.err.find("log: damaged (a transaction is not whole)"), std::string::npos) << r.err;
     EXPECT_NE(r.out.find("recovered_transactions: 1\n"), std::string::npos) << r.out;
     EXPECT_NE(r.out.find("  state: damaged\n"), std::string::npos) << r.out;
+}
+
+// The most memory that a dump of this inode's extents had, in KiB.
+long peak_of_dump(const std::string &image, const std::string &ino, const char *format)
+{
+    const char *args[] = {DUMP, "-e", ino.c_str(), "-o", format, image.c_str(), nullptr};
+    posix_spawn_file_actions_t actions;
+    struct rusage usage;
+    pid_t pid;
+    int status = -1;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    EXPECT_EQ(posix_spawn(&pid, DUMP, &actions, nullptr, const_cast<char **>(args), environ), 0);
+    EXPECT_EQ(wait4(pid, &status, 0, &usage), pid);
+    EXPECT_EQ(status, 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return usage.ru_maxrss;
+}
+
+// Each extent took 1.3 KB when all of them were kept.
+TEST_F(Dump, OfManyExtentsNeedsNoMoreMemory)
+{
+    constexpr uint64_t EXTENTS = 40000;
+    const std::string image = path("large");
+    bd_dev *dev;
+    ffs_mount_opts opts = {};
+    struct ffs *fs;
+    ffs_inode *root, *file;
+    const ffs_cred cred = {0, 0, 0};
+    char why[256];
+    ASSERT_EQ(run({MKFS, "-q", "-s", "512M", image}).status, 0);
+    ASSERT_EQ(bd_file_open(image.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    ASSERT_EQ(ffs_mount(dev, &opts, &fs, why, sizeof(why)), 0) << why;
+    ASSERT_EQ(ffs_iget(fs, 1, &root), 0);
+    ASSERT_EQ(ffs_mknod(root, "file", S_IFREG | 0644, 0, &cred, &file), 0);
+    for (uint64_t i = 0; i < EXTENTS; i++)
+        ASSERT_EQ(ffs_fallocate(file, 0, i * 8192, 4096), 0);
+    const std::string ino = std::to_string(ffs_ino(file));
+    ffs_iput(file, 1);
+    ffs_iput(root, 1);
+    ASSERT_EQ(ffs_unmount(fs), 0);
+    bd_close(dev);
+    // AddressSanitizer keeps freed memory.
+    const char *options = getenv("ASAN_OPTIONS");
+    setenv("ASAN_OPTIONS", (std::string(options ? options : "") + ":quarantine_size_mb=1").c_str(),
+           1);
+    for (const char *format : {"text", "json"})
+        EXPECT_LT(peak_of_dump(image, ino, format) - peak_of_dump(image, "0", format), 24 << 10);
+    Result r = run({DUMP, "-e", ino, "-o", "json", image});
+    json_object *tree = json_tokener_parse(r.out.c_str()), *rows = nullptr;
+    ASSERT_TRUE(tree && json_object_object_get_ex(tree, "extents", &rows));
+    EXPECT_EQ(json_object_array_length(rows), EXTENTS);
+    json_object_put(tree);
 }
 
 TEST_F(Dump, RefusesAnOlderFormat)
