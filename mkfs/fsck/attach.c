@@ -92,16 +92,25 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
 }
 
 /*
- * Finds or creates lost+found. *there is false if the inode file must grow
- * first; everything that needs lost+found then waits for the next round.
+ * Finds or creates lost+found. If no block is left for it, the root directory
+ * serves instead, whose own blocks can be used again. *there is false if the
+ * inode file must grow first; everything that needs lost+found then waits for
+ * the next round.
  */
 static int need_lost_found(struct fsck *f, bool *there)
 {
     uint64_t ino = f->lost_found ? 0 : find_slot(f);
+    bool left = true;
+    int err = f->lost_found ? 0 : fsck_meta_left(f, &left);
 
     *there = true;
-    if (f->lost_found)
+    if (err || f->lost_found)
+        return err;
+    if (!left) {
+        fsck_say(f, "No block is free for lost+found, the root directory is used instead");
+        f->lost_found = LAY_INO_ROOT;
         return 0;
+    }
     if (ino)
         return make_lost_found(f, ino);
     *there = false;
@@ -266,6 +275,10 @@ int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, 
         return 0;
     }
     *kept = true;
+    if (f->lost_found == LAY_INO_ROOT) {
+        fsck_say(f, "The report is not kept in lost+found: no space");
+        return 0;
+    }
     inode.mode = lay_put32(S_IFREG | 0400);
     inode.nlink = lay_put32(1);
     inode.map_kind = lay_put16(LAY_MAP_INLINE);

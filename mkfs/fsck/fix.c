@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Repairs what the passes have marked. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +13,8 @@
 struct attributes {
     union lay_block blocks[LAY_XATTR_BLOCKS_MAX];
     unsigned count;
+    uint64_t old[LAY_XATTR_BLOCKS_MAX]; /* addresses of the chain to be replaced, each once */
+    unsigned old_count;
 };
 
 static bool has_attribute(const struct attributes *a, const struct lay_xattr *x)
@@ -63,6 +66,15 @@ static void take_records(struct attributes *a, const struct lay_xattr_block *fro
         a->count--;
 }
 
+static void attributes_note_old(struct attributes *a, uint64_t addr)
+{
+    for (unsigned i = 0; i < a->old_count; i++) {
+        if (a->old[i] == addr)
+            return;
+    }
+    a->old[a->old_count++] = addr;
+}
+
 static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t addr, struct attributes *a)
 {
     union lay_block b;
@@ -74,13 +86,62 @@ static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t addr, struc
         if (lay_get32(b.head.magic) != LAY_MAGIC_XATTR || lay_get64(b.head.block) != addr ||
             lay_get64(b.head.owner) != ino)
             break;
+        attributes_note_old(a, addr);
         take_records(a, &b.xattr);
         addr = lay_get64(b.xattr.next);
     }
     return 0;
 }
 
-/* Writes the blocks from the last to the first, since each names the next. */
+static int attributes_add_parts(struct fsck_list *parts, const struct attributes *a)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < a->count && !err; i++) {
+        const struct lay_xattr *x = NULL;
+        while (!err && (x = lay_xattr_next(&a->blocks[i].xattr, x)))
+            err = fsck_add_part(parts, x);
+    }
+    return err;
+}
+
+/* Removes the records of large values that lack a part from a block. */
+static void attributes_keep_whole(const struct fsck_list *parts, union lay_block *b)
+{
+    union lay_block from = *b;
+    const struct lay_xattr *x = NULL;
+    uint32_t used = 0, count = 0;
+
+    memset(b->xattr.bytes, 0, sizeof(b->xattr.bytes));
+    while ((x = lay_xattr_next(&from.xattr, x))) {
+        if (fsck_part_is_broken(parts, x))
+            continue;
+        memcpy(b->xattr.bytes + used, x, lay_get16(x->len));
+        used += lay_get16(x->len);
+        count++;
+    }
+    b->xattr.used = lay_put16((uint16_t)used);
+    b->xattr.count = lay_put16((uint16_t)count);
+}
+
+static int attributes_drop_broken(struct attributes *a)
+{
+    struct fsck_list parts = {0};
+    int err = attributes_add_parts(&parts, a);
+
+    if (!err)
+        fsck_judge_parts(&parts);
+    for (unsigned i = 0; i < a->count && !err; i++)
+        attributes_keep_whole(&parts, &a->blocks[i]);
+    free(parts.items);
+    return err;
+}
+
+/*
+ * Writes the blocks from the last to the first, since each names the next. A
+ * block for which no other is free keeps an old one, in a transaction. The new
+ * chain is no longer than the old one.
+ */
 static int attributes_put_attributes(struct fsck *f, uint64_t ino, struct attributes *a,
                                      uint64_t *first)
 {
@@ -88,11 +149,14 @@ static int attributes_put_attributes(struct fsck *f, uint64_t ino, struct attrib
 
     for (unsigned i = a->count; i-- > 0;) {
         int err = fsck_alloc_meta(f, &addr);
-        if (err || !addr)
-            return err ? err : -ENOSPC;
+        if (err)
+            return err;
+        bool old = addr == 0;
+        assert(a->count <= a->old_count);
+        addr = old ? a->old[i] : addr;
         lay_head_init(&a->blocks[i].head, LAY_MAGIC_XATTR, f->img.geo.uuid, addr, ino);
         a->blocks[i].xattr.next = lay_put64(next);
-        err = store_put_new(f, addr, &a->blocks[i]);
+        err = old ? store_put(f, addr, &a->blocks[i]) : store_put_new(f, addr, &a->blocks[i]);
         if (err)
             return err;
         next = addr;
@@ -109,6 +173,8 @@ static int fsck_rebuild_xattrs(struct fsck *f, uint64_t ino, struct lay_inode *i
     if (!a)
         return -ENOMEM;
     int err = collect_attributes(f, ino, lay_get64(inode->xattr), a);
+    if (!err)
+        err = attributes_drop_broken(a);
     if (!err)
         err = attributes_put_attributes(f, ino, a, &first);
     if (!err)

@@ -403,6 +403,8 @@ int fsck_entries(struct fsck *f);
  * a device error.
  */
 int fsck_alloc_meta(struct fsck *f, uint64_t *addr);
+/* Sets *left to whether that would find one. */
+int fsck_meta_left(struct fsck *f, bool *left);
 /* Maps the chunk with the lowest number that is free. -ENOSPC: there is no space for it. */
 int fsck_new_chunk(struct fsck *f);
 
@@ -479,6 +481,15 @@ void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, 
 void fsck_free_slot(struct lay_inode_block *ib, unsigned slot);
 /* Reads a mapped inode block and makes it valid without reports. */
 int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
+
+/* --- Large values of attributes (large_values.c) ---------------------------------------------- */
+
+/* Adds the record to the list if it is part of a large value. Returns 0 or -ENOMEM. */
+int fsck_add_part(struct fsck_list *parts, const struct lay_xattr *x);
+/* Judges the values whose parts are in the list, and returns how many lack a part. */
+size_t fsck_judge_parts(struct fsck_list *parts);
+/* True if the record is part of a value that was found to lack one. */
+bool fsck_part_is_broken(const struct fsck_list *parts, const struct lay_xattr *x);
 
 /* --- Repair ----------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -24,6 +25,7 @@ struct map_walk {
     uint64_t data;                 /* blocks of all extents */
     uint64_t file_end, device_end; /* ends of the previous extent */
     int err;
+    struct fsck_list parts; /* of large values of attributes */
     size_t names_len;
     uint8_t names[XATTR_NAMES_MAX]; /* length, name, length, name, ... */
 };
@@ -165,6 +167,23 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
     w->names[w->names_len] = x->name_len;
     memcpy(w->names + w->names_len + 1, name, x->name_len);
     w->names_len += 1u + x->name_len;
+    if (fsck_add_part(&w->parts, x))
+        w->f->no_memory = true;
+}
+
+/* A value that lacks a part cannot be read. */
+static void references_check_parts(struct map_walk *w)
+{
+    size_t broken = fsck_judge_parts(&w->parts);
+    char detail[64];
+
+    if (broken == 0)
+        return;
+    snprintf(detail, sizeof(detail), "values: %zu", broken);
+    bool yes = fsck_report(w->f, PROBLEM_XATTR_PARTS, detail, "inode %" PRIu64, w->ino);
+    references_want(w, yes, FIX_XATTR);
+    if (yes)
+        fsck_lose(w->f, w->ino, LOSS_XATTRS);
 }
 
 static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
@@ -179,6 +198,10 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
     if (err == -EUCLEAN && before == fsck_problems(w->f))
         references_want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino),
                         FIX_XATTR);
+    /* Parts may be in what is still to be repaired. */
+    if (!err && before == fsck_problems(w->f))
+        references_check_parts(w);
+    free(w->parts.items);
     return err;
 }
 

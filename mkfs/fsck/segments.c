@@ -270,8 +270,8 @@ static bool segments_usable(const struct segments_entries *e, uint32_t block)
                            !segments_is_given_up(f, e->segment, block));
 }
 
-/* Takes the first usable block; *addr is 0 if there is none. */
-static int segments_take(struct fsck *f, uint64_t *addr)
+/* Finds the first usable block; *addr is 0 if there is none. */
+static int segments_first_usable(struct fsck *f, uint64_t *addr)
 {
     struct segments_entries e = {.f = f, .segment = LAY_NONE};
     int err = 0;
@@ -283,7 +283,6 @@ static int segments_take(struct fsck *f, uint64_t *addr)
             if (!segments_usable(&e, b))
                 continue;
             *addr = LAY_ADDR_CHUNK(e.segment, b);
-            fsck_keep(f, *addr);
             return 0;
         }
     }
@@ -354,14 +353,33 @@ int fsck_new_chunk(struct fsck *f)
     return err;
 }
 
-int fsck_alloc_meta(struct fsck *f, uint64_t *addr)
+/* Finds a usable block, in a new chunk if necessary. */
+static int segments_usable_or_new(struct fsck *f, uint64_t *addr)
 {
-    int err = segments_take(f, addr);
+    int err = segments_first_usable(f, addr);
 
     if (err || *addr || f->meta_any)
         return err;
     err = fsck_new_chunk(f);
     f->meta_any = err == -ENOSPC;
     f->meta_at = 0;
-    return err && err != -ENOSPC ? err : segments_take(f, addr);
+    return err && err != -ENOSPC ? err : segments_first_usable(f, addr);
+}
+
+int fsck_alloc_meta(struct fsck *f, uint64_t *addr)
+{
+    int err = segments_usable_or_new(f, addr);
+
+    if (!err && *addr)
+        fsck_keep(f, *addr);
+    return err;
+}
+
+int fsck_meta_left(struct fsck *f, bool *left)
+{
+    uint64_t addr;
+    int err = segments_usable_or_new(f, &addr);
+
+    *left = !err && addr != 0;
+    return err;
 }

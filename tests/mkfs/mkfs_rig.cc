@@ -347,7 +347,7 @@ void Image::add_directories()
     set_tree(sub, take(LAY_MAGIC_DIR, INO_SUB), 1, 0, 1);
 }
 
-static void add_xattr(lay_xattr_block &xb, const std::string &name, const std::string &value)
+void add_xattr(lay_xattr_block &xb, const std::string &name, const std::string &value)
 {
     uint16_t used = lay_get16(xb.used);
     auto *x = reinterpret_cast<lay_xattr *>(xb.bytes + used);

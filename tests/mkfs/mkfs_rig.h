@@ -139,5 +139,6 @@ class Image
 
 void add_name(lay_node &leaf, const lay_geometry &geo, const std::string &name, uint64_t ino,
               uint8_t type, unsigned number = 0);
+void add_xattr(lay_xattr_block &xb, const std::string &name, const std::string &value);
 
 #endif

@@ -689,6 +689,14 @@ const std::vector<ProblemCase> cases = {
          std::memcpy(leaf.u.bytes, both.data(), both.size());
          i.seal(i.root_leaf);
      }},
+    {"F805", "part_of_a_large_value",
+     [](Image &i) {
+         auto &xb = i.at<lay_xattr_block>(i.xattr_next);
+         add_xattr(xb, std::string("\2user.large"), std::string("\0\x20\0\0", 4));
+         add_xattr(xb, std::string("\1\x20user.large"), std::string(100, 'p'));
+         i.seal(i.xattr_next);
+     },
+     {"/attr"}},
     {"F804", "xattr_record",
      [](Image &i) {
          reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
