@@ -608,6 +608,20 @@ TEST_F(FsCopies, NoPlaceCanBeWritten)
     expect_fsck("-n", 0);
 }
 
+// Only a block that cannot be read is passed over.
+TEST_F(FsCopies, AnyOtherErrorOfTheDeviceEndsACheck)
+{
+    bool whole = false;
+    for (long n = 0; !whole; n++) {
+        device.fail(MemDevice::FAIL_ONCE, n, -ETIMEDOUT);
+        testing::internal::CaptureStdout();
+        int64_t got = image_check(device.dev());
+        std::string said = testing::internal::GetCapturedStdout();
+        whole = device.countdown() >= 0;
+        ASSERT_EQ(got, whole ? 0 : -ETIMEDOUT) << "transfer " << n << said;
+    }
+}
+
 // Either half of the device loses its metadata: one place of each area and
 // chunk.
 TEST_F(FsCopies, HalfOfTheDeviceIsLost)

@@ -146,6 +146,48 @@ TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
     }
 }
 
+// The orphan list tells the mount after a crash what to finish.
+TEST_F(FsFault, AnUnfinishedTruncationIsFinishedByTheNextMount)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(3 * 4096, 'a'));
+    ASSERT_EQ(truncate(f, 8192), 0) << "whole blocks";
+    ffs_segment segment;
+    ASSERT_EQ(ffs_extents(f, 0, &segment, 1), 1);
+    ASSERT_EQ(ffs_sync(fs), 0);
+    device.fail(MemDevice::FAIL_ONCE, 0);
+    EXPECT_EQ(truncate(f, 100), -EIO) << "the rest of the block could not be zeroed";
+    ASSERT_EQ(ffs_sync(fs), 0);
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    f.reset();
+    mount_again_from(crashed);
+    ASSERT_EQ(mount(), 0);
+    const char *data = reinterpret_cast<const char *>(device.bytes()) + segment.device;
+    EXPECT_TRUE(std::string(data, 4096) == std::string(100, 'a') + std::string(3996, 0));
+}
+
+// The inode is on the orphan list already.
+TEST_F(FsFault, ARemovedFileIsTruncated)
+{
+    Inode f = create("f"), g = create("g");
+    for (ffs_inode *inode : {static_cast<ffs_inode *>(f), static_cast<ffs_inode *>(g)})
+        write(inode, 0, std::string(3 * 4096, 'a'));
+    EXPECT_EQ(ffs_unlink(root, "g"), 0);
+    EXPECT_EQ(ffs_unlink(root, "f"), 0);
+    EXPECT_EQ(truncate(g, 100), 0);
+    EXPECT_EQ(truncate(f, 8192), 0);
+    EXPECT_EQ(truncate(f, 100), 0);
+    EXPECT_EQ(read(f, 0, 4096), std::string(100, 'a'));
+    ASSERT_EQ(ffs_sync(fs), 0);
+    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    f.reset();
+    g.reset();
+    unmount();
+    EXPECT_EQ(fsck(), "");
+    mount_again_from(crashed);
+    EXPECT_EQ(fsck(), "");
+}
+
 // An extent counts as written after its data is on the device: a write that fails in between must
 // not show what the blocks held before.
 TEST_F(FsFault, AFailedWriteExposesNoStaleData)

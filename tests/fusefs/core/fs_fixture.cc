@@ -86,7 +86,7 @@ int MemDevice::transfer(bd_io *io)
     } else if (how_ != FAIL_NONE) {
         long left = countdown_--;
         if (left == 0 || (left < 0 && how_ == FAIL_FROM))
-            return -EIO;
+            return error_;
     }
     bool bad = covers(io, unreadable_);
     if (covers(io, broken_[0]) || covers(io, broken_[1]))

@@ -55,10 +55,11 @@ class MemDevice
     enum Fail { FAIL_NONE, FAIL_ONCE, FAIL_FROM, FAIL_LOSE };
     // Fails the n-th transfer from now (0: the next), or all from there on. FAIL_LOSE: the n-th
     // write succeeds and changes nothing.
-    void fail(Fail how, long n)
+    void fail(Fail how, long n, int error = -EIO)
     {
         how_ = how;
         countdown_ = n;
+        error_ = error;
     }
     // The next read of this block has `flips` as the first bytes' flipped bits; later ones are
     // right.
@@ -104,6 +105,7 @@ class MemDevice
     const Memory memory_;
     std::atomic<int> how_{FAIL_NONE};
     std::atomic<long> countdown_{0};
+    std::atomic<int> error_{-EIO};
     std::atomic<uint64_t> misread_{UINT64_MAX};
     std::atomic<uint8_t> flips_{0};
     std::atomic<uint64_t> unreadable_{UINT64_MAX};
