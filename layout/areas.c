@@ -35,7 +35,7 @@ unsigned lay_areas(const struct lay_geometry *geo, struct lay_range areas[LAY_AR
     areas_add(areas, &n, LAY_LABEL_SECOND, 1);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         areas_add(areas, &n, geo->supers[i], 1);
-    areas_add(areas, &n, geo->log_start, geo->log_blocks);
+    areas_add_both(areas, &n, geo->log_start, geo->log_copy, geo->log_blocks);
     areas_add_both(areas, &n, geo->map_start, geo->map_copy, geo->map_len);
     areas_add_both(areas, &n, geo->bitmap_start, geo->bitmap_copy, geo->bitmap_len);
     areas_add_both(areas, &n, geo->sums_start, geo->sums_copy, geo->sums_len);
@@ -85,8 +85,10 @@ int lay_check_areas(const struct lay_geometry *geo, const char **why)
      * The label has checked log and superblocks, but the file system may end
      * before them.
      */
-    if (geo->log_start + geo->log_blocks > geo->blocks)
-        return lay_bad(why, "blocks: the log lies past the end");
+    for (unsigned i = 0; i < lay_logs(geo); i++) {
+        if (lay_log_block(geo, i, geo->log_blocks) > geo->blocks)
+            return lay_bad(why, "blocks: the log lies past the end");
+    }
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (geo->supers[i] >= geo->blocks)
             return lay_bad(why, "blocks: the superblock lies past the end");
@@ -193,8 +195,10 @@ unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t plac
     case LAY_KIND_SUMS:
         return areas_place(geo, geo->sums_start, geo->sums_copy, addr, places);
     case LAY_KIND_LOG:
-        places[0] = geo->log_start + lay_addr_number(addr);
-        return lay_addr_level(addr) == 0 && lay_addr_number(addr) < geo->log_blocks ? 1 : 0;
+        for (unsigned i = 0; i < lay_logs(geo); i++)
+            places[i] = lay_log_block(geo, i, lay_addr_number(addr));
+        return lay_addr_level(addr) == 0 && lay_addr_number(addr) < geo->log_blocks ? lay_logs(geo)
+                                                                                    : 0;
     default:
         return 0;
     }

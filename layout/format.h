@@ -222,10 +222,11 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 #define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
 #define LAY_FEATURE_INCOMPAT \
-    (LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_DRAFT)
+    (LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_TWO_LOGS | LAY_INCOMPAT_DRAFT)
 
 #define LAY_INCOMPAT_DATA_CSUM   0x1ull /* data blocks have checksums: FORMAT.md 5.4 */
 #define LAY_INCOMPAT_META_COPIES 0x2ull /* metadata has two places: FORMAT.md 2.3 */
+#define LAY_INCOMPAT_TWO_LOGS    0x4ull /* the log has a second place: FORMAT.md 10 */
 /* The format is not final: version_minor must be LAY_VERSION_MINOR. */
 #define LAY_INCOMPAT_DRAFT (1ull << 63)
 
@@ -270,7 +271,7 @@ struct lay_label {
     le64 log_id; /* records with another one do not exist */
     le64 log_blocks;
     uint8_t uuid[16];              /* the visible UUID */
-    le64 logs[2];                  /* places */
+    le64 logs[2];                  /* places; the second one with LAY_INCOMPAT_TWO_LOGS only */
     le64 supers[LAY_SUPER_COPIES]; /* places */
     struct lay_time created;
     le32 reserved2;

@@ -109,20 +109,34 @@ static int label_members(const struct lay_label *l, const char **why)
     return lay_is_zero(&l->members[1], others) ? 0 : lay_bad(why, "members");
 }
 
-/* Checks the log and the two places of the superblock. */
+/* Returns true if the places of the logs are right, of a geometry of the label without them. */
+static bool label_logs_ok(const struct lay_label *l, struct lay_geometry *geo)
+{
+    uint64_t first = lay_get64(l->logs[0]), second = lay_get64(l->logs[1]);
+    uint64_t len = lay_get64(l->log_blocks);
+
+    geo->log_blocks = geo->log_copy = 0;
+    if (!lay_range_ok(geo, first, len))
+        return false;
+    if (!(geo->incompat & LAY_INCOMPAT_TWO_LOGS))
+        return second == LAY_NONE;
+    geo->log_blocks = len;
+    bool ok = lay_range_ok(geo, second, len);
+    geo->log_blocks = 0;
+    return ok;
+}
+
+/* Checks the logs and the two places of the superblock. */
 static int label_places(const struct lay_label *l, const char **why)
 {
     uint64_t blocks = lay_get64(l->members[0].blocks), len = lay_get64(l->log_blocks);
+    struct lay_geometry geo;
 
     if (len < LAY_MIN_LOG || len > LAY_MAX_LOG)
         return lay_bad(why, "log_blocks");
-    if (lay_get64(l->logs[1]) != LAY_NONE)
-        return lay_bad(why, "logs");
-    struct lay_geometry geo;
     lay_label_geometry(l, &geo);
     /* Each is checked without itself. */
-    geo.log_blocks = 0;
-    if (!lay_range_ok(&geo, lay_get64(l->logs[0]), len))
+    if (!label_logs_ok(l, &geo))
         return lay_bad(why, "logs");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         geo.supers[i] = 0;
@@ -195,6 +209,7 @@ void lay_label_geometry(const struct lay_label *label, struct lay_geometry *geo)
     memcpy(geo->uuid, label->head.uuid, sizeof(geo->uuid));
     geo->log_id = lay_get64(label->log_id);
     geo->log_start = lay_get64(label->logs[0]);
+    geo->log_copy = lay_get64(label->logs[1]) == LAY_NONE ? 0 : lay_get64(label->logs[1]);
     geo->log_blocks = lay_get64(label->log_blocks);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         geo->supers[i] = lay_get64(label->supers[i]);

@@ -53,8 +53,8 @@ union lay_block {
 struct lay_geometry {
     uint8_t uuid[16]; /* the sealing UUID */
     uint64_t log_id;
-    uint64_t log_start, log_blocks;
-    uint64_t supers[LAY_SUPER_COPIES]; /* blocks of the superblock's copies */
+    uint64_t log_start, log_copy, log_blocks; /* log_copy: of the second log, or 0 */
+    uint64_t supers[LAY_SUPER_COPIES];        /* blocks of the superblock's copies */
     uint64_t compat, ro_compat, incompat;
     uint64_t blocks;
     /* From the superblock. */
@@ -75,7 +75,7 @@ struct lay_range {
     uint64_t start, len;
 };
 
-#define LAY_AREAS 11u /* maximum number in a file system */
+#define LAY_AREAS 12u /* maximum number in a file system */
 /*
  * Stores the areas of FORMAT.md 1 that the geometry has, including the blocks
  * of labels and multi-mount protection, and returns their number.
@@ -387,6 +387,17 @@ int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_sym
 static inline uint64_t lay_log_after(const struct lay_geometry *geo, uint64_t pos)
 {
     return pos + 1 >= geo->log_blocks ? 0 : pos + 1;
+}
+#define LAY_LOGS 2u /* maximum number */
+/* Returns the number of logs, whose blocks are equal. */
+static inline unsigned lay_logs(const struct lay_geometry *geo)
+{
+    return geo->log_copy ? 2 : 1;
+}
+/* Returns the block of the device with a position of a log, which is below lay_logs(). */
+static inline uint64_t lay_log_block(const struct lay_geometry *geo, unsigned log, uint64_t pos)
+{
+    return (log ? geo->log_copy : geo->log_start) + pos;
 }
 /*
  * Zeroes a block and prepares it as a record of the log at position `pos`:

@@ -18,13 +18,11 @@
 struct reading {
     struct lay_log *log;
     struct lay_log_tx tx;
-    struct lay_incarnation incarnation; /* of its first record */
+    struct lay_incarnation incarnation; /* of its records, or 0 before the first one */
     uint64_t pos;                       /* log position of the next block */
     uint32_t chain;                     /* checksum over the records so far, for the commit block */
-    /*
-     * Set while the records of a commit that was corrected are verified: nothing
-     * else is corrected then, and nothing is reported.
-     */
+    bool exact;                         /* nothing is corrected, and nothing is reported */
+    /* A corrected commit, while its other records are verified. */
     const struct lay_log_commit *verified;
 };
 
@@ -66,14 +64,6 @@ static const void *reader_correct(struct lay_log *log, const void *block, uint64
     return lay_correct(log->geo->uuid, addr, &log->fixed) < 0 ? NULL : &log->fixed;
 }
 
-static int reader_peek(const struct reading *r, const void **block)
-{
-    const struct lay_log_calls *calls = r->log->calls;
-    int err = calls->block(r->log->arg, r->pos, block);
-
-    return !err && !*block ? -EUCLEAN : err;
-}
-
 /*
  * Advances by one block. Returns -EUCLEAN if the transaction would be longer
  * than the log.
@@ -86,56 +76,89 @@ static int reader_advance(struct reading *r)
     return 0;
 }
 
-/* Checks a record of the transaction, of either kind. */
-static int reader_check(const struct reading *r, const void *block)
+/* Checks a block of the transaction: the image of the tag, or a record if that is NULL. */
+static int reader_check(const struct reading *r, const struct lay_tag *tag, const void *block)
 {
     const struct lay_log_commit *record = block;
     const struct lay_geometry *geo = r->log->geo;
+
+    if (tag)
+        return lay_check_image(geo, tag, block, r->tx.tid, NULL);
     int err = lay_get32(record->head.magic) == LAY_MAGIC_JDESC
                   ? lay_check_descriptor(geo, block, r->pos, r->tx.tid, NULL)
                   : lay_check_commit(geo, block, r->pos, r->tx.tid, NULL);
 
-    if (err || r->tx.blocks == 0)
+    if (err || lay_get64(r->incarnation.counter) == 0)
         return err;
     return memcmp(&record->incarnation, &r->incarnation, sizeof(r->incarnation)) ? -EUCLEAN : 0;
 }
 
-/* Reads the record at r->pos, corrected if it has one flipped bit. */
-static int reader_record(struct reading *r, const void **block)
+/*
+ * Reads the block at r->pos from all logs. Returns the logs, as bits, whose
+ * block is not sound, or a negative error. Of two first records of a number
+ * that incarnations have used again, the older one counts as not sound.
+ */
+static int reader_peek(const struct reading *r, const struct lay_tag *tag,
+                       const void *found[LAY_LOGS])
 {
-    int err = reader_peek(r, block);
+    const struct lay_log *log = r->log;
+    int bad = 0;
 
-    if (err || reader_check(r, *block) == 0)
-        return err;
-    *block = r->verified ? NULL : reader_correct(r->log, *block, LAY_ADDR(LAY_KIND_LOG, r->pos));
-    if (!*block || reader_check(r, *block) != 0)
-        return -EUCLEAN;
-    r->log->corrected++;
-    return 0;
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
+        int err = log->calls->block(log->arg, i, r->pos, &found[i]);
+        if (err)
+            return err;
+        if (!found[i] || reader_check(r, tag, found[i]) != 0)
+            bad |= 1 << i;
+    }
+    if (bad || tag || lay_logs(log->geo) == 1)
+        return bad;
+    const struct lay_log_commit *a = found[0], *b = found[1];
+    uint64_t first = lay_get64(a->incarnation.counter), second = lay_get64(b->incarnation.counter);
+    return first < second ? 1 : first > second ? 2 : 0;
 }
 
-/* Reads the image at r->pos, corrected if it has one flipped bit. */
-static int reader_image_block(struct reading *r, const struct lay_tag *tag, const void **block)
+/* Finds a block that is sound if one flipped bit is corrected. */
+static int reader_get_corrected(struct reading *r, const struct lay_tag *tag,
+                                const void *const found[LAY_LOGS], const void **block)
 {
-    const struct lay_geometry *geo = r->log->geo;
-    int err = reader_peek(r, block);
+    uint64_t addr = tag ? lay_get64(tag->block) : LAY_ADDR(LAY_KIND_LOG, r->pos);
 
-    if (err || lay_check_image(geo, tag, *block, r->tx.tid, NULL) == 0)
-        return err;
-    *block = r->verified ? NULL : reader_correct(r->log, *block, lay_get64(tag->block));
-    if (!*block || lay_check_image(geo, tag, *block, r->tx.tid, NULL) != 0)
-        return -EUCLEAN;
-    r->log->corrected++;
-    return 0;
+    for (unsigned i = 0; i < lay_logs(r->log->geo); i++) {
+        *block = found[i] ? reader_correct(r->log, found[i], addr) : NULL;
+        if (*block && reader_check(r, tag, *block) == 0) {
+            r->log->corrected++;
+            return 0;
+        }
+    }
+    return -EUCLEAN;
+}
+
+/*
+ * Reads the block at r->pos: the image of a tag, or a record if that is NULL. It
+ * is that of the first log that has it, or else a corrected one.
+ */
+static int reader_get(struct reading *r, const struct lay_tag *tag, const void **block)
+{
+    const struct lay_log *log = r->log;
+    const void *found[LAY_LOGS];
+    int bad = reader_peek(r, tag, found);
+
+    if (bad < 0)
+        return bad;
+    if (bad == (1 << lay_logs(log->geo)) - 1)
+        return r->exact ? -EUCLEAN : reader_get_corrected(r, tag, found, block);
+    *block = found[bad & 1];
+    return bad && !r->exact ? log->calls->lacks(log->arg, bad >> 1, r->pos) : 0;
 }
 
 static int reader_image(struct reading *r, const struct lay_tag *tag)
 {
     const struct lay_log *log = r->log;
     const void *data;
-    int err = reader_image_block(r, tag, &data);
+    int err = reader_get(r, tag, &data);
 
-    if (!err && !r->verified)
+    if (!err && !r->exact)
         err = log->calls->image(log->arg, lay_get64(tag->block), r->pos, data);
     if (err)
         return err;
@@ -172,12 +195,11 @@ static int reader_transaction(struct reading *r)
     for (;;) {
         const void *block;
         bool last = r->verified && r->tx.blocks + 1 == lay_get32(r->verified->blocks);
-        int err = last ? 0 : reader_record(r, &block);
+        int err = last ? 0 : reader_get(r, NULL, &block);
         if (err)
             return err;
         const struct lay_log_commit *record = last ? r->verified : block;
-        if (r->tx.blocks == 0)
-            r->incarnation = record->incarnation;
+        r->incarnation = record->incarnation;
         if (lay_get32(record->head.magic) == LAY_MAGIC_JCOMMIT)
             return reader_commit(r, record);
         r->chain = lay_log_chain(r->chain, record);
@@ -212,13 +234,12 @@ static int reader_verify(struct lay_log *log, const struct lay_log_commit *commi
                         .tx.tid = lay_get64(commit->head.tid),
                         .incarnation = commit->incarnation,
                         .pos = (pos + len - before) % len,
+                        .exact = true,
                         .verified = commit};
     int err = reader_transaction(&r);
 
     log->verified += r.tx.blocks + 1;
-    /* The first record of the transaction sets the incarnation that all must have. */
-    *whole = !err && r.tx.commit.pos == pos &&
-             memcmp(&r.incarnation, &commit->incarnation, sizeof(r.incarnation)) == 0;
+    *whole = !err && r.tx.commit.pos == pos;
     return err == -EUCLEAN ? 0 : err;
 }
 
@@ -237,10 +258,8 @@ static int reader_take_corrected(struct lay_log *log, const void *block, uint64_
         !reader_is_newer(&commit, &log->newest) || log->verified >= log->geo->log_blocks)
         return 0;
     int err = reader_verify(log, &commit, pos, &whole);
-    if (!err && whole) {
+    if (!err && whole)
         log->newest = reader_mark(&commit, pos);
-        log->corrected++;
-    }
     return err;
 }
 
@@ -255,13 +274,14 @@ static void reader_note_stray(const struct lay_log *log, const struct lay_log_co
         *stray = reader_mark(c, pos);
 }
 
-static int reader_scan(struct lay_log *log, struct lay_log_mark *stray)
+/* Looks for the newest commit in one log. */
+static int reader_scan(struct lay_log *log, unsigned i, struct lay_log_mark *stray)
 {
     int err = 0;
 
     for (uint64_t pos = 0; pos < log->geo->log_blocks && !err; pos++) {
         const void *block;
-        err = log->calls->block(log->arg, pos, &block);
+        err = log->calls->block(log->arg, i, pos, &block);
         if (err || !block)
             continue;
         const struct lay_log_commit *c = block;
@@ -275,74 +295,102 @@ static int reader_scan(struct lay_log *log, struct lay_log_mark *stray)
     return err;
 }
 
-/* Checks the newest commit against strays and the label. */
-static int reader_judge(struct lay_log *log, const struct lay_log_mark *stray)
+/* Checks the newest commit against the label, and a newer one that every log has astray. */
+static int reader_judge(struct lay_log *log, bool astray)
 {
     const struct lay_log_mark *m = &log->newest;
     uint64_t label = lay_get64(log->label.counter);
 
     if (m->tid == 0)
         return reader_gap(log, "no commit was found");
-    if (stray->counter > m->counter || (stray->counter == m->counter && stray->tid > m->tid))
+    if (astray)
         return reader_gap(log, "a newer commit was written to a wrong position");
     if (m->counter > label || (m->counter == label && m->id != lay_get64(log->label.id)))
         return reader_gap(log, "newer than the label, of which a write was lost");
     return 0;
 }
 
+static bool reader_is_astray(const struct lay_log *log, const struct lay_log_mark *stray)
+{
+    const struct lay_log_mark *m = &log->newest;
+
+    return stray->counter > m->counter || (stray->counter == m->counter && stray->tid > m->tid);
+}
+
 int lay_log_newest(struct lay_log *log)
 {
-    struct lay_log_mark stray = {0};
+    struct lay_log_mark strays[LAY_LOGS] = {{0}};
+    bool astray = true;
+    int err = 0;
 
     memset(&log->newest, 0, sizeof(log->newest));
     log->ended = log->replace = false;
     log->verified = 0;
     log->left = log->geo->log_blocks;
-    int err = reader_scan(log, &stray);
+    for (unsigned i = 0; i < lay_logs(log->geo) && !err; i++)
+        err = reader_scan(log, i, &strays[i]);
+    for (unsigned i = 0; i < lay_logs(log->geo); i++)
+        astray = astray && reader_is_astray(log, &strays[i]);
     if (!err)
-        err = reader_judge(log, &stray);
+        err = reader_judge(log, astray);
     log->tid = log->newest.tail_tid;
     log->pos = log->newest.tail_pos;
     log->counter = log->tail_tid = 0;
     return err;
 }
 
-/* True if the block behind a commit may be a later commit (one flipped bit allowed). */
-static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
+/* True if a block behind a commit may be a later commit (one flipped bit allowed). */
+static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos, uint64_t tid)
 {
-    const void *block;
-    int err = log->calls->block(log->arg, pos, &block);
+    const struct lay_log_commit *c = block;
 
     /* A block that cannot be read does not prove a clean unmount. */
-    *later = true;
-    if (err || !block)
-        return err;
-    const struct lay_log_commit *c = block;
+    if (!c)
+        return true;
     if (lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) != 0)
         c = reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos));
-    *later = c && lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0 &&
-             lay_get64(c->head.tid) > tid;
+    return c && lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0 &&
+           lay_get64(c->head.tid) > tid;
+}
+
+/* True in *later if a log has something later than transaction tid at a position. */
+static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
+{
+    *later = false;
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
+        const void *block;
+        int err = log->calls->block(log->arg, i, pos, &block);
+        if (err)
+            return err;
+        *later = *later || reader_is_later(log, block, pos, tid);
+    }
     return 0;
 }
 
 int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
 {
     uint64_t pos = lay_get64(sb->clean_pos), tid = lay_get64(sb->clean_tid);
+    struct reading r = {.log = log, .tx.tid = tid, .pos = pos, .exact = true};
     const void *block;
     bool later;
 
     if (memcmp(&sb->clean_incarnation, &log->label, sizeof(log->label)) != 0 ||
         pos >= log->geo->log_blocks)
         return 0;
-    int err = log->calls->block(log->arg, pos, &block);
-    if (err || !block || lay_check_commit(log->geo, block, pos, tid, NULL) != 0)
-        return err;
+    int err = reader_get(&r, NULL, &block);
+    if (err || lay_check_commit(log->geo, block, pos, tid, NULL) != 0)
+        return err == -EUCLEAN ? 0 : err;
     struct lay_log_mark mark = reader_mark(block, pos);
     if (mark.super_age != lay_age(sb) || mark.counter != lay_get64(log->label.counter) ||
         mark.id != lay_get64(log->label.id))
         return 0;
     err = reader_has_later(log, lay_log_after(log->geo, pos), tid, &later);
     if (err || later)
+        return err;
+    /* Only now is it known that a log which lacks the commit has nothing newer there. */
+    r.exact = false;
+    err = lay_logs(log->geo) > 1 ? reader_get(&r, NULL, &block) : 0;
+    if (err)
         return err;
     log->newest = mark;
     log->tid = tid + 1;
@@ -393,18 +441,15 @@ static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
     uint64_t tid = lay_get64(((const struct lay_head *)block)->tid);
     const struct reading r = {.log = log, .tx = {.tid = tid}, .pos = pos};
 
-    return tid > log->tid && tid <= log->newest.tid && reader_check(&r, block) == 0;
+    return tid > log->tid && tid <= log->newest.tid && reader_check(&r, NULL, block) == 0;
 }
 
-int lay_log_skip(struct lay_log *log)
+/* Positions the reader at a record of a later transaction. Returns 1 if a log has one at pos. */
+static int reader_resume(struct lay_log *log, uint64_t pos)
 {
-    uint64_t pos = log->pos;
-
-    while (log->left > 1) {
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
         const void *block;
-        pos = lay_log_after(log->geo, pos);
-        log->left--;
-        int err = log->calls->block(log->arg, pos, &block);
+        int err = log->calls->block(log->arg, i, pos, &block);
         if (err)
             return err;
         if (block && reader_resumes(log, block, pos)) {
@@ -414,4 +459,34 @@ int lay_log_skip(struct lay_log *log)
         }
     }
     return 0;
+}
+
+int lay_log_skip(struct lay_log *log)
+{
+    uint64_t pos = log->pos;
+    int found = 0;
+
+    while (log->left > 1 && found == 0) {
+        pos = lay_log_after(log->geo, pos);
+        log->left--;
+        found = reader_resume(log, pos);
+    }
+    return found;
+}
+
+/* --- Two logs -------------------------------------------------------------------------------- */
+
+int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
+                 const struct lay_log_lack *lacks, size_t n)
+{
+    union lay_block b;
+    int err = 0;
+
+    for (size_t i = 0; i < n && !err; i++) {
+        uint64_t pos = lacks[i].pos;
+        err = io->read(io->arg, lay_log_block(geo, !lacks[i].log, pos), &b);
+        if (!err)
+            err = io->write(io->arg, lay_log_block(geo, lacks[i].log, pos), &b);
+    }
+    return err || n == 0 ? err : io->flush(io->arg);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads the log (FORMAT.md 10). Recovery, fsck and dump read it with this code
- * only, so that they agree on which transactions count.
+ * only, so that they agree on which transactions count. If there are two logs, a
+ * block counts if it is sound in one of them.
  *
  * The order is: lay_log_open(); lay_log_clean() if a superblock claims a clean
  * unmount; otherwise lay_log_newest(), then lay_log_next() until it returns 0.
@@ -15,7 +16,7 @@
 #ifndef LAYOUT_LOG_READER_H
 #define LAYOUT_LOG_READER_H
 
-#include "layout/layout.h"
+#include "layout/label.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,17 +28,30 @@ extern "C" {
  */
 struct lay_log_calls {
     /*
-     * Sets *block to the 4096 bytes at log position pos, 0 to log_blocks - 1,
-     * aligned for union lay_block. They stay valid until the next call. NULL
-     * means that the block cannot be read: no record is there then.
+     * Sets *block to the 4096 bytes at position pos, 0 to log_blocks - 1, of a
+     * log, 0 to lay_logs() - 1, aligned for union lay_block. They stay valid
+     * until the next call for the same log. NULL means that the block cannot be
+     * read: no record is there then.
      */
-    int (*block)(void *arg, uint64_t pos, const void **block);
+    int (*block)(void *arg, unsigned log, uint64_t pos, const void **block);
     /*
      * Receives a checked image of the block with the logical address `addr`,
-     * found at log position pos. If it had a flipped bit, `data` is the
-     * corrected block, and the block at pos is still the damaged one.
+     * found at log position pos. `data` is the block as read from a log. If it
+     * had a flipped bit, `data` is the corrected block, and the block at pos is
+     * still the damaged one.
      */
     int (*image)(void *arg, uint64_t addr, uint64_t pos, const void *data);
+    /*
+     * Notes that a log lacks the sound block that the other one has at position
+     * pos. Not called if there is one log.
+     */
+    int (*lacks)(void *arg, unsigned log, uint64_t pos);
+};
+
+/* A log lacks the block at a position, which the other log has. */
+struct lay_log_lack {
+    uint64_t pos;
+    unsigned log;
 };
 
 /* The contents of a commit, in the byte order of the machine, and its position. */
@@ -96,7 +110,7 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
  * R7f: returns 1 if this checked superblock was written by a clean unmount
  * after which nothing was committed. Then log->newest is its commit, nothing of
  * the log is needed, and lay_log_next() returns 0. Otherwise returns 0 or the
- * error of a callback. Reads two blocks.
+ * error of a callback. Reads two blocks of each log.
  */
 int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
 
@@ -129,6 +143,14 @@ int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
  * callback. For fsck, which lists what such transactions would have changed.
  */
 int lay_log_skip(struct lay_log *log);
+
+/*
+ * R8: writes the n blocks that logs lack from the other log, and flushes.
+ * Called before the first commit of a new incarnation. Returns 0 or the error of
+ * a callback.
+ */
+int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
+                 const struct lay_log_lack *lacks, size_t n);
 
 #ifdef __cplusplus
 }

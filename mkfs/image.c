@@ -112,9 +112,9 @@ static int image_correct(struct image *img, uint64_t addr, const struct image_na
 
 int image_read_patch(struct image *img, const struct image_patch *p, union lay_block *out)
 {
-    if (!p->corrected)
-        return image_read_raw(img, img->log_at + p->pos, out);
-    *out = *p->corrected;
+    if (!p->data)
+        return image_read_raw(img, img->log_at[0] + p->pos, out);
+    *out = *p->data;
     return 0;
 }
 
@@ -492,14 +492,15 @@ int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct lay_
     int err = lay_labels_read(&io, img->device_blocks, reclaim, labels);
     if (!err)
         lay_label_geometry(lay_labels_newest(labels), &img->geo);
-    img->log_at = img->geo.log_start;
+    for (unsigned i = 0; i < lay_logs(&img->geo); i++)
+        img->log_at[i] = lay_log_block(&img->geo, i, 0);
     return err;
 }
 
 void image_drop_patches(struct image *img)
 {
     for (size_t i = 0; i < img->patch_count; i++)
-        free(img->patches[i].corrected);
+        free(img->patches[i].data);
     free(img->patches);
     img->patches = NULL;
     img->patch_count = 0;

@@ -25,7 +25,7 @@ struct image_patch {
     uint64_t pos;  /* log position of the image */
     uint64_t order;
     uint64_t tid;
-    union lay_block *corrected; /* the image, if the block in the log has a flipped bit */
+    union lay_block *data; /* the image, if the first log does not have it as it is */
 };
 
 /* Describes a mapped segment of the chunk map (FORMAT.md 5.6). */
@@ -58,7 +58,7 @@ struct image {
     struct bd_dev *dev;
     struct lay_geometry geo;
     uint64_t device_blocks;
-    uint64_t log_at;             /* block of the device where the log begins */
+    uint64_t log_at[LAY_LOGS];   /* blocks of the device where the logs begin */
     struct image_patch *patches; /* sorted by address */
     size_t patch_count;
     struct image_segment *segments; /* mapped ones, sorted by segment */

@@ -12,7 +12,7 @@ struct replay {
     /* replay_rest(): receives the images instead of the log. */
     int (*each)(void *arg, uint64_t addr, const union lay_block *data);
     void *each_arg;
-    union lay_block block;
+    union lay_block blocks[LAY_LOGS];
 };
 
 /* Keeps an image, and what `patch` owns. Returns 0 or -ENOMEM. */
@@ -28,12 +28,12 @@ static int replay_add_image(struct log *log, struct image_patch patch)
 }
 
 /* Implements lay_log_calls.block. */
-static int replay_block(void *arg, uint64_t pos, const void **block)
+static int replay_block(void *arg, unsigned log, uint64_t pos, const void **block)
 {
     struct replay *r = arg;
-    int err = image_read_raw(r->img, r->img->log_at + pos, &r->block);
+    int err = image_read_raw(r->img, r->img->log_at[log] + pos, &r->blocks[log]);
 
-    *block = err ? NULL : &r->block;
+    *block = err ? NULL : &r->blocks[log];
     return err == -EIO ? 0 : err;
 }
 
@@ -45,25 +45,36 @@ static int replay_image(void *arg, uint64_t addr, uint64_t pos, const void *data
 
     if (r->each)
         return r->each(r->each_arg, addr, data);
-    if (data != &r->block) {
-        patch.corrected = malloc(sizeof(*patch.corrected));
-        if (!patch.corrected)
+    if (data != &r->blocks[0]) {
+        patch.data = malloc(sizeof(*patch.data));
+        if (!patch.data)
             return -ENOMEM;
-        memcpy(patch.corrected, data, sizeof(*patch.corrected));
+        memcpy(patch.data, data, sizeof(*patch.data));
     }
     int err = replay_add_image(r->log, patch);
     if (err)
-        free(patch.corrected);
+        free(patch.data);
     return err;
 }
 
-static const struct lay_log_calls replay_calls = {replay_block, replay_image};
+/* Implements lay_log_calls.lacks. */
+static int replay_lacks(void *arg, unsigned log, uint64_t pos)
+{
+    struct log *of = ((struct replay *)arg)->log;
+    int err = image_grow((void **)&of->lacks, of->lack_count, sizeof(*of->lacks));
+
+    if (!err)
+        of->lacks[of->lack_count++] = (struct lay_log_lack){pos, log};
+    return err;
+}
+
+static const struct lay_log_calls replay_calls = {replay_block, replay_image, replay_lacks};
 
 /* Removes the images of a transaction that is not whole. */
 static void replay_cut(struct log *log, size_t images)
 {
     while (log->image_count > images)
-        free(log->images[--log->image_count].corrected);
+        free(log->images[--log->image_count].data);
 }
 
 /* Adds the next transaction: 1, 0 at the end of the log, or an error. */
@@ -150,6 +161,7 @@ void replay_free(struct log *log)
     replay_cut(log, 0);
     free(log->transactions);
     free(log->images);
+    free(log->lacks);
     memset(log, 0, sizeof(*log));
 }
 
@@ -225,7 +237,7 @@ static void replay_take(struct image *img, struct log *log, struct image_patch *
 {
     if (lay_home_ok(&img->geo, image->addr)) {
         img->patches[img->patch_count++] = *image;
-        image->corrected = NULL;
+        image->data = NULL;
     } else {
         log->state = LOG_DAMAGED;
         log->why = "an image lies in a fixed area";
@@ -263,7 +275,7 @@ void replay_drop_unmapped(struct image *img)
         if (replay_is_mapped(img, img->patches[i].addr))
             img->patches[kept++] = img->patches[i];
         else
-            free(img->patches[i].corrected);
+            free(img->patches[i].data);
     }
     img->patch_count = kept;
     image_forget_names(img);

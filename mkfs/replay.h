@@ -30,6 +30,8 @@ struct log {
     size_t transaction_count;
     struct image_patch *images; /* in log order */
     size_t image_count;
+    struct lay_log_lack *lacks; /* blocks that one of two logs lacks */
+    size_t lack_count;
 };
 
 /*

@@ -40,6 +40,12 @@ lay_dirent &second_dirent(lay_block &o)
     return *reinterpret_cast<lay_dirent *>(o.node.u.bytes + lay_get16(dirent(o).len));
 }
 
+void set_second_log(lay_block &o, uint64_t block)
+{
+    o.label.incompat = lay_put64(lay_get64(o.label.incompat) | LAY_INCOMPAT_TWO_LOGS);
+    o.label.logs[1] = lay_put64(block);
+}
+
 const Case label_cases[] = {
     {OBJECT_LABEL, "tid", "tid", [](lay_block &o) { o.head.tid = lay_put64(1); }},
     {OBJECT_LABEL, "block_size", "block_size",
@@ -66,6 +72,12 @@ const Case label_cases[] = {
     {OBJECT_LABEL, "log_far", "logs",
      [](lay_block &o) { o.label.logs[0] = lay_put64(UINT64_MAX - 5); }},
     {OBJECT_LABEL, "second_log", "logs", [](lay_block &o) { o.label.logs[1] = lay_put64(3000); }},
+    {OBJECT_LABEL, "second_log_missing", "logs", [](lay_block &o) { set_second_log(o, LAY_NONE); }},
+    {OBJECT_LABEL, "second_log_at_label", "logs", [](lay_block &o) { set_second_log(o, 0); }},
+    {OBJECT_LABEL, "second_log_over_first", "logs",
+     [](lay_block &o) { set_second_log(o, lay_get64(o.label.logs[0]) + 1023); }},
+    {OBJECT_LABEL, "second_log_past_end", "logs",
+     [](lay_block &o) { set_second_log(o, OBJECT_BLOCKS - 1023); }},
     {OBJECT_LABEL, "super_at_mmp", "supers",
      [](lay_block &o) { o.label.supers[0] = lay_put64(LAY_MMP_BLOCK); }},
     {OBJECT_LABEL, "super_in_log", "logs", [](lay_block &o) { o.label.supers[1] = lay_put64(47); }},
@@ -611,6 +623,20 @@ TEST_F(Label, AndSuperblockDefineTheGeometry)
     object_make(OBJECT_SUPER, &super);
     ASSERT_EQ(lay_check_super(&super.super, &geo, &geo, &why), 0) << why;
     EXPECT_EQ(std::memcmp(&geo, &expected, sizeof(geo)), 0);
+}
+
+TEST_F(Label, MayNameASecondLog)
+{
+    lay_geometry geo;
+    uint64_t places[2];
+    set_second_log(o, 3000);
+    ASSERT_EQ(check(), 0) << why;
+    lay_label_geometry(&o.label, &geo);
+    EXPECT_EQ(lay_logs(&geo), 2u);
+    EXPECT_EQ(lay_places(&geo, LAY_ADDR(LAY_KIND_LOG, 5), places), 2u);
+    EXPECT_EQ(places[0], geo.log_start + 5);
+    EXPECT_EQ(places[1], 3005u);
+    EXPECT_FALSE(lay_range_ok(&geo, 3000 + geo.log_blocks - 1, 1));
 }
 
 TEST_F(Label, OfAnotherFormatIsInvalid)

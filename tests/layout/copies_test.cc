@@ -14,7 +14,7 @@
 namespace
 {
 
-constexpr uint64_t MAP = 3000, BITMAPS = 3100, SUMS = 3200;
+constexpr uint64_t MAP = 3000, BITMAPS = 3100, SUMS = 3200, LOG = 12000;
 
 class Copies : public ::testing::Test
 {
@@ -22,7 +22,8 @@ class Copies : public ::testing::Test
     void SetUp() override
     {
         object_geometry(&geo);
-        geo.incompat |= LAY_INCOMPAT_META_COPIES;
+        geo.incompat |= LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_TWO_LOGS;
+        geo.log_copy = LOG;
         object_make(OBJECT_SUPER, &o);
         o.super.map[1] = lay_put64(MAP);
         o.super.area.bitmaps[1] = lay_put64(BITMAPS);
@@ -95,7 +96,9 @@ TEST_F(Copies, HaveTheOffsetsOfTheirBlocks)
     EXPECT_EQ(places[1], BITMAPS + 1);
     ASSERT_EQ(lay_places(&found, LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0), places), 2u);
     EXPECT_EQ(places[1], SUMS + found.sums_blocks);
-    EXPECT_EQ(lay_places(&found, LAY_ADDR(LAY_KIND_LOG, 3), places), 1u) << "the log has one place";
+    ASSERT_EQ(lay_places(&found, LAY_ADDR(LAY_KIND_LOG, 3), places), 2u);
+    EXPECT_EQ(places[1], LOG + 3);
+    EXPECT_EQ(lay_places(&found, LAY_ADDR(LAY_KIND_LOG, found.log_blocks), places), 0u);
 }
 
 TEST_F(Copies, AreInTheSlotOfASegment)

@@ -28,6 +28,15 @@ struct Found {
     }
 };
 
+struct Lack {
+    uint64_t pos;
+    unsigned log;
+    bool operator==(const Lack &o) const
+    {
+        return pos == o.pos && log == o.log;
+    }
+};
+
 lay_incarnation incarnation(uint64_t counter, uint64_t id = 0x77)
 {
     return {lay_put64(counter), lay_put64(id)};
@@ -37,12 +46,14 @@ lay_incarnation incarnation(uint64_t counter, uint64_t id = 0x77)
 struct Ring {
     lay_geometry geo;
     std::vector<lay_block> blocks = std::vector<lay_block>(RING);
+    std::vector<lay_block> copy; // the second log, if there is one
     uint64_t pos = 0, first = 0, tid = OBJECT_TID;
     uint64_t tail_tid = OBJECT_TID, tail_pos = 0;
     lay_incarnation by = incarnation(3);
     uint32_t chain = 0, super_age = 55;
     lay_log log;
     std::vector<Found> images;
+    std::vector<Lack> lacks;
     uint64_t reads = 0, unreadable = NOWHERE, missing = NOWHERE;
     int image_error = 0;
 
@@ -50,6 +61,13 @@ struct Ring {
     {
         object_geometry(&geo);
         geo.log_blocks = RING;
+    }
+
+    // From here on there is a second log, equal to the first one.
+    void duplicate()
+    {
+        copy = blocks;
+        geo.log_copy = 3000;
     }
 
     lay_block &at(uint64_t p)
@@ -111,7 +129,7 @@ struct Ring {
 
     int newest(uint64_t label = 3)
     {
-        static const lay_log_calls calls = {read, image};
+        static const lay_log_calls calls = {read, image, lack};
         const lay_incarnation of_label = incarnation(label);
         lay_log_open(&log, &geo, &of_label, &calls, this);
         return lay_log_newest(&log);
@@ -129,13 +147,19 @@ struct Ring {
         return err < 0 ? err : n;
     }
 
-    static int read(void *arg, uint64_t p, const void **block)
+    static int read(void *arg, unsigned log, uint64_t p, const void **block)
     {
         auto *r = static_cast<Ring *>(arg);
         r->reads++;
         EXPECT_LT(p, RING);
-        *block = p == r->missing ? nullptr : &r->at(p);
+        *block = p == r->missing ? nullptr : log ? &r->copy[p] : &r->at(p);
         return p == r->unreadable ? -EIO : 0;
+    }
+
+    static int lack(void *arg, unsigned log, uint64_t pos)
+    {
+        static_cast<Ring *>(arg)->lacks.push_back({pos, log});
+        return 0;
     }
 
     static int image(void *arg, uint64_t addr, uint64_t pos, const void *data)
@@ -304,7 +328,7 @@ TEST(NewestCommit, WithAFlippedBitCountsIfItsRecordsAreWhole)
     for (unsigned bit = 0; bit < 8 * LAY_BLOCK_SIZE; bit += 7) {
         r.at(6).bytes[bit / 8] ^= 1u << bit % 8;
         ASSERT_EQ(r.read_all(), 2) << bit;
-        ASSERT_EQ(r.log.corrected, 2u); // once for each of scan and reading
+        ASSERT_EQ(r.log.corrected, 1u);
         r.at(6).bytes[bit / 8] ^= 1u << bit % 8;
     }
 }
@@ -559,6 +583,178 @@ TEST(LogReader, EndsWhenTransactionsAreLongerThanTheLogTogether)
     EXPECT_EQ(n, RING);
 }
 
+/* --- Two logs -------------------------------------------------------------------------------- */
+
+struct TwoLogs : Ring {
+    TwoLogs()
+    {
+        put_images(HOME, 2);
+        put_commit();
+        put_images(HOME + 9, 1);
+        put_commit(); // at 6
+        duplicate();
+    }
+    std::vector<lay_block> &of(unsigned i)
+    {
+        return i ? copy : blocks;
+    }
+};
+
+TEST(TwoLogs, AreReadAsOneIfABlockIsBadInEither)
+{
+    for (unsigned log : {0, 1}) {
+        for (uint64_t p = 0; p < 7; p++) {
+            TwoLogs r;
+            memset(&r.of(log)[p], 0, LAY_BLOCK_SIZE);
+            ASSERT_EQ(r.read_all(), 2) << p;
+            EXPECT_EQ(r.lacks, (std::vector<Lack>{{p, log}}));
+            EXPECT_EQ(r.images.size(), 3u);
+            EXPECT_EQ(r.log.newest.pos, 6u);
+        }
+    }
+}
+
+TEST(TwoLogs, CompleteEachOther)
+{
+    TwoLogs r;
+    for (uint64_t p = 0; p < 7; p++)
+        memset(&r.of(p % 2)[p], 0, LAY_BLOCK_SIZE);
+    ASSERT_EQ(r.read_all(), 2);
+    EXPECT_EQ(r.lacks.size(), 7u);
+    EXPECT_EQ(r.images.size(), 3u);
+}
+
+TEST(TwoLogs, CorrectNoBitOfABlockThatTheOtherOneHas)
+{
+    for (unsigned log : {0, 1}) {
+        for (uint64_t p = 0; p < 7; p++) {
+            TwoLogs r;
+            r.of(log)[p].bytes[70] ^= 1;
+            ASSERT_EQ(r.read_all(), 2) << p;
+            EXPECT_EQ(r.log.corrected, 0u);
+            EXPECT_EQ(r.lacks, (std::vector<Lack>{{p, log}}));
+        }
+    }
+}
+
+TEST(TwoLogs, CorrectABitOfABlockThatBothHaveDamaged)
+{
+    for (unsigned log : {0, 1}) {
+        TwoLogs r;
+        r.of(log)[4].bytes[70] ^= 1;
+        memset(&r.of(!log)[4], 0, LAY_BLOCK_SIZE);
+        ASSERT_EQ(r.read_all(), 2);
+        EXPECT_EQ(r.log.corrected, 1u);
+        EXPECT_TRUE(r.lacks.empty());
+    }
+}
+
+TEST(TwoLogs, AreDamagedIfBothLackABlock)
+{
+    TwoLogs r;
+    lay_log_tx tx;
+    memset(&r.at(4), 0, LAY_BLOCK_SIZE);
+    memset(&r.copy[4], 0, LAY_BLOCK_SIZE);
+    ASSERT_EQ(r.newest(), 0);
+    EXPECT_EQ(lay_log_next(&r.log, &tx), 1);
+    EXPECT_EQ(lay_log_next(&r.log, &tx), -EUCLEAN);
+}
+
+TEST(TwoLogs, HaveTheCommitThatOneOfThemHas)
+{
+    for (unsigned log : {0, 1}) {
+        TwoLogs r;
+        auto before = r.of(log);
+        r.put_images(HOME + 20, 1);
+        r.put_commit(); // behind 9
+        std::vector<lay_block> after = r.blocks;
+        r.of(log) = before;
+        r.of(!log) = after;
+        ASSERT_EQ(r.read_all(), 3);
+        EXPECT_EQ(r.lacks, (std::vector<Lack>{{7, log}, {8, log}, {9, log}}));
+    }
+}
+
+TEST(TwoLogs, TakeTheHigherIncarnationOfARecordThatBothHave)
+{
+    for (unsigned log : {0, 1}) {
+        TwoLogs r;
+        r.put_images(HOME + 20, 1); // not committed
+        std::vector<lay_block> before = r.blocks;
+        r.tid = OBJECT_TID + 2;
+        r.pos = r.first = 7;
+        r.by = incarnation(4);
+        r.chain = 0;
+        r.put_images(HOME + 30, 1);
+        r.put_commit();
+        std::vector<lay_block> after = r.blocks;
+        r.of(log) = before;
+        r.of(!log) = after;
+        EXPECT_EQ(r.newest(4), 0);
+        lay_log_tx tx;
+        for (unsigned i = 0; i < 3; i++)
+            ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
+        EXPECT_EQ(r.images.back(), (Found{HOME + 30, 8}));
+        EXPECT_EQ(r.lacks, (std::vector<Lack>{{7, log}, {8, log}, {9, log}}));
+    }
+}
+
+// A commit that overwrote the newest one of a log is refused, unless the other log proves it.
+TEST(TwoLogs, BearAMisdirectedCommitInOneOfThem)
+{
+    for (unsigned log : {0, 1}) {
+        TwoLogs r;
+        r.put_commit(); // at 7, for another position
+        lay_block stray = r.at(7);
+        for (unsigned i : {0, 1})
+            memset(&r.of(i)[7], 0, LAY_BLOCK_SIZE);
+        r.of(log)[12] = stray;
+        EXPECT_EQ(r.read_all(), 2);
+        r.of(!log)[13] = stray;
+        EXPECT_EQ(r.read_all(), -EUCLEAN);
+    }
+}
+
+TEST(TwoLogs, AreMadeEqual)
+{
+    TwoLogs r;
+    unsigned flushes = 0;
+    std::vector<lay_log_lack> lacks;
+    for (uint64_t p = 0; p < 7; p++)
+        memset(&r.of(p % 2)[p], 0, LAY_BLOCK_SIZE);
+    ASSERT_EQ(r.read_all(), 2);
+    for (const Lack &l : r.lacks)
+        lacks.push_back({l.pos, l.log});
+    struct Device {
+        TwoLogs &r;
+        unsigned &flushes;
+        lay_block &at(uint64_t block)
+        {
+            return block < r.geo.log_copy ? r.at(block - r.geo.log_start)
+                                          : r.copy[block - r.geo.log_copy];
+        }
+    } device = {r, flushes};
+    const lay_io io = {[](void *arg, uint64_t block, void *data) {
+                           memcpy(data, &static_cast<Device *>(arg)->at(block), LAY_BLOCK_SIZE);
+                           return 0;
+                       },
+                       [](void *arg, uint64_t block, const void *data) {
+                           memcpy(&static_cast<Device *>(arg)->at(block), data, LAY_BLOCK_SIZE);
+                           return 0;
+                       },
+                       [](void *arg) {
+                           static_cast<Device *>(arg)->flushes++;
+                           return 0;
+                       },
+                       &device};
+    EXPECT_EQ(lay_log_mend(&io, &r.geo, lacks.data(), lacks.size()), 0);
+    EXPECT_EQ(flushes, 1u);
+    r.lacks.clear();
+    EXPECT_EQ(r.read_all(), 2);
+    EXPECT_TRUE(r.lacks.empty());
+    EXPECT_EQ(memcmp(r.blocks.data(), r.copy.data(), RING * LAY_BLOCK_SIZE), 0);
+}
+
 /* --- Mounts ---------------------------------------------------------------------------------- */
 
 TEST(LogReader, ReplacesAnEmptyNewestTransactionThatRepeatsTheTail)
@@ -657,6 +853,39 @@ TEST_F(CleanLog, IsNoneIfALaterCommitFollows)
     EXPECT_EQ(clean(), 1);
     r.missing = 4;
     EXPECT_EQ(clean(), 0) << "an unreadable block may be one";
+}
+
+TEST_F(CleanLog, IsKnownFromEitherOfTwoLogs)
+{
+    r.duplicate();
+    EXPECT_EQ(clean(), 1);
+    EXPECT_EQ(r.lacks.size(), 0u);
+    r.copy[3].bytes[99] ^= 1;
+    EXPECT_EQ(clean(), 1);
+    EXPECT_EQ(r.lacks, (std::vector<Lack>{{3, 1}}));
+    r.at(3) = {};
+    EXPECT_EQ(clean(), 0);
+}
+
+TEST_F(CleanLog, IsNoneIfEitherLogHasALaterCommit)
+{
+    r.duplicate();
+    r.put_commit();
+    EXPECT_EQ(clean(), 0);
+    std::swap(r.blocks, r.copy);
+    EXPECT_EQ(clean(), 0);
+}
+
+// What one log has at the place of the commit may be newer than what the other one kept there.
+TEST_F(CleanLog, ReportsNothingThatALogLacksIfItIsNone)
+{
+    r.duplicate();
+    r.by = incarnation(4);
+    r.pos = r.first = 3;
+    r.put_commit();
+    r.put_commit();
+    EXPECT_EQ(clean(), 0);
+    EXPECT_EQ(r.lacks.size(), 0u);
 }
 
 TEST_F(CleanLog, MayBeFollowedByAnOldCommit)

@@ -18,7 +18,7 @@
 
 #include "fusefs/core/base/cache.h"
 #include "fusefs/core/base/ranges.h"
-#include "layout/label.h"
+#include "layout/log_reader.h"
 
 /* Protected by ffs.meta, held exclusively to change it. */
 struct ffs_running {
@@ -203,6 +203,9 @@ struct ffs_recovered {
     struct lay_super super;   /* as of the newest transaction */
     bool replay;              /* not unmounted in order */
     uint64_t corrected;       /* blocks of the log of which one bit was wrong */
+    /* Blocks that one of two logs lacks. The caller of ffs_recover() frees the array. */
+    struct lay_log_lack *lacks;
+    size_t lack_count;
 };
 
 struct ffs_reason;

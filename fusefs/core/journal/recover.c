@@ -25,42 +25,52 @@ struct recovery {
     struct ffs_image **images;
     size_t n, cap;
     /*
-     * Staging memory holds `ready` blocks of the log, from position `first` on.
-     * Up to `ahead` of them are read at a time.
+     * Each log has a part of the staging memory, which holds `ready` of its
+     * blocks, from position `first` on. Up to `ahead` of them are read at a time.
      */
-    uint64_t first, ready, ahead;
+    struct {
+        uint64_t first, ready;
+    } parts[LAY_LOGS];
+    uint64_t ahead;
+    struct ffs_recovered *found;
 };
 
-static int recover_read(struct recovery *r, uint64_t pos, uint64_t n)
+static uint8_t *recover_part(const struct recovery *r, unsigned log)
+{
+    uint8_t *staging = r->fs->journal.staging;
+
+    return staging + log * ffs_bytes(FFS_STAGING_BLOCKS / LAY_LOGS);
+}
+
+static int recover_read(struct recovery *r, unsigned log, uint64_t pos, uint64_t n)
 {
     struct ffs *fs = r->fs;
 
-    r->ready = 0;
+    r->parts[log].ready = 0;
     int err = ffs_interrupted(fs);
     if (!err)
-        err =
-            bd_read(fs->dev, ffs_bytes(fs->geo.log_start + pos), fs->journal.staging, ffs_bytes(n));
+        err = bd_read(fs->dev, ffs_bytes(lay_log_block(&fs->geo, log, pos)), recover_part(r, log),
+                      ffs_bytes(n));
     if (err)
         return err;
-    r->first = pos;
-    r->ready = n;
+    r->parts[log].first = pos;
+    r->parts[log].ready = n;
     return 0;
 }
 
 /* Implements lay_log_calls.block. A block that cannot be read is NULL. */
-static int recover_block(void *arg, uint64_t pos, const void **block)
+static int recover_block(void *arg, unsigned log, uint64_t pos, const void **block)
 {
     struct recovery *r = arg;
-    struct ffs *fs = r->fs;
     int err = 0;
 
-    if (pos < r->first || pos - r->first >= r->ready) {
-        uint64_t n = fs->geo.log_blocks - pos;
-        err = recover_read(r, pos, n < r->ahead ? n : r->ahead);
+    if (pos < r->parts[log].first || pos - r->parts[log].first >= r->parts[log].ready) {
+        uint64_t n = r->fs->geo.log_blocks - pos;
+        err = recover_read(r, log, pos, n < r->ahead ? n : r->ahead);
         if (err == -EIO)
-            err = recover_read(r, pos, 1);
+            err = recover_read(r, log, pos, 1);
     }
-    *block = err ? NULL : (const uint8_t *)fs->journal.staging + ffs_bytes(pos - r->first);
+    *block = err ? NULL : recover_part(r, log) + ffs_bytes(pos - r->parts[log].first);
     return err == -EIO ? 0 : err;
 }
 
@@ -95,7 +105,24 @@ static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *dat
     return 0;
 }
 
-static const struct lay_log_calls recover_calls = {recover_block, recover_image};
+/* Implements lay_log_calls.lacks. */
+static int recover_lacks(void *arg, unsigned log, uint64_t pos)
+{
+    struct ffs_recovered *found = ((struct recovery *)arg)->found;
+
+    /* The capacity doubles. */
+    if ((found->lack_count & (found->lack_count - 1)) == 0) {
+        size_t want = found->lack_count ? 2 * found->lack_count : 1;
+        struct lay_log_lack *bigger = realloc(found->lacks, want * sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        found->lacks = bigger;
+    }
+    found->lacks[found->lack_count++] = (struct lay_log_lack){pos, log};
+    return 0;
+}
+
+static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_lacks};
 
 /* Applies a whole transaction: its images replace older ones. */
 static void recover_apply(struct recovery *r)
@@ -163,8 +190,8 @@ static int recover_clean(struct recovery *r, struct ffs_recovered *found)
 /* Reads the whole log. */
 static int recover_log(struct recovery *r)
 {
-    r->ahead = FFS_STAGING_BLOCKS;
-    r->ready = 0;
+    r->ahead = FFS_STAGING_BLOCKS / lay_logs(&r->fs->geo);
+    memset(r->parts, 0, sizeof(r->parts));
     int err = lay_log_newest(&r->log);
     return err ? err : recover_replay(r);
 }
@@ -282,6 +309,7 @@ int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_re
     if (!r)
         return recover_explain(-ENOMEM, why);
     r->fs = fs;
+    r->found = found;
     lay_log_open(&r->log, &fs->geo, &fs->label.incarnation, &recover_calls, r);
     int err = recover_with(r, found, why);
     free(r);

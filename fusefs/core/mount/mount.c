@@ -165,9 +165,21 @@ static int heal_supers(struct ffs *fs, const struct ffs_recovered *found)
     return err;
 }
 
+/* Makes two logs equal (R8). */
+static int mend_logs(struct ffs *fs, const struct ffs_recovered *found)
+{
+    const struct lay_io io = ffs_io(fs->dev);
+
+    if (found->lack_count > 0)
+        ffs_log(fs, LOG_NOTICE, "%s: journal: %zu blocks written from its other place",
+                fs->dev->info.name, found->lack_count);
+    return lay_log_mend(&io, &fs->geo, found->lacks, found->lack_count);
+}
+
 /*
  * Makes a new incarnation, whose labels are durable before any other write and
- * whose first write is a commit (R2). Then writes home what the log held.
+ * whose first write, apart from that of what a log lacks, is a commit (R2). Then
+ * writes home what the log held.
  */
 static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
 {
@@ -180,7 +192,9 @@ static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
     if (err)
         return err;
     fs->label = label;
-    err = ffs_log_write(fs, &empty);
+    err = mend_logs(fs, found);
+    if (!err)
+        err = ffs_log_write(fs, &empty);
     if (!err)
         err = heal_supers(fs, found);
     if (!err && (fs->home.n > 0 || found->corrected > 0))
@@ -302,6 +316,7 @@ static int mount_start(struct ffs *fs, const struct ffs_reason *r)
     int err = start_from(fs, found, r);
     if (!err)
         err = start_writing(fs, found, r);
+    free(found->lacks);
     free(found);
     return err;
 }
