@@ -66,40 +66,57 @@ static size_t log_staging(const struct writer *w)
     return w->tx->verify ? FFS_STAGING_BLOCKS / 2 : FFS_STAGING_BLOCKS;
 }
 
-/* Transfers n blocks from position `first` on, in two parts where the ring wraps. */
-static int log_transfer(const struct writer *w, enum bd_op op, unsigned flags, size_t n, void *buf)
+/*
+ * Describes the transfer of the staged blocks of a log, in two parts where the
+ * ring wraps, and returns the number of parts.
+ */
+static size_t log_parts(const struct writer *w, unsigned log, struct bd_io like, struct bd_io *ios)
 {
     const struct lay_geometry *geo = &w->fs->geo;
     uint64_t to_end = geo->log_blocks - w->first;
-    uint64_t a = n < to_end ? n : to_end;
-    struct bd_io ios[2] = {
-        {.op = op,
-         .flags = flags,
-         .offset = ffs_bytes(geo->log_start + w->first),
-         .len = ffs_bytes(a),
-         .buf = buf},
-        {.op = op,
-         .flags = flags,
-         .offset = ffs_bytes(geo->log_start),
-         .len = ffs_bytes(n - a),
-         .buf = (uint8_t *)buf + ffs_bytes(a)},
-    };
+    uint64_t a = ffs_min(w->staged, to_end);
 
-    return bd_submit(w->fs->dev, ios, n > a ? 2 : 1);
+    ios[0] = ios[1] = like;
+    ios[0].offset = ffs_bytes(lay_log_block(geo, log, w->first));
+    ios[0].len = ffs_bytes(a);
+    ios[1].offset = ffs_bytes(lay_log_block(geo, log, 0));
+    ios[1].len = ffs_bytes(w->staged - a);
+    ios[1].buf = (uint8_t *)like.buf + ffs_bytes(a);
+    return w->staged > a ? 2 : 1;
+}
+
+/* Writes the staged blocks to all logs at the same time. */
+static int log_write_all(const struct writer *w, unsigned flags)
+{
+    const struct bd_io like = {.op = BD_WRITE, .flags = flags, .buf = w->fs->journal.staging};
+    struct bd_io ios[2 * LAY_LOGS];
+    size_t n = 0;
+
+    for (unsigned i = 0; i < lay_logs(&w->fs->geo); i++)
+        n += log_parts(w, i, like, ios + n);
+    return bd_submit(w->fs->dev, ios, n);
+}
+
+/* Reads the staged blocks from a log. Returns -EUCLEAN if they differ. */
+static int log_compare(const struct writer *w, unsigned log)
+{
+    uint8_t *staging = w->fs->journal.staging, *back = staging + ffs_bytes(log_staging(w));
+    struct bd_io ios[2];
+    size_t n = log_parts(w, log, (struct bd_io){.op = BD_READ, .buf = back}, ios);
+    int err = bd_submit(w->fs->dev, ios, n);
+
+    return !err && memcmp(staging, back, ffs_bytes(w->staged)) != 0 ? -EUCLEAN : err;
 }
 
 /* Writes the staged blocks and reads them back. Returns -EUCLEAN if they differ. */
 static int log_write_and_compare(const struct writer *w, unsigned flags)
 {
-    uint8_t *staging = w->fs->journal.staging, *back = staging + ffs_bytes(log_staging(w));
-    int err = log_transfer(w, BD_WRITE, flags, w->staged, staging);
+    int err = log_write_all(w, flags);
 
     if (!err && !(flags & BD_FUA))
         err = ffs_flush(w->fs);
-    if (!err)
-        err = log_transfer(w, BD_READ, 0, w->staged, back);
-    if (!err && memcmp(staging, back, ffs_bytes(w->staged)) != 0)
-        err = -EUCLEAN;
+    for (unsigned i = 0; i < lay_logs(&w->fs->geo) && !err; i++)
+        err = log_compare(w, i);
     return err;
 }
 
@@ -125,7 +142,7 @@ static int log_write_staged(struct writer *w, unsigned flags)
     if (w->tx->verify)
         err = log_write_verified(w, flags);
     else
-        err = log_transfer(w, BD_WRITE, flags, w->staged, w->fs->journal.staging);
+        err = log_write_all(w, flags);
     w->first = w->pos;
     w->staged = 0;
     return err;

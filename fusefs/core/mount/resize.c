@@ -394,6 +394,8 @@ static void resize_set_label(const struct resize *r, struct lay_label *label)
 {
     label->members[0].blocks = lay_put64(r->geo.blocks);
     label->logs[0] = lay_put64(r->geo.log_start);
+    if (r->geo.log_copy)
+        label->logs[1] = lay_put64(r->geo.log_copy);
     label->log_id = lay_put64(r->geo.log_id);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         label->supers[i] = lay_put64(r->geo.supers[i]);
@@ -401,8 +403,8 @@ static void resize_set_label(const struct resize *r, struct lay_label *label)
 
 /*
  * Begins the new log with the image of the new superblock, which it takes over:
- * at its new place, or behind the newest commit, which must stay until the
- * labels name the new id. The incarnation is the present one: a later one would
+ * at its new place, or behind the newest commit if a log stays. That commit must
+ * stay until the labels name the new id. The incarnation is the present one: a later one would
  * prove labels that are not written yet.
  */
 static int resize_begin_log(struct resize *r, struct ffs_image *image)
@@ -410,9 +412,13 @@ static int resize_begin_log(struct resize *r, struct ffs_image *image)
     struct ffs *fs = r->fs;
     const struct ffs_log_tx tx = {.images = &image, .n = 1, .begins = true, .verify = true};
 
-    if (r->geo.log_start != r->old.log_start)
+    bool moved = r->geo.log_start != r->old.log_start;
+
+    /* The records of a log that stays must not be overwritten. */
+    if (moved && (r->geo.log_copy == 0 || r->geo.log_copy != r->old.log_copy))
         fs->journal.head = 0;
     fs->geo.log_start = r->geo.log_start;
+    fs->geo.log_copy = r->geo.log_copy;
     fs->geo.log_id = r->geo.log_id;
     int err = ffs_log_write(fs, &tx);
     if (err)

@@ -427,6 +427,8 @@ static uint64_t shrink_place_from(const struct shrink *s, struct lay_geometry *g
     shrink_place_area(s, &geo->map_start, &geo->map_copy, geo->map_len, old->map_len, &at);
     shrink_place_area(s, &geo->sums_start, &geo->sums_copy, geo->sums_len, old->sums_len, &at);
     shrink_place_area(s, &geo->log_start, &none, geo->log_blocks, old->log_blocks, &at);
+    if (geo->log_copy)
+        shrink_place_area(s, &geo->log_copy, &none, geo->log_blocks, old->log_blocks, &at);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
         if (geo->supers[i] >= s->limit)
             geo->supers[i] = at++;
