@@ -144,24 +144,28 @@ int fsck_attach(struct fsck *f)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* Writes blocks of the file: the log, then the label and the superblock of its tail. */
+/* Writes blocks of the file: the logs, then the label and the superblock of their tail. */
 static int copy_range(struct fsck *f, uint64_t at, uint64_t to, uint64_t n)
 {
     const struct lay_geometry *geo = &f->img.geo;
-    uint64_t log = at < geo->log_blocks ? min_u64(n, geo->log_blocks - at) : 0;
-    int err = log ? store_copy(f, geo->log_start + at, to, log, true) : 0;
+    const uint64_t logs = lay_logs(geo) * geo->log_blocks, end = to + n;
+    int err = 0;
 
-    for (uint64_t i = log; i < n && !err; i++)
-        err = store_put_data(f, to + i,
-                             at + i == geo->log_blocks ? (const void *)lay_labels_newest(&f->labels)
-                                                       : &f->recovered);
-    return err ? err : fsck_forget_sums(f, to, n);
+    for (uint64_t some; at < logs && to < end && !err; at += some, to += some) {
+        some = min_u64(end - to, geo->log_blocks - at % geo->log_blocks);
+        unsigned log = (unsigned)(at / geo->log_blocks);
+        err = store_copy(f, lay_log_block(geo, log, at % geo->log_blocks), to, some, true);
+    }
+    for (; to < end && !err; at++, to++)
+        err = store_put_data(
+            f, to, at == logs ? (const void *)lay_labels_newest(&f->labels) : &f->recovered);
+    return err ? err : fsck_forget_sums(f, end - n, n);
 }
 
-/* Copies the log to the file. *whole is true if all of it was copied. */
+/* Copies the logs to the file. *whole is true if all of it was copied. */
 static int copy_log(struct fsck *f, struct lay_inode *inode, bool *whole)
 {
-    const uint64_t blocks = f->img.geo.log_blocks + FSCK_KEPT_MORE;
+    const uint64_t blocks = lay_logs(&f->img.geo) * f->img.geo.log_blocks + FSCK_KEPT_MORE;
     unsigned count = 0;
     uint64_t done = 0, n;
     int err = 0;

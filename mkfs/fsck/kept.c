@@ -2,7 +2,7 @@
 /*
  * Applies a log that an earlier repair has kept in lost+found. The user has
  * copied the file, and perhaps mended it; it is read like an image whose log
- * begins at block 0.
+ * begins at block 0, followed by the second one if there are two.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int kept_refuse(struct fsck *f, const char *why)
 static int kept_read_end(struct fsck *f, struct kept *k)
 {
     struct image *img = &k->img;
-    uint64_t blocks = f->img.geo.log_blocks;
+    uint64_t len = f->img.geo.log_blocks, blocks = lay_logs(&f->img.geo) * len;
     struct lay_label *label = &k->labels.copies[0].label;
 
     if (img->device_blocks != blocks + FSCK_KEPT_MORE)
@@ -40,14 +40,15 @@ static int kept_read_end(struct fsck *f, struct kept *k)
         return err;
     if (lay_check_label(label, NULL, NULL) != 0 ||
         memcmp(label->head.uuid, f->img.geo.uuid, sizeof(label->head.uuid)) != 0 ||
-        lay_get64(label->log_blocks) != blocks ||
+        lay_get64(label->log_blocks) != len ||
         lay_check_super(&k->super, &f->img.geo, NULL, NULL) != 0)
         return kept_refuse(f, "the file is no log of this file system");
     if (lay_get64(k->super.mounts) != lay_get64(f->sb.mounts))
         return kept_refuse(f, "the file system was written by a mount since this log was kept");
     img->geo = f->img.geo;
     img->geo.log_id = lay_get64(label->log_id);
-    img->log_at = 0;
+    img->log_at[0] = 0;
+    img->log_at[1] = len;
     return 0;
 }
 

@@ -424,6 +424,11 @@ static int new_incarnation(struct fsck *f)
     return lay_labels_write(&io, &f->labels, &next);
 }
 
+static int put_commit(struct fsck *f, uint64_t block, const union lay_block *b)
+{
+    return write_block(f, block, b, BD_FUA);
+}
+
 /*
  * Writes the commit of the next transaction and reads it back. Its other
  * records are durable.
@@ -433,7 +438,7 @@ static int write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_
 {
     struct store *s = f->store;
     const struct lay_geometry *geo = &f->img.geo;
-    uint64_t block = geo->log_start + s->pos;
+    uint64_t addr = LAY_ADDR(LAY_KIND_LOG, s->pos);
     union lay_block c;
 
     lay_log_init(&c, LAY_MAGIC_JCOMMIT, geo, &lay_labels_newest(&f->labels)->incarnation, s->pos);
@@ -444,9 +449,9 @@ static int write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_
     c.commit.super_age = lay_put32(lay_age(&s->super));
     c.commit.time = f->sb.mounted;
     lay_seal(&c, s->tid);
-    int err = write_block(f, block, &c, BD_FUA);
+    int err = each_place(f, addr, &c, put_commit);
     if (!err)
-        err = verify_block(f, block, &c);
+        err = each_place(f, addr, &c, verify_block);
     s->pos = lay_log_after(geo, s->pos);
     s->tid++;
     return err;
@@ -474,14 +479,14 @@ struct log_writer {
 };
 
 /* Takes the next position of the log, and writes a block there unless it is NULL. */
-static int store_append(struct log_writer *w, const void *block, uint64_t *pos)
+static int store_append(struct log_writer *w, const union lay_block *block, uint64_t *pos)
 {
     struct fsck *f = w->f;
 
     *pos = f->store->pos;
     f->store->pos = lay_log_after(&f->img.geo, *pos);
     w->blocks++;
-    return block ? write_block(f, f->img.geo.log_start + *pos, block, 0) : 0;
+    return block ? each_place(f, LAY_ADDR(LAY_KIND_LOG, *pos), block, put_block) : 0;
 }
 
 /* Writes images and their descriptor. */
@@ -503,7 +508,7 @@ static int append_images(struct log_writer *w, size_t first, size_t n)
     }
     lay_seal(&d, f->store->tid);
     w->chain = lay_log_chain(w->chain, &d);
-    return err ? err : write_block(f, geo->log_start + at, &d, 0);
+    return err ? err : each_place(f, LAY_ADDR(LAY_KIND_LOG, at), &d, put_block);
 }
 
 /* Writes the transaction in memory, with the tail of the log. */
@@ -709,9 +714,12 @@ static int store_checkpoint(struct fsck *f)
 static int store_recover(struct fsck *f)
 {
     struct store *s = f->store;
+    struct lay_io io = image_io(&f->img);
     int err = new_incarnation(f);
 
     s->begun = true;
+    if (!err && !s->in_place)
+        err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count);
     if (!err && !s->in_place)
         err = first_commit(f);
     if (!err)
