@@ -166,8 +166,8 @@ static void mkfs_place_copies(struct mkfs_plan *plan)
     geo->bitmap_copy = mkfs_lowest(geo, from, geo->bitmap_len, 1);
     if (geo->sums_len)
         geo->sums_copy = mkfs_lowest(geo, from, geo->sums_len, 1);
-    from = geo->sums_len ? geo->sums_copy + geo->sums_len : geo->bitmap_copy + geo->bitmap_len;
-    mkfs_place_chunks(plan, from, plan->chunk_copies);
+    geo->log_copy = mkfs_lowest(geo, from, geo->log_blocks, 1);
+    mkfs_place_chunks(plan, geo->log_copy + geo->log_blocks, plan->chunk_copies);
 }
 
 /* Returns the number of blocks in neither an area nor a chunk. */
@@ -221,7 +221,7 @@ static void identify(const struct mkfs_params *params, struct lay_geometry *geo)
     mkfs_uuid(params, ID_SEALING, geo->uuid);
     geo->log_id = mkfs_id(params, ID_LOG);
     geo->incompat = LAY_INCOMPAT_DRAFT | (params->data_csum ? LAY_INCOMPAT_DATA_CSUM : 0) |
-                    (params->meta_copies ? LAY_INCOMPAT_META_COPIES : 0);
+                    (params->meta_copies ? LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_TWO_LOGS : 0);
 }
 
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
@@ -233,7 +233,8 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 
     if (bytes > device_bytes)
         return -ENOSPC;
-    if (blocks < LAY_MIN_BLOCKS || log < LAY_MIN_LOG || log > LAY_MAX_LOG || log > blocks / 4)
+    if (blocks < LAY_MIN_BLOCKS || log < LAY_MIN_LOG || log > LAY_MAX_LOG ||
+        log > blocks / (params->meta_copies ? 8 : 4))
         return -EINVAL;
     if (blocks > LAY_MAX_BLOCKS)
         return -EFBIG;
@@ -359,7 +360,7 @@ static void *unused_block(const struct format *f, uint64_t pos, uint64_t i)
     return block;
 }
 
-static int write_unused(struct format *f)
+static int write_unused(struct format *f, uint64_t start)
 {
     uint64_t last = lay_log_unused_last(geo_of(f));
     int err = 0;
@@ -368,13 +369,13 @@ static int write_unused(struct format *f)
         n = last + 1 - pos < BATCH_BLOCKS ? last + 1 - pos : BATCH_BLOCKS;
         for (uint64_t i = 0; i < n; i++)
             unused_block(f, pos + i, i);
-        err = format_write_blocks(f, geo_of(f)->log_start + pos, n);
+        err = format_write_blocks(f, start + pos, n);
     }
     return err;
 }
 
 /* The first commit is an empty transaction that names the superblock's age. */
-static int write_commit(struct format *f)
+static int write_commit(struct format *f, uint64_t start)
 {
     struct lay_log_commit *c = (void *)f->buf;
 
@@ -384,19 +385,35 @@ static int write_commit(struct format *f)
     c->super_age = lay_put32(f->super_age);
     c->time = lay_time_make(f->params->time_sec, f->params->time_nsec);
     lay_seal(c, 1);
-    return format_write_blocks(f, geo_of(f)->log_start, 1);
+    return format_write_blocks(f, start, 1);
 }
 
 /* Old records with this log id must not be replayed: writes the whole log. */
-static int write_log(struct format *f)
+static int write_log(struct format *f, uint64_t start)
 {
     const struct lay_geometry *geo = geo_of(f);
     uint64_t end = 1 + lay_log_unused_last(geo);
-    int err = write_commit(f);
+    int err = write_commit(f, start);
 
     if (!err)
-        err = write_unused(f);
-    return err ? err : write_zeros(f, geo->log_start + end, geo->log_blocks - end);
+        err = write_unused(f, start);
+    return err ? err : write_zeros(f, start + end, geo->log_blocks - end);
+}
+
+typedef int (*log_fn)(struct format *f, uint64_t start);
+
+static int each_log(struct format *f, log_fn body)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < lay_logs(geo_of(f)) && !err; i++)
+        err = body(f, lay_log_block(geo_of(f), i, 0));
+    return err;
+}
+
+static int write_logs(struct format *f)
+{
+    return each_log(f, write_log);
 }
 
 static void set_times(const struct format *f, struct lay_inode *inode)
@@ -692,7 +709,7 @@ static void fill_label(const struct format *f, struct lay_label *label)
     label->log_blocks = lay_put64(geo->log_blocks);
     memcpy(label->uuid, f->params->uuid, sizeof(label->uuid));
     label->logs[0] = lay_put64(geo->log_start);
-    label->logs[1] = lay_put64(LAY_NONE);
+    label->logs[1] = lay_put64(geo->log_copy ? geo->log_copy : LAY_NONE);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         label->supers[i] = lay_put64(geo->supers[i]);
     label->created = lay_time_make(f->params->time_sec, f->params->time_nsec);
@@ -837,14 +854,14 @@ static int format_read_singly(struct format *f, uint64_t block, uint64_t count)
  * BATCH_BLOCKS. A drive that permutes the pages of long commands does so in
  * both directions, so long reads would hide it.
  */
-static int verify_unused(struct format *f)
+static int verify_unused(struct format *f, uint64_t start)
 {
     uint64_t last = lay_log_unused_last(geo_of(f));
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
         n = last + 1 - pos < SINGLE_BLOCKS ? last + 1 - pos : SINGLE_BLOCKS;
-        err = format_read_singly(f, geo_of(f)->log_start + pos, n);
+        err = format_read_singly(f, start + pos, n);
         for (uint64_t i = 0; i < n && !err; i++) {
             const void *got = f->buf + (i << LAY_BLOCK_SHIFT);
             if (memcmp(got, unused_block(f, pos + i, SINGLE_BLOCKS), LAY_BLOCK_SIZE) != 0)
@@ -854,17 +871,22 @@ static int verify_unused(struct format *f)
     return err;
 }
 
-static int verify_log(struct format *f)
+static int verify_log(struct format *f, uint64_t start)
 {
     const struct lay_geometry *geo = geo_of(f);
     uint64_t end = 1 + lay_log_unused_last(geo);
-    int err = format_read_blocks(f, geo->log_start, 1);
+    int err = format_read_blocks(f, start, 1);
 
     if (!err)
         err = lay_check_commit(geo, (void *)f->buf, 0, 1, NULL);
     if (!err)
-        err = verify_unused(f);
-    return err ? err : verify_zeros(f, geo->log_start + end, geo->log_blocks - end);
+        err = verify_unused(f, start);
+    return err ? err : verify_zeros(f, start + end, geo->log_blocks - end);
+}
+
+static int verify_logs(struct format *f)
+{
+    return each_log(f, verify_log);
 }
 
 typedef int (*step_fn)(struct format *f);
@@ -881,9 +903,9 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
     static const step_fn blocks[] = {erase_old,           write_mmp,    format_write_bitmaps,
-                                     format_write_chunks, write_supers, write_log,
+                                     format_write_chunks, write_supers, write_logs,
                                      format_flush,        verify_mmp,   format_verify_aged,
-                                     verify_supers,       verify_log};
+                                     verify_supers,       verify_logs};
     static const step_fn labels[] = {write_labels, verify_labels};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);

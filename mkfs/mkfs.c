@@ -440,6 +440,8 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
 
     printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_len, geo->bitmap_start);
     printf("Log start: %" PRIu64 "\n", geo->log_start);
+    if (geo->log_copy)
+        printf("Second log start: %" PRIu64 "\n", geo->log_copy);
     if (geo->sums_blocks)
         printf("Checksums start: %" PRIu64 "\n", geo->sums_start);
     printf("Map blocks: %" PRIu64 " at %" PRIu64 "\n", geo->map_len, geo->map_start);

@@ -102,9 +102,9 @@ void find_metadata(const lay_geometry &geo, MediaImage &image)
                 image.blocks[kind].push_back(block);
         }
     }
-    for (uint64_t i = 0; i < geo.log_blocks; i++) {
-        if (is_sealed(at + (geo.log_start + i) * BLOCK))
-            image.blocks["log"].push_back(geo.log_start + i);
+    for (uint64_t block = 0; block < geo.blocks; block++) {
+        if (is_in_log(geo, block) && is_sealed(at + block * BLOCK))
+            image.blocks["log"].push_back(block);
     }
 }
 

@@ -84,8 +84,7 @@ bool Media::fails(const std::string &what)
  */
 bool Media::must_be_whole() const
 {
-    bool copied =
-        image().copies && case_.kind != "label" && case_.kind != "mmp" && case_.kind != "log";
+    bool copied = image().copies && case_.kind != "label" && case_.kind != "mmp";
     return case_.kind != "data" && (case_.damage == MEDIA_FLIP || copied);
 }
 

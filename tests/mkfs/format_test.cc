@@ -49,13 +49,15 @@ unsigned add_copies(const mkfs_plan &plan, std::map<uint64_t, uint64_t> &areas)
     const size_t before = areas.size();
     areas[geo.map_copy] = geo.map_len;
     areas[geo.bitmap_copy] = geo.bitmap_len;
+    areas[geo.log_copy] = geo.log_blocks;
     if (geo.sums_len)
         areas[geo.sums_copy] = geo.sums_len;
     for (uint32_t i = 0; i < plan.chunks; i++)
         areas[plan.chunk_copies[i]] = uint64_t{LAY_SEGMENT_BLOCKS} << geo.chunk_shift;
     EXPECT_GT(geo.map_copy, geo.supers[1]);
-    EXPECT_EQ(areas.size() - before, (geo.sums_len ? 3u : 2u) + plan.chunks);
-    return (geo.sums_len ? 3u : 2u) + plan.chunks;
+    EXPECT_GT(geo.log_copy, geo.supers[1]);
+    EXPECT_EQ(areas.size() - before, (geo.sums_len ? 4u : 3u) + plan.chunks);
+    return (geo.sums_len ? 4u : 3u) + plan.chunks;
 }
 
 TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)

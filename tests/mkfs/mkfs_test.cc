@@ -167,7 +167,8 @@ TEST_F(Mkfs, WritesNoBitmapsOfFreeGroups)
     unsigned written = 0;
     for (size_t at = 0; at < bitmaps.size(); at += LAY_BLOCK_SIZE)
         written += bitmaps[at] != 0;
-    EXPECT_EQ(written, 4u) << "two groups at the beginning, one with a superblock, the last one";
+    EXPECT_EQ(written, 5u) << "two groups at the beginning, two with a superblock and the second "
+                              "log, the last one";
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
 }
 

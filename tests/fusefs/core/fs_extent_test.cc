@@ -10,6 +10,7 @@
 #include "layout/layout.h"
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/sealed_blocks.h"
 
 namespace
 {
@@ -70,7 +71,7 @@ class FsExtent : public FsTest
             uint8_t *at = device.bytes() + b * kBlock;
             auto *block = reinterpret_cast<lay_inode_block *>(at);
             const uint64_t addr = lay_get64(block->head.block);
-            if (b - geo.log_start >= geo.log_blocks &&
+            if (!is_in_log(geo, b) &&
                 lay_check_inode_block(&geo, block, ino / 8, addr, nullptr) == 0)
                 return at;
         }

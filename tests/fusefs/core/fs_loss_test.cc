@@ -87,7 +87,7 @@ class FsLoss : public FsTest
     void find_metadata()
     {
         for (uint64_t b = 1; b < geo.blocks; b++) {
-            if (b - geo.log_start < geo.log_blocks)
+            if (is_in_log(geo, b))
                 continue;
             const auto *head = &at<lay_head>(b);
             if (!is_sealed(&at<uint8_t>(b)))

@@ -22,6 +22,13 @@ inline uint32_t magic_of(const uint8_t *block)
     return lay_get32(reinterpret_cast<const lay_head *>(block)->magic);
 }
 
+// True if the block of the device is in a log.
+inline bool is_in_log(const lay_geometry &geo, uint64_t block)
+{
+    return block - geo.log_start < geo.log_blocks ||
+           (geo.log_copy && block - geo.log_copy < geo.log_blocks);
+}
+
 // The blocks of one kind, in order, but for images in the log; freed ones are among them.
 inline std::vector<uint64_t> sealed_blocks(const uint8_t *device, const lay_geometry &geo,
                                            uint32_t magic)
@@ -29,8 +36,7 @@ inline std::vector<uint64_t> sealed_blocks(const uint8_t *device, const lay_geom
     std::vector<uint64_t> found;
     for (uint64_t block = 0; block < geo.blocks; block++) {
         const uint8_t *at = device + block * LAY_BLOCK_SIZE;
-        bool logged = block - geo.log_start < geo.log_blocks;
-        if (!logged && magic_of(at) == magic && is_sealed(at))
+        if (!is_in_log(geo, block) && magic_of(at) == magic && is_sealed(at))
             found.push_back(block);
     }
     return found;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Power cuts in random workloads: after any operation of the device, with unflushed writes kept,
 // dropped or torn, and again inside the recovery from it. What was synced is there, nothing of
-// another user's data is seen, and fsck finds nothing.
+// another user's data is seen, and fsck finds nothing. Of two logs, one may be lost besides.
 //
 // CRASH_STATES: how many states. A failure prints the line that replays its state alone.
 #include <fcntl.h>
@@ -424,7 +424,9 @@ std::string Campaign::check_state(const State &state, size_t *recovery)
     auto fate_of = [](unsigned long n) {
         return n % 8 == 0 ? CRASH_DROP : n % 8 == 1 ? CRASH_KEEP : CRASH_RANDOM;
     };
+    const unsigned long lost = state.fate / 8 % 3;
     Device cut(crash_dev_cut(dev.get(), state.ops, fate_of(state.fate), state.fate));
+    lose_log(cut.get(), lost, state.fate / 24);
     if (recovery || state.again >= 0)
         crash_dev_record(cut.get());
     std::string wrong = check(cut.get(), state.ops);
@@ -434,6 +436,8 @@ std::string Campaign::check_state(const State &state, size_t *recovery)
         return wrong;
     Device again(crash_dev_cut(cut.get(), static_cast<size_t>(state.again),
                                fate_of(state.again_fate), state.again_fate));
+    // The other log may not be lost before a recovery has made them equal again.
+    lose_log(again.get(), lost ? lost : state.again_fate / 8 % 3, state.again_fate / 24);
     wrong = check(again.get(), state.ops);
     return wrong.empty() ? wrong : "after a crash in the recovery: " + wrong;
 }

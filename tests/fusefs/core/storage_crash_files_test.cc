@@ -118,6 +118,7 @@ class CrashFiles : public StorageTest
     std::string check(size_t ops, uint64_t seed)
     {
         Device cut(crash_dev_cut(dev.get(), ops, FATES[seed % 4], seed));
+        lose_log(cut.get(), seed / 4 % 3, seed / 12);
         std::string wrong;
         if (image_check(crash_dev_bd(cut.get())) != 0 && FATES[seed % 4] != CRASH_RANDOM)
             return "fsck before the replay";

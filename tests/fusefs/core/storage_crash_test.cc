@@ -116,6 +116,7 @@ class Crash : public StorageTest
         for (size_t ops = 0; ops <= crash_dev_ops(dev.get()); ops += step) {
             for (uint64_t seed = 0; seed < 4; seed++) {
                 Device cut(crash_dev_cut(dev.get(), ops, FATES[seed], seed));
+                lose_log(cut.get(), (ops + seed) % 3, ops);
                 std::string wrong = check(cut.get(), ops);
                 if (!wrong.empty())
                     return wrong + " after " + std::to_string(ops) + " seed " +
@@ -169,6 +170,7 @@ TEST_F(Crash, DuringRecoveryIsHarmless)
     for (size_t at = 0; at <= recovery; at++) {
         for (uint64_t seed = 0; seed < 4; seed++) {
             Device again(crash_dev_cut(cut.get(), at, FATES[seed], seed));
+            lose_log(again.get(), (at + seed) % 3, at);
             EXPECT_EQ(check(again.get(), ops), "") << at << " seed " << seed;
         }
     }

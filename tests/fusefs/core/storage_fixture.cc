@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <random>
+
 #include "mkfs/mkfs_core.h"
 
 int storage_format(crash_dev *d, uint64_t log_blocks)
@@ -84,6 +86,23 @@ lay_log_commit *StorageTest::newest_of(crash_dev *d)
     lay_geometry geo;
     lay_label_geometry(reinterpret_cast<const lay_label *>(crash_dev_bytes(d)), &geo);
     return image_newest_commit(crash_dev_bytes(d), &geo);
+}
+
+void StorageTest::lose_log(crash_dev *d, unsigned long which, unsigned long seed)
+{
+    std::mt19937_64 random(seed);
+    lay_label label;
+    lay_geometry geo;
+    if (which == 0 || ffs_read_label(crash_dev_bd(d), &label) != 0)
+        return;
+    lay_label_geometry(&label, &geo);
+    if (lay_logs(&geo) < 2)
+        return;
+    for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
+        uint64_t block = lay_log_block(&geo, which - 1, pos);
+        if (seed % 2 == 0 || random() % 2)
+            memset(crash_dev_bytes(d) + (block << LAY_BLOCK_SHIFT), 0, LAY_BLOCK_SIZE);
+    }
 }
 
 int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credits)

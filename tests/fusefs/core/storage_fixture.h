@@ -71,6 +71,9 @@ class StorageTest : public ::testing::Test
     static lay_super *super_of(crash_dev *d);
     // The newest commit of the log.
     static lay_log_commit *newest_of(crash_dev *d);
+    // What a failed medium may do to one of two logs, the first (1) or the second one (2), and not
+    // to both: zeroes all its blocks, or, if `seed` is odd, some of them. 0 does nothing.
+    static void lose_log(crash_dev *d, unsigned long which, unsigned long seed);
 
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);

@@ -140,6 +140,7 @@ class Resize : public StorageTest
         size_t ops = crash_dev_ops(dev.get());
         for (size_t at = 0; at <= ops; at++) {
             Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+            lose_log(cut.get(), at % 3, at);
             EXPECT_EQ(check(cut.get(), one, other), "") << "after " << at << " of " << ops;
         }
     }
@@ -379,6 +380,7 @@ TEST_F(Resize, IsAtomicUnderPowerCuts)
     for (size_t at = 0; at <= ops; at++) {
         for (uint64_t seed = 0; seed < 4; seed++) {
             Device cut(crash_dev_cut(dev.get(), at, FATES[seed], seed));
+            lose_log(cut.get(), (at + seed) % 3, at);
             EXPECT_EQ(check(cut.get()), "") << "after " << at << " seed " << seed;
         }
     }

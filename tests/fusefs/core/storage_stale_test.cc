@@ -212,8 +212,7 @@ std::vector<uint64_t> Stale::changed_blocks()
     for (uint64_t b = 0; b < BYTES >> LAY_BLOCK_SHIFT; b++) {
         const lay_head &was = head(old_image, b), &is = head(new_image, b);
         unsigned kind = lay_addr_kind(lay_get64(is.block));
-        bool logged = b - geo.log_start < geo.log_blocks;
-        if (logged || kind < LAY_KIND_SUPER || was.block.le != is.block.le ||
+        if (is_in_log(geo, b) || kind < LAY_KIND_SUPER || was.block.le != is.block.le ||
             was.magic.le != is.magic.le || memcmp(&was, &is, LAY_BLOCK_SIZE) == 0)
             continue;
         if (is_sealed(reinterpret_cast<const uint8_t *>(&was)) &&

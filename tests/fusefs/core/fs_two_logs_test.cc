@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Tests a file system with two logs after a crash: each log has what the other one lacks.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/fusefs/core/fs_everything.h"
+#include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/sealed_blocks.h"
+
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+namespace
+{
+
+class FsTwoLogs : public FsEverything
+{
+  protected:
+    // The device has what a crash behind the last of two commits leaves.
+    void SetUp() override
+    {
+        meta_copies = true;
+        FsTest::SetUp();
+        remount();
+        ASSERT_EQ(ffs_sync(fs), 0);
+        make_everything();
+        ASSERT_EQ(ffs_sync(fs), 0);
+        create("last");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        geo = *ffs_geometry(fs);
+        crashed.assign(device.bytes(), device.bytes() + device.size());
+        unmount();
+        restore();
+        find_records();
+    }
+    void restore()
+    {
+        memcpy(device.bytes(), crashed.data(), crashed.size());
+    }
+    // Positions from the tail to the newest commit.
+    void find_records()
+    {
+        const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
+        uint64_t last = lay_addr_number(lay_get64(c->head.block));
+        for (uint64_t pos = lay_get64(c->tail_pos); pos != last; pos = lay_log_after(&geo, pos))
+            records.push_back(pos);
+        records.push_back(last);
+    }
+    uint8_t *in_log(unsigned log, uint64_t pos)
+    {
+        return at(lay_log_block(&geo, log, pos));
+    }
+    void zero(unsigned log, uint64_t pos)
+    {
+        memset(in_log(log, pos), 0, 4096);
+    }
+    bool logs_are_equal()
+    {
+        return memcmp(in_log(0, 0), in_log(1, 0), geo.log_blocks * 4096) == 0;
+    }
+    bool records_are_equal()
+    {
+        bool equal = true;
+        for (uint64_t pos : records)
+            equal = equal && memcmp(in_log(0, pos), in_log(1, pos), 4096) == 0;
+        return equal;
+    }
+    void expect_everything()
+    {
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_EQ(lookup_error(root, "last"), 0);
+        unmount();
+    }
+
+    lay_geometry geo = {};
+    std::vector<uint8_t> crashed;
+    std::vector<uint64_t> records;
+};
+
+TEST_F(FsTwoLogs, HaveTheSameBlocksFarApart)
+{
+    EXPECT_EQ(lay_logs(&geo), 2u);
+    EXPECT_LT(geo.log_start + geo.log_blocks, geo.supers[1]);
+    EXPECT_GT(geo.log_copy, geo.supers[1]);
+    EXPECT_GT(records.size(), 10u);
+    EXPECT_TRUE(logs_are_equal());
+}
+
+TEST_F(FsTwoLogs, OneMayBeLost)
+{
+    for (unsigned log : {0, 1}) {
+        restore();
+        for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
+            memset(in_log(log, pos), 0xa5, 4096);
+        EXPECT_EQ(fsck(), "") << "it is no damage: the other log is whole";
+        ASSERT_EQ(mount(), 0);
+        EXPECT_TRUE(records_are_equal());
+        unmount();
+        expect_everything();
+        EXPECT_EQ(fsck(), "");
+    }
+}
+
+TEST_F(FsTwoLogs, EachMayLackOtherBlocks)
+{
+    for (unsigned log : {0, 1}) {
+        restore();
+        for (size_t i = 0; i < records.size(); i++)
+            zero((i + log) % 2, records[i]);
+        expect_everything();
+        EXPECT_TRUE(records_are_equal());
+    }
+}
+
+// A mount that crashes when it has made the logs equal has lost neither.
+TEST_F(FsTwoLogs, AreEqualBeforeTheFirstCommit)
+{
+    for (unsigned log : {0, 1}) {
+        restore();
+        for (uint64_t pos : records)
+            zero(log, pos);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_TRUE(records_are_equal());
+        std::vector<uint8_t> later(device.bytes(), device.bytes() + device.size());
+        unmount();
+        memcpy(device.bytes(), later.data(), later.size());
+        for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
+            zero(!log, pos);
+        expect_everything();
+    }
+}
+
+TEST_F(FsTwoLogs, AReadOnlyMountWritesNothing)
+{
+    for (uint64_t pos : records)
+        zero(0, pos);
+    std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+    opts.read_only = true;
+    expect_everything();
+    EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+}
+
+TEST_F(FsTwoLogs, ARepairReplaysTheUnion)
+{
+    for (unsigned log : {0, 1}) {
+        restore();
+        for (uint64_t pos : records)
+            zero(log, pos);
+        at(LAY_LABEL_SECOND)[100] ^= 3;
+        EXPECT_NE(fsck("-p -f").find("exit 1"), std::string::npos);
+        EXPECT_TRUE(records_are_equal());
+        EXPECT_EQ(fsck(), "");
+        expect_everything();
+    }
+}
+
+// After an unmount, too, the log may lie in one place only.
+TEST_F(FsTwoLogs, OneMayLackTheCommitOfACleanUnmount)
+{
+    expect_everything();
+    const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
+    uint64_t pos = lay_addr_number(lay_get64(c->head.block));
+    std::vector<uint8_t> clean(device.bytes(), device.bytes() + device.size());
+    for (unsigned log : {0, 1}) {
+        memcpy(device.bytes(), clean.data(), clean.size());
+        zero(log, pos);
+        EXPECT_EQ(fsck(), "");
+        expect_everything();
+        EXPECT_EQ(memcmp(in_log(log, pos), in_log(!log, pos), 4096), 0);
+    }
+}
+
+// One block is damaged in both: the rest is kept, and can be mended in either log.
+TEST_F(FsTwoLogs, AreKeptByARepairIfBothAreDamaged)
+{
+    uint64_t pos = records.back() - 1;
+    char file[] = "/tmp/two_logs_XXXXXX";
+    int fd = mkstemp(file);
+    ASSERT_GE(fd, 0);
+    for (unsigned log : {0, 1}) {
+        restore();
+        zero(0, pos);
+        zero(1, pos);
+        EXPECT_NE(mount(), 0);
+        std::string said = fsck("-y");
+        EXPECT_NE(said.find("The damaged log is kept: lost+found/journal-"), std::string::npos)
+            << said;
+        EXPECT_EQ(fsck(), "");
+        opts.read_only = true; // a mount that writes would make the kept log useless
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(lookup_error(root, "last"), -ENOENT);
+        Inode found = lookup("lost+found");
+        std::vector<std::string> all = names(found);
+        auto name = std::find_if(all.begin(), all.end(), [](const std::string &n) {
+            return n.compare(0, 8, "journal-") == 0;
+        });
+        ASSERT_NE(name, all.end());
+        std::string bytes = read_all(lookup(found, *name));
+        found.reset();
+        unmount();
+        opts.read_only = false;
+        ASSERT_EQ(bytes.size(), (2 * geo.log_blocks + 2) * 4096);
+        bytes.replace((log * geo.log_blocks + pos) * 4096, 4096,
+                      std::string(reinterpret_cast<const char *>(
+                                      &crashed[lay_log_block(&geo, log, pos) * 4096]),
+                                  4096));
+        std::ofstream(file, std::ios::binary) << bytes;
+        said = fsck(std::string("-y --replay ") + file);
+        EXPECT_EQ(said.find("exit 4"), std::string::npos) << said;
+        EXPECT_EQ(fsck(), "");
+        expect_everything();
+    }
+    close(fd);
+    unlink(file);
+}
+
+TEST_F(FsTwoLogs, MoveWhenTheFileSystemShrinks)
+{
+    ASSERT_EQ(mount(), 0);
+    const uint64_t end = geo.log_copy + 5;
+    ASSERT_LE(ffs_shrink_least(fs), end);
+    EXPECT_EQ(ffs_shrink(fs, end), 0);
+    const lay_geometry old = geo;
+    geo = *ffs_geometry(fs);
+    EXPECT_NE(geo.log_copy, old.log_copy);
+    EXPECT_EQ(geo.log_start, old.log_start) << "it was not past the end";
+    EXPECT_LE(geo.log_copy + geo.log_blocks, end);
+    create("after");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    crashed.assign(device.bytes(), device.bytes() + device.size());
+    unmount();
+    EXPECT_EQ(fsck(), "");
+    for (unsigned log : {0, 1}) {
+        restore();
+        for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
+            zero(log, pos);
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(lookup_error(root, "after"), 0);
+        unmount();
+        expect_everything();
+        EXPECT_EQ(fsck(), "");
+    }
+}
+
+// Copies of metadata alone do not make a second log.
+TEST_F(FsTwoLogs, AFileSystemMayHaveCopiesAndOneLog)
+{
+    expect_everything();
+    for (uint64_t block : {uint64_t{0}, uint64_t{LAY_LABEL_SECOND}}) {
+        auto *label = reinterpret_cast<lay_label *>(at(block));
+        label->incompat = lay_put64(lay_get64(label->incompat) & ~LAY_INCOMPAT_TWO_LOGS);
+        label->logs[1] = lay_put64(LAY_NONE);
+        lay_seal(label, 0);
+    }
+    memset(in_log(1, 0), 0x5a, geo.log_blocks * 4096);
+    expect_everything();
+    EXPECT_EQ(*in_log(1, 0), 0x5a);
+    EXPECT_EQ(*in_log(1, geo.log_blocks - 1), 0x5a);
+    check_at_end = false; // the place of the second log belongs to nobody
+}
+
+} // namespace
