@@ -113,7 +113,6 @@ static int open_media(struct sim *s)
 
         if (rc)
             return rc;
-        sim_tail_open(ns);
         ns->track =
             s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->null_media && !ns->read_only;
         ns->syncs = s->cfg.flush_to_disk && ns->is_file && !ns->in_memory && !ns->read_only;
@@ -129,7 +128,6 @@ static void sim_destroy(struct sim *s)
         sim_cache_free(&s->ns[i]);
         sim_media_close(&s->ns[i]);
         pthread_mutex_destroy(&s->ns[i].lock);
-        pthread_mutex_destroy(&s->ns[i].tail.lock);
     }
     for (unsigned i = 0; i < s->n_threads; i++)
         free_thread(&s->threads[i]);
@@ -169,7 +167,6 @@ static struct sim *new_sim(const struct sim_config *cfg)
         pthread_mutex_init(&s->channel_locks[i], NULL);
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
         pthread_mutex_init(&s->ns[i].lock, NULL);
-        pthread_mutex_init(&s->ns[i].tail.lock, NULL);
         s->ns[i].fd = -1;
     }
     /* Polling needs a spare core; without one it delays the driver. */

@@ -158,11 +158,9 @@ void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng)
             order[n++] = u->lba[i];
     if (order)
         qsort(order, n, sizeof(*order), by_lba);
-    (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     for (size_t i = 0; i < n; i++)
         cache_settle(ns, ns->base + (order[i] << ns->lba_shift),
                      u->data + cache_probe(u, order[i]) * ns->lba_size, rng);
-    sim_tail_end(ns);
     free(order);
     sim_cache_flush(ns);
 }

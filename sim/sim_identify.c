@@ -75,9 +75,7 @@ static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
 {
     struct sim_ns *ns = &s->ns[nsid - 1]; /* it exists: identify_nsid_valid() */
 
-    (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     sim_media_refresh(ns);
-    sim_tail_end(ns);
     id->nsze = id->ncap = id->nuse = htole64(ns->lbas);
     id->lbaf[0].ds = (__u8)ns->lba_shift;
     id->lbaf[0].ms = htole16(s->cfg.ns[nsid - 1].metadata);

@@ -84,7 +84,6 @@ struct sim_ns {
     unsigned identity; /* changes while paused: see sim_change_ns() */
     atomic_bool shrunk_said;
     struct sim_undo undo;
-    struct sim_tail tail;
 };
 
 struct sim_cq {

@@ -139,17 +139,12 @@ static uint16_t io_transfer(struct sim_thread *th, struct sim_cmd *cmd, struct s
     if (write && sim_is_cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
         return NVME_ERR_INTERNAL;
     if (!all_host(th)) {
-        if (write)
-            sim_tail_leave(ns, sim_slba(q), sim_nlb(q));
         sim_move_start(th, cmd, ns);
         return SIM_MOVING;
     }
-    bool tail = write && sim_tail_begin(ns, sim_slba(q), sim_nlb(q));
     st = io_host_copy(th, ns, q);
     if (st == NVME_OK && cmd->corrupt)
         io_flip_bit(th, ns, q);
-    if (tail)
-        sim_tail_end(ns);
     return st == NVME_OK && write ? sim_flush_write(th, cmd, ns) : st;
 }
 
@@ -157,11 +152,7 @@ static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lb
 {
     if (sim_is_cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
         return NVME_ERR_INTERNAL;
-    bool tail = sim_tail_begin(ns, lba, lbas);
-    uint16_t st = sim_media_zero(ns, lba, lbas);
-    if (tail)
-        sim_tail_end(ns);
-    return st;
+    return sim_media_zero(ns, lba, lbas);
 }
 
 static uint16_t io_write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
@@ -213,7 +204,7 @@ static bool is_shrunk(const struct sim *s, struct sim_ns *ns, unsigned index)
 {
     char line[512];
 
-    if (!sim_media_is_shrunk(ns) && !sim_tail_is_lost(ns))
+    if (!sim_media_is_shrunk(ns))
         return false;
     if (s->cfg.log && !atomic_exchange(&ns->shrunk_said, true)) {
         snprintf(line, sizeof(line), "%s: the image was truncated while in use, data is lost",

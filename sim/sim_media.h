@@ -5,7 +5,6 @@
 #ifndef SIM_SIM_MEDIA_H
 #define SIM_SIM_MEDIA_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,36 +26,5 @@ bool sim_media_is_shrunk(const struct sim_ns *ns);
  * mapped for it. Called by the thread of admin commands.
  */
 void sim_media_refresh(struct sim_ns *ns);
-
-/*
- * The tail of an image detects that its file was truncated and extended again:
- * its last bytes, or the last bytes that held data, are then zeros.
- */
-#define SIM_TAIL_PLACES 2u
-struct sim_tail {
-    /* Protects the other fields, and the tail between begin and end. */
-    pthread_mutex_t lock;
-    bool watched;
-    uint64_t data_at; /* byte offset of the last page that had data when the media was opened */
-    bool filled[SIM_TAIL_PLACES]; /* the place was not all zeros at the last check */
-    bool lost;                    /* it was all zeros later, without a write in between */
-};
-
-/* Called when the media has been opened. */
-void sim_tail_open(struct sim_ns *ns);
-/*
- * Called before LBAs of the namespace are written. Returns true if the write
- * overlaps the tail; checks then wait until the same thread calls
- * sim_tail_end().
- */
-bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
-void sim_tail_end(struct sim_ns *ns);
-/*
- * Called before a DMA engine writes. Since the end of that write is unknown,
- * the tail is no longer checked.
- */
-void sim_tail_leave(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
-/* True if the image was truncated and extended since the last write. */
-bool sim_tail_is_lost(struct sim_ns *ns);
 
 #endif

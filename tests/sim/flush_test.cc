@@ -95,8 +95,6 @@ struct Image {
     std::string path = ::testing::TempDir() + "gpunvme-flush-XXXXXX";
 };
 
-constexpr uint64_t kTail = (8 << 20) / 4096 - 1; // the last LBA
-
 struct Flush : ::testing::Test {
     Flush()
     {
@@ -393,58 +391,6 @@ TEST_F(Flush, AnImageTruncatedUnderTheDriveIsDetected)
     struct stat st;
     ASSERT_EQ(stat(image.path.c_str(), &st), 0);
     EXPECT_EQ(st.st_size, 1 << 20) << "not extended";
-}
-
-// The lost part reads as zeros, the tail of the image among it.
-TEST_F(Flush, ATruncationHiddenByAnExtensionIsDetected)
-{
-    for (bool overwritten : {false, true}) {
-        start(image.config());
-        fill(buf->addr, 4096, 7);
-        submit(io(NVME_IO_WRITE, kTail, 1, buf->iova, 0, 1));
-        ends(1, NVME_OK);
-        submit(flush(2));
-        ends(2, NVME_OK);
-        ASSERT_EQ(truncate(image.path.c_str(), 1 << 20), 0);
-        ASSERT_EQ(truncate(image.path.c_str(), 8 << 20), 0);
-        submit(io(NVME_IO_WRITE, overwritten ? kTail : 0, 1, buf->iova, 0, 3));
-        ends(3, NVME_OK);
-        submit(flush(4));
-        ends(4, NVME_ERR_WRITE_FAULT);
-    }
-}
-
-// Not by a drive that is attached to an image with a tail of zeros, nor after zeros of the driver.
-TEST_F(Flush, ATailOfZerosThatTheDriverWroteIsNoTruncation)
-{
-    memset(buf->addr, 0, 4096);
-    for (uint8_t opcode : {NVME_IO_WRITE, NVME_IO_WRITE_ZEROES}) {
-        fill(buf->addr, 4096, 7);
-        submit(io(NVME_IO_WRITE, kTail, 1, buf->iova, 0, 1));
-        ends(1, NVME_OK);
-        memset(buf->addr, 0, 4096);
-        submit(io(opcode, kTail, 1, opcode == NVME_IO_WRITE ? buf->iova : 0, 0, 2));
-        ends(2, NVME_OK);
-        submit(flush(3));
-        ends(3, NVME_OK);
-    }
-}
-
-TEST_F(Flush, AnImageThatGrowsHasANewTail)
-{
-    fill(buf->addr, 4096, 7);
-    submit(io(NVME_IO_WRITE, kTail, 1, buf->iova, 0, 1));
-    ends(1, NVME_OK);
-    ASSERT_EQ(truncate(image.path.c_str(), 16 << 20), 0);
-    struct nvme_sqe identify = admin_cmd(NVME_ADMIN_IDENTIFY, 0, 0);
-    identify.nsid = 1;
-    identify.prp1 = buf->iova;
-    ASSERT_EQ(r->admin(identify), 0);
-    memset(buf->addr, 0, 4096);
-    submit(io(NVME_IO_WRITE, kTail, 1, buf->iova, 0, 2)); /* the old one is a block as any other */
-    ends(2, NVME_OK);
-    submit(flush(3));
-    ends(3, NVME_OK);
 }
 
 TEST_F(Flush, ABusErrorOutsideACopyKillsTheProcess)

@@ -429,25 +429,6 @@ TEST_F(MountTest, AnImageTruncatedUnderTheMountIsAnError)
     EXPECT_NE(m.fsck(&output), 0) << output;
 }
 
-// As long as the drive is in use the file is never seen to be shorter.
-TEST_F(MountTest, AnImageTruncatedAndExtendedUnderTheMountIsAnError)
-{
-    Mounted m(kImage);
-    struct stat st;
-    ASSERT_TRUE(m.mount()) << m.log();
-    int fd = open(m.path("file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    ASSERT_EQ(write(fd, "x", 1), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    ASSERT_EQ(stat(m.image().c_str(), &st), 0);
-    ASSERT_EQ(truncate(m.image().c_str(), st.st_size / 2), 0);
-    ASSERT_EQ(truncate(m.image().c_str(), st.st_size), 0);
-    EXPECT_FALSE(write(fd, "x", 1) == 1 && fsync(fd) == 0);
-    close(fd);
-    EXPECT_FALSE(m.unmount());
-    EXPECT_EQ(m.status(), 2);
-    EXPECT_NE(m.log().find("truncated while in use"), std::string::npos) << m.log();
-}
-
 // A drive of one second per command: the mount takes many.
 TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
 {
