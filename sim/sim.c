@@ -116,6 +116,9 @@ static int open_media(struct sim *s)
         ns->track =
             s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->null_media && !ns->read_only;
         ns->syncs = s->cfg.flush_to_disk && ns->is_file && !ns->in_memory && !ns->read_only;
+        rc = ns->track ? sim_cache_open(ns) : 0;
+        if (rc)
+            return rc;
     }
     return 0;
 }

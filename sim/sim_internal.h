@@ -56,11 +56,10 @@
 #define SIM_APART __attribute__((noinline))
 #define SIM_RARE  __attribute__((noinline, cold))
 
-/* The volatile cache: contents as of the last flush of written LBAs. */
+/* The volatile cache; both are NULL without one (sim_ns.track). */
 struct sim_undo {
-    uint64_t *lba; /* open addressing; UINT64_MAX in a free entry */
-    unsigned char *data;
-    size_t cap, n;
+    unsigned char *before; /* written LBAs as of the last flush, at their places */
+    uint64_t *written;     /* bitmap of these LBAs */
 };
 
 struct sim_ns {
@@ -550,7 +549,8 @@ uint16_t sim_flush_write(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
 bool sim_flush_run(struct sim_thread *th);
 bool sim_flush_news(struct sim_thread *th);
 
-/* sim_cache.c */
+/* sim_cache.c: the volatile cache of a namespace with sim_ns.track. */
+int sim_cache_open(struct sim_ns *ns); /* 0 or -ENOMEM; sim_cache_free() follows in any case */
 int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 void sim_cache_durable(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 void sim_cache_flush(struct sim_ns *ns);
