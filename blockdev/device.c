@@ -12,6 +12,7 @@
 #include "blockdev/pci/pci.h"
 #include "blockdev/vfio/vfio.h"
 #include "blockdev/vfio_user/vfio_user.h"
+#include "support/number.h"
 
 /* A tool has one thread, which keeps up to this many commands in flight. */
 #define TOOL_QUEUES 1u
@@ -59,13 +60,9 @@ static int take_path(const char *path, const char *usage, struct bd_name *out,
 /* Accepts 1 to 0xfffffffe; 0xffffffff is the broadcast value. */
 static int take_nsid(const char *digits, struct bd_name *out)
 {
-    char *end;
+    uint64_t n;
 
-    if (*digits < '1' || *digits > '9')
-        return -EINVAL;
-    errno = 0;
-    unsigned long long n = strtoull(digits, &end, 10);
-    if (errno || *end || n > BD_NSID_MAX)
+    if (*digits == '0' || !number_parse(digits, 10, BD_NSID_MAX, &n))
         return -EINVAL;
     out->nsid = (uint32_t)n;
     out->nsid_given = true;

@@ -18,6 +18,7 @@
 #include "mkfs/replay.h"
 #include "mkfs/tool.h"
 #include "mkfs/walk.h"
+#include "support/number.h"
 
 /*
  * Adds the address of a block in a chunk: KEY as "segment/block", KEY_place,
@@ -520,7 +521,7 @@ static const struct option long_options[] = {
 
 static int set_number(uint64_t *number, const char *what, const char *text)
 {
-    if (tool_parse_number(text, number) != 0 || *number == NOT_ASKED)
+    if (!number_parse(text, 10, NOT_ASKED - 1, number))
         return tool_error("options", "'%s' is not %s number", text, what);
     return 0;
 }

@@ -24,6 +24,7 @@
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
 #include "mkfs/tool.h"
+#include "support/number.h"
 
 struct target {
     struct tool_device *device;
@@ -245,7 +246,7 @@ static int set_block_size(const char *text)
 {
     uint64_t bytes;
 
-    if (tool_parse_size(text, &bytes) != 0 || bytes != LAY_BLOCK_SIZE)
+    if (!number_parse_size(text, UINT64_MAX, &bytes) || bytes != LAY_BLOCK_SIZE)
         return tool_error("--block-size", "'%s': blocks are 4096 bytes, no other size is possible",
                           text);
     return 0;
@@ -255,7 +256,7 @@ static int mkfs_set_size(struct options *o, const char *text)
 {
     uint64_t bytes;
 
-    if (tool_parse_size(text, &bytes) != 0)
+    if (!number_parse_size(text, UINT64_MAX, &bytes))
         return tool_error("--size", "'%s' is not a size, give digits and K, M, G or T", text);
     if (bytes < MKFS_MIN_BYTES)
         return tool_error("--size", "%s is too small, at least 16M is needed", text);
@@ -270,7 +271,7 @@ static int parse_id(const char *text, uint32_t *id)
 {
     uint64_t value;
 
-    if (tool_parse_number(text, &value) != 0 || value >= UINT32_MAX)
+    if (!number_parse(text, 10, UINT32_MAX - 1, &value))
         return -EINVAL;
     *id = (uint32_t)value;
     return 0;
@@ -384,7 +385,7 @@ static int set_time(struct mkfs_params *params)
     uint64_t sec;
 
     if (epoch) {
-        if (tool_parse_number(epoch, &sec) != 0 || sec > INT64_MAX)
+        if (!number_parse(epoch, 10, INT64_MAX, &sec))
             return tool_error("SOURCE_DATE_EPOCH", "'%s' is not a count of seconds, unset it",
                               epoch);
         params->time_sec = (int64_t)sec;

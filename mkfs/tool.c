@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions shared by the tools: messages, numbers, devices. */
+/* Functions shared by the tools: messages, command lines, devices. */
 #include "mkfs/tool.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #include "support/confine.h"
 #include "support/lock_wait.h"
+#include "support/number.h"
 #include "support/std_files.h"
 
 #define BIT(capability) (1ull << (capability))
@@ -60,49 +61,11 @@ const char *tool_strerror(int err)
     }
 }
 
-int tool_parse_number(const char *text, uint64_t *value)
-{
-    char *end;
-
-    if (text[0] < '0' || text[0] > '9')
-        return -EINVAL;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (errno || *end)
-        return -EINVAL;
-    *value = n;
-    return 0;
-}
-
-int tool_parse_size(const char *text, uint64_t *bytes)
-{
-    static const char suffixes[] = "KMGT";
-    char digits[24];
-    size_t len = strlen(text);
-    unsigned shift = 0;
-
-    const char *suffix = len > 0 ? strchr(suffixes, text[len - 1]) : NULL;
-    if (suffix) {
-        shift = 10 * (unsigned)(suffix - suffixes + 1);
-        len--;
-    }
-    if (len >= sizeof(digits))
-        return -EINVAL;
-    memcpy(digits, text, len);
-    digits[len] = 0;
-    uint64_t n;
-    int err = tool_parse_number(digits, &n);
-    if (err || n > UINT64_MAX >> shift)
-        return -EINVAL;
-    *bytes = n << shift;
-    return 0;
-}
-
 static int set_namespace(struct tool_device *d, const char *text)
 {
     uint64_t nsid;
 
-    if (tool_parse_number(text, &nsid) != 0 || nsid == 0 || nsid > BD_NSID_MAX)
+    if (!number_parse(text, 10, BD_NSID_MAX, &nsid) || nsid == 0)
         return tool_error("--namespace", "'%s' is no namespace id, give a number from 1", text);
     d->nsid = (uint32_t)nsid;
     return 0;
@@ -112,7 +75,7 @@ static int set_deadline(struct tool_device *d, const char *text)
 {
     uint64_t ms;
 
-    if (tool_parse_number(text, &ms) != 0 || ms == 0 || ms > DEADLINE_MAX_MS)
+    if (!number_parse(text, 10, DEADLINE_MAX_MS, &ms) || ms == 0)
         return tool_error("--deadline", "'%s' is no time, give milliseconds from 1 to %u", text,
                           DEADLINE_MAX_MS);
     d->deadline_ms = (unsigned)ms;

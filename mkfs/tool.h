@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions shared by the tools: messages, numbers, command lines, devices. */
+/* Functions shared by the tools: messages, command lines, devices. */
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
@@ -17,14 +17,6 @@ int tool_error(const char *object, const char *format, ...) __attribute__((forma
 void tool_version(void);
 /* Describes an -errno of blockdev or layout. */
 const char *tool_strerror(int err);
-
-/*
- * Parses a number of bytes with an optional suffix K, M, G or T (powers of
- * 1024). Returns 0 or -EINVAL.
- */
-int tool_parse_size(const char *text, uint64_t *bytes);
-/* Parses decimal digits. Returns 0 or -EINVAL. */
-int tool_parse_number(const char *text, uint64_t *value);
 
 /* The DEVICE of a command line, and options for opening it. */
 struct tool_device {

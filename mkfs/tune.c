@@ -18,6 +18,7 @@
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "mkfs/tool.h"
+#include "support/number.h"
 
 #define EXIT_USAGE 2
 
@@ -51,7 +52,7 @@ static const struct option long_options[] = {
 static int tune_set_size(struct options *o, const char *text)
 {
     o->max = strcmp(text, "max") == 0;
-    if (o->max || (tool_parse_size(text, &o->bytes) == 0 && o->bytes > 0))
+    if (o->max || (number_parse_size(text, UINT64_MAX, &o->bytes) && o->bytes > 0))
         return 0;
     return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
 }

@@ -12,7 +12,7 @@ struct admin {
     uint32_t result; /* dword 0 of the completion */
 };
 
-/* sim_admin_reply.c */
+/* sim_dptr.c */
 /* Reports a mistake of the driver. Returns the status. */
 uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status);
 /*

@@ -4,127 +4,86 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim_internal.h"
+#include "support/number.h"
 #include "support/processors.h"
 
 #define KEYS        "threads, lba, mdts, latency, bandwidth, gpu"
 #define MOST_BY_CPU 8u /* eight threads saturate a GPU's link */
 
-/* True if the text is a number from min to max, which becomes *out. */
-static bool options_number(const char *text, size_t n, uint64_t min, uint64_t max, uint64_t *out)
-{
-    char digits[24] = "";
-    char *end;
-
-    *out = 0;
-    if (n == 0 || n >= sizeof(digits) || text[0] < '0' || text[0] > '9')
-        return false;
-    memcpy(digits, text, n);
-    errno = 0;
-    *out = strtoull(digits, &end, 10);
-    return !errno && !*end && *out >= min && *out <= max;
-}
-
-static bool options_is(const char *text, size_t n, const char *word)
-{
-    return n == strlen(word) && memcmp(text, word, n) == 0;
-}
-
-static bool options_threads(struct sim_config *cfg, const char *value, size_t n)
-{
-    uint64_t number;
-    bool ok = options_number(value, n, 1, SIM_MAX_THREADS, &number);
-
-    cfg->threads = (unsigned)number;
-    return ok;
-}
-
-static bool options_lba(struct sim_config *cfg, const char *value, size_t n)
-{
-    uint64_t number;
-    bool ok = options_number(value, n, 512, 4096, &number);
-
-    cfg->ns[0].lba_size = (uint32_t)number;
-    return ok && (number == 512 || number == 4096);
-}
-
-static bool options_mdts(struct sim_config *cfg, const char *value, size_t n)
-{
-    uint64_t number;
-    bool ok = options_number(value, n, 8192, 8u << 20, &number);
-
-    cfg->mdts = (unsigned)number;
-    return ok && (number & (number - 1)) == 0;
-}
-
-static bool options_latency(struct sim_config *cfg, const char *value, size_t n)
-{
-    uint64_t us;
-    bool ok = options_number(value, n, 0, 1000000, &us);
-
-    cfg->latency_ns = us * 1000;
-    return ok;
-}
-
-static bool options_bandwidth(struct sim_config *cfg, const char *value, size_t n)
-{
-    uint64_t mib;
-    bool ok = options_number(value, n, 1, 1u << 20, &mib);
-
-    cfg->bytes_per_sec = mib << 20;
-    return ok;
-}
-
-static bool options_gpu(struct sim_config *cfg, const char *value, size_t n)
-{
-    cfg->no_device_memory = options_is(value, n, "off");
-    return cfg->no_device_memory || options_is(value, n, "on");
-}
+enum { THREADS, LBA, MDTS, LATENCY, BANDWIDTH, GPU, OPTIONS };
 
 static const struct {
     const char *key;
-    bool (*set)(struct sim_config *cfg, const char *value, size_t n); /* false if not allowed */
+    uint64_t min, max;
     const char *allowed;
-} options[] = {
-    {"threads", options_threads, "must be a number from 1 to 64"},
-    {"lba", options_lba, "must be 512 or 4096"},
-    {"mdts", options_mdts, "must be a power of two from 8192 to 8388608"},
-    {"latency", options_latency, "must be a number of microseconds up to 1000000"},
-    {"bandwidth", options_bandwidth, "must be a number of MiB per second from 1 to 1048576"},
-    {"gpu", options_gpu, "must be on or off"},
+} options[OPTIONS] = {
+    [THREADS] = {"threads", 1, SIM_MAX_THREADS, "must be a number from 1 to 64"},
+    [LBA] = {"lba", 512, 4096, "must be 512 or 4096"},
+    [MDTS] = {"mdts", 8192, 8u << 20, "must be a power of two from 8192 to 8388608"},
+    [LATENCY] = {"latency", 0, 1000000, "must be a number of microseconds up to 1000000"},
+    [BANDWIDTH] = {"bandwidth", 1, 1u << 20,
+                   "must be a number of MiB per second from 1 to 1048576"},
+    [GPU] = {"gpu", 0, 0, "must be on or off"},
 };
 static_assert(SIM_MAX_THREADS == 64, "as the text says");
 
-/* Sets one option. Returns NULL, or the text of an error. */
-static const char *options_set(struct sim_config *cfg, const char *key, size_t key_len,
-                               const char *value, size_t n)
+/* Sets the option. Returns false if the value is not allowed. */
+static bool options_set(struct sim_config *cfg, unsigned option, const char *value)
 {
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        if (options_is(key, key_len, options[i].key))
-            return options[i].set(cfg, value, n) ? NULL : options[i].allowed;
+    uint64_t n;
+
+    if (option == GPU) {
+        cfg->no_device_memory = strcmp(value, "off") == 0;
+        return cfg->no_device_memory || strcmp(value, "on") == 0;
     }
-    return "no such key, known are " KEYS;
+    if (!number_parse(value, 10, options[option].max, &n) || n < options[option].min)
+        return false;
+    switch (option) {
+    case THREADS:
+        cfg->threads = (unsigned)n;
+        return true;
+    case LBA:
+        cfg->ns[0].lba_size = (uint32_t)n;
+        return n == 512 || n == 4096;
+    case MDTS:
+        cfg->mdts = (unsigned)n;
+        return (n & (n - 1)) == 0;
+    case LATENCY:
+        cfg->latency_ns = n * 1000;
+        return true;
+    default:
+        cfg->bytes_per_sec = n << 20;
+        return true;
+    }
 }
 
 int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len)
 {
     unsigned half = processors_allowed() / 2;
+    char copy[256], *rest = copy;
 
     cfg->threads = half < 1 ? 1 : half < MOST_BY_CPU ? half : MOST_BY_CPU;
-    while (text && *text) {
-        size_t key = strcspn(text, ":");
-        const char *value = text[key] ? text + key + 1 : text + key;
-        size_t n = strcspn(value, ":");
-        const char *problem = options_set(cfg, text, key, value, n);
+    if (!text || !*text)
+        return 0;
+    if (strlen(text) >= sizeof(copy)) {
+        snprintf(why, len, "too long, known keys are " KEYS);
+        return -EINVAL;
+    }
+    strcpy(copy, text);
+    while (rest && *rest) {
+        const char *key = strsep(&rest, ":"), *value = rest ? strsep(&rest, ":") : "";
+        unsigned option = 0;
 
-        if (problem) {
-            snprintf(why, len, "%.*s: %s", (int)key, text, problem);
+        while (option < OPTIONS && strcmp(key, options[option].key) != 0)
+            option++;
+        if (option == OPTIONS || !options_set(cfg, option, value)) {
+            snprintf(why, len, "%s: %s", key,
+                     option == OPTIONS ? "no such key, known are " KEYS : options[option].allowed);
             return -EINVAL;
         }
-        text = value[n] ? value + n + 1 : value + n;
     }
     return 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Parses the faults on the command line of gpunvme-sim. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_fault_spec.h"
+#include "support/number.h"
 
 #define MS 1000000u /* nanoseconds */
 
@@ -40,20 +40,6 @@ static const struct {
     {"get-features", NVME_ADMIN_GET_FEATURES, true},
 };
 
-int serve_number_parse(const char *text, uint64_t max, uint64_t *out)
-{
-    char *end;
-
-    if (!text || !isdigit((unsigned char)*text))
-        return -EINVAL;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 0);
-    if (errno || *end || v > max)
-        return -EINVAL;
-    *out = v;
-    return 0;
-}
-
 static int parse_kind(const char *name, struct sim_fault *f)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -77,7 +63,7 @@ static int parse_opcode(const char *text, struct sim_fault *f)
             return 0;
         }
     }
-    if (serve_number_parse(text, UINT8_MAX, &n) != 0)
+    if (!text || !number_parse(text, 0, UINT8_MAX, &n))
         return -EINVAL;
     f->opcode = (uint8_t)n;
     return 0;
@@ -91,8 +77,8 @@ static int parse_lbas(char *text, struct sim_fault *f)
     if (plus)
         *plus = '\0';
     f->lbas = 1;
-    if (serve_number_parse(text, UINT64_MAX / 2, &f->first_lba) != 0 ||
-        (plus && serve_number_parse(plus + 1, UINT64_MAX / 2, &f->lbas) != 0))
+    if (!text || !number_parse(text, 0, UINT64_MAX / 2, &f->first_lba) ||
+        (plus && !number_parse(plus + 1, 0, UINT64_MAX / 2, &f->lbas)))
         return -EINVAL;
     return f->lbas ? 0 : -EINVAL;
 }
@@ -121,7 +107,7 @@ static int fault_spec_set_number(int key, const char *value, struct sim_fault *f
 {
     uint64_t n, most = key == KEY_QID ? UINT16_MAX : key == KEY_STATUS ? 0x7fff : UINT32_MAX;
 
-    if (serve_number_parse(value, most, &n) != 0)
+    if (!value || !number_parse(value, 0, most, &n))
         return -EINVAL;
     if (key == KEY_QID)
         f->qid = (uint16_t)n;

@@ -14,8 +14,6 @@ extern "C" {
  * ".
  */
 int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
-/* Parses a number, decimal or 0x..., up to max. Returns 0 or -EINVAL. */
-int serve_number_parse(const char *text, uint64_t max, uint64_t *out);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_fault_spec.h"
 #include "sim/serve/serve_server.h"
+#include "support/number.h"
 #include "support/std_files.h"
 
 #define EXIT_USAGE    2
@@ -91,28 +92,21 @@ static const struct argp_option argp_options[] = {
 static uint64_t serve_options_number(struct argp_state *state, const char *name, const char *text,
                                      uint64_t max)
 {
-    uint64_t v;
+    uint64_t v = 0;
 
-    if (serve_number_parse(text, max, &v) != 0)
+    if (!number_parse(text, 0, max, &v))
         argp_error(state, "--%s: '%s' is not a number up to %llu", name, text,
                    (unsigned long long)max);
     return v;
 }
 
-/* Parses digits followed by an optional K, M, G or T. */
 static uint64_t size(struct argp_state *state, const char *name, const char *text)
 {
-    static const char units[] = "KMGT";
-    size_t len = strlen(text);
-    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
-    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    char digits[32];
     uint64_t v = 0;
 
-    snprintf(digits, sizeof(digits), "%.*s", (int)(unit ? len - 1 : len), text);
-    if (len >= sizeof(digits) || serve_number_parse(digits, (uint64_t)INT64_MAX >> shift, &v) != 0)
+    if (!number_parse_size(text, INT64_MAX, &v))
         argp_error(state, "--%s: '%s' is not a size, give digits and K, M, G or T", name, text);
-    return v << shift;
+    return v;
 }
 
 static void add_image(struct serve_options *o, struct argp_state *state, const char *path)
