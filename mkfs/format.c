@@ -247,12 +247,18 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 
 #define BATCH_BLOCKS  256u   /* per transfer: 1 MiB */
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
-#define SINGLE_BLOCKS 64u    /* read at once by one command each; less than BATCH_BLOCKS */
+#define SINGLE_BLOCKS 64u    /* read at once by one command each */
 
 /* A block that was written and whose age another block names. */
 struct format_aged {
     uint64_t addr;
     uint32_t age;
+};
+
+/* A block that was written, and the checksum of its contents. */
+struct format_written {
+    uint64_t block;
+    uint32_t sum;
 };
 
 /* State shared by the steps of one format. */
@@ -264,6 +270,8 @@ struct format {
     struct lay_incarnation incarnation;
     struct format_aged *aged; /* in the order in which they were written */
     size_t aged_count;
+    struct format_written *written; /* all blocks but zeros */
+    size_t written_count, verified; /* verified: how many were read back */
     uint32_t map_age, bitmap_age, super_age;
 };
 
@@ -277,11 +285,30 @@ static int format_interrupted(const struct format *f)
     return f->params->interrupted && f->params->interrupted() ? -EINTR : 0;
 }
 
+/* Makes room for an element in an array that grows by doubling. Returns 0 or -ENOMEM. */
+static int format_grow(void **array, size_t count, size_t size)
+{
+    /* The array is full if its length is 0 or a power of two. */
+    if (count & (count - 1))
+        return 0;
+    void *bigger = realloc(*array, (count ? 2 * count : 1) * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    return 0;
+}
+
 static int format_write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = format_interrupted(f);
 
     assert(count <= BATCH_BLOCKS);
+    for (uint64_t i = 0; i < count && !err; i++) {
+        err = format_grow((void **)&f->written, f->written_count, sizeof(*f->written));
+        if (!err)
+            f->written[f->written_count++] = (struct format_written){
+                block + i, lay_data_sum(f->buf + (i << LAY_BLOCK_SHIFT))};
+    }
     if (err)
         return err;
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
@@ -352,14 +379,6 @@ static int write_zeros(struct format *f, uint64_t block, uint64_t count)
     return err;
 }
 
-static void *unused_block(const struct format *f, uint64_t pos, uint64_t i)
-{
-    void *block = f->buf + (i << LAY_BLOCK_SHIFT);
-
-    lay_log_fill_unused(geo_of(f), pos, block);
-    return block;
-}
-
 static int write_unused(struct format *f, uint64_t start)
 {
     uint64_t last = lay_log_unused_last(geo_of(f));
@@ -368,7 +387,7 @@ static int write_unused(struct format *f, uint64_t start)
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
         n = last + 1 - pos < BATCH_BLOCKS ? last + 1 - pos : BATCH_BLOCKS;
         for (uint64_t i = 0; i < n; i++)
-            unused_block(f, pos + i, i);
+            lay_log_fill_unused(geo_of(f), pos + i, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)));
         err = format_write_blocks(f, start + pos, n);
     }
     return err;
@@ -505,17 +524,11 @@ static unsigned format_places(const struct format *f, uint64_t addr, uint64_t pl
 /* Remembers the age of the sealed block in the buffer. Returns 0 or -ENOMEM. */
 static int format_remember(struct format *f, uint64_t addr)
 {
-    size_t n = f->aged_count;
+    int err = format_grow((void **)&f->aged, f->aged_count, sizeof(*f->aged));
 
-    /* The list is full if its length is 0 or a power of two. */
-    if ((n & (n - 1)) == 0) {
-        void *bigger = realloc(f->aged, (n ? 2 * n : 1) * sizeof(*f->aged));
-        if (!bigger)
-            return -ENOMEM;
-        f->aged = bigger;
-    }
-    f->aged[f->aged_count++] = (struct format_aged){addr, lay_age(f->buf)};
-    return 0;
+    if (!err)
+        f->aged[f->aged_count++] = (struct format_aged){addr, lay_age(f->buf)};
+    return err;
 }
 
 static int format_write_aged(struct format *f, uint64_t addr)
@@ -602,30 +615,6 @@ static int format_write_bitmaps(struct format *f)
             err = format_make_and_write(f, LAY_ADDR(LAY_KIND_BITMAP, group));
     }
     return err ? err : format_write_names(f, first, &f->bitmap_age);
-}
-
-static int format_verify_place(struct format *f, const struct format_aged *aged, uint64_t place)
-{
-    const union lay_block *b = (void *)f->buf;
-    int err = format_read_blocks(f, place, 1);
-
-    if (!err && (lay_age(b) != aged->age ||
-                 lay_block_crc(geo_of(f)->uuid, aged->addr, b) != lay_get32(b->head.crc)))
-        err = -EUCLEAN;
-    return err;
-}
-
-static int format_verify_aged(struct format *f)
-{
-    uint64_t places[2];
-    int err = 0;
-
-    for (size_t i = 0; i < f->aged_count && !err; i++) {
-        unsigned n = format_places(f, f->aged[i].addr, places);
-        for (unsigned k = 0; k < n && !err; k++)
-            err = format_verify_place(f, &f->aged[i], places[k]);
-    }
-    return err;
 }
 
 /* --- Superblock and labels -------------------------------------------------------------------- */
@@ -769,50 +758,7 @@ static int format_flush(struct format *f)
     return bd_flush(f->dev);
 }
 
-/* Checks one copy of the label. */
-static int verify_label(struct format *f, uint64_t block)
-{
-    struct lay_label *got = (void *)f->buf, *wanted = (void *)(f->buf + LAY_BLOCK_SIZE);
-    int err = format_read_blocks(f, block, 1);
-
-    if (err)
-        return err;
-    memset(wanted, 0, sizeof(*wanted));
-    lay_head_init(&wanted->head, LAY_MAGIC_LABEL, geo_of(f)->uuid, LAY_ADDR_LABEL, 0);
-    fill_label(f, wanted);
-    lay_seal(wanted, 0);
-    return memcmp(got, wanted, sizeof(*got)) == 0 ? 0 : -EUCLEAN;
-}
-
-static int verify_labels(struct format *f)
-{
-    int err = verify_label(f, 0);
-
-    return err ? err : verify_label(f, LAY_LABEL_SECOND);
-}
-
-static int verify_supers(struct format *f)
-{
-    const struct lay_geometry *geo = geo_of(f);
-    struct lay_geometry got;
-    int err = 0;
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
-        err = format_read_blocks(f, geo->supers[i], 1);
-        if (!err && lay_check_super((void *)f->buf, geo, &got, NULL) != 0)
-            err = -EUCLEAN;
-        if (!err && (memcmp(&got, geo, sizeof(got)) != 0 || lay_age(f->buf) != f->super_age))
-            err = -EUCLEAN;
-    }
-    return err;
-}
-
-static int verify_mmp(struct format *f)
-{
-    int err = format_read_blocks(f, LAY_MMP_BLOCK, 1);
-
-    return err ? err : lay_check_mmp(geo_of(f), (void *)f->buf, NULL);
-}
+/* --- Verification ----------------------------------------------------------------------------- */
 
 static bool format_is_zero(const void *data, size_t len)
 {
@@ -834,59 +780,53 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     return err;
 }
 
-/* Reads each block by a command of its own. */
-static int format_read_singly(struct format *f, uint64_t block, uint64_t count)
+/* Reads n of the written blocks, each by a command of its own. */
+static int format_read_singly(struct format *f, const struct format_written *w, size_t n)
 {
     struct bd_io ios[SINGLE_BLOCKS];
     int err = format_interrupted(f);
 
-    assert(count <= SINGLE_BLOCKS);
-    for (uint64_t i = 0; i < count; i++)
+    for (size_t i = 0; i < n; i++)
         ios[i] = (struct bd_io){.op = BD_READ,
-                                .offset = (block + i) << LAY_BLOCK_SHIFT,
+                                .offset = w[i].block << LAY_BLOCK_SHIFT,
                                 .len = LAY_BLOCK_SIZE,
                                 .buf = f->buf + (i << LAY_BLOCK_SHIFT)};
-    return err ? err : bd_submit(f->dev, ios, count);
+    return err ? err : bd_submit(f->dev, ios, n);
 }
 
 /*
- * Reads blocks by short commands that were written by long ones of up to
- * BATCH_BLOCKS. A drive that permutes the pages of long commands does so in
- * both directions, so long reads would hide it.
+ * Reads what was written since the last call by short commands. A drive that
+ * permutes the pages of long commands does so in both directions, so long reads
+ * would hide it.
  */
-static int verify_unused(struct format *f, uint64_t start)
+static int verify_written(struct format *f)
 {
-    uint64_t last = lay_log_unused_last(geo_of(f));
     int err = 0;
 
-    for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
-        n = last + 1 - pos < SINGLE_BLOCKS ? last + 1 - pos : SINGLE_BLOCKS;
-        err = format_read_singly(f, start + pos, n);
-        for (uint64_t i = 0; i < n && !err; i++) {
-            const void *got = f->buf + (i << LAY_BLOCK_SHIFT);
-            if (memcmp(got, unused_block(f, pos + i, SINGLE_BLOCKS), LAY_BLOCK_SIZE) != 0)
+    for (size_t n; f->verified < f->written_count && !err; f->verified += n) {
+        const struct format_written *w = &f->written[f->verified];
+        n = f->written_count - f->verified;
+        n = n < SINGLE_BLOCKS ? n : SINGLE_BLOCKS;
+        err = format_read_singly(f, w, n);
+        for (size_t i = 0; i < n && !err; i++) {
+            if (lay_data_sum(f->buf + (i << LAY_BLOCK_SHIFT)) != w[i].sum)
                 err = -EUCLEAN;
         }
     }
     return err;
 }
 
-static int verify_log(struct format *f, uint64_t start)
+static int verify_rest_of_log(struct format *f, uint64_t start)
 {
     const struct lay_geometry *geo = geo_of(f);
     uint64_t end = 1 + lay_log_unused_last(geo);
-    int err = format_read_blocks(f, start, 1);
 
-    if (!err)
-        err = lay_check_commit(geo, (void *)f->buf, 0, 1, NULL);
-    if (!err)
-        err = verify_unused(f, start);
-    return err ? err : verify_zeros(f, start + end, geo->log_blocks - end);
+    return verify_zeros(f, start + end, geo->log_blocks - end);
 }
 
-static int verify_logs(struct format *f)
+static int verify_rest_of_logs(struct format *f)
 {
-    return each_log(f, verify_log);
+    return each_log(f, verify_rest_of_log);
 }
 
 typedef int (*step_fn)(struct format *f);
@@ -902,11 +842,10 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn blocks[] = {erase_old,           write_mmp,    format_write_bitmaps,
-                                     format_write_chunks, write_supers, write_logs,
-                                     format_flush,        verify_mmp,   format_verify_aged,
-                                     verify_supers,       verify_logs};
-    static const step_fn labels[] = {write_labels, verify_labels};
+    static const step_fn blocks[] = {erase_old,           write_mmp,      format_write_bitmaps,
+                                     format_write_chunks, write_supers,   write_logs,
+                                     format_flush,        verify_written, verify_rest_of_logs};
+    static const step_fn labels[] = {write_labels, verify_written};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
 
@@ -924,6 +863,7 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
             (void)zero_labels(&f);
     }
     free(f.aged);
+    free(f.written);
     bd_dma_free(dev, f.buf, (size_t)BATCH_BLOCKS << LAY_BLOCK_SHIFT);
     return err;
 }
