@@ -142,10 +142,17 @@ int fsck_attach(struct fsck *f)
     return err;
 }
 
-/* --- The log ---------------------------------------------------------------------------------- */
+/* --- Files that are kept ---------------------------------------------------------------------- */
 
-/* Writes blocks of the file: the logs, then the label and the superblock of their tail. */
-static int copy_range(struct fsck *f, uint64_t at, uint64_t to, uint64_t n)
+/* A file to be made in lost+found. */
+struct attach_file {
+    uint8_t name;         /* FSCK_NAME_* */
+    uint64_t size;        /* bytes */
+    const uint8_t *bytes; /* NULL: the logs, and the label and the superblock of their tail */
+    const char *no_space; /* is said if there is no space for it */
+};
+
+static int attach_write_log(struct fsck *f, uint64_t at, uint64_t to, uint64_t n)
 {
     const struct lay_geometry *geo = &f->img.geo;
     const uint64_t logs = lay_logs(geo) * geo->log_blocks, end = to + n;
@@ -159,22 +166,39 @@ static int copy_range(struct fsck *f, uint64_t at, uint64_t to, uint64_t n)
     for (; to < end && !err; at++, to++)
         err = store_put_data(
             f, to, at == logs ? (const void *)lay_labels_newest(&f->labels) : &f->recovered);
-    return err ? err : fsck_forget_sums(f, end - n, n);
+    return err;
 }
 
-/* Copies the logs to the file. *whole is true if all of it was copied. */
-static int copy_log(struct fsck *f, struct lay_inode *inode, bool *whole)
+static int attach_write_bytes(struct fsck *f, const struct attach_file *file, uint64_t at,
+                              uint64_t to, uint64_t n)
 {
-    const uint64_t blocks = lay_logs(&f->img.geo) * f->img.geo.log_blocks + FSCK_KEPT_MORE;
+    int err = 0;
+
+    for (uint64_t i = 0; i < n && !err; i++) {
+        uint64_t from = (at + i) << LAY_BLOCK_SHIFT;
+        union lay_block b = {0};
+        memcpy(&b, file->bytes + from, min_u64(file->size - from, sizeof(b)));
+        err = store_put_data(f, to + i, &b);
+    }
+    return err;
+}
+
+/* Writes the file to new blocks. *whole is false if there was no space. */
+static int attach_write(struct fsck *f, const struct attach_file *file, struct lay_inode *inode,
+                        bool *whole)
+{
+    uint64_t blocks = (file->size + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE, done = 0, n;
     unsigned count = 0;
-    uint64_t done = 0, n;
     int err = 0;
 
     for (; done < blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
         uint64_t to = fsck_alloc(f, blocks - done, &n);
         if (n == 0)
             break;
-        err = copy_range(f, done, to, n);
+        err = file->bytes ? attach_write_bytes(f, file, done, to, n)
+                          : attach_write_log(f, done, to, n);
+        if (!err)
+            err = fsck_forget_sums(f, to, n);
         struct lay_extent *e = &inode->map.extents[count++];
         e->file_block = lay_put64(done);
         e->block = lay_put64(to);
@@ -182,117 +206,67 @@ static int copy_log(struct fsck *f, struct lay_inode *inode, bool *whole)
     }
     *whole = done == blocks;
     inode->map_count = lay_put16((uint16_t)count);
-    inode->size = lay_put64(done << LAY_BLOCK_SHIFT);
+    inode->size = lay_put64(file->size);
     inode->blocks = lay_put64(done);
     return err;
+}
+
+/* Makes the file. *tried is false if it has to wait for the next round. */
+static int attach_make(struct fsck *f, const struct attach_file *file, bool *tried, bool *whole)
+{
+    struct lay_inode inode = {.mode = lay_put32(S_IFREG | 0400),
+                              .nlink = lay_put32(1),
+                              .map_kind = lay_put16(LAY_MAP_INLINE)};
+    bool there = true;
+    int err = need_lost_found(f, &there);
+    uint64_t ino = err || !there ? 0 : find_slot(f);
+
+    *tried = ino != 0;
+    *whole = false;
+    if (!err && there && ino == 0) {
+        f->grow = 1;
+        f->fix_inode_file = true;
+    }
+    if (ino == 0)
+        return err;
+    if (file->name == FSCK_NAME_JOURNAL)
+        f->set_aside = false;
+    /* A report is not worth a name in the root directory. */
+    if (file->name != FSCK_NAME_REPORT || f->lost_found != LAY_INO_ROOT)
+        err = attach_write(f, file, &inode, whole);
+    if (!err && !*whole)
+        fsck_say(f, "%s", file->no_space);
+    if (err || !*whole)
+        return err;
+    err = put_inode(f, ino, &inode);
+    return err ? err : attach_add_name(f, f->lost_found, ino, file->name);
 }
 
 int fsck_keep_log(struct fsck *f)
 {
-    struct lay_inode inode = {0};
-    bool there = true, whole;
-    uint64_t ino;
+    const struct attach_file file = {
+        .name = FSCK_NAME_JOURNAL,
+        .size = (lay_logs(&f->img.geo) * f->img.geo.log_blocks + FSCK_KEPT_MORE) << LAY_BLOCK_SHIFT,
+        .no_space = "The damaged log is not kept: no space for a copy"};
+    bool tried, whole;
 
     /* The free blocks are unknown until everything has been read. */
     if (!f->set_aside || f->incomplete)
         return 0;
-    int err = need_lost_found(f, &there);
-    if (err || !there)
-        return err;
-    ino = find_slot(f);
-    if (ino == 0) {
-        f->grow = 1;
-        f->fix_inode_file = true;
-        return 0;
-    }
-    f->set_aside = false;
-    inode.mode = lay_put32(S_IFREG | 0400);
-    inode.nlink = lay_put32(1);
-    inode.map_kind = lay_put16(LAY_MAP_INLINE);
-    err = copy_log(f, &inode, &whole);
-    if (err)
-        return err;
-    if (!whole) {
-        fsck_say(f, "The damaged log is not kept: no space for a copy");
-        return 0;
-    }
-    err = put_inode(f, ino, &inode);
-    if (err)
-        return err;
-    fsck_say(f, "The damaged log is kept: lost+found/journal-%" PRIu64, f->next_tid);
-    return attach_add_name(f, f->lost_found, ino, FSCK_NAME_JOURNAL);
-}
-
-/* --- Other files ------------------------------------------------------------------------------ */
-
-static int attach_write(struct fsck *f, uint64_t to, const uint8_t *bytes, size_t len)
-{
-    union lay_block b;
-    size_t part = len < sizeof(b) ? len : sizeof(b);
-
-    memset(&b, 0, sizeof(b));
-    memcpy(&b, bytes, part);
-    int err = store_put_data(f, to, &b);
-    return err ? err : fsck_forget_sums(f, to, 1);
-}
-
-/* Writes a file in new blocks. *whole is false if there was no space. */
-static int attach_write_all(struct fsck *f, struct lay_inode *inode, const uint8_t *bytes,
-                            size_t len, bool *whole)
-{
-    uint64_t blocks = (len + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE, done = 0, n;
-    unsigned count = 0;
-    int err = 0;
-
-    for (; done < blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
-        uint64_t to = fsck_alloc(f, blocks - done, &n);
-        if (n == 0)
-            break;
-        for (uint64_t i = 0; i < n && !err; i++) {
-            size_t at = (size_t)(done + i) * LAY_BLOCK_SIZE;
-            err = attach_write(f, to + i, bytes + at, len - at);
-        }
-        struct lay_extent *e = &inode->map.extents[count++];
-        e->file_block = lay_put64(done);
-        e->block = lay_put64(to);
-        e->len = lay_put32((uint32_t)n);
-    }
-    *whole = done == blocks;
-    inode->map_count = lay_put16((uint16_t)count);
-    inode->size = lay_put64(len);
-    inode->blocks = lay_put64(done);
+    int err = attach_make(f, &file, &tried, &whole);
+    if (!err && whole)
+        fsck_say(f, "The damaged log is kept: lost+found/journal-%" PRIu64, f->next_tid);
     return err;
 }
 
-int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, bool *kept)
+int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept)
 {
-    struct lay_inode inode = {0};
-    bool there = true, whole;
-    int err = need_lost_found(f, &there);
+    const struct attach_file file = {
+        .name = FSCK_NAME_REPORT,
+        .size = len,
+        .bytes = (const uint8_t *)text,
+        .no_space = "The report is not kept in lost+found: no space"};
+    bool whole;
 
-    if (err || !there)
-        return err;
-    uint64_t ino = find_slot(f);
-    if (ino == 0) {
-        f->grow = 1;
-        f->fix_inode_file = true;
-        return 0;
-    }
-    *kept = true;
-    if (f->lost_found == LAY_INO_ROOT) {
-        fsck_say(f, "The report is not kept in lost+found: no space");
-        return 0;
-    }
-    inode.mode = lay_put32(S_IFREG | 0400);
-    inode.nlink = lay_put32(1);
-    inode.map_kind = lay_put16(LAY_MAP_INLINE);
-    err = attach_write_all(f, &inode, bytes, len, &whole);
-    if (err)
-        return err;
-    if (!whole) {
-        fsck_say(f, "The report is not kept in lost+found: no space");
-        return 0;
-    }
-    err = put_inode(f, ino, &inode);
-    return err ? err : attach_add_name(f, f->lost_found, ino, kind);
+    return attach_make(f, &file, kept, &whole);
 }

@@ -110,19 +110,22 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const c
     return lay_check_bitmap(&f->img.geo, &b->bitmap, group, why);
 }
 
+const struct lay_bitmap *fsck_bitmap_of(struct fsck *f, uint64_t block)
+{
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    const char *why;
+
+    if (group != f->bitmap_group)
+        f->bitmap_sound = fsck_read_bitmap(f, group, &f->bitmap, &why) == 0;
+    f->bitmap_group = group;
+    return f->bitmap_sound ? &f->bitmap.bitmap : NULL;
+}
+
 bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len)
 {
-    uint64_t loaded = UINT64_MAX;
-    const char *why;
-    union lay_block b;
-    bool sound = false;
-
     for (uint64_t end = block + len; block < end; block++) {
-        uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
-        if (group != loaded)
-            sound = fsck_read_bitmap(f, group, &b, &why) == 0;
-        loaded = group;
-        if (sound && !(b.bitmap.bits[bit / 8] >> bit % 8 & 1))
+        const struct lay_bitmap *bm = fsck_bitmap_of(f, block);
+        if (bm && !fsck_is_marked(bm, block))
             return false;
     }
     return true;

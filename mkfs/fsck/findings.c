@@ -136,6 +136,12 @@ bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const
     return f->agreed;
 }
 
+void fsck_want(struct fsck *f, enum problem problem, const char *detail, uint64_t ino, uint16_t fix)
+{
+    if (fsck_report(f, problem, detail, "inode %" PRIu64, ino))
+        fsck_mark(f, ino, fix);
+}
+
 uint64_t fsck_problems(const struct fsck *f)
 {
     uint64_t sum = 0;
@@ -205,6 +211,14 @@ static struct fsck_loss *findings_lose(struct fsck *f, uint64_t ino, enum fsck_l
     return loss;
 }
 
+struct fsck_name fsck_name_of(uint64_t dir, const struct lay_dirent *d)
+{
+    struct fsck_name name = {.ino = lay_get64(d->ino), .dir = dir, .len = d->name_len};
+
+    memcpy(name.bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
+    return name;
+}
+
 void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
 {
     findings_lose(f, ino, kind);
@@ -212,8 +226,7 @@ void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
 
 void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
 {
-    uint64_t ino = lay_get64(d->ino);
-    struct fsck_loss *loss = findings_lose(f, ino, LOSS_FILE);
+    struct fsck_loss *loss = findings_lose(f, lay_get64(d->ino), LOSS_FILE);
     struct fsck_name *name = loss && !loss->name ? fsck_grow(&f->lost_names, sizeof(*name)) : NULL;
 
     if (!name) {
@@ -221,8 +234,5 @@ void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
         return;
     }
     loss->name = f->lost_names.count;
-    name->ino = ino;
-    name->dir = dir;
-    name->len = d->name_len;
-    memcpy(name->bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
+    *name = fsck_name_of(dir, d);
 }

@@ -8,34 +8,21 @@
 struct allocator {
     struct fsck *f;
     uint64_t at;
-    uint64_t group; /* group of `bits` */
-    union lay_block bits;
-    bool sound, by_bitmap;
+    bool by_bitmap;
 };
 
 /*
- * True if the bitmap on the device marks the block as free. Blocks in use there
- * may be lost data.
+ * With by_bitmap, the bitmap on the device must mark the block as free. Blocks
+ * in use there may be lost data.
  */
-static bool marked_free(struct allocator *a, uint64_t block)
+static bool usable(const struct allocator *a, uint64_t block)
 {
-    uint64_t group = block / LAY_GROUP_BLOCKS;
-    uint64_t bit = block % LAY_GROUP_BLOCKS;
-    const char *why;
-
-    if (group != a->group) {
-        a->group = group;
-        a->sound = fsck_read_bitmap(a->f, group, &a->bits, &why) == 0;
-    }
-    return a->sound && !(a->bits.bitmap.bits[bit / 8] >> bit % 8 & 1);
-}
-
-static bool usable(struct allocator *a, uint64_t block)
-{
-    struct fsck *f = a->f;
-
-    return !fsck_is_claimed(f, block) &&
-           (!a->by_bitmap || (marked_free(a, block) && !fsck_is_given_up(f, block)));
+    if (fsck_is_claimed(a->f, block))
+        return false;
+    if (!a->by_bitmap)
+        return true;
+    const struct lay_bitmap *bm = fsck_bitmap_of(a->f, block);
+    return bm && !fsck_is_marked(bm, block) && !fsck_is_given_up(a->f, block);
 }
 
 static uint64_t free_blocks_find(struct allocator *a, uint64_t want, uint64_t *len)
@@ -53,7 +40,7 @@ static uint64_t free_blocks_find(struct allocator *a, uint64_t want, uint64_t *l
 
 uint64_t fsck_alloc_chunk(struct fsck *f)
 {
-    struct allocator a = {.f = f, .group = UINT64_MAX, .by_bitmap = true};
+    struct allocator a = {.f = f, .by_bitmap = true};
     uint64_t len = fsck_chunk_blocks(f), block = LAY_SEGMENT_BLOCKS, n = 0;
 
     while (n < len && block + len <= f->img.geo.blocks) {
@@ -70,10 +57,9 @@ uint64_t fsck_alloc_chunk(struct fsck *f)
 
 uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len)
 {
-    struct allocator a = {.f = f, .at = f->alloc_at, .group = UINT64_MAX};
-
-    a.by_bitmap = !f->alloc_any;
+    struct allocator a = {.f = f, .at = f->alloc_at, .by_bitmap = !f->alloc_any};
     uint64_t block = free_blocks_find(&a, want, len);
+
     if (*len == 0 && !f->alloc_any) {
         f->alloc_any = true;
         a.by_bitmap = false;

@@ -220,7 +220,10 @@ struct fsck {
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight per inode block */
     uint64_t inodes_used;
-    uint64_t next_tid;              /* tid of the transaction after the log's last whole one */
+    uint64_t next_tid;     /* tid of the transaction after the log's last whole one */
+    uint64_t bitmap_group; /* group of `bitmap`, or UINT64_MAX */
+    bool bitmap_sound;
+    union lay_block bitmap;         /* that was read last: fsck_bitmap_of() */
     struct fsck_list given_up;      /* uint64_t: inodes that the rest of a damaged log changes */
     struct fsck_list given_names;   /* struct fsck_name: names in that rest */
     struct fsck_list given_bitmaps; /* struct lay_bitmap: bitmaps in that rest */
@@ -303,6 +306,11 @@ uint64_t fsck_problems(const struct fsck *f);
 void fsck_say(struct fsck *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Shows the progress of a pass on a terminal. */
 void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all);
+/* Reports a finding about an inode, which is marked (FIX_*) if it is to be repaired. */
+void fsck_want(struct fsck *f, enum problem problem, const char *detail, uint64_t ino,
+               uint16_t fix);
+/* Copies a name of directory `dir`. */
+struct fsck_name fsck_name_of(uint64_t dir, const struct lay_dirent *d);
 /* Records a loss that is no range, once. */
 void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind);
 /* Records that the inode of a name in directory `dir` is lost. */
@@ -371,7 +379,10 @@ int fsck_map_ages(struct fsck *f);
 #define FSCK_AT_OF(addr) lay_addr_segment(addr), lay_addr_index(addr)
 
 /* Returns the blocks of a chunk. */
-uint64_t fsck_chunk_blocks(const struct fsck *f);
+static inline uint64_t fsck_chunk_blocks(const struct fsck *f)
+{
+    return (uint64_t)LAY_SEGMENT_BLOCKS << f->img.geo.chunk_shift;
+}
 /*
  * Reads and checks the chunk map, finds chunks that it lacks, and claims all of
  * them. Then f->img has the map.
@@ -420,18 +431,13 @@ void fsck_print_report(const struct fsck *f, FILE *to);
 /* Return the word for a kind in JSON, and whether it has a range. */
 const char *fsck_loss_id(enum fsck_loss_kind kind);
 bool fsck_loss_is_range(enum fsck_loss_kind kind);
-/*
- * Replaces the contents of the file with f->report as JSON. Returns 0 or
- * -errno.
- */
-int fsck_write_json(const struct fsck *f, int fd);
 /* Puts the report in lost+found, once the rest is repaired. */
 int fsck_keep_report(struct fsck *f);
 /*
- * Makes a file in lost+found. *kept is true afterwards unless it has to wait for
- * the next round; without space for it, a line says so.
+ * Puts the text of a report in lost+found. *kept is true afterwards unless it
+ * has to wait for the next round; without space for it, a line says so.
  */
-int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, bool *kept);
+int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept);
 
 /* --- Passes ----------------------------------------------------------------------------------- */
 
@@ -463,6 +469,18 @@ int fsck_bitmaps(struct fsck *f);
  * stale, -ENOMEM or a device error.
  */
 int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const char **why);
+/*
+ * Returns the bitmap of the block's group, valid until the next call, or NULL
+ * if it is damaged, stale or unreadable.
+ */
+const struct lay_bitmap *fsck_bitmap_of(struct fsck *f, uint64_t block);
+/* True if the bitmap of its group marks the block as in use. */
+static inline bool fsck_is_marked(const struct lay_bitmap *bm, uint64_t block)
+{
+    uint64_t bit = block % LAY_GROUP_BLOCKS;
+
+    return bm->bits[bit / 8] >> bit % 8 & 1;
+}
 /* True if the bitmaps mark all blocks of a range as in use, as far as they are sound. */
 bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len);
 int fsck_sums(struct fsck *f);

@@ -4,9 +4,13 @@
  * changed. A repair gives these changes up.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mkfs/fsck/fsck.h"
+
+#define GIVEN_LINES 100u
 
 static int given_up_add(struct fsck *f, uint64_t ino)
 {
@@ -39,8 +43,7 @@ static int given_up_name(struct fsck *f, uint64_t dir, const struct lay_dirent *
 
     if (!name)
         return -ENOMEM;
-    *name = (struct fsck_name){.ino = lay_get64(d->ino), .dir = dir, .len = d->name_len};
-    memcpy(name->bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
+    *name = fsck_name_of(dir, d);
     return 0;
 }
 
@@ -124,4 +127,48 @@ static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
 int fsck_find_given_up(struct fsck *f)
 {
     return replay_rest(&f->img, &f->log, given_up_image, f);
+}
+
+/* --- Listing ---------------------------------------------------------------------------------- */
+
+static int given_up_by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Sorts the list and removes what occurs twice, and inode 0. */
+static void given_up_sort(struct fsck_list *list)
+{
+    uint64_t *ino = list->items, last = 0;
+    size_t kept = 0;
+
+    if (list->count > 1)
+        qsort(ino, list->count, sizeof(*ino), given_up_by_number);
+    for (size_t i = 0; i < list->count; i++) {
+        if (ino[i] != last)
+            ino[kept++] = last = ino[i];
+    }
+    list->count = kept;
+}
+
+static void given_up_say(void *arg, uint64_t ino, const char *path)
+{
+    if (path)
+        fsck_say(arg, "Given up: changes of inode %" PRIu64 " %s", ino, path);
+    else
+        fsck_say(arg, "Given up: changes of inode %" PRIu64, ino);
+}
+
+int fsck_list_given_up(struct fsck *f)
+{
+    given_up_sort(&f->given_up);
+    size_t count = f->given_up.count;
+    if (count > GIVEN_LINES)
+        f->given_up.count = GIVEN_LINES;
+    int err = count ? fsck_paths(f, &f->given_up, &f->given_names, given_up_say, f) : 0;
+    if (count > GIVEN_LINES)
+        fsck_say(f, "Given up: changes of %zu more inodes", count - GIVEN_LINES);
+    return err;
 }

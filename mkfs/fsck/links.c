@@ -10,12 +10,6 @@
 
 #include "mkfs/fsck/fsck.h"
 
-static void links_want(struct fsck *f, bool yes, uint64_t ino, uint16_t fix)
-{
-    if (yes)
-        fsck_mark(f, ino, fix);
-}
-
 static void check_nlink(struct fsck *f, uint64_t ino)
 {
     const struct inode_info *info = &f->inodes[ino];
@@ -28,20 +22,18 @@ static void check_nlink(struct fsck *f, uint64_t ino)
         return;
     if (info->nlink == 0) {
         if (is_dir && info->flags & INODE_HAS_NAMES)
-            links_want(f, fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino), ino,
-                       FIX_NLINK | FIX_LIVE | (named ? 0 : FIX_ATTACH));
+            fsck_want(f, PROBLEM_DIR_ORPHAN, NULL, ino,
+                      FIX_NLINK | FIX_LIVE | (named ? 0 : FIX_ATTACH));
         if (!named)
             return;
     } else if (!named) {
-        links_want(f, fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino), ino,
-                   FIX_ATTACH);
+        fsck_want(f, PROBLEM_UNREFERENCED, NULL, ino, FIX_ATTACH);
         return;
     }
     if (info->nlink == expected)
         return;
     snprintf(detail, sizeof(detail), "is %" PRIu32 ", counted %" PRIu32, info->nlink, expected);
-    links_want(f, fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino), ino,
-               FIX_NLINK | (info->nlink == 0 ? FIX_LIVE : 0));
+    fsck_want(f, PROBLEM_NLINK, detail, ino, FIX_NLINK | (info->nlink == 0 ? FIX_LIVE : 0));
 }
 
 /*
@@ -72,8 +64,7 @@ static void end_path(struct fsck *f, uint64_t ino, bool reached, uint64_t last)
         info->flags &= (uint16_t)~INODE_ON_PATH;
         /* Attaching the last directory rescues those below it, too. */
         if (!reached && info->nlink != 0 && ino == last)
-            links_want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino,
-                       FIX_ATTACH);
+            fsck_want(f, PROBLEM_DIR_LOOP, NULL, ino, FIX_ATTACH);
         /* Directories below it are not reported again. */
         info->flags |= INODE_REACHED;
         ino = info->parent;

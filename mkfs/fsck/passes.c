@@ -51,6 +51,7 @@ static int begin_round(struct fsck *f)
     f->lost_found = f->grow = 0;
     f->lost_found_taken = f->alloc_any = f->meta_any = f->no_space = false;
     f->alloc_at = 1;
+    f->bitmap_group = UINT64_MAX;
     f->meta_at = 0;
     if (f->round == 1)
         read_start(f);

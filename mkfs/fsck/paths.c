@@ -44,12 +44,11 @@ static void paths_seek(struct paths *p, uint64_t ino)
 static void paths_take_name(void *arg, const struct lay_dirent *d)
 {
     struct paths *p = arg;
-    struct fsck_name name = {.ino = lay_get64(d->ino), .dir = p->dir, .len = d->name_len};
+    struct fsck_name name = fsck_name_of(p->dir, d);
 
     if (name.ino >= fsck_inode_limit(p->f) || p->sought[name.ino] != 1)
         return;
     p->sought[name.ino] = 2;
-    memcpy(name.bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
     paths_add(p, &name);
     /* The directory was marked with a child of its own only if that is a directory. */
     paths_seek(p, p->dir);

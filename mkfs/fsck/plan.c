@@ -23,10 +23,10 @@ struct plan {
     struct salvaged s;
     struct fsck_list out; /* struct lay_extent */
     uint64_t blocks;      /* of all records that were found */
-    /* The bitmap and the checksum block that were read last; valid only if sound. */
-    uint64_t group, index;
-    union lay_block bitmap, sums;
-    bool bitmap_sound, sums_sound;
+    /* The checksum block that was read last; valid only if sound. */
+    uint64_t index;
+    union lay_block sums;
+    bool sums_sound;
 };
 
 static bool plan_is_unproven(const struct lay_extent *e)
@@ -35,18 +35,6 @@ static bool plan_is_unproven(const struct lay_extent *e)
 }
 
 /* --- Proof ------------------------------------------------------------------------------------ */
-
-static bool plan_in_use(struct plan *p, uint64_t block)
-{
-    uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
-    const char *why;
-
-    if (group != p->group) {
-        p->group = group;
-        p->bitmap_sound = fsck_read_bitmap(p->f, group, &p->bitmap, &why) == 0;
-    }
-    return p->bitmap_sound && p->bitmap.bitmap.bits[bit / 8] >> bit % 8 & 1;
-}
 
 /* Returns the checksum of a block's data, or LAY_NO_SUM if it has none. */
 static uint32_t plan_sum_of(struct plan *p, uint64_t block)
@@ -86,8 +74,9 @@ static bool plan_is_own(struct plan *p, const struct lay_extent *e)
     for (; block < end; block++) {
         if (fsck_is_claimed(p->f, block) || fsck_is_contested(p->f, block))
             return false;
-        if (!plan_in_use(p, block) && (p->bitmap_sound || plan_sum_of(p, block) == LAY_NO_SUM ||
-                                       !plan_data_matches(p, block)))
+        const struct lay_bitmap *bm = fsck_bitmap_of(p->f, block);
+        if (bm ? !fsck_is_marked(bm, block)
+               : plan_sum_of(p, block) == LAY_NO_SUM || !plan_data_matches(p, block))
             return false;
     }
     return true;
@@ -302,7 +291,7 @@ static int plan_make(struct fsck *f, uint64_t ino, const struct lay_inode *inode
     if (!err) {
         p->f = f;
         p->ino = ino;
-        p->group = p->index = UINT64_MAX;
+        p->index = UINT64_MAX;
         err = fsck_collect_extents(f, ino, inode, &p->s);
     }
     if (!err)

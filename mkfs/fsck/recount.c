@@ -133,8 +133,7 @@ void fsck_check_counts(struct fsck *f, uint64_t ino, const struct lay_inode *ino
     snprintf(detail, sizeof(detail),
              "%" PRIu64 " nodes and %" PRIu64 " %s, counted %" PRIu64 " and %" PRIu64, nodes,
              entries, is_dir ? "names" : "extents", totals->nodes, totals->entries);
-    if (fsck_report(f, problem, detail, "inode %" PRIu64, ino))
-        fsck_mark(f, ino, FIX_COUNTS);
+    fsck_want(f, problem, detail, ino, FIX_COUNTS);
 }
 
 /* --- The inode file --------------------------------------------------------------------------- */

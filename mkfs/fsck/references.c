@@ -30,19 +30,14 @@ struct map_walk {
     uint8_t names[XATTR_NAMES_MAX]; /* length, name, length, name, ... */
 };
 
-static void references_want(struct map_walk *w, bool yes, uint16_t fix)
-{
-    if (yes)
-        fsck_mark(w->f, w->ino, fix);
-}
-
 static bool references_claim_node(void *arg, uint64_t addr)
 {
     struct map_walk *w = arg;
 
     if (fsck_claim(w->f, w->ino, addr))
         return true;
-    references_want(w, w->f->agreed, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
+    if (w->f->agreed)
+        fsck_mark(w->f, w->ino, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
     return false;
 }
 
@@ -73,10 +68,9 @@ static void references_report_damage(void *arg, uint64_t addr, const char *why)
     if (w->damage != PROBLEM_TREE_NODE)
         fsck_lose(w->f, w->ino, fix == FIX_XATTR ? LOSS_XATTRS : LOSS_TARGET);
     w->f->incomplete = true;
-    references_want(w,
-                    fsck_report(w->f, references_kind_of_damage(w->damage, why), why,
-                                "inode %" PRIu64 " " FSCK_AT, w->ino, FSCK_AT_OF(addr)),
-                    fix);
+    if (fsck_report(w->f, references_kind_of_damage(w->damage, why), why,
+                    "inode %" PRIu64 " " FSCK_AT, w->ino, FSCK_AT_OF(addr)))
+        fsck_mark(w->f, w->ino, fix);
 }
 
 static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
@@ -85,11 +79,10 @@ static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
     bool aligned = file_block % LAY_GPU_ALIGN == 0 && block % LAY_GPU_ALIGN == 0;
     bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
 
-    if (block == LAY_NONE || (!continues && !(aligned && before_whole)))
-        references_want(w,
-                        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL,
-                                    "inode %" PRIu64 " file block %" PRIu64, w->ino, file_block),
-                        FIX_GPU);
+    if ((block == LAY_NONE || (!continues && !(aligned && before_whole))) &&
+        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
+                    w->ino, file_block))
+        fsck_mark(w->f, w->ino, FIX_GPU);
 }
 
 static void references_take_extent(void *arg, const struct lay_extent *e)
@@ -135,10 +128,7 @@ static int references_check_extents(struct map_walk *w, const struct lay_inode *
     if (err || w->err)
         return err ? err : w->err;
     if (w->gpu_bound && w->file_end % LAY_GPU_ALIGN != 0)
-        references_want(w,
-                        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent",
-                                    "inode %" PRIu64, w->ino),
-                        FIX_GPU);
+        fsck_want(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent", w->ino, FIX_GPU);
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
         fsck_check_counts(w->f, w->ino, inode, &totals);
     return 0;
@@ -159,8 +149,7 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
     const char *name = lay_xattr_name(x);
 
     if (seen_name(w, name, x->name_len)) {
-        references_want(w, fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino),
-                        FIX_XATTR);
+        fsck_want(w->f, PROBLEM_XATTR_TWICE, NULL, w->ino, FIX_XATTR);
         return;
     }
     /* A record is longer than its name, and the array is as long as all records. */
@@ -181,9 +170,10 @@ static void references_check_parts(struct map_walk *w)
         return;
     snprintf(detail, sizeof(detail), "values: %zu", broken);
     bool yes = fsck_report(w->f, PROBLEM_XATTR_PARTS, detail, "inode %" PRIu64, w->ino);
-    references_want(w, yes, FIX_XATTR);
-    if (yes)
+    if (yes) {
+        fsck_mark(w->f, w->ino, FIX_XATTR);
         fsck_lose(w->f, w->ino, LOSS_XATTRS);
+    }
 }
 
 static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
@@ -196,8 +186,7 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
     w->damage = PROBLEM_XATTR_BLOCK;
     int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
     if (err == -EUCLEAN && before == fsck_problems(w->f))
-        references_want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino),
-                        FIX_XATTR);
+        fsck_want(w->f, PROBLEM_XATTR_CHAIN, NULL, w->ino, FIX_XATTR);
     /* Parts may be in what is still to be repaired. */
     if (!err && before == fsck_problems(w->f))
         references_check_parts(w);
@@ -223,8 +212,7 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode)
     }
     fsck_claim(w->f, w->ino, addr);
     if (lay_get32(b.symlink.len) != (size < LAY_PAYLOAD ? size : LAY_PAYLOAD))
-        references_want(
-            w, fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino), FIX_SIZE);
+        fsck_want(w->f, PROBLEM_SYMLINK_LENGTH, NULL, w->ino, FIX_SIZE);
     return 0;
 }
 
@@ -263,7 +251,6 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
         return 0;
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(inode->blocks),
              w.data);
-    if (fsck_report(f, PROBLEM_INODE_BLOCKS, detail, "inode %" PRIu64, ino))
-        fsck_mark(f, ino, FIX_COUNTS);
+    fsck_want(f, PROBLEM_INODE_BLOCKS, detail, ino, FIX_COUNTS);
     return 0;
 }

@@ -194,8 +194,7 @@ int fsck_keep_report(struct fsck *f)
     if (!to)
         return err ? err : -ENOMEM;
     fsck_print_report(f, to);
-    err =
-        fclose(to) == 0 ? fsck_keep_file(f, text, len, FSCK_NAME_REPORT, &f->report_kept) : -ENOMEM;
+    err = fclose(to) == 0 ? fsck_keep_text(f, text, len, &f->report_kept) : -ENOMEM;
     free(text);
     return err;
 }

@@ -8,38 +8,19 @@
 
 #include "mkfs/fsck/salvage.h"
 
-/* True if the block is marked as in use but belongs to no object that was found. */
-static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t block)
-{
-    uint64_t bit = block % LAY_GROUP_BLOCKS;
-
-    return bm->bits[bit / 8] >> bit % 8 & 1 && !fsck_is_claimed(f, block);
-}
-
 /*
- * True if all extents of a leaf lie on lost blocks. A leaf that was freed has
- * extents that may belong to another file by now.
+ * True if all extents of a leaf lie on blocks that are marked as in use but
+ * belong to no object that was found. A leaf that was freed has extents that may
+ * belong to another file by now.
  */
 static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {
-    union lay_block b;
-    uint64_t loaded = UINT64_MAX;
-    const char *why;
-
     for (unsigned i = 0; i < lay_get16(leaf->count); i++) {
-        uint64_t block = lay_get64(leaf->u.extents[i].block);
-        uint64_t end = block + lay_get32(leaf->u.extents[i].len);
-        if (!lay_extent_has_blocks(&leaf->u.extents[i]))
-            continue;
-        for (; block < end; block++) {
-            uint64_t group = block / LAY_GROUP_BLOCKS;
-            int err = group == loaded ? 0 : fsck_read_bitmap(f, group, &b, &why);
-            if (err && err != -EUCLEAN)
-                return false;
-            loaded = group;
-            if (!is_lost(f, &b.bitmap, block))
-                return false;
-        }
+        const struct lay_extent *e = &leaf->u.extents[i];
+        uint64_t block = lay_get64(e->block), len = lay_get32(e->len);
+        if (lay_extent_has_blocks(e) &&
+            (!fsck_in_use(f, block, len) || fsck_any_claimed(f, block, len)))
+            return false;
     }
     return true;
 }

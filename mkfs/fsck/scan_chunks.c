@@ -15,10 +15,6 @@ struct chunk_scan {
     struct fsck_list *chunks;
     union lay_block *blocks; /* of the segment */
     bool deep;
-    /* Keeps the bitmap that was read last; it is valid only if sound. */
-    uint64_t group;
-    union lay_block bitmap;
-    bool sound;
 };
 
 /* Describes what was found in a segment. */
@@ -27,6 +23,23 @@ struct scan_segment {
     uint32_t score; /* blocks that bear its addresses, entries aside */
     uint32_t used;  /* blocks that the entries mark as in use, or 0 */
 };
+
+bool fsck_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr)
+{
+    return lay_get64(b->head.block) == addr &&
+           lay_check_head(b, lay_get32(b->head.magic), f->img.geo.uuid, addr, LAY_ANY_OWNER,
+                          NULL) == 0;
+}
+
+bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struct fsck_chunk *out)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t before = segment % lay_chunk_segments(geo) * LAY_SEGMENT_BLOCKS;
+
+    *out = (struct fsck_chunk){.number = segment >> geo->chunk_shift, .place = block - before};
+    return segment < lay_segments(geo) && block % LAY_SEGMENT_BLOCKS == 0 && block >= before &&
+           lay_range_ok(geo, out->place, fsck_chunk_blocks(f));
+}
 
 /* Reads a segment; blocks that cannot be read are zero. */
 static int scan_read(struct chunk_scan *s, uint64_t block)
@@ -121,24 +134,18 @@ static int scan_segment(struct chunk_scan *s, uint64_t block)
 }
 
 /* True if a bitmap that is sound has a free block in the segment. A segment is in one group. */
-static bool scan_is_free(struct chunk_scan *s, uint64_t block)
+static bool scan_is_free(struct fsck *f, uint64_t block)
 {
-    uint64_t group = block / LAY_GROUP_BLOCKS;
+    const struct lay_bitmap *bm = fsck_bitmap_of(f, block);
     uint8_t used[LAY_SEGMENT_BLOCKS / 8];
-    const char *why;
 
-    if (group != s->group)
-        s->sound = fsck_read_bitmap(s->f, group, &s->bitmap, &why) == 0;
-    s->group = group;
     memset(used, 0xff, sizeof(used));
-    return s->sound &&
-           memcmp(s->bitmap.bitmap.bits + block % LAY_GROUP_BLOCKS / 8, used, sizeof(used)) != 0;
+    return bm && memcmp(bm->bits + block % LAY_GROUP_BLOCKS / 8, used, sizeof(used)) != 0;
 }
 
 int fsck_scan_chunks(struct fsck *f, const uint8_t *taken, struct fsck_list *chunks, bool deep)
 {
-    struct chunk_scan s = {
-        .f = f, .taken = taken, .chunks = chunks, .deep = deep, .group = UINT64_MAX};
+    struct chunk_scan s = {.f = f, .taken = taken, .chunks = chunks, .deep = deep};
     uint64_t end = f->img.geo.blocks / LAY_SEGMENT_BLOCKS;
     int err = 0;
 
@@ -147,7 +154,7 @@ int fsck_scan_chunks(struct fsck *f, const uint8_t *taken, struct fsck_list *chu
         return -ENOMEM;
     for (uint64_t i = 0; i < end && !err; i++) {
         uint64_t block = i * LAY_SEGMENT_BLOCKS;
-        if (!scan_is_free(&s, block) && !fsck_any_claimed(f, block, LAY_SEGMENT_BLOCKS))
+        if (!scan_is_free(f, block) && !fsck_any_claimed(f, block, LAY_SEGMENT_BLOCKS))
             err = scan_segment(&s, block);
         fsck_progress(f, "chunks", i + 1, end);
     }

@@ -289,6 +289,41 @@ static int segments_first_usable(struct fsck *f, uint64_t *addr)
     return err;
 }
 
+/* Sets a slot. The age of entries that stay where they were stays, too. */
+static int segments_set_slot(struct fsck *f, uint64_t segment, const struct lay_slot *old,
+                             struct lay_slot *slot)
+{
+    struct image_segment s = image_find_segment(&f->img, segment);
+    uint32_t age;
+    int err = 0;
+
+    lay_slot_set(slot, s.block, s.copy);
+    if (!lay_slot_mapped(slot))
+        return 0;
+    if (old && lay_get64(old->places[0]) == lay_get64(slot->places[0]))
+        age = lay_get32(old->age);
+    else
+        err = fsck_age_of_block(f, LAY_ADDR_CHUNK(segment, 0), &age);
+    slot->age = lay_put32(age);
+    return err;
+}
+
+int fsck_put_map_block(struct fsck *f, uint64_t index)
+{
+    uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
+    union lay_block b, old;
+    bool sound;
+    int err = image_read_name(&f->img, addr, &old, &sound);
+
+    memset(&b, 0, sizeof(b));
+    lay_head_init(&b.head, LAY_MAGIC_MAP, f->img.geo.uuid, addr, 0);
+    b.map.index = lay_put64(index);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++)
+        err = segments_set_slot(f, index * LAY_MAP_SLOTS + i, sound ? &old.map.slots[i] : NULL,
+                                &b.map.slots[i]);
+    return err ? err : store_put(f, addr, &b);
+}
+
 /* Adds the segments of a new chunk to the claims, in order. */
 static int segments_insert(struct fsck *f, uint64_t segment)
 {

@@ -210,6 +210,8 @@ static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
     struct store *s = f->store;
     struct entry **p = store_find(s, addr);
 
+    if (lay_addr_kind(addr) == LAY_KIND_BITMAP)
+        f->bitmap_group = UINT64_MAX;
     b->head.block = lay_put64(addr);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, s->tid);
