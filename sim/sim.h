@@ -285,6 +285,14 @@ int sim_trigger_interrupt(struct sim *s, unsigned vector);
  */
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len);
 
+/*
+ * sim_options.c: parses KEY:VALUE pairs in the form in which a mount receives
+ * them, "threads:8:lba:512". Sets the fields of *cfg that the text names, and the
+ * number of threads in any case; no other field changes. A `text` of NULL means
+ * no options. Returns 0, or -EINVAL with a sentence in why.
+ */
+int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,13 +16,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme_spec.h"
+#include "blockdev/transport.h"
 #include "sim/sim.h"
-#include "sim/sim_interrupt.h"
-#include "sim/sim_iova.h"
-#include "sim/sim_media.h"
 #include "support/clock.h"
 
 #define SIM_SPIN_US     200u /* polling after the last work, with spare cores */
@@ -34,6 +33,90 @@
 #define SIM_MAX_SPANS   4096u /* spans of one command, adjacent ones merged */
 #define SIM_NO_COMMAND  UINT32_MAX
 #define SIM_DRAIN_MS    5000u /* time limit for copies in flight */
+
+/* --- sim_iova.c: the IOVA space --------------------------------------------------------------- */
+
+/*
+ * The IOVA space of the controller is a sorted table of mappings with guard
+ * gaps. It changes only while all threads are paused.
+ */
+
+#define SIM_IOVA_END (1ull << 52)
+
+/* Memory mapped by the driver. */
+struct sim_mapping {
+    uint64_t iova;
+    size_t len;
+    unsigned char *host; /* NULL for device memory */
+    uint64_t device;
+    bool dying; /* unmap() waits for copies, and no new ones start */
+};
+
+struct sim_iova_table {
+    struct sim_mapping *at; /* sorted by iova */
+    size_t n, cap;
+    uint64_t next; /* never reused, so that stale addresses are detected */
+};
+
+/*
+ * Add mem at an address returned in *iova, or at a given one. Return -ENOSPC,
+ * -EEXIST or -ENOMEM.
+ */
+int sim_iova_add(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t *iova);
+int sim_iova_add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t iova);
+/* Returns the mapping that starts at iova, or NULL. */
+struct sim_mapping *sim_iova_find(const struct sim_iova_table *t, uint64_t iova);
+void sim_iova_remove(struct sim_iova_table *t, uint64_t iova); /* the mapping must exist */
+/*
+ * Returns the index of the last mapping that starts at or below iova, or the
+ * size of the table if there is none.
+ */
+size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
+
+/* --- sim_interrupt.c: MSI-X vectors ----------------------------------------------------------- */
+
+/*
+ * MSI-X vectors as eventfds of another process. A thread of their own writes
+ * them, since a write to an eventfd waits if the other process has filled it.
+ */
+
+struct sim_interrupts {
+    unsigned n; /* number of vectors */
+    /* By vector, -1 without one. They change while the thread is stopped. */
+    int *events;
+    _Atomic uint64_t *pending; /* bitmap of vectors to signal */
+    int bell;                  /* an eventfd that the thread waits for */
+    uint64_t rung;             /* value that the thread has read from it */
+    int current;               /* the vector that the thread signals, or -1 */
+    pthread_t thread;
+    bool started;
+};
+
+/* Returns 0 or -errno. Without vectors (n == 0) no other call is allowed. */
+int sim_interrupts_init(struct sim_interrupts *is, unsigned n);
+/* Stops the thread and closes all eventfds. */
+void sim_interrupts_free(struct sim_interrupts *is);
+/* Makes the thread signal a vector. May be called by any thread; never waits. */
+void sim_interrupt_raise(struct sim_interrupts *is, unsigned vector);
+
+/* --- sim_media.c: the media of a namespace ---------------------------------------------------- */
+
+struct sim_ns;
+
+/* Opens the media. Returns 0 or -errno. */
+int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
+void sim_media_close(struct sim_ns *ns);
+/* Copy from or to an offset. Return a status: the disk may fail. */
+uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
+uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
+uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
+/* Returns whether the image file has become shorter. */
+bool sim_media_is_shrunk(const struct sim_ns *ns);
+/*
+ * Grows the namespace if the image file has grown, within the room that was
+ * mapped for it. Called by the thread of admin commands.
+ */
+void sim_media_refresh(struct sim_ns *ns);
 
 /* Status values that nvme_spec.h does not have (BASE figures 95 to 97). */
 #define SIM_ERR_WRITE_PROTECTED  0x020u

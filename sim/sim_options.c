@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Parses the options of a simulated controller. */
-#include "sim/sim_options.h"
+#include "sim/sim.h"
 
 #include <errno.h>
 #include <stdio.h>

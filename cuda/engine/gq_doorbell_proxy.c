@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "cuda/engine/gq_internal.h"
 #include "support/wait.h"
 
 struct doorbells {
@@ -239,4 +240,28 @@ void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *p)
     doorbell_proxy_lock(p);
     p->silent = true;
     unlock(p);
+}
+
+/* --- Ports ------------------------------------------------------------------------------------ */
+
+int gq_engine_add_port(struct gq_engine *e, unsigned i)
+{
+    struct nvme_qpair qp = e->queues[i].qp;
+
+    if (e->proxy) {
+        gq_doorbell_proxy_add(e->proxy, i, &qp);
+        qp.sq_doorbell = &e->proxied_doorbells[i].sq_tail;
+        qp.cq_doorbell = &e->proxied_doorbells[i].cq_head;
+    }
+    int err = e->exec->ops->port_add(e->exec, i, &qp);
+    if (!err)
+        e->queues[i].port_qid = qp.qid;
+    return err;
+}
+
+void gq_engine_remove_port(struct gq_engine *e, unsigned i)
+{
+    if (e->queues[i].port_qid)
+        e->exec->ops->port_remove(e->exec, i);
+    e->queues[i].port_qid = 0;
 }

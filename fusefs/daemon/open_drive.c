@@ -23,7 +23,6 @@
 #ifdef GPUNVME_HAVE_SIM
 #include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim.h"
-#include "sim/sim_options.h"
 #endif
 
 static int drive_refuse(const char *object, const char *what)

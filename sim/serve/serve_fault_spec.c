@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_fault_spec.h"
+#include "sim/serve/serve_server.h"
 #include "support/number.h"
 
 #define MS 1000000u /* nanoseconds */

@@ -11,7 +11,6 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
-#include "sim/serve/serve_fault_spec.h"
 #include "sim/serve/serve_server.h"
 #include "support/number.h"
 #include "support/std_files.h"

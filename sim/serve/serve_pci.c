@@ -3,7 +3,7 @@
 #include <linux/pci_regs.h>
 #include <string.h>
 
-#include "sim/serve/serve_pci.h"
+#include "sim/serve/serve_session.h"
 
 #define VENDOR_ID     0x1b36 /* Red Hat: the ids of "QEMU NVM Express Controller" */
 #define DEVICE_ID     0x0010

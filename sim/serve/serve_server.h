@@ -33,4 +33,11 @@ struct serve_options {
  */
 int serve_server_run(const struct serve_options *o);
 
+/*
+ * serve_fault_spec.c: parses a fault on a command line, KIND[,KEY[=VALUE]]...
+ * (gpunvme-sim(1)). Returns 0, or -EINVAL with the reason in why, as a phrase to
+ * follow "--fault: ".
+ */
+int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
+
 #endif

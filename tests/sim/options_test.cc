@@ -8,7 +8,7 @@
 #include "support/processors.h"
 
 extern "C" {
-#include "sim/sim_options.h"
+#include "sim/sim.h"
 }
 
 namespace

@@ -20,7 +20,10 @@
 #include <unistd.h>
 
 #include "serve_rig.h"
-#include "sim/serve/serve_fault_spec.h"
+
+extern "C" {
+#include "sim/serve/serve_server.h"
+}
 
 namespace
 {

@@ -63,8 +63,7 @@ PROJECT = {
     "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/"],
     "fusefs/daemon/open_drive.h": FUSEFS + ["fusefs/"],
     # The one file of the product that opens the simulator.
-    "fusefs/daemon/open_drive.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/sim_options.h",
-                                            "sim/gpu/sim_cuda_dma.h"],
+    "fusefs/daemon/open_drive.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_cuda_dma.h"],
     "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/ffs.h"],
 }

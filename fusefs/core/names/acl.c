@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Stores POSIX ACLs as extended attributes. */
-#include "fusefs/core/names/acl.h"
 
 #include <assert.h>
 #include <endian.h>

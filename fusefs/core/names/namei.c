@@ -9,7 +9,7 @@
 
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/map/tree.h"
-#include "fusefs/core/names/acl.h"
+#include "fusefs/core/names/xattr.h"
 
 int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out)
 {

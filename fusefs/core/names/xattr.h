@@ -28,7 +28,7 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
  */
 ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 
-/* --- Values in parts, as the functions above ------------------------------------------------- */
+/* --- Values in parts, as the functions above -------------------------------------------------- */
 
 /* Returns -ENOSPC if the value is too long. */
 int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
@@ -36,5 +36,26 @@ int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char
 int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
 /* Returns only the length if size is 0. Returns -EIO if a part is missing. */
 ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size);
+
+/* --- ACLs (acl.c) ----------------------------------------------------------------------------- */
+
+/*
+ * POSIX ACLs, stored as extended attributes in the form of
+ * <linux/posix_acl_xattr.h>. The kernel uses them to check access; the file
+ * system keeps them consistent with the mode and passes them on to new inodes.
+ * All functions are called under ffs.meta.
+ */
+
+/*
+ * Gives a new inode with `mode` (including the file type) the ACLs from the
+ * default ACL of dir, or applies the umask if dir has none. The inode is dirty.
+ */
+int ffs_acl_inherit(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode *dir,
+                    uint32_t mode, uint32_t umask);
+/*
+ * Updates the access ACL before the permissions of the inode become those of
+ * `mode`.
+ */
+int ffs_acl_chmod(struct ffs_tx *tx, struct ffs_inode *inode, uint32_t mode);
 
 #endif
