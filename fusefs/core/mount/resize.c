@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fusefs/core/mount/levels.h"
 #include "fusefs/core/state.h"
 
 #define BATCH 256u /* blocks per transfer: 1 MiB */
@@ -38,6 +37,105 @@ struct resize {
 static uint64_t resize_batch_of(uint64_t left)
 {
     return ffs_min(left, BATCH);
+}
+
+/* Writes n blocks durably to block `at` and following, and reads them back. */
+static int resize_write_place(struct resize *r, uint64_t at, const void *blocks, uint64_t n)
+{
+    int err = bd_write(r->fs->dev, ffs_bytes(at), blocks, ffs_bytes(n), 0);
+
+    if (!err)
+        err = ffs_flush(r->fs);
+    if (!err)
+        err = bd_read(r->fs->dev, ffs_bytes(at), r->other, ffs_bytes(n));
+    if (!err && memcmp(blocks, r->other, ffs_bytes(n)) != 0)
+        err = -EUCLEAN;
+    return err;
+}
+
+/* --- Levels of ages (FORMAT.md 5.5) ----------------------------------------------------------- */
+
+/*
+ * The levels of an area, built from below, from the ages of its level 0 in
+ * ascending order: when all ages of a block are known, the block is written, and
+ * its own age goes one level up.
+ */
+struct levels {
+    struct resize *r;
+    enum lay_kind kind;
+    uint64_t blocks;                       /* of level 0 */
+    uint64_t added[LAY_MAX_LEVELS];        /* blocks of each level whose ages are known */
+    struct lay_ages *open[LAY_MAX_LEVELS]; /* block of each level that is not complete, or NULL */
+    uint32_t top;                          /* the age of the top when all ages have been added */
+};
+
+/*
+ * Completes the open block of a level. *age is its age, or 0 if all of its ages
+ * are: then it is not written.
+ */
+static int levels_close(struct levels *l, unsigned level, uint32_t *age)
+{
+    struct lay_ages *ages = l->open[level];
+    uint64_t addr = LAY_ADDR_LEVEL(l->kind, level, l->added[level]), places[2];
+    unsigned n = lay_places(&l->r->geo, addr, places);
+    int err = 0;
+
+    *age = 0;
+    if (!ages)
+        return 0;
+    lay_head_init(&ages->head, LAY_MAGIC_AGES, l->r->geo.uuid, addr, 0);
+    lay_seal(ages, l->r->tid);
+    *age = lay_age(ages);
+    for (unsigned i = 0; i < n && !err; i++)
+        err = resize_write_place(l->r, places[i], ages, 1);
+    free(ages);
+    l->open[level] = NULL;
+    return err;
+}
+
+/* Enters the age of block `at` of a level in the block above, which had no ages before. */
+static int levels_enter(struct levels *l, unsigned level, uint64_t at, uint32_t age)
+{
+    struct lay_ages **above = &l->open[level + 1];
+
+    if (age == 0)
+        return 0;
+    if (!*above)
+        *above = calloc(1, sizeof(**above));
+    if (!*above)
+        return -ENOMEM;
+    (*above)->ages[at % LAY_AGES] = lay_put32(age);
+    return 0;
+}
+
+/*
+ * Adds the age of the next block of level 0. Each block of a higher level that
+ * is complete then is written, unless all its ages are 0. Returns -ENOMEM,
+ * -EUCLEAN if a block does not read back as written, or the device's error.
+ */
+static int levels_add(struct levels *l, uint32_t age)
+{
+    int err = 0;
+
+    for (unsigned level = 0; !err; level++) {
+        uint64_t blocks = lay_level_blocks(l->blocks, level), at = l->added[level]++;
+        if (blocks == 1) {
+            l->top = age;
+            break;
+        }
+        err = levels_enter(l, level, at, age);
+        if (at % LAY_AGES != LAY_AGES - 1 && at + 1 != blocks)
+            break;
+        if (!err)
+            err = levels_close(l, level + 1, &age);
+    }
+    return err;
+}
+
+static void levels_end(struct levels *l)
+{
+    for (unsigned level = 0; level < LAY_MAX_LEVELS; level++)
+        free(l->open[level]);
 }
 
 /* --- Bitmaps --------------------------------------------------------------------------------- */
@@ -226,37 +324,20 @@ static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay
 }
 
 /*
- * Writes the first n blocks of the batch durably to block `at` and following,
- * and reads them back.
- */
-static int resize_write_place(struct resize *r, uint64_t at, uint64_t n)
-{
-    int err = bd_write(r->fs->dev, ffs_bytes(at), r->batch, ffs_bytes(n), 0);
-
-    if (!err)
-        err = ffs_flush(r->fs);
-    if (!err)
-        err = bd_read(r->fs->dev, ffs_bytes(at), r->other, ffs_bytes(n));
-    if (!err && memcmp(r->batch, r->other, ffs_bytes(n)) != 0)
-        err = -EUCLEAN;
-    return err;
-}
-
-/*
  * Writes and compares n blocks of an area, from its block `first` on, and of
  * its copy unless `copy` is 0.
  */
 static int resize_write_batch(struct resize *r, uint64_t start, uint64_t copy, uint64_t first,
                               uint64_t n)
 {
-    int err = resize_write_place(r, start + first, n);
+    int err = resize_write_place(r, start + first, r->batch, n);
 
-    return err || copy == 0 ? err : resize_write_place(r, copy + first, n);
+    return err || copy == 0 ? err : resize_write_place(r, copy + first, r->batch, n);
 }
 
 /* Makes and writes n bitmaps, of which the first `kept` belong to the new shape. */
 static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uint64_t kept,
-                               struct ffs_levels *levels)
+                               struct levels *levels)
 {
     int err = resize_read_old(r, first, n);
 
@@ -265,23 +346,22 @@ static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uin
     if (!err && kept > 0)
         err = resize_write_batch(r, r->geo.bitmap_start, r->geo.bitmap_copy, first, kept);
     for (uint64_t i = 0; i < kept && !err; i++)
-        err = ffs_levels_add(levels, lay_age(&r->batch[i]));
+        err = levels_add(levels, lay_age(&r->batch[i]));
     return err;
 }
 
 static int resize_write_bitmaps(struct resize *r)
 {
     uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo), all = ffs_max(have, groups);
-    struct ffs_levels levels;
+    struct levels levels = {.r = r, .kind = LAY_KIND_BITMAP, .blocks = groups};
     int err = 0;
 
-    ffs_levels_begin(&levels, r->fs, &r->geo, LAY_KIND_BITMAP, groups, r->tid);
     for (uint64_t g = 0, n; g < all && !err; g += n) {
         n = resize_batch_of(all - g);
         err = resize_write_groups(r, g, n, g < groups ? ffs_min(n, groups - g) : 0, &levels);
     }
     r->sb.area.bitmap_age = lay_put32(levels.top);
-    ffs_levels_end(&levels);
+    levels_end(&levels);
     return err;
 }
 
@@ -315,22 +395,21 @@ static int resize_copy_blocks(struct resize *r, const struct resize_area *a, uin
  */
 static int resize_copy_area(struct resize *r, const struct resize_area *a, le32 *age)
 {
-    struct ffs_levels levels;
+    struct levels levels = {.r = r, .kind = a->kind, .blocks = a->blocks};
     int err = 0;
 
     if (a->to == a->from)
         return 0;
-    ffs_levels_begin(&levels, r->fs, &r->geo, a->kind, a->blocks, r->tid);
     for (uint64_t at = 0, n; at < a->kept && !err; at += n) {
         n = resize_batch_of(a->kept - at);
         err = resize_copy_blocks(r, a, at, n);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = ffs_levels_add(&levels, r->ages[i]);
+            err = levels_add(&levels, r->ages[i]);
     }
     for (uint64_t at = a->kept; at < a->blocks && !err; at++)
-        err = ffs_levels_add(&levels, 0);
+        err = levels_add(&levels, 0);
     *age = lay_put32(levels.top);
-    ffs_levels_end(&levels);
+    levels_end(&levels);
     return err;
 }
 
