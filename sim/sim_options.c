@@ -72,7 +72,7 @@ int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_
         snprintf(why, len, "too long, known keys are " KEYS);
         return -EINVAL;
     }
-    strcpy(copy, text);
+    memcpy(copy, text, strlen(text) + 1);
     while (rest && *rest) {
         const char *key = strsep(&rest, ":"), *value = rest ? strsep(&rest, ":") : "";
         unsigned option = 0;

@@ -188,6 +188,8 @@ static bool options_set_flag(struct serve_options *o, int key)
         [OPT_NO_MDTS - OPT_LBA] = &o->cfg.no_mdts,
         [OPT_KEEPS_QUEUES - OPT_LBA] = &o->cfg.keeps_queues,
         [OPT_STUCK - OPT_LBA] = &o->stuck,
+        [OPT_SHARED - OPT_LBA] = &o->cfg.ns[0].shared,
+        [OPT_ZONED - OPT_LBA] = &o->cfg.ns[0].zoned,
         [OPT_STRICT - OPT_LBA] = &o->strict,
     };
 
@@ -244,6 +246,7 @@ static void options_check(const struct serve_options *o, struct argp_state *stat
 static error_t options_set_option(int key, char *arg, struct argp_state *state)
 {
     struct serve_options *o = state->input;
+    struct sim_ns_config *ns = &o->cfg.ns[0]; /* the others become like it */
 
     if (options_set_flag(o, key))
         return 0;
@@ -252,8 +255,7 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
         add_image(o, state, arg);
         return 0;
     case 's':
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].bytes = size(state, "size", arg);
+        ns->bytes = size(state, "size", arg);
         return 0;
     case OPT_LATENCY_US:
         o->cfg.latency_ns = serve_options_number(state, "latency-us", arg, 60000000) * 1000;
@@ -262,24 +264,13 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
         o->cfg.seed = serve_options_number(state, "seed", arg, UINT64_MAX);
         return 0;
     case 'r':
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].read_only = true;
-        return 0;
-    case OPT_SHARED:
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].shared = true;
+        ns->read_only = true;
         return 0;
     case OPT_LBA:
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].lba_size = (uint32_t)serve_options_number(state, "lba", arg, 4096);
-        return 0;
-    case OPT_ZONED:
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].zoned = true;
+        ns->lba_size = (uint32_t)serve_options_number(state, "lba", arg, 4096);
         return 0;
     case OPT_METADATA:
-        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].metadata = (uint16_t)serve_options_number(state, "metadata", arg, 4096);
+        ns->metadata = (uint16_t)serve_options_number(state, "metadata", arg, 4096);
         return 0;
     case OPT_MDTS:
         o->cfg.mdts = (unsigned)size(state, "mdts", arg);
@@ -323,17 +314,22 @@ static void serve_options_parse(struct serve_options *o, int argc, char **argv)
 
     argp_program_version = "gpunvme-sim (gpunvmefs) " GPUNVME_VERSION;
     argp_err_exit_status = EXIT_USAGE;
-    *o = (struct serve_options){.cfg = {.namespaces = 1, .mdts = 128u << 10, .max_depth = 256}};
-    for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-        o->cfg.ns[i] = (struct sim_ns_config){.bytes = DEFAULT_BYTES, .lba_size = 4096};
+    *o = (struct serve_options){.cfg = {.namespaces = 1,
+                                        .mdts = 128u << 10,
+                                        .max_depth = 256,
+                                        .ns = {{.bytes = DEFAULT_BYTES, .lba_size = 4096}}}};
     argp_parse(&argp, argc, argv, 0, NULL, o);
     /* A vector for each CQ, as Linux's driver wants it for a processor each. */
     o->cfg.vectors = 1 + (o->cfg.io_queues ? o->cfg.io_queues : SIM_IO_QUEUES);
     if (o->cfg.vectors > SIM_MAX_VECTORS)
         o->cfg.vectors = SIM_MAX_VECTORS;
-    for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-        if (o->cfg.ns[i].path)
+    for (unsigned i = SIM_MAX_NAMESPACES; i-- > 0;) {
+        const char *path = o->cfg.ns[i].path;
+        o->cfg.ns[i] = o->cfg.ns[0];
+        o->cfg.ns[i].path = path;
+        if (path)
             o->cfg.ns[i].bytes = 0; /* images have the size of their files */
+    }
 }
 
 #define EXIT_MISTAKES 3
