@@ -7,26 +7,18 @@
 #include "blockdev/bd_fabric.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "blockdev/pci/pci_sysfs.h"
 
 static bool fabric_names_network(const char *controller)
 {
-    char path[PATH_MAX], text[32];
+    char text[32];
 
-    if (snprintf(path, sizeof(path), "%s/transport", controller) >= (int)sizeof(path))
-        return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    return text[0] && strcmp(text, "pcie") != 0;
+    return pci_sysfs_text(text, sizeof(text), "%s/transport", controller) == 0 && text[0] &&
+           strcmp(text, "pcie") != 0;
 }
 
 static bool fabric_in_subsystem(const char *subsystem)

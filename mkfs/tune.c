@@ -106,24 +106,35 @@ static int tune_set_names(const struct options *o, struct ffs *fs)
     return err || !o->has_uuid ? err : ffs_set_uuid(fs, o->uuid);
 }
 
+/* Mounts the file system. Returns NULL after a message if that fails. */
+static struct ffs *tune_mount(const struct options *o, struct bd_dev *dev)
+{
+    const struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
+    char why[384] = "";
+    struct ffs *fs = NULL;
+    int err = ffs_ours(dev, false, why, sizeof(why));
+
+    if (!err)
+        err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+    if (!err)
+        return fs;
+    tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    return NULL;
+}
+
 /*
  * Mounts and unmounts the file system, which leaves it clean or reports why
  * not. Sets the label and the UUID in between.
  */
 static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
-    char why[384] = "";
-    struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
-    struct ffs *fs;
-    int err = ffs_ours(dev, false, why, sizeof(why));
+    struct ffs *fs = tune_mount(o, dev);
 
-    if (!err)
-        err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
-    if (err)
-        return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    if (!fs)
+        return -1;
     int label_err = tune_set_names(o, fs);
     ffs_statfs(fs, s);
-    err = ffs_unmount(fs);
+    int err = ffs_unmount(fs);
     if (label_err == -EINVAL)
         return tool_error("--label",
                           "must be UTF-8 of at most 63 bytes without control characters");
@@ -222,18 +233,15 @@ static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t bloc
 static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
     uint64_t bytes = o->max ? dev->info.bytes : o->bytes, least = 0;
-    struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
-    char why[384] = "";
-    struct ffs *fs;
-    int err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+    struct ffs *fs = tune_mount(o, dev);
 
-    if (err)
-        return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    if (!fs)
+        return -1;
     if (bytes > dev->info.bytes) {
         ffs_unmount(fs);
         return tool_error(o->device.text, "the device is smaller than that, use --size=max");
     }
-    err = change_size(fs, s, bytes >> LAY_BLOCK_SHIFT, &least);
+    int err = change_size(fs, s, bytes >> LAY_BLOCK_SHIFT, &least);
     ffs_statfs(fs, s);
     int unmount_err = ffs_unmount(fs);
     if (!err)
