@@ -469,7 +469,7 @@ void ffs_scrub_stop(struct ffs *fs);
  * place: `offset` is the logical address of the block. `matching` are right
  * places, `without` blocks that were left out because a newer version is in use
  * or in the log, and `added` chunks that have got a second place. Returns 0,
- * -ENOMEM, or the error of the commit.
+ * -ENOMEM, -EIO after shutdown, or the error of the commit.
  */
 int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out);
 /* Counts what scrubs have done since the mount. Only those in the background have passes. */

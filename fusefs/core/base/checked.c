@@ -189,8 +189,10 @@ static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
 void ffs_checked_lose_place(struct ffs *fs, uint64_t place)
 {
     atomic_fetch_add(&fs->checked.unwritten, 1);
-    ffs_log(fs, LOG_ERR, "%s: block %llu cannot be written; only its copy is up to date",
-            fs->dev->info.name, (unsigned long long)place);
+    /* Every checkpoint may meet it again. */
+    if (atomic_exchange(&fs->checked.lost_place, place) != place)
+        ffs_log(fs, LOG_ERR, "%s: block %llu cannot be written; only its copy is up to date",
+                fs->dev->info.name, (unsigned long long)place);
 }
 
 /*

@@ -21,10 +21,11 @@ struct ffs_checked {
     uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
     bool may_write;   /* the mount has begun to write; does not change afterwards */
     _Atomic uint64_t reread, corrected;
-    _Atomic uint64_t copied;    /* places that were written from the other one */
-    _Atomic uint64_t unwritten; /* writes of one of two places that failed */
-    _Atomic bool copy_used;     /* a place was wrong */
-    _Atomic bool any_damaged;   /* the superblock is to ask for a run of fsck */
+    _Atomic uint64_t copied;     /* places that were written from the other one */
+    _Atomic uint64_t unwritten;  /* writes of one of two places that failed */
+    _Atomic uint64_t lost_place; /* the last one that could not be written, logged once */
+    _Atomic bool copy_used;      /* a place was wrong */
+    _Atomic bool any_damaged;    /* the superblock is to ask for a run of fsck */
 };
 
 void ffs_checked_init(struct ffs_checked *checked);

@@ -280,7 +280,7 @@ int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out)
     uint64_t addr = from;
 
     *out = (struct ffs_scrub){.next = LAY_ADDR_LABEL};
-    int err = block ? 0 : -ENOMEM;
+    int err = block ? ffs_alive(fs) : -ENOMEM;
     if (!err && from == LAY_ADDR_LABEL)
         err = scrubber_settle(fs);
     for (unsigned i = 0; !err && i < SCRUBBER_ADDRESSES; i++) {
