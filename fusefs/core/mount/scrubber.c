@@ -134,9 +134,11 @@ static void scrubber_add_copy(struct ffs *fs, uint64_t addr, struct scrubber_fou
 {
     if (ffs_chunk_add_copy(fs, lay_addr_segment(addr)) != 0)
         return;
+    ffs_meta_read(fs);
     out->written = ffs_chunk_blocks(&fs->geo);
-    ffs_log(fs, LOG_NOTICE, "%s: chunk %llu of metadata has a second place now", fs->dev->info.name,
-            (unsigned long long)(lay_addr_segment(addr) >> fs->geo.chunk_shift));
+    ffs_meta_done(fs);
+    ffs_log(fs, LOG_NOTICE, "%s: the chunk of segment %llu has a second place now",
+            fs->dev->info.name, (unsigned long long)lay_addr_segment(addr));
 }
 
 /*
