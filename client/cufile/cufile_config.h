@@ -10,18 +10,11 @@
 #include "client/cufile/cufile_abi.h"
 
 #define CUFILE_STRING_MAX 256 /* bytes with the terminating zero */
-#define CUFILE_SLABS_MAX  16
-
-struct cufile_slabs {
-    int n;
-    size_t sizes[CUFILE_SLABS_MAX], counts[CUFILE_SLABS_MAX];
-};
 
 struct cufile_config {
     size_t sizes[CUFILE_SIZE_PARAMS];
     bool bools[CUFILE_BOOL_PARAMS];
     char strings[CUFILE_STRING_PARAMS][CUFILE_STRING_MAX];
-    struct cufile_slabs posix_pool, gpu_bounce;
 };
 
 /*

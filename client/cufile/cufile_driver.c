@@ -94,15 +94,6 @@ static void close_io(void)
     driver.close_later = false;
 }
 
-int cufile_io(struct gpunvme **out)
-{
-    pthread_mutex_lock(&driver.lock);
-    int err = open_io();
-    *out = driver.io;
-    pthread_mutex_unlock(&driver.lock);
-    return err;
-}
-
 bool cufile_driver_is_open(void)
 {
     pthread_mutex_lock(&driver.lock);

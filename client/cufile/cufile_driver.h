@@ -26,11 +26,9 @@ struct cufile_handle {
 };
 
 /*
- * Opens the driver if necessary. Returns 0 or an error of cuFile. The driver
- * stays open while there are handles.
+ * Adds a new handle to the table, which is its first user. Sets id and file.
+ * Opens the driver if necessary, which stays open while there are handles.
  */
-int cufile_io(struct gpunvme **out);
-/* Adds a new handle to the table, which is its first user. Sets id and file. */
 int cufile_handle_add(struct cufile_handle *h);
 /* Removes a handle. Returns false if this id is not registered. */
 bool cufile_handle_remove(CUfileHandle_t id);

@@ -84,29 +84,6 @@ CUfileError_t cuFileGetParameterMinMaxValue(int param, size_t *min, size_t *max)
     return cufile_status(CU_FILE_SUCCESS);
 }
 
-static CUfileError_t get_slabs(const struct cufile_slabs *slabs, size_t *sizes, size_t *counts,
-                               int len)
-{
-    cufile_config_lock();
-    bool ok = sizes && counts && len == slabs->n;
-    for (int i = 0; ok && i < len; i++) {
-        sizes[i] = slabs->sizes[i];
-        counts[i] = slabs->counts[i];
-    }
-    cufile_config_unlock();
-    return cufile_status(ok ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
-}
-
-CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *sizes, size_t *counts, int len)
-{
-    return get_slabs(&cufile_config()->posix_pool, sizes, counts, len);
-}
-
-CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *sizes, size_t *counts, int len)
-{
-    return get_slabs(&cufile_config()->gpu_bounce, sizes, counts, len);
-}
-
 /* --- Set ------------------------------------------------------------------------------------- */
 
 CUfileError_t cuFileSetParameterSizeT(int param, size_t value)
@@ -138,42 +115,6 @@ CUfileError_t cuFileSetParameterString(int param, const char *value)
         return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
     snprintf(cufile_config()->strings[param], CUFILE_STRING_MAX, "%s", value);
     return end_set();
-}
-
-static bool are_slabs(const size_t *sizes, const size_t *counts, int len)
-{
-    if (!sizes || !counts || len <= 0 || len > CUFILE_SLABS_MAX)
-        return false;
-    for (int i = 0; i < len; i++) {
-        if (!sizes[i] || sizes[i] % 4 || !counts[i] || (i && sizes[i] <= sizes[i - 1]))
-            return false;
-    }
-    return true;
-}
-
-static CUfileError_t set_slabs(struct cufile_slabs *slabs, const size_t *sizes,
-                               const size_t *counts, int len)
-{
-    if (!are_slabs(sizes, counts, len))
-        return invalid();
-    if (!begin_set())
-        return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
-    slabs->n = len;
-    memcpy(slabs->sizes, sizes, (size_t)len * sizeof(*sizes));
-    memcpy(slabs->counts, counts, (size_t)len * sizeof(*counts));
-    return end_set();
-}
-
-CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *sizes, const size_t *counts,
-                                                   int len)
-{
-    return set_slabs(&cufile_config()->posix_pool, sizes, counts, len);
-}
-
-CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *sizes, const size_t *counts,
-                                                         int len)
-{
-    return set_slabs(&cufile_config()->gpu_bounce, sizes, counts, len);
 }
 
 /* --- Properties ------------------------------------------------------------------------------ */
@@ -264,4 +205,44 @@ CUfileError_t cuFileDriverSetP2PFlags(int status_flag, int p2p_flags)
     if (status_flag < 0 || status_flag >= CU_FILE_MAX_TARGET_TYPES)
         return invalid();
     return cufile_status(p2p_flags ? CU_FILE_PLATFORM_NOT_SUPPORTED : CU_FILE_SUCCESS);
+}
+
+/* --- Calls that describe or configure NVIDIA's driver ---------------------------------------- */
+
+static CUfileError_t params_unsupported(const void *argument)
+{
+    (void)argument;
+    return cufile_status(CU_FILE_PLATFORM_NOT_SUPPORTED);
+}
+
+CUfileError_t cuFileExportPCIeTopology(const char *filename)
+{
+    return params_unsupported(filename);
+}
+
+CUfileError_t cuFileGetBARSizeInKB(int gpu, size_t *kib)
+{
+    return gpu < 0 ? invalid() : params_unsupported(kib);
+}
+
+CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *sizes, size_t *counts, int len)
+{
+    return !counts || len <= 0 ? invalid() : params_unsupported(sizes);
+}
+
+CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *sizes, size_t *counts, int len)
+{
+    return !counts || len <= 0 ? invalid() : params_unsupported(sizes);
+}
+
+CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *sizes, const size_t *counts,
+                                                   int len)
+{
+    return !counts || len <= 0 ? invalid() : params_unsupported(sizes);
+}
+
+CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *sizes, const size_t *counts,
+                                                         int len)
+{
+    return !counts || len <= 0 ? invalid() : params_unsupported(sizes);
 }
