@@ -117,6 +117,13 @@ static void pop_context(struct cuda_driver *cu)
     cu->cuCtxPopCurrent(&old);
 }
 
+/* Called with the result of a call that was made in the context. Returns 0 or -errno. */
+static int leave_context(struct cuda_driver *cu, CUresult result, const char *what)
+{
+    pop_context(cu);
+    return result ? driver_failed(cu, result, what) : 0;
+}
+
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
 {
     unsigned type = 0;
@@ -319,22 +326,14 @@ int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result = cu->cuMemFree(addr);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "cuMemFree") : 0;
+    return err ? err : leave_context(cu, cu->cuMemFree(addr), "cuMemFree");
 }
 
 int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len)
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result = cu->cuMemcpyDtoH(dst, src, len);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "cuMemcpyDtoH") : 0;
+    return err ? err : leave_context(cu, cu->cuMemcpyDtoH(dst, src, len), "cuMemcpyDtoH");
 }
 
 /*
@@ -352,19 +351,16 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
     CUresult result = cu->cuMemcpyHtoD(dst, src, len);
     if (!result)
         result = cu->cuStreamSynchronize(NULL);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "cuMemcpyHtoD") : 0;
+    return leave_context(cu, result, "cuMemcpyHtoD");
 }
 
 int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len)
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result = cu->cuMemHostRegister(addr, len, CU_MEMHOSTREGISTER_PORTABLE);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "cuMemHostRegister") : 0;
+    return err ? err
+               : leave_context(cu, cu->cuMemHostRegister(addr, len, CU_MEMHOSTREGISTER_PORTABLE),
+                               "cuMemHostRegister");
 }
 
 void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
@@ -375,37 +371,19 @@ void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
     pop_context(cu);
 }
 
-int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, bool urgent, void **stream)
 {
-    CUstream made;
-    int least, greatest;
+    CUstream made = NULL;
+    int least = 0, greatest = 0;
     int err = push_context(cu, device);
 
     if (err)
         return err;
-    CUresult result = cu->cuCtxGetStreamPriorityRange(&least, &greatest);
+    CUresult result = urgent ? cu->cuCtxGetStreamPriorityRange(&least, &greatest) : 0;
     if (!result)
         result = cu->cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, greatest);
-    pop_context(cu);
-    if (result)
-        return driver_failed(cu, result, "cuStreamCreateWithPriority");
     *stream = made;
-    return 0;
-}
-
-int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream)
-{
-    CUstream made;
-    int err = push_context(cu, device);
-
-    if (err)
-        return err;
-    CUresult result = cu->cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
-    pop_context(cu);
-    if (result)
-        return driver_failed(cu, result, "cuStreamCreate");
-    *stream = made;
-    return 0;
+    return leave_context(cu, result, "cuStreamCreateWithPriority");
 }
 
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
@@ -421,22 +399,14 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result = cu->cuMemcpyAsync(dst, src, len, stream);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "cuMemcpyAsync") : 0;
+    return err ? err : leave_context(cu, cu->cuMemcpyAsync(dst, src, len, stream), "cuMemcpyAsync");
 }
 
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result = cu->cuStreamSynchronize(stream);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "copy") : 0;
+    return err ? err : leave_context(cu, cu->cuStreamSynchronize(stream), "copy");
 }
 
 int cuda_driver_ignore_captures(struct cuda_driver *cu)
@@ -579,20 +549,13 @@ void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *
 }
 
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                       unsigned threads, void *stream, void **args)
-{
-    return cuda_driver_launch_blocks(cu, device, kernel, 1, threads, stream, args);
-}
-
-int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                              unsigned blocks, unsigned threads, void *stream, void **args)
+                       unsigned blocks, unsigned threads, void *stream, void **args)
 {
     int err = push_context(cu, device);
 
-    if (err)
-        return err;
-    CUresult result =
-        cu->cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0, stream, args, NULL);
-    pop_context(cu);
-    return result ? driver_failed(cu, result, "launch") : 0;
+    return err ? err
+               : leave_context(cu,
+                               cu->cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0,
+                                                  stream, args, NULL),
+                               "launch");
 }

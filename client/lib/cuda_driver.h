@@ -100,20 +100,17 @@ int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, cons
 /* Unloads a kernel of which no launch is in flight. Has no effect on a kernel that is all zero. */
 void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
 /*
- * Launches one block in a stream of the device's primary context. `args` is like that of
+ * Launches a kernel in a stream of the device's primary context. `args` is like that of
  * cuLaunchKernel().
  */
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                       unsigned threads, void *stream, void **args);
+                       unsigned blocks, unsigned threads, void *stream, void **args);
 
-/* The same with many blocks. */
-int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                              unsigned blocks, unsigned threads, void *stream, void **args);
-
-/* Creates a stream, in which copies run one after another. */
-int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
-/* Creates a stream whose kernels start before waiting kernels of other streams. */
-int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
+/*
+ * Creates a stream, in which copies run one after another. Kernels of an urgent one start before
+ * waiting kernels of other streams.
+ */
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, bool urgent, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
 /* The next four functions take a stream of the caller's current context. */
 /* Returns true while the stream is being captured. */

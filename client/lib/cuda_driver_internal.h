@@ -66,7 +66,6 @@ enum {
     X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t))                        \
     X(cuMemHostRegister, "cuMemHostRegister_v2", (void *, size_t, unsigned))                       \
     X(cuMemHostUnregister, "cuMemHostUnregister", (void *))                                        \
-    X(cuStreamCreate, "cuStreamCreate", (CUstream *, unsigned))                                    \
     X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (CUstream *, unsigned, int))       \
     X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", (int *, int *))                  \
     X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                           \

@@ -37,7 +37,7 @@ static int direct_launch_launch(struct gpunvme_direct *d, struct gd_launch *l, v
 
     if (!d->kernel.function)
         return direct_no_kernels();
-    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, warps * WARP, stream,
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, 1, warps * WARP, stream,
                               args);
 }
 

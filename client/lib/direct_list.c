@@ -45,8 +45,8 @@ static int direct_list_launch(struct gpunvme_direct *d, struct gd_launch *l, uin
     void *args[] = {l};
 
     l->parts = (struct gd_parts_table *)(uintptr_t)d->parts_at;
-    return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->list_kernel,
-                                     (unsigned)blocks, warps * WARP, stream, args);
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->list_kernel, (unsigned)blocks,
+                              warps * WARP, stream, args);
 }
 
 /* --- Long reads ------------------------------------------------------------------------------ */

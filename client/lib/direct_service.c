@@ -60,8 +60,8 @@ static int direct_service_launch_kernel(void *ctx, const struct gq_service_launc
     l.set = s->set;
     l.sum_table = s->sum_table;
     pthread_mutex_unlock(&s->lock);
-    return cuda_driver_launch_blocks(s->space.cuda, s->space.device, &s->kernel, launch->slots,
-                                     THREADS, s->stream, args);
+    return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, launch->slots, THREADS,
+                              s->stream, args);
 }
 
 /*
@@ -108,9 +108,9 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
     pthread_mutex_init(&s->launch_lock, NULL);
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
-        err = cuda_driver_stream_urgent(p->cuda, p->device, &s->stream);
+        err = cuda_driver_stream_new(p->cuda, p->device, true, &s->stream);
     if (!err && launches)
-        err = cuda_driver_stream_urgent(p->cuda, p->device, &s->launches);
+        err = cuda_driver_stream_new(p->cuda, p->device, true, &s->launches);
     if (!err)
         err = direct_service_open_memory(s);
     if (err) {

@@ -101,9 +101,8 @@ int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *
     void *args[] = {l};
 
     if (d->space.cuda)
-        return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->compare_kernel,
-                                         direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream,
-                                         args);
+        return cuda_driver_launch(d->space.cuda, d->space.device, &d->compare_kernel,
+                                  direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
     direct_cpu_compare(l);
     return 0;
 }

@@ -200,7 +200,7 @@ static ssize_t lane_read(const struct gpunvme_file *f, int lane, void *addr, siz
     int err = 0;
 
     if (!q->streams[lane])
-        err = cuda_driver_stream_urgent(space->cuda, space->device, &q->streams[lane]);
+        err = cuda_driver_stream_new(space->cuda, space->device, true, &q->streams[lane]);
     if (!err)
         err = direct_read_launch(f->leased, addr, len, offset, q->streams[lane], for_gpu);
     if (!err)

@@ -16,7 +16,7 @@
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device)
 {
     *p = (struct memory_space){.cuda = cuda, .device = device};
-    return cuda ? cuda_driver_stream_new(cuda, device, &p->stream) : 0;
+    return cuda ? cuda_driver_stream_new(cuda, device, false, &p->stream) : 0;
 }
 
 void memory_space_close(struct memory_space *p)

@@ -404,8 +404,8 @@ static int table_pass(struct gpunvme_table *t, struct gd_table_launch *l, enum g
 
     l->pass = pass;
     if (t->space.cuda)
-        return cuda_driver_launch_blocks(t->space.cuda, t->space.device, &t->kernel,
-                                         table_blocks(l), GD_TABLE_WARPS * WARP, stream, args);
+        return cuda_driver_launch(t->space.cuda, t->space.device, &t->kernel, table_blocks(l),
+                                  GD_TABLE_WARPS * WARP, stream, args);
     table_host_pass(l);
     return 0;
 }

@@ -74,7 +74,7 @@ int staging_pair_attach(struct staging_pair *pair, struct cuda_driver *cuda, int
     pair->cuda = cuda;
     pair->device = device;
     for (int i = 0; i < 2 && !err; i++)
-        err = cuda_driver_stream_new(cuda, device, &pair->halves[i].stream);
+        err = cuda_driver_stream_new(cuda, device, false, &pair->halves[i].stream);
     if (err)
         detach(pair);
     return err;

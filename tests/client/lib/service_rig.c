@@ -308,9 +308,9 @@ void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *
         rig->held--;
 }
 
-int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream)
+int cuda_driver_stream_new(struct cuda_driver *cu, int device, bool urgent, void **stream)
 {
-    (void)cu, (void)device;
+    (void)cu, (void)device, (void)urgent;
     *stream = rig;
     rig->held++;
     return 0;
@@ -365,8 +365,8 @@ void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
 }
 
 /* Launches of one stream run one after the other: the one before has said that it ends. */
-int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                              unsigned blocks, unsigned threads, void *stream, void **args)
+int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                       unsigned blocks, unsigned threads, void *stream, void **args)
 {
     (void)kernel, (void)threads;
     if (rig->fail_launches)
