@@ -18,7 +18,7 @@
 #include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
-#include "fusefs/daemon/transfer/buffer_transfer.h"
+#include "fusefs/daemon/transfer/buffer_readv.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/trace.h"
 
@@ -37,82 +37,18 @@ static_assert(sizeof(struct trace_record) == sizeof(struct gpunvme_trace_record)
                   (unsigned)TRACE_RECOVERY_DONE == GPUNVME_TRACE_RECOVERY_DONE,
               "the ring's records are those of the ABI");
 
-/* The caller of an ioctl other than a transfer. */
-struct call {
-    struct daemon *daemon;
-    struct open_file *file;
-    uid_t uid;
-    fuse_req_t req; /* not yet replied to; identifies the caller */
-};
-
-typedef int (*handle_fn)(const struct call *call, void *arg);
-
-static int handle_info(const struct call *call, void *arg)
+static int handle_stats(const struct ioctl_call *call, void *arg)
 {
-    struct gpunvme_ioc_info *info = arg;
-    struct gpunvme_abi abi = info->abi;
-
-    ioctl_fill_info(call->daemon, info);
-    info->direct = leases_allow(call->daemon->opts, call->req) == 0;
-    info->abi = abi;
+    ioctl_fill_stats(call->daemon, arg);
     return 0;
 }
 
-static int handle_stats(const struct call *call, void *arg)
-{
-    struct gpunvme_ioc_stats *stats = arg;
-    struct gpunvme_abi abi = stats->abi;
-
-    ioctl_fill_stats(call->daemon, stats);
-    stats->abi = abi;
-    return 0;
-}
-
-static int handle_register(const struct call *call, void *arg)
-{
-    const struct gpunvme_ioc_register *reg = arg;
-    bool for_lease = reg->flags & GPUNVME_REGISTER_STAGING;
-    int err = for_lease ? leases_allow(call->daemon->opts, call->req) : 0;
-
-    return err ? err : ioctl_register(call->daemon, call->file, call->uid, arg);
-}
-
-static int handle_unregister(const struct call *call, void *arg)
-{
-    const struct gpunvme_ioc_unregister *u = arg;
-
-    return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
-}
-
-static int handle_extents(const struct call *call, void *arg)
-{
-    if (call->file->directory)
-        return -EISDIR;
-    notify_flush(call->daemon, call->file->inode, 0, 0);
-    return ioctl_extents(call->file->inode, arg);
-}
-
-static int handle_scrub(const struct call *call, void *arg)
-{
-    struct gpunvme_ioc_scrub *scrub = arg;
-
-    if (scrub->flags == GPUNVME_SCRUB_METADATA)
-        return ioctl_scrub_metadata(call->daemon, call->uid, scrub);
-    notify_flush(call->daemon, call->file->inode, 0, 0);
-    return ioctl_scrub(call->file, scrub);
-}
-
-static int handle_open_files(const struct call *call, void *arg)
+static int handle_open_files(const struct ioctl_call *call, void *arg)
 {
     return activity_files(call->daemon, call->uid, arg);
 }
 
-static int handle_queues(const struct call *call, void *arg)
-{
-    return ioctl_queues(call->daemon, call->uid, arg);
-}
-
-static int handle_trace(const struct call *call, void *arg)
+static int handle_trace(const struct ioctl_call *call, void *arg)
 {
     struct gpunvme_ioc_trace *t = arg;
 
@@ -126,7 +62,7 @@ static int handle_trace(const struct call *call, void *arg)
     return 0;
 }
 
-static int handle_share_calls(const struct call *call, void *arg)
+static int handle_share_calls(const struct ioctl_call *call, void *arg)
 {
     const struct gpunvme_ioc_share_calls *share = arg;
 
@@ -136,79 +72,63 @@ static int handle_share_calls(const struct call *call, void *arg)
     return err ? err : shared_calls_add(call->daemon, call->file, call->uid, fd);
 }
 
-static int handle_resize(const struct call *call, void *arg)
+static int handle_queue_lease(const struct ioctl_call *call, void *arg)
 {
-    return caller_is_admin(call->req) ? ioctl_resize(call->daemon, arg) : -EPERM;
+    return leases_add_queues(call->daemon->leases, call->file, call->uid, arg);
 }
 
-static int handle_queue_lease(const struct call *call, void *arg)
+static int handle_extent_lease(const struct ioctl_call *call, void *arg)
 {
-    struct daemon *d = call->daemon;
-    int err = leases_allow(d->opts, call->req);
-
-    return err ? err : leases_add_queues(d->leases, call->file, call->uid, arg);
+    return leases_add_extents(call->daemon->leases, call->file, call->uid, arg);
 }
 
-static int handle_extent_lease(const struct call *call, void *arg)
-{
-    struct daemon *d = call->daemon;
-    int err = leases_allow(d->opts, call->req);
-
-    return err ? err : leases_add_extents(d->leases, call->file, call->uid, arg);
-}
-
-static int handle_lease_end(const struct call *call, void *arg)
+static int handle_lease_end(const struct ioctl_call *call, void *arg)
 {
     const struct gpunvme_ioc_lease_end *end = arg;
 
     return leases_end(call->daemon->leases, end->id, end->key, call->uid);
 }
 
-static int handle_buffer_iova(const struct call *call, void *arg)
-{
-    struct daemon *d = call->daemon;
-    int err = leases_allow(d->opts, call->req);
-
-    return err ? err : ioctl_buffer_iova(d, call->uid, arg);
-}
-
 static const struct request {
     unsigned cmd;
-    handle_fn handle; /* NULL for a transfer */
-    bool waits;       /* may block on executor or drive: run by a worker */
+    int (*handle)(const struct ioctl_call *call, void *arg); /* NULL for a transfer */
+    bool waits;  /* may block on executor or drive: run by a worker */
+    bool leases; /* for callers that may lease queues */
 } requests[] = {
-    {GPUNVME_IOC_INFO, handle_info, false},
-    {GPUNVME_IOC_REGISTER, handle_register, true},
-    {GPUNVME_IOC_UNREGISTER, handle_unregister, true},
-    {GPUNVME_IOC_READ, NULL, true},
-    {GPUNVME_IOC_WRITE, NULL, true},
-    {GPUNVME_IOC_READV, NULL, true},
-    {GPUNVME_IOC_EXTENTS, handle_extents, false},
-    {GPUNVME_IOC_STATS, handle_stats, false},
-    {GPUNVME_IOC_QUEUE_LEASE, handle_queue_lease, true},
-    {GPUNVME_IOC_EXTENT_LEASE, handle_extent_lease, true},
-    {GPUNVME_IOC_LEASE_END, handle_lease_end, true},
-    {GPUNVME_IOC_BUFFER_IOVA, handle_buffer_iova, true},
-    {GPUNVME_IOC_SCRUB, handle_scrub, true},
-    {GPUNVME_IOC_OPEN_FILES, handle_open_files, false},
-    {GPUNVME_IOC_QUEUES, handle_queues, false},
-    {GPUNVME_IOC_RESIZE, handle_resize, true},
-    {GPUNVME_IOC_SHARE_CALLS, handle_share_calls, false},
-    {GPUNVME_IOC_TRACE, handle_trace, false},
+    {GPUNVME_IOC_INFO, ioctl_info, false, false},
+    {GPUNVME_IOC_REGISTER, ioctl_register, true, false},
+    {GPUNVME_IOC_UNREGISTER, ioctl_unregister, true, false},
+    {GPUNVME_IOC_READ, NULL, true, false},
+    {GPUNVME_IOC_WRITE, NULL, true, false},
+    {GPUNVME_IOC_READV, NULL, true, false},
+    {GPUNVME_IOC_EXTENTS, ioctl_extents, false, false},
+    {GPUNVME_IOC_STATS, handle_stats, false, false},
+    {GPUNVME_IOC_QUEUE_LEASE, handle_queue_lease, true, true},
+    {GPUNVME_IOC_EXTENT_LEASE, handle_extent_lease, true, true},
+    {GPUNVME_IOC_LEASE_END, handle_lease_end, true, false},
+    {GPUNVME_IOC_BUFFER_IOVA, ioctl_buffer_iova, true, true},
+    {GPUNVME_IOC_SCRUB, ioctl_scrub, true, false},
+    {GPUNVME_IOC_OPEN_FILES, handle_open_files, false, false},
+    {GPUNVME_IOC_QUEUES, ioctl_queues, false, false},
+    {GPUNVME_IOC_RESIZE, ioctl_resize, true, false},
+    {GPUNVME_IOC_SHARE_CALLS, handle_share_calls, false, false},
+    {GPUNVME_IOC_TRACE, handle_trace, false, false},
 };
 
+/* A transfer, or with `list` a READV. */
 struct transfer_job {
     struct job job;
     fuse_req_t req;
-    struct transfer transfer;
+    bool list;
+    struct readv readv; /* without `list` only its member t */
 };
 
 struct request_job {
     struct job job;
     fuse_req_t req;
     const struct request *request;
-    uint32_t size;    /* size of the caller's struct */
-    struct call call; /* the open file outlives its ioctl */
+    uint32_t size;          /* size of the caller's struct */
+    struct ioctl_call call; /* the open file outlives its ioctl */
     union {
         struct gpunvme_ioc_register reg;
         struct gpunvme_ioc_unregister unreg;
@@ -244,23 +164,32 @@ static int find_request(unsigned cmd, const struct request **out)
     return -ENOTTY;
 }
 
+static int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
+{
+    if (abi->version != GPUNVME_ABI_VERSION)
+        return -EPROTO;
+    return abi->size == size ? 0 : -EINVAL;
+}
+
 static void ioctl_run_request(struct job *job)
 {
     struct request_job *a = (struct request_job *)job;
     const struct request *r = a->request;
     int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
 
+    if (!err && r->leases)
+        err = leases_allow(a->call.daemon->opts, a->req);
     if (!err)
         err = r->handle(&a->call, &a->arg);
     /* RESIZE returns the size of the drive even with an error. */
-    if (err && r->handle != handle_resize)
+    if (err && r->handle != ioctl_resize)
         op_reply(a->req, err);
     else
         fuse_reply_ioctl(a->req, err, &a->arg, a->size);
     free(a);
 }
 
-static void start_request(fuse_req_t req, const struct request *r, const struct call *call,
+static void start_request(fuse_req_t req, const struct request *r, const struct ioctl_call *call,
                           const void *in, uint32_t size)
 {
     struct request_job *a = malloc(sizeof(*a));
@@ -297,19 +226,25 @@ static void cancel_transfer(fuse_req_t req, void *data)
 static void run_transfer(struct job *job)
 {
     struct transfer_job *tj = (struct transfer_job *)job;
-    struct transfer *t = &tj->transfer;
+    struct transfer *t = &tj->readv.t;
     struct daemon *d = t->daemon;
     fuse_req_t req = tj->req;
 
     if (!t->write)
-        notify_flush(d, t->inode, t->rw.file_offset, t->rw.len);
-    transfer_run(t);
+        notify_flush(d, t->inode, t->rw.file_offset, t->rw.len); /* of a list: the whole file */
+    if (tj->list)
+        readv_run(&tj->readv);
+    else
+        transfer_run(t);
     /*
      * Waits for the delivery of an interrupt. Nothing refers to the transfer
      * afterwards.
      */
     fuse_req_interrupt_func(req, NULL, NULL);
-    fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
+    if (tj->list)
+        fuse_reply_ioctl(req, t->error, &tj->readv.v, sizeof(tj->readv.v));
+    else
+        fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
     if (t->needs_recovery)
         transfer_recover(d);
     free(tj);
@@ -334,15 +269,18 @@ static bool overflows(uint64_t offset, uint64_t len)
     return len > INT64_MAX || offset > INT64_MAX - len;
 }
 
-static int check_transfer(const struct open_file *file, const struct transfer *t)
+static int check_transfer(const struct open_file *file, const struct transfer_job *job)
 {
     int mode = file->flags & O_ACCMODE;
+    const struct transfer *t = &job->readv.t;
     const struct gpunvme_ioc_rw *rw = &t->rw;
-    int err = ioctl_check_abi(&rw->abi, sizeof(*rw));
+    const struct gpunvme_ioc_readv *v = &job->readv.v;
+    int err =
+        job->list ? ioctl_check_abi(&v->abi, sizeof(*v)) : ioctl_check_abi(&rw->abi, sizeof(*rw));
 
     if (err)
         return err;
-    if (rw->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
+    if ((job->list ? v->flags : rw->flags) & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
         return -EINVAL;
     if (file->directory)
         return -EISDIR;
@@ -355,36 +293,76 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
                                                                                         : 0;
 }
 
-static void ioctl_transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
+/*
+ * Limits of transfers in session threads. A short one may start while fewer
+ * than MOST_SHORT run, which is the executor's own concurrency and half of the
+ * initial session threads. A long one may start only if no other runs. Further
+ * long ones run in workers, which share them between users and do not count
+ * this one.
+ */
+#define MOST_SHORT 8u
+#define MOST_LONG  1u
+
+/*
+ * A transfer that must first write dirty pages back does not run in a session
+ * thread, because the write-back needs session threads.
+ */
+static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
+{
+    if (kernel_cache_is_newer(d, inode))
+        return false;
+    /* Relaxed: the counter limits threads and orders no memory. */
+    if (atomic_fetch_add_explicit(&d->inline_jobs, 1, memory_order_relaxed) <
+        (is_short ? MOST_SHORT : MOST_LONG))
+        return true;
+    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
+    return false;
+}
+
+/* Runs a transfer in this session thread, or later in a worker. */
+static void ioctl_run(struct daemon *d, struct transfer_job *job)
+{
+    const struct transfer *t = &job->readv.t;
+    bool is_short = !job->list && !t->write && t->rw.len <= SHORT_READ;
+
+    if (!begin_here(d, t->inode, is_short)) {
+        workers_add(d->workers, WORK_TRANSFER, &job->job);
+        return;
+    }
+    job->job.run(&job->job);
+    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
+}
+
+static void ioctl_transfer(unsigned cmd, const struct ioctl_call *call, const void *in)
 {
     struct transfer_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
 
     if (err)
         goto refuse;
-    *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
-                                              .inode = call->file->inode,
-                                              .op.activity = &call->file->activity,
-                                              .write = cmd == GPUNVME_IOC_WRITE,
-                                              .uid = call->uid,
-                                              .pid = fuse_req_ctx(req)->pid,
-                                              .flags = call->file->flags},
+    *job = (struct transfer_job){.readv.t = {.daemon = call->daemon,
+                                             .inode = call->file->inode,
+                                             .op.activity = &call->file->activity,
+                                             .write = cmd == GPUNVME_IOC_WRITE,
+                                             .uid = call->uid,
+                                             .pid = fuse_req_ctx(call->req)->pid,
+                                             .flags = call->file->flags},
+                                 .list = cmd == GPUNVME_IOC_READV,
                                  .job = {.run = run_transfer, .uid = call->uid},
-                                 .req = req};
-    memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));
-    err = check_transfer(call->file, &job->transfer);
+                                 .req = call->req};
+    memcpy(job->list ? (void *)&job->readv.v : &job->readv.t.rw, in, _IOC_SIZE(cmd));
+    err = check_transfer(call->file, job);
     if (err)
         goto refuse;
-    fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
-    bool is_short = !job->transfer.write && job->transfer.rw.len <= SHORT_READ;
-    ioctl_run(call->daemon, call->file->inode, &job->job, is_short);
+    fuse_req_interrupt_func(call->req, cancel_transfer, &job->readv.t);
+    ioctl_run(call->daemon, job);
     return;
 refuse:
     free(job);
-    op_reply(req, err);
+    op_reply(call->req, err);
 }
 
-static int ioctl_shut_down(const struct call *call, fuse_ino_t ino)
+static int ioctl_shut_down(const struct ioctl_call *call, fuse_ino_t ino)
 {
     if (!caller_is_admin(call->req))
         return -EPERM;
@@ -398,7 +376,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
               unsigned flags, const void *in, size_t in_size, size_t out_size)
 {
     const struct request *r;
-    struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid, req};
+    struct ioctl_call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid, req};
 
     (void)arg;
     (void)flags;
@@ -421,8 +399,6 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
         op_reply(req, err);
     else if (r->handle)
         start_request(req, r, &call, in, size);
-    else if (cmd == GPUNVME_IOC_READV)
-        ioctl_readv(req, call.file, in);
     else
-        ioctl_transfer(req, cmd, &call, in);
+        ioctl_transfer(cmd, &call, in);
 }

@@ -20,9 +20,8 @@
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
-#include "fusefs/daemon/request/kernel_cache.h"
+#include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
-#include "fusefs/daemon/transfer/buffer_readv.h"
 #include "layout/format.h"
 
 static uint32_t ioctl_requests_executor_of(const struct stack *s)
@@ -42,14 +41,17 @@ static_assert((unsigned)NVME_QUIRK_SLOW_DISABLE == GPUNVME_QUIRK_SLOW_DISABLE &&
                   (unsigned)NVME_QUIRK_NO_ABORT == GPUNVME_QUIRK_NO_ABORT,
               "INFO has the driver's bits");
 
-void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
+int ioctl_info(const struct ioctl_call *call, void *arg)
 {
+    struct gpunvme_ioc_info *info = arg;
+    struct daemon *d = call->daemon;
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
 
     ffs_statfs(s->fs, &fs);
-    *info = (struct gpunvme_ioc_info){.executor = ioctl_requests_executor_of(s),
+    *info = (struct gpunvme_ioc_info){.abi = info->abi,
+                                      .executor = ioctl_requests_executor_of(s),
                                       .tier = gq->tier,
                                       .lease_tier = gq->lease_tier,
                                       .queues = gq->queues,
@@ -60,6 +62,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .block_size = 4096,
                                       .lease_queues = leases_queues(d->leases),
                                       .writeback_cache = d->writeback_cache,
+                                      .direct = leases_allow(d->opts, call->req) == 0,
                                       .quirks = s->ctrlr ? nvme_ctrlr_info(s->ctrlr)->quirks : 0};
     const uint64_t cookie = fdsocket_cookie(d->socket);
     memcpy(info->cookie, &cookie, sizeof(info->cookie));
@@ -75,6 +78,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
                  "no writes: the drive or the file system has failed, see the daemon's log");
+    return 0;
 }
 
 /* Subtracts the transfers of the self-test, which belong to no application. */
@@ -131,7 +135,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         gq_engine_stats(d->stack.engine, &gq);
         leave_out(&d->stack.selftest_stats, &gq);
     }
-    *stats = (struct gpunvme_ioc_stats){.gpu_transfers = gq.transfers,
+    *stats = (struct gpunvme_ioc_stats){.abi = stats->abi,
+                                        .gpu_transfers = gq.transfers,
                                         .gpu_commands = gq.commands,
                                         .gpu_read_bytes = gq.bytes_read,
                                         .gpu_written_bytes = gq.bytes_written,
@@ -169,55 +174,22 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
     return offset + len <= (uint64_t)st.st_size ? 0 : -ERANGE;
 }
 
-typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                      uint64_t *id, uint64_t *key);
-
-static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_fn add,
+/* A handle of CUDA may come without a descriptor. */
+static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
                        struct gpunvme_ioc_register *reg)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_FD,
-                         .offset = reg->offset,
-                         .len = reg->len,
-                         .is_host = reg->flags & GPUNVME_REGISTER_HOST,
-                         .for_lease = reg->flags & GPUNVME_REGISTER_STAGING};
-    int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
+    struct daemon *d = call->daemon;
+    bool has_fd = reg->token || mem->kind != GQ_MEM_CUDA_IPC;
+    int err = has_fd ? fdsocket_take(d->socket, reg->token, call->uid, &mem->fd) : 0;
 
     if (err)
         return err;
-    err = hold_memory(mem.fd, reg->offset, reg->len);
+    if (mem->kind == GQ_MEM_FD)
+        err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err = add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
-    close(mem.fd);
-    return err;
-}
-
-static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
-                        struct gpunvme_ioc_register *reg)
-{
-    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
-    static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
-    int err = reg->token ? fdsocket_take(d->socket, reg->token, uid, &mem.fd) : 0;
-
-    if (err)
-        return err;
-    memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
-    err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
-    if (mem.fd >= 0)
-        close(mem.fd);
-    return err;
-}
-
-/* The executor refuses handles of devices that the mount does not name. */
-static int register_device(struct daemon *d, struct open_file *file, uid_t uid,
-                           struct gpunvme_ioc_register *reg)
-{
-    struct gq_mem mem = {.kind = GQ_MEM_DEVICE, .offset = reg->offset, .len = reg->len};
-    int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
-
-    if (err)
-        return err;
-    err = buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
-    close(mem.fd);
+        err = buffers_add(d->buffers, mem, call->uid, call->file, &reg->id, &reg->key);
+    if (has_fd)
+        close(mem->fd);
     return err;
 }
 
@@ -238,11 +210,9 @@ static void warn_if_full(struct daemon *d)
                  d->opts->device, regions.used, regions.limit);
 }
 
-static int ioctl_requests_register_memory(struct daemon *d, struct open_file *file, uid_t uid,
-                                          struct gpunvme_ioc_register *reg)
+static int ioctl_requests_check_register(const struct gpunvme_ioc_register *reg, bool list)
 {
     const uint32_t of_host = GPUNVME_REGISTER_HOST | GPUNVME_REGISTER_STAGING;
-    bool list = reg->flags == GPUNVME_REGISTER_LIST;
 
     if ((!list && reg->flags & ~of_host) || reg->len == 0)
         return -EINVAL;
@@ -250,50 +220,81 @@ static int ioctl_requests_register_memory(struct daemon *d, struct open_file *fi
         return -EINVAL;
     if (list && reg->offset % _Alignof(struct gpunvme_piece))
         return -EINVAL;
-    if (reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len)
-        return -EOVERFLOW;
-    if (list)
-        return register_fd(d, file, uid, buffers_add_list, reg);
+    return reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len ? -EOVERFLOW : 0;
+}
+
+/* The executor refuses handles of devices that the mount does not name. */
+static int ioctl_requests_register_memory(const struct ioctl_call *call,
+                                          struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.fd = -1,
+                         .offset = reg->offset,
+                         .len = reg->len,
+                         .is_host = reg->flags & GPUNVME_REGISTER_HOST,
+                         .for_lease = reg->flags & GPUNVME_REGISTER_STAGING,
+                         .is_list = reg->flags == GPUNVME_REGISTER_LIST};
+    int err = ioctl_requests_check_register(reg, mem.is_list);
+
+    if (err)
+        return err;
+    static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
     switch (reg->kind) {
     case GPUNVME_MEM_FD:
-        return register_fd(d, file, uid, buffers_add, reg);
+        mem.kind = GQ_MEM_FD;
+        break;
     case GPUNVME_MEM_CUDA_IPC:
-        return ioctl_requests_executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA
-                   ? register_ipc(d, file, uid, reg)
-                   : -EOPNOTSUPP;
+        if (ioctl_requests_executor_of(&call->daemon->stack) != GPUNVME_EXECUTOR_CUDA)
+            return -EOPNOTSUPP;
+        mem.kind = GQ_MEM_CUDA_IPC;
+        memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
+        break;
     case GPUNVME_MEM_DEVICE:
-        return register_device(d, file, uid, reg);
+        mem.kind = GQ_MEM_DEVICE;
+        break;
     default:
         return -EINVAL;
     }
+    return register_at(call, &mem, reg);
 }
 
-int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
-                   struct gpunvme_ioc_register *reg)
+int ioctl_register(const struct ioctl_call *call, void *arg)
 {
-    int err = ioctl_requests_register_memory(d, file, uid, reg);
+    const struct gpunvme_ioc_register *reg = arg;
+    bool for_lease = reg->flags & GPUNVME_REGISTER_STAGING;
+    int err = for_lease ? leases_allow(call->daemon->opts, call->req) : 0;
 
     if (!err)
-        warn_if_full(d);
+        err = ioctl_requests_register_memory(call, arg);
+    if (!err)
+        warn_if_full(call->daemon);
     return err;
+}
+
+int ioctl_unregister(const struct ioctl_call *call, void *arg)
+{
+    const struct gpunvme_ioc_unregister *u = arg;
+
+    return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
 }
 
 /*
  * The use keeps the buffer registered during the query. No transfer runs, so
  * cancel has no effect.
  */
-int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg)
+int ioctl_buffer_iova(const struct ioctl_call *call, void *argument)
 {
+    struct gpunvme_ioc_buffer_iova *arg = argument;
+    struct buffers *buffers = call->daemon->buffers;
     _Atomic uint32_t cancel = 0;
     struct gq_buffer_iova iova;
     struct buffer_use use;
-    int err = buffer_use_begin(d->buffers, arg->id, arg->key, uid, BUFFER_DATA, &cancel, &use);
+    int err = buffer_use_begin(buffers, arg->id, arg->key, call->uid, BUFFER_DATA, &cancel, &use);
 
     if (err)
         return err;
     struct gq_buffer *gq = buffer_gq(use.buffer);
     err = gq ? gq_buffer_iova(gq, &iova) : -ENOTSUP;
-    buffer_use_end(d->buffers, &use);
+    buffer_use_end(buffers, &use);
     if (err)
         return err;
     arg->iova = iova.iova;
@@ -335,17 +336,21 @@ static int ioctl_requests_collect(struct ffs_inode *inode, struct gpunvme_ioc_ex
     }
 }
 
-int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
+int ioctl_extents(const struct ioctl_call *call, void *arg)
 {
+    struct gpunvme_ioc_extents *out = arg;
     bool more;
 
+    if (call->file->directory)
+        return -EISDIR;
+    notify_flush(call->daemon, call->file->inode, 0, 0);
     if (out->max == 0 || out->max > GPUNVME_EXTENTS_MAX)
         return -EINVAL;
     if (out->file_offset > INT64_MAX)
         return -EOVERFLOW;
     out->count = 0;
     memset(out->extents, 0, sizeof(out->extents));
-    int err = ioctl_requests_collect(inode, out, &more);
+    int err = ioctl_requests_collect(call->file->inode, out, &more);
     if (!err && !more && out->count)
         out->extents[out->count - 1].flags |= GPUNVME_EXTENT_LAST;
     return err;
@@ -388,27 +393,35 @@ static void scrub_reply(const struct ffs_scrub *found, struct gpunvme_ioc_scrub 
                                                       .problem = scrub_problem(&found->bad[i])};
 }
 
-int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
+static int scrub_file(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
+                      struct ffs_scrub *found)
 {
-    struct ffs_scrub found;
-    int err = check_scrub(file, arg);
+    int err = check_scrub(call->file, arg);
 
     static_assert(FFS_SCRUB_ADD == GPUNVME_SCRUB_ADD && FFS_SCRUB_CORRECT == GPUNVME_SCRUB_CORRECT,
                   "flags are passed on");
-    if (!err)
-        err = ffs_scrub(file->inode, arg->offset, arg->end, arg->flags, &found);
-    if (!err)
-        scrub_reply(&found, arg);
-    return err;
+    if (err)
+        return err;
+    notify_flush(call->daemon, call->file->inode, 0, 0);
+    return ffs_scrub(call->file->inode, arg->offset, arg->end, arg->flags, found);
 }
 
-int ioctl_scrub_metadata(struct daemon *d, uid_t uid, struct gpunvme_ioc_scrub *arg)
+/* For root and the user of the daemon. */
+static int scrub_metadata(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
+                          struct ffs_scrub *found)
 {
-    struct ffs_scrub found;
-
-    if (uid != 0 && uid != geteuid())
+    if (call->uid != 0 && call->uid != geteuid())
         return -EPERM;
-    int err = arg->end == 0 ? ffs_scrub_metadata(d->stack.fs, arg->offset, &found) : -EINVAL;
+    return arg->end == 0 ? ffs_scrub_metadata(call->daemon->stack.fs, arg->offset, found) : -EINVAL;
+}
+
+int ioctl_scrub(const struct ioctl_call *call, void *argument)
+{
+    struct gpunvme_ioc_scrub *arg = argument;
+    struct ffs_scrub found;
+    int err = arg->flags == GPUNVME_SCRUB_METADATA ? scrub_metadata(call, arg, &found)
+                                                   : scrub_file(call, arg, &found);
+
     if (!err)
         scrub_reply(&found, arg);
     return err;
@@ -425,12 +438,16 @@ static int ioctl_requests_check_ours(struct daemon *d)
     return err == -EINVAL ? -EEXIST : err;
 }
 
-int ioctl_resize(struct daemon *d, struct gpunvme_ioc_resize *arg)
+int ioctl_resize(const struct ioctl_call *call, void *argument)
 {
+    struct gpunvme_ioc_resize *arg = argument;
+    struct daemon *d = call->daemon;
     struct stack *s = &d->stack;
     struct ffs_statfs now;
     int err = arg->flags != 0 ? -EINVAL : 0;
 
+    if (!caller_is_admin(call->req))
+        return -EPERM;
     /*
      * This check comes first: until the drive notices its new size, the caller
      * can still truncate an extended image file again.
@@ -455,15 +472,10 @@ int ioctl_resize(struct daemon *d, struct gpunvme_ioc_resize *arg)
     return err;
 }
 
-int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
+int ioctl_queues(const struct ioctl_call *call, void *argument)
 {
-    if (abi->version != GPUNVME_ABI_VERSION)
-        return -EPROTO;
-    return abi->size == size ? 0 : -EINVAL;
-}
-
-int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
-{
+    struct gpunvme_ioc_queues *arg = argument;
+    struct daemon *d = call->daemon;
     struct gq_queue_stats own[GQ_MAX_QUEUES];
     unsigned n = d->stack.engine ? gq_engine_queues(d->stack.engine, own, GQ_MAX_QUEUES) : 0;
 
@@ -479,122 +491,8 @@ int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
             .commands = own[i].commands};
     arg->count += leases_list(d->leases, &arg->queues[arg->count], GPUNVME_QUEUES_MAX - arg->count);
     for (unsigned i = n; i < arg->count; i++) {
-        if (!activity_visible(uid, arg->queues[i].uid))
+        if (!activity_visible(call->uid, arg->queues[i].uid))
             arg->queues[i].uid = arg->queues[i].pid = 0;
     }
     return 0;
-}
-
-/* --- Threads of transfers -------------------------------------------------------------------- */
-
-/*
- * Limits of transfers in session threads. A short one may start while fewer
- * than MOST_SHORT run, which is the executor's own concurrency and half of the
- * initial session threads. A long one may start only if no other runs. Further
- * long ones run in workers, which share them between users and do not count
- * this one.
- */
-#define MOST_SHORT 8u
-#define MOST_LONG  1u
-
-/*
- * A transfer that must first write dirty pages back does not run in a session
- * thread, because the write-back needs session threads.
- */
-static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
-{
-    if (kernel_cache_is_newer(d, inode))
-        return false;
-    /* Relaxed: the counter limits threads and orders no memory. */
-    if (atomic_fetch_add_explicit(&d->inline_jobs, 1, memory_order_relaxed) <
-        (is_short ? MOST_SHORT : MOST_LONG))
-        return true;
-    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
-    return false;
-}
-
-void ioctl_run(struct daemon *d, struct ffs_inode *inode, struct job *job, bool is_short)
-{
-    if (!begin_here(d, inode, is_short)) {
-        workers_add(d->workers, WORK_TRANSFER, job);
-        return;
-    }
-    job->run(job);
-    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
-}
-
-/* --- READV ----------------------------------------------------------------------------------- */
-
-struct readv_job {
-    struct job job;
-    fuse_req_t req;
-    struct readv readv;
-};
-
-static void cancel(fuse_req_t req, void *data)
-{
-    struct readv *r = data;
-
-    (void)req;
-    atomic_store_explicit(&r->t.cancel, 1, memory_order_relaxed);
-}
-
-/*
- * The reply carries the struct even with an error, since it has the bytes read.
- */
-static void ioctl_readv_run(struct job *job)
-{
-    struct readv_job *rj = (struct readv_job *)job;
-    struct readv *r = &rj->readv;
-    struct daemon *d = r->t.daemon;
-
-    notify_flush(d, r->t.inode, 0, 0);
-    readv_run(r);
-    /*
-     * Waits for the delivery of an interrupt. Nothing refers to the batch
-     * afterwards.
-     */
-    fuse_req_interrupt_func(rj->req, NULL, NULL);
-    fuse_reply_ioctl(rj->req, r->t.error, &r->v, sizeof(r->v));
-    if (r->t.needs_recovery)
-        transfer_recover(d);
-    free(rj);
-}
-
-static int ioctl_readv_check(const struct open_file *file, const struct gpunvme_ioc_readv *v)
-{
-    int err = ioctl_check_abi(&v->abi, sizeof(*v));
-
-    if (err)
-        return err;
-    if (v->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
-        return -EINVAL;
-    if (file->directory)
-        return -EISDIR;
-    return (file->flags & O_ACCMODE) == O_WRONLY ? -EBADF : 0;
-}
-
-void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
-{
-    struct readv_job *job = calloc(1, sizeof(*job));
-    int err = job ? 0 : -ENOMEM;
-
-    if (!err) {
-        memcpy(&job->readv.v, in, sizeof(job->readv.v));
-        err = ioctl_readv_check(file, &job->readv.v);
-    }
-    if (err) {
-        free(job);
-        op_reply(req, err);
-        return;
-    }
-    job->job.run = ioctl_readv_run;
-    job->job.uid = fuse_req_ctx(req)->uid;
-    job->req = req;
-    job->readv.t.daemon = op_daemon(req);
-    job->readv.t.inode = file->inode;
-    job->readv.t.op.activity = &file->activity;
-    job->readv.t.uid = fuse_req_ctx(req)->uid;
-    fuse_req_interrupt_func(req, cancel, &job->readv);
-    ioctl_run(op_daemon(req), file->inode, &job->job, false);
 }

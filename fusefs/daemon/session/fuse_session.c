@@ -239,7 +239,7 @@ int session_listen(struct options *opts)
 static void print_metrics(void *context, FILE *to)
 {
     struct daemon *d = context;
-    struct gpunvme_ioc_stats stats;
+    struct gpunvme_ioc_stats stats = {.abi = {0}};
     const struct metrics_mount mount = {d->opts->mountpoint, &stats};
 
     ioctl_fill_stats(d, &stats);

@@ -193,10 +193,8 @@ static int buffers_publish(struct buffers *t, struct buffer *b)
 
 static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
 {
-    struct gq_mem what = *mem;
+    int err = t->engine ? gq_buffer_register(t->engine, mem, &b->gq) : buffers_map_host(b, mem);
 
-    what.is_list = b->kind == BUFFER_LIST;
-    int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : buffers_map_host(b, mem);
     if (err)
         return err;
     err = buffers_publish(t, b);
@@ -205,16 +203,18 @@ static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b
     return err;
 }
 
-static int state_buffers_add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what,
-                             uint64_t *id, uint64_t *key)
+int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                uint64_t *id, uint64_t *key)
 {
     struct buffer *b = calloc(1, sizeof(*b));
 
     if (!b)
         return -ENOMEM;
-    *b = *what;
-    b->len = mem->len;
-    b->host = mem->kind == GQ_MEM_FD ? mem->len : 0;
+    *b = (struct buffer){.len = mem->len,
+                         .host = mem->kind == GQ_MEM_FD ? mem->len : 0,
+                         .uid = uid,
+                         .owner = owner,
+                         .kind = mem->is_list ? BUFFER_LIST : BUFFER_DATA};
     int err = buffers_reserve(t, b);
     if (err)
         goto free_buffer;
@@ -229,20 +229,6 @@ unreserve:
 free_buffer:
     free(b);
     return err;
-}
-
-int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                uint64_t *id, uint64_t *key)
-{
-    return state_buffers_add(
-        t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_DATA}, id, key);
-}
-
-int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                     uint64_t *id, uint64_t *key)
-{
-    return state_buffers_add(
-        t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
 }
 
 /*

@@ -36,16 +36,12 @@ void buffers_close(struct buffers *t);
  * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
  * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
  * error of gq_buffer_register(). Users share all three by the rules of
- * ledger.h.
+ * ledger.h. With mem.is_list the memory is for READV lists, which this process
+ * and the executor can reach, but the drive cannot. The client may write to it
+ * at any time.
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);
-/*
- * Registers memory for READV lists, which this process and the executor can
- * reach, but the drive cannot. The client may write to it at any time.
- */
-int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                     uint64_t *id, uint64_t *key);
 /*
  * Waits for the transfers that use the buffer and removes it. No command
  * reaches the memory after the return. Returns -ENOENT (no such id) or -EACCES

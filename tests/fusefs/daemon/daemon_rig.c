@@ -345,10 +345,7 @@ struct gpunvme_ioc_stats rig_stats_of_ops(void)
     return out;
 }
 
-typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                      uint64_t *id, uint64_t *key);
-
-static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid, add_fn add,
+static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid,
                       struct rig_buffer *out)
 {
     struct gq_mem mem = *what;
@@ -359,7 +356,7 @@ static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid, ad
         return -errno;
     *out = (struct rig_buffer){.len = mem.len};
     out->data = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, (off_t)mem.offset);
-    int err = add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
+    int err = buffers_add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
     close(mem.fd);
     return err;
 }
@@ -368,12 +365,12 @@ int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *o
 {
     struct gq_mem mem = {.offset = r->unreachable ? UNREACHABLE_OFFSET : 0, .len = len};
 
-    return add_memory(r, &mem, uid, buffers_add, out);
+    return add_memory(r, &mem, uid, out);
 }
 
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)
 {
-    return add_memory(r, &(struct gq_mem){.len = len}, uid, buffers_add_list, out);
+    return add_memory(r, &(struct gq_mem){.len = len, .is_list = true}, uid, out);
 }
 
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid)
