@@ -106,9 +106,7 @@ static void stats_print_stats(const struct cli_watch *w, bool json)
         cli_out_open(&out, NULL, w->mounts[i].point);
         if (json)
             cli_out_string(&out, "mount", "Mount:", w->mounts[i].point);
-        for (size_t k = 0; k < metrics_n_counters; k++)
-            cli_out_counter(&out, metrics_counters[k].name, metrics_counters[k].label,
-                            metrics_value(now, &metrics_counters[k]));
+        cli_out_counters(&out, now);
         stats_print_fallbacks(&out, now);
         print_latency(&out, "latency", now, latency_of_transfers, 3);
         stats_print_programs(&out, now);

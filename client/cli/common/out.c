@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/cli/common/cli.h"
+#include "fusefs/metrics.h"
 
 #define LABEL_WIDTH 30
 
@@ -90,14 +91,14 @@ void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64
     out_field(o, key, label, json_object_new_uint64(value), "%s", cli_bytes_text(value, text));
 }
 
-void cli_out_counter(struct cli_out *o, const char *key, const char *label, uint64_t value)
+void cli_out_counters(struct cli_out *o, const struct gpunvme_ioc_stats *stats)
 {
-    const char *last = strrchr(key, '_');
-
-    if (last && strcmp(last, "_bytes") == 0)
-        cli_out_bytes(o, key, label, value);
-    else
-        cli_out_number(o, key, label, value);
+    for (size_t i = 0; i < metrics_n_counters; i++) {
+        const struct metrics_counter *c = &metrics_counters[i];
+        const char *last = strrchr(c->name, '_');
+        bool bytes = last && strcmp(last, "_bytes") == 0;
+        (bytes ? cli_out_bytes : cli_out_number)(o, c->name, c->label, metrics_value(stats, c));
+    }
 }
 
 void cli_out_none(struct cli_out *o, const char *key, const char *label)

@@ -17,6 +17,8 @@
 
 #include <json-c/json.h>
 
+#include "gpunvme/gpunvme_ioctl.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -40,8 +42,8 @@ void cli_out_string(struct cli_out *o, const char *key, const char *label, const
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
 /* Prints the number in JSON; text has a unit, too: "4096 bytes (4.10 kB)". */
 void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64_t value);
-/* Prints a number, which is one of bytes if the key ends in "_bytes". */
-void cli_out_counter(struct cli_out *o, const char *key, const char *label, uint64_t value);
+/* Prints a mount's counters; those whose names end in "_bytes" as bytes. */
+void cli_out_counters(struct cli_out *o, const struct gpunvme_ioc_stats *stats);
 /* Prints a missing number: "none" in text, null in JSON. */
 void cli_out_none(struct cli_out *o, const char *key, const char *label);
 /* Text has three decimal places. */

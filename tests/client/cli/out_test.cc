@@ -57,9 +57,11 @@ TEST(Out, BytesHaveAUnitInTextAndNoneInJson)
 {
     auto sizes = [](struct cli_out *o) {
         cli_out_bytes(o, "size", "Size:", 104857600);
-        cli_out_counter(o, "read_bytes", "Read:", 999);
-        cli_out_counter(o, "written_bytes", "Written:", 1000);
-        cli_out_counter(o, "bytes_reads", "Reads:", 4096);
+        struct gpunvme_ioc_stats stats = {};
+        stats.gpu_read_bytes = 999;
+        stats.gpu_written_bytes = 1000;
+        stats.gpu_transfers = 4096;
+        cli_out_counters(o, &stats);
     };
     std::string all = printed(false, sizes);
     for (auto line :
@@ -67,7 +69,7 @@ TEST(Out, BytesHaveAUnitInTextAndNoneInJson)
         EXPECT_NE(all.find(line), std::string::npos) << all;
     Json root = document(sizes);
     EXPECT_EQ(number(root.get(), "size"), 104857600u);
-    EXPECT_EQ(number(root.get(), "written_bytes"), 1000u);
+    EXPECT_EQ(number(root.get(), "gpu_written_bytes"), 1000u);
 }
 
 TEST(Out, ControlCharactersDoNotReachTheTerminal)
