@@ -47,131 +47,65 @@ static const struct number numbers[] = {
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
 };
 
-struct word {
-    const char *name;
-    const char *value;
-    size_t offset;
-    unsigned stored;
-};
+enum key { KEY_DISCARD, KEY_NODISCARD, KEY_READ_ONLY, KEY_READ_WRITE };
 
-static const struct word words[] = {
-    {"gpu", "auto", offsetof(struct options, gpu), GPU_AUTO},
-    {"gpu", "require", offsetof(struct options, gpu), GPU_REQUIRE},
-    {"gpu", "off", offsetof(struct options, gpu), GPU_OFF},
-    {"executor", "auto", offsetof(struct options, executor), GQ_EXECUTOR_AUTO},
-    {"executor", "cuda", offsetof(struct options, executor), GQ_EXECUTOR_CUDA},
-    {"executor", "cpu", offsetof(struct options, executor), GQ_EXECUTOR_CPU},
-    {"executor", "cpu_staged", offsetof(struct options, executor), EXECUTOR_CPU_STAGED},
-    {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
-    {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
-    {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
-    {"p2p", "auto", offsetof(struct options, p2p), P2P_AUTO},
-    {"p2p", "off", offsetof(struct options, p2p), P2P_OFF},
-    {"p2p", "require", offsetof(struct options, p2p), P2P_REQUIRE},
-    {"sandbox", "auto", offsetof(struct options, sandbox), SANDBOX_AUTO},
-    {"sandbox", "none", offsetof(struct options, sandbox), SANDBOX_NONE},
-    {"sandbox", "privileges", offsetof(struct options, sandbox), SANDBOX_PRIVILEGES},
-    {"sandbox", "caps", offsetof(struct options, sandbox), SANDBOX_CAPS},
-    {"sandbox", "files", offsetof(struct options, sandbox), SANDBOX_FILES},
-    {"sandbox", "full", offsetof(struct options, sandbox), SANDBOX_FULL},
-};
+#define SET(name, field, value)                        \
+    {                                                  \
+        name, offsetof(struct options, field), (value) \
+    }
+/* Sets a field, and leaves the option to libfuse. */
+#define SET_AND_KEEP(name, field) SET(name, field, 1), FUSE_OPT_KEY(name, FUSE_OPT_KEY_KEEP)
 
-enum key {
-    KEY_NUMBER,
-    KEY_WORD,
-    KEY_DIRECT,
-    KEY_METRICS,
-    KEY_SCRUB,
-    KEY_DRIVE,
-    KEY_CPU_MEMORY,
-    KEY_READ_ONLY,
-    KEY_READ_WRITE,
-    KEY_FLAG,
-    KEY_DISCARD,
-    KEY_NODISCARD,
-    KEY_WRITEBACK,
-    KEY_ACCESS,
-    KEY_TRACE,
-    KEY_DIR32,
-    KEY_NOIOMMU,
-    KEY_NAMED,
-    KEY_TYPED,
-    KEY_BLKDEV,
-    KEY_NOBLKDEV,
-    KEY_MMP,
-    KEY_NOMMP,
-    KEY_AUDIENCE,
-    KEY_REMOUNT,
-    KEY_HELP,
-    KEY_VERSION,
-    KEY_FOREGROUND,
-    KEY_DEBUG
-};
-
+/* mount_options_take() gets the options that are not here. */
 static const struct fuse_opt spec[] = {
-    FUSE_OPT_KEY("nsid=", KEY_NUMBER),
-    FUSE_OPT_KEY("cuda_device=", KEY_NUMBER),
-    FUSE_OPT_KEY("queues=", KEY_NUMBER),
-    FUSE_OPT_KEY("depth=", KEY_NUMBER),
-    FUSE_OPT_KEY("max_buffers=", KEY_NUMBER),
-    FUSE_OPT_KEY("deadline=", KEY_NUMBER),
-    FUSE_OPT_KEY("ctrl_loss_tmo=", KEY_NUMBER),
-    FUSE_OPT_KEY("commit=", KEY_NUMBER),
-    FUSE_OPT_KEY("cache=", KEY_NUMBER),
-    FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
-    FUSE_OPT_KEY("entry_timeout=", KEY_NUMBER),
-    FUSE_OPT_KEY("gpu=", KEY_WORD),
-    FUSE_OPT_KEY("executor=", KEY_WORD),
-    FUSE_OPT_KEY("doorbells=", KEY_WORD),
-    FUSE_OPT_KEY("p2p=", KEY_WORD),
-    FUSE_OPT_KEY("cpu_memory=", KEY_CPU_MEMORY),
-    FUSE_OPT_KEY("sandbox=", KEY_WORD),
-    FUSE_OPT_KEY("sim=", KEY_DRIVE),
-    FUSE_OPT_KEY("direct=", KEY_DIRECT),
-    FUSE_OPT_KEY("metrics=", KEY_METRICS),
-    FUSE_OPT_KEY("scrub=", KEY_SCRUB),
-    FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
-    FUSE_OPT_KEY("ro", KEY_READ_ONLY),
-    FUSE_OPT_KEY("rw", KEY_READ_WRITE),
-    FUSE_OPT_KEY("suid", KEY_FLAG),
-    FUSE_OPT_KEY("nosuid", KEY_FLAG),
-    FUSE_OPT_KEY("dev", KEY_FLAG),
-    FUSE_OPT_KEY("nodev", KEY_FLAG),
-    FUSE_OPT_KEY("exec", KEY_FLAG),
-    FUSE_OPT_KEY("noexec", KEY_FLAG),
-    FUSE_OPT_KEY("async", KEY_FLAG),
-    FUSE_OPT_KEY("sync", KEY_FLAG),
-    FUSE_OPT_KEY("symfollow", KEY_FLAG),
-    FUSE_OPT_KEY("nosymfollow", KEY_FLAG),
-    FUSE_OPT_KEY("trace", KEY_TRACE),
-    FUSE_OPT_KEY("dir32", KEY_DIR32),
+    SET("gpu=auto", gpu, GPU_AUTO),
+    SET("gpu=require", gpu, GPU_REQUIRE),
+    SET("gpu=off", gpu, GPU_OFF),
+    SET("executor=auto", executor, GQ_EXECUTOR_AUTO),
+    SET("executor=cuda", executor, GQ_EXECUTOR_CUDA),
+    SET("executor=cpu", executor, GQ_EXECUTOR_CPU),
+    SET("executor=cpu_staged", executor, EXECUTOR_CPU_STAGED),
+    SET("doorbells=auto", doorbells, GQ_DOORBELLS_AUTO),
+    SET("doorbells=cpu", doorbells, GQ_DOORBELLS_CPU),
+    SET("doorbells=direct", doorbells, GQ_DOORBELLS_DIRECT),
+    SET("p2p=auto", p2p, P2P_AUTO),
+    SET("p2p=off", p2p, P2P_OFF),
+    SET("p2p=require", p2p, P2P_REQUIRE),
+    SET("sandbox=auto", sandbox, SANDBOX_AUTO),
+    SET("sandbox=none", sandbox, SANDBOX_NONE),
+    SET("sandbox=privileges", sandbox, SANDBOX_PRIVILEGES),
+    SET("sandbox=caps", sandbox, SANDBOX_CAPS),
+    SET("sandbox=files", sandbox, SANDBOX_FILES),
+    SET("sandbox=full", sandbox, SANDBOX_FULL),
+    SET("direct=none", direct, DIRECT_NONE),
+    SET("direct=root", direct, DIRECT_ROOT),
+    SET("direct=all", direct, DIRECT_ALL),
+    SET("blkdev", block, BLOCK_REQUIRE),
+    SET("noblkdev", block, BLOCK_OFF),
+    SET("mmp", mmp, FFS_MMP_ON),
+    SET("nommp", mmp, FFS_MMP_OFF),
+    SET("noiommu", noiommu, 1),
+    SET("trace", trace, 1),
+    SET("dir32", dir32, 1),
+    SET("writeback_cache", writeback_cache, 1),
+    SET("remount", remount, 1),
+    SET("-h", help, 1),
+    SET("--help", help, 1),
+    SET("-V", version, 1),
+    SET("--version", version, 1),
+    SET("-f", foreground, 1),
+    SET("-d", foreground, 1),
+    SET("debug", foreground, 1),
+    SET_AND_KEEP("-d", debug),
+    SET_AND_KEEP("debug", debug),
+    SET_AND_KEEP("fsname=", named),
+    SET_AND_KEEP("subtype=", typed),
+    SET_AND_KEEP("allow_other", audience),
+    SET_AND_KEEP("allow_root", audience),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
-    FUSE_OPT_KEY("writeback_cache", KEY_WRITEBACK),
-    FUSE_OPT_KEY("atime", KEY_ACCESS),
-    FUSE_OPT_KEY("noatime", KEY_ACCESS),
-    FUSE_OPT_KEY("relatime", KEY_ACCESS),
-    FUSE_OPT_KEY("norelatime", KEY_ACCESS),
-    FUSE_OPT_KEY("strictatime", KEY_ACCESS),
-    FUSE_OPT_KEY("nostrictatime", KEY_ACCESS),
-    FUSE_OPT_KEY("diratime", KEY_ACCESS),
-    FUSE_OPT_KEY("nodiratime", KEY_ACCESS),
-    FUSE_OPT_KEY("fsname=", KEY_NAMED),
-    FUSE_OPT_KEY("subtype=", KEY_TYPED),
-    FUSE_OPT_KEY("blkdev", KEY_BLKDEV),
-    FUSE_OPT_KEY("noblkdev", KEY_NOBLKDEV),
-    FUSE_OPT_KEY("mmp", KEY_MMP),
-    FUSE_OPT_KEY("nommp", KEY_NOMMP),
-    FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
-    FUSE_OPT_KEY("allow_root", KEY_AUDIENCE),
-    FUSE_OPT_KEY("remount", KEY_REMOUNT),
-    FUSE_OPT_KEY("-h", KEY_HELP),
-    FUSE_OPT_KEY("--help", KEY_HELP),
-    FUSE_OPT_KEY("-V", KEY_VERSION),
-    FUSE_OPT_KEY("--version", KEY_VERSION),
-    FUSE_OPT_KEY("-f", KEY_FOREGROUND),
-    FUSE_OPT_KEY("-d", KEY_DEBUG),
-    FUSE_OPT_KEY("debug", KEY_DEBUG),
+    FUSE_OPT_KEY("ro", KEY_READ_ONLY),
+    FUSE_OPT_KEY("rw", KEY_READ_WRITE),
     /* Options of fstab(5) and mount(8), of which libfuse knows only some. */
     FUSE_OPT_KEY("defaults", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("auto", FUSE_OPT_KEY_DISCARD),
@@ -200,11 +134,6 @@ static int mount_options_fail(struct options *opts, const char *object, const ch
     return -1;
 }
 
-static unsigned *mount_options_field(struct options *opts, size_t offset)
-{
-    return (unsigned *)((char *)opts + offset);
-}
-
 /* Returns whether arg has the form NAME=VALUE. */
 static bool is_named(const char *arg, const char *name)
 {
@@ -213,48 +142,35 @@ static bool is_named(const char *arg, const char *name)
     return strncmp(arg, name, len) == 0 && arg[len] == '=';
 }
 
-static int take_number(struct options *opts, const char *arg)
+static int take_number(struct options *opts, const char *arg, const struct number *n)
 {
     const char *text = strchr(arg, '=') + 1;
+    char *end, what[64];
 
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        const struct number *n = &numbers[i];
-        if (!is_named(arg, n->name))
-            continue;
-        char *end;
-        errno = 0;
-        unsigned long value = strtoul(text, &end, 10);
-        bool digits = *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
-        char what[64];
-        snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
-        if (!digits || value < n->min || value > n->max)
-            return mount_options_fail(opts, arg, what);
-        *mount_options_field(opts, n->offset) = (unsigned)value;
-        if (n->offset == offsetof(struct options, commit_s))
-            opts->given |= OPTIONS_GIVEN_COMMIT;
-        return 0;
-    }
-    return mount_options_fail(opts, arg, "unknown option, see gpunvmefs -h");
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    bool digits = *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+    snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
+    if (!digits || value < n->min || value > n->max)
+        return mount_options_fail(opts, arg, what);
+    *(unsigned *)((char *)opts + n->offset) = (unsigned)value;
+    if (n->offset == offsetof(struct options, commit_s))
+        opts->given |= OPTIONS_GIVEN_COMMIT;
+    return 0;
 }
 
-static int take_word(struct options *opts, const char *arg)
+/* The words that the option may have are in spec. */
+static int take_other_word(struct options *opts, const char *arg)
 {
-    const char *text = strchr(arg, '=') + 1;
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (is_named(arg, words[i].name) && strcmp(text, words[i].value) == 0) {
-            *mount_options_field(opts, words[i].offset) = words[i].stored;
-            return 0;
-        }
-    }
     return mount_options_fail(opts, arg, "unknown value, see gpunvmefs -h");
 }
 
 /*
  * Accepts the name of a group, or a number, for which no group needs to exist.
  */
-static int take_group(struct options *opts, const char *arg, const char *name)
+static int take_group(struct options *opts, const char *arg)
 {
+    const char *name = strchr(arg, '=') + 1;
     char *end;
 
     errno = 0;
@@ -266,21 +182,6 @@ static int take_group(struct options *opts, const char *arg, const char *name)
             opts, arg, "no such group, expected none, root, all, or a group's name or id");
     opts->direct = DIRECT_GROUP;
     opts->direct_group = number ? (gid_t)id : group->gr_gid;
-    return 0;
-}
-
-static int take_direct(struct options *opts, const char *arg)
-{
-    const char *value = strchr(arg, '=') + 1;
-
-    if (strcmp(value, "none") == 0)
-        opts->direct = DIRECT_NONE;
-    else if (strcmp(value, "root") == 0)
-        opts->direct = DIRECT_ROOT;
-    else if (strcmp(value, "all") == 0)
-        opts->direct = DIRECT_ALL;
-    else
-        return take_group(opts, arg, value);
     return 0;
 }
 
@@ -334,31 +235,39 @@ static int take_cpu_memory(struct options *opts, const char *arg)
     return 0;
 }
 
-/* libfuse knows two of these, and turns them into flags of the mount. */
+/*
+ * Parses an option that says when reads set access times. Returns 1 for the two
+ * that libfuse turns into flags of the mount, 0 for the others, and -1 if it is
+ * none.
+ */
 static int take_access(struct options *opts, const char *arg)
 {
-    static const char *const relative[] = {"atime", "relatime", "norelatime", "nostrictatime"};
-    unsigned dirs = opts->access & FFS_ACCESS_FILES_ONLY;
+    enum { MODE = FFS_ACCESS_NEVER | FFS_ACCESS_ALWAYS };
 
-    opts->given |= OPTIONS_GIVEN_ACCESS;
-    if (strcmp(arg, "nodiratime") == 0)
-        opts->access |= FFS_ACCESS_FILES_ONLY;
-    else if (strcmp(arg, "diratime") == 0)
-        opts->access &= ~(unsigned)FFS_ACCESS_FILES_ONLY;
-    else if (strcmp(arg, "noatime") == 0)
-        opts->access = FFS_ACCESS_NEVER | dirs;
-    else if (strcmp(arg, "strictatime") == 0)
-        opts->access = FFS_ACCESS_ALWAYS | dirs;
-    for (size_t i = 0; i < sizeof(relative) / sizeof(relative[0]); i++) {
-        if (strcmp(arg, relative[i]) == 0)
-            opts->access = FFS_ACCESS_RELATIVE | dirs;
+    static const struct {
+        const char *name;
+        unsigned clear, set;
+    } all[] = {
+        {"atime", MODE, FFS_ACCESS_RELATIVE},     {"noatime", MODE, FFS_ACCESS_NEVER},
+        {"relatime", MODE, FFS_ACCESS_RELATIVE},  {"norelatime", MODE, FFS_ACCESS_RELATIVE},
+        {"strictatime", MODE, FFS_ACCESS_ALWAYS}, {"nostrictatime", MODE, FFS_ACCESS_RELATIVE},
+        {"diratime", FFS_ACCESS_FILES_ONLY, 0},   {"nodiratime", 0, FFS_ACCESS_FILES_ONLY},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (strcmp(arg, all[i].name) != 0)
+            continue;
+        opts->given |= OPTIONS_GIVEN_ACCESS;
+        opts->access = (opts->access & ~all[i].clear) | all[i].set;
+        return i < 2;
     }
-    return strcmp(arg, "atime") == 0 || strcmp(arg, "noatime") == 0;
+    return -1;
 }
 
 /*
  * Parses a flag of a mount or remount. libfuse accepts the same ones for a
- * mount, except that some versions do not know the last two.
+ * mount, except that some versions do not know the last two, which are consumed
+ * (0) and not left to it (1). Returns -1 if it is none.
  */
 static int take_flag(struct options *opts, const char *arg)
 {
@@ -374,15 +283,14 @@ static int take_flag(struct options *opts, const char *arg)
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        if (strcmp(arg, flags[i].set) == 0) {
-            opts->set_flags |= flags[i].flag;
-            opts->clear_flags &= ~flags[i].flag;
-        } else if (strcmp(arg, flags[i].clear) == 0) {
-            opts->clear_flags |= flags[i].flag;
-            opts->set_flags &= ~flags[i].flag;
-        }
+        bool set = strcmp(arg, flags[i].set) == 0;
+        if (!set && strcmp(arg, flags[i].clear) != 0)
+            continue;
+        opts->set_flags = (opts->set_flags & ~flags[i].flag) | (set ? flags[i].flag : 0);
+        opts->clear_flags = (opts->clear_flags & ~flags[i].flag) | (set ? 0 : flags[i].flag);
+        return flags[i].flag != MS_NOSYMFOLLOW;
     }
-    return !strstr(arg, "symfollow");
+    return -1;
 }
 
 static int take_operand(struct options *opts, const char *arg)
@@ -395,12 +303,33 @@ static int take_operand(struct options *opts, const char *arg)
     return *operand ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
-/* Parsers of options that have a value or several words. */
-static int (*const takers[])(struct options *opts, const char *arg) = {
-    [KEY_NUMBER] = take_number,   [KEY_WORD] = take_word,   [KEY_DIRECT] = take_direct,
-    [KEY_METRICS] = take_metrics, [KEY_DRIVE] = take_drive, [KEY_FLAG] = take_flag,
-    [KEY_ACCESS] = take_access,   [KEY_SCRUB] = take_scrub, [KEY_CPU_MEMORY] = take_cpu_memory,
-};
+/* Parses an option that spec does not have; returns as mount_options_take() does. */
+static int take_option(struct options *opts, const char *arg)
+{
+    static const struct {
+        const char *name;
+        int (*take)(struct options *opts, const char *arg);
+    } valued[] = {
+        {"gpu", take_other_word},  {"executor", take_other_word}, {"doorbells", take_other_word},
+        {"p2p", take_other_word},  {"sandbox", take_other_word},  {"direct", take_group},
+        {"metrics", take_metrics}, {"scrub", take_scrub},         {"cpu_memory", take_cpu_memory},
+        {"sim", take_drive},
+    };
+    int keep = take_flag(opts, arg);
+
+    keep = keep < 0 ? take_access(opts, arg) : keep;
+    if (keep >= 0)
+        return keep;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (is_named(arg, numbers[i].name))
+            return take_number(opts, arg, &numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof(valued) / sizeof(valued[0]); i++) {
+        if (is_named(arg, valued[i].name))
+            return valued[i].take(opts, arg);
+    }
+    return 1;
+}
 
 /*
  * Returns 1 to keep the argument for libfuse, 0 to consume it, or -1 on an
@@ -411,67 +340,21 @@ static int mount_options_take(void *data, const char *arg, int key, struct fuse_
     struct options *opts = data;
 
     (void)out;
-    if (key >= 0 && (size_t)key < sizeof(takers) / sizeof(takers[0]) && takers[key])
-        return takers[key](opts, arg);
     switch (key) {
     case FUSE_OPT_KEY_NONOPT:
         return take_operand(opts, arg);
-    case KEY_REMOUNT:
-        opts->remount = true;
-        return 0;
     case KEY_DISCARD:
     case KEY_NODISCARD:
         opts->discard = key == KEY_DISCARD;
         opts->given |= OPTIONS_GIVEN_DISCARD;
-        return 0;
-    case KEY_WRITEBACK:
-        opts->writeback_cache = true;
         return 0;
     case KEY_READ_ONLY:
     case KEY_READ_WRITE:
         opts->read_only = key == KEY_READ_ONLY;
         opts->given |= OPTIONS_GIVEN_READ_ONLY;
         return 1;
-    case KEY_TRACE:
-        opts->trace = true;
-        return 0;
-    case KEY_DIR32:
-        opts->dir32 = true;
-        return 0;
-    case KEY_NOIOMMU:
-        opts->noiommu = true;
-        return 0;
-    case KEY_NAMED:
-        opts->named = true;
-        return 1;
-    case KEY_TYPED:
-        opts->typed = true;
-        return 1;
-    case KEY_BLKDEV:
-    case KEY_NOBLKDEV:
-        opts->block = key == KEY_BLKDEV ? BLOCK_REQUIRE : BLOCK_OFF;
-        return 0;
-    case KEY_MMP:
-    case KEY_NOMMP:
-        opts->mmp = key == KEY_MMP ? FFS_MMP_ON : FFS_MMP_OFF;
-        return 0;
-    case KEY_AUDIENCE:
-        opts->audience = true;
-        return 1;
-    case KEY_DEBUG:
-        opts->debug = opts->foreground = true;
-        return 1;
-    case KEY_FOREGROUND:
-        opts->foreground = true;
-        return 0;
-    case KEY_HELP:
-        opts->help = true;
-        return 0;
-    case KEY_VERSION:
-        opts->version = true;
-        return 0;
     default:
-        return 1;
+        return take_option(opts, arg);
     }
 }
 

@@ -111,18 +111,19 @@ struct options {
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;
-    bool trace; /* records the daemon's activity */
-    bool writeback_cache;
-    bool dir32;
-    bool remount;                         /* changes a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */
     unsigned long set_flags, clear_flags; /* MS_NOSUID and the like, for a remount */
-    bool noiommu;
-    bool foreground, debug;
-    bool help, version;
-    bool named;    /* fsname= was given */
-    bool typed;    /* subtype= was given */
-    bool audience; /* allow_other or allow_root was given */
+    /* 0 or 1, of the type that fuse_opt_parse() sets. */
+    unsigned trace; /* records the daemon's activity */
+    unsigned writeback_cache;
+    unsigned dir32;
+    unsigned remount; /* changes a mount: remount.h */
+    unsigned noiommu;
+    unsigned foreground, debug;
+    unsigned help, version;
+    unsigned named;    /* fsname= was given */
+    unsigned typed;    /* subtype= was given */
+    unsigned audience; /* allow_other or allow_root was given */
     char problem[512];
 };
 
