@@ -36,12 +36,8 @@ static void buffer_link(struct gpunvme_buffer *b)
 
     call_stats_share(g);
     pthread_mutex_lock(&g->lock);
-    b->next = g->buffers;
-    b->link = &g->buffers;
-    if (b->next)
-        b->next->link = &b->next;
-    g->buffers = b;
-    for (struct gpunvme_direct *d = g->directs; d; d = d->next)
+    LIST_INSERT_HEAD(&g->buffers, b, entry);
+    for (struct gpunvme_direct *d = LIST_FIRST(&g->directs); d; d = LIST_NEXT(d, entry))
         direct_buffer_add(d, b);
     pthread_mutex_unlock(&g->lock);
 }
@@ -49,13 +45,11 @@ static void buffer_link(struct gpunvme_buffer *b)
 static void buffer_unlink(struct gpunvme_buffer *b)
 {
     pthread_mutex_lock(&b->owner->lock);
-    for (struct gpunvme_direct *d = b->owner->directs; d; d = d->next) {
+    for (struct gpunvme_direct *d = LIST_FIRST(&b->owner->directs); d; d = LIST_NEXT(d, entry)) {
         direct_buffer_remove(d, b);
         b->in_reach = b->in_reach || (b->piece.slab && direct_queues_lost(d));
     }
-    *b->link = b->next;
-    if (b->next)
-        b->next->link = b->link;
+    LIST_REMOVE(b, entry);
     pthread_mutex_unlock(&b->owner->lock);
 }
 

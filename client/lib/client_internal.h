@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #include "client/lib/buffer_slab.h"
@@ -23,9 +24,9 @@ struct connection {
     pthread_cond_t unused; /* signalled when a buffer has no users left */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
-    struct gpunvme_buffer *buffers;
+    LIST_HEAD(, gpunvme_buffer) buffers;
     struct slabs slabs; /* memory of small buffers */
-    struct gpunvme_direct *directs;
+    LIST_HEAD(, gpunvme_direct) directs;
     struct shared_list *lists;  /* lists that no READV uses now */
     struct shared_list *pieces; /* of shared_list_alloc_pieces() */
     bool abandoned; /* a kernel of a direct path does not end; memory is not freed any more */
@@ -38,7 +39,7 @@ struct connection {
 
 struct gpunvme_buffer {
     struct connection *owner;
-    struct gpunvme_buffer *next, **link; /* in owner->buffers */
+    LIST_ENTRY(gpunvme_buffer) entry; /* in owner->buffers */
     uint64_t id, key;
     void *addr;
     size_t len;

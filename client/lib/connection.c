@@ -92,16 +92,16 @@ void connection_close(struct connection *g)
 {
     if (!g)
         return;
-    while (g->directs)
-        direct_close(g->directs);
+    while (!LIST_EMPTY(&g->directs))
+        direct_close(LIST_FIRST(&g->directs));
     if (g->abandoned) { /* the mount ends the buffers with their owner */
         close(g->fd);
         return;
     }
     pipeline_free(g->pipeline); /* its staging consists of buffers */
     shared_lists_free(g);
-    while (g->buffers)
-        buffer_unregister(g->buffers);
+    while (!LIST_EMPTY(&g->buffers))
+        buffer_unregister(LIST_FIRST(&g->buffers));
     slabs_destroy(&g->slabs);
     cuda_driver_close(g->cuda);
     call_stats_end(g);

@@ -77,12 +77,8 @@ static int link_direct(struct gpunvme_direct *d)
     pthread_mutex_lock(&g->lock);
     int err = shared_lists_map(g, &d->space);
     if (!err) {
-        d->next = g->directs;
-        d->link = &g->directs;
-        if (d->next)
-            d->next->link = &d->next;
-        g->directs = d;
-        for (struct gpunvme_buffer *b = g->buffers; b; b = b->next)
+        LIST_INSERT_HEAD(&g->directs, d, entry);
+        for (struct gpunvme_buffer *b = LIST_FIRST(&g->buffers); b; b = LIST_NEXT(b, entry))
             direct_buffer_add(d, b);
     }
     pthread_mutex_unlock(&g->lock);
@@ -92,11 +88,8 @@ static int link_direct(struct gpunvme_direct *d)
 static void unlink_direct(struct gpunvme_direct *d)
 {
     pthread_mutex_lock(&d->g->lock);
-    if (d->link) {
-        *d->link = d->next;
-        if (d->next)
-            d->next->link = d->link;
-    }
+    if (d->entry.le_prev)
+        LIST_REMOVE(d, entry);
     pthread_mutex_unlock(&d->g->lock);
 }
 
@@ -171,8 +164,8 @@ void direct_close(struct gpunvme_direct *d)
     d->service = NULL;
     direct_queues_end(d);
     unlink_direct(d);
-    while (d->files)
-        leased_file_close(d->files);
+    while (!LIST_EMPTY(&d->files))
+        leased_file_close(LIST_FIRST(&d->files));
     if (d->staging)
         buffer_unregister(d->staging);
     direct_sums_close(d);
@@ -196,7 +189,7 @@ static int renew_files(struct gpunvme_direct *d)
 {
     int first = 0;
 
-    for (struct leased_file *f = d->files; f; f = f->next) {
+    for (struct leased_file *f = LIST_FIRST(&d->files); f; f = LIST_NEXT(f, entry)) {
         int err = leased_file_renew(f);
         first = first ? first : err;
     }
@@ -208,7 +201,7 @@ int direct_renew(struct gpunvme_direct *d)
     int err = 0;
 
     pthread_mutex_lock(&d->lease_lock);
-    for (struct leased_file *f = d->files; f && !err; f = f->next)
+    for (struct leased_file *f = LIST_FIRST(&d->files); f && !err; f = LIST_NEXT(f, entry))
         err = leased_file_disable(f);
     if (!err) {
         direct_queues_end(d);

@@ -30,7 +30,7 @@ struct direct_slots {
 
 struct gpunvme_direct {
     struct connection *g;
-    struct gpunvme_direct *next, **link; /* in g->directs, under g->lock */
+    LIST_ENTRY(gpunvme_direct) entry; /* in g->directs, under g->lock */
     struct memory_space space;
     struct cuda_kernel kernel, list_kernel, compare_kernel;
     struct direct_service *service; /* NULL if there is none */
@@ -49,7 +49,7 @@ struct gpunvme_direct {
 
     /* Protects files and all leases: one thread at a time opens, refreshes, renews or closes. */
     pthread_mutex_t lease_lock;
-    struct leased_file *files;
+    LIST_HEAD(, leased_file) files;
     /* Address in the memory space; 0 until a file with checksums was opened. Under lease_lock. */
     uint64_t sum_table_at;
 
@@ -67,8 +67,8 @@ struct gpunvme_direct {
 
 struct leased_file {
     struct gpunvme_direct *d;
-    struct leased_file *next, **link; /* in d->files, under d->lease_lock */
-    int fd;                           /* refers to the caller's open file description */
+    LIST_ENTRY(leased_file) entry; /* in d->files, under d->lease_lock */
+    int fd;                        /* refers to the caller's open file description */
     bool owns_fd;
     struct gpunvme_ioc_extent_lease lease; /* id 0 if there is none */
     struct memory_space_map page;

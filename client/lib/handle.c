@@ -123,8 +123,8 @@ void gpunvme_close(struct gpunvme *g)
     if (!g || handle_check_process(g))
         return;
     submit_free(g->submitter);
-    for (struct gpunvme_file *f = g->files, *next; f; f = next) {
-        next = f->next;
+    for (struct gpunvme_file *f = LIST_FIRST(&g->files), *next; f; f = next) {
+        next = LIST_NEXT(f, entry);
         file_put(f);
     }
     regions_free(g->regions);
@@ -162,16 +162,6 @@ static void choose_mount(struct gpunvme_file *f, const struct stat *st)
              S_ISREG(st->st_mode) ? gpunvme_error() : "a block device");
 }
 
-/* Under the lock. */
-static void file_link(struct gpunvme_file *f)
-{
-    f->next = f->g->files;
-    f->link = &f->g->files;
-    if (f->next)
-        f->next->link = &f->next;
-    f->g->files = f;
-}
-
 /*
  * Examines a duplicate and not the caller's descriptor, whose number may come to mean another file.
  */
@@ -200,9 +190,7 @@ static int file_new(struct gpunvme *g, int fd, struct stat *st, struct gpunvme_f
 static void file_unlink(struct gpunvme_file *f)
 {
     pthread_mutex_lock(&f->g->lock);
-    *f->link = f->next;
-    if (f->next)
-        f->next->link = f->link;
+    LIST_REMOVE(f, entry);
     pthread_mutex_unlock(&f->g->lock);
 }
 
@@ -220,7 +208,7 @@ int gpunvme_file_open(struct gpunvme *g, int fd, uint32_t flags, struct gpunvme_
         return err;
     pthread_mutex_lock(&g->lock);
     choose_mount(f, &st);
-    file_link(f);
+    LIST_INSERT_HEAD(&f->g->files, f, entry);
     pthread_mutex_unlock(&g->lock);
     if (flags & GPUNVME_FILE_DIRECT)
         err = file_direct_begin(f);

@@ -26,7 +26,7 @@ struct gpunvme {
     pthread_mutex_t lock; /* protects mounts, the order of files, and cuda, which is set once */
     struct handle_mount *local;
     struct handle_mount *mounts;
-    struct gpunvme_file *files;
+    LIST_HEAD(, gpunvme_file) files;
     struct cuda_driver *_Atomic cuda;
     unsigned long long loads; /* number of loaded libraries at the last search for the driver */
     struct regions *regions;
@@ -35,7 +35,7 @@ struct gpunvme {
 
 struct gpunvme_file {
     struct gpunvme *g;
-    struct gpunvme_file *next, **link;
+    LIST_ENTRY(gpunvme_file) entry; /* in g->files */
     struct handle_mount *mount;
     _Atomic unsigned users; /* transfers, and 1 while open; the last one frees the file */
     int fd; /* duplicate of the caller's descriptor, so that it refers to the same file */

@@ -192,18 +192,6 @@ static int take_fd(struct leased_file *f, int fd, bool own)
     return f->fd >= 0 ? 0 : gpunvme_fail(-errno, "file: %s", strerror(errno));
 }
 
-/* Under the lease lock. */
-static void leased_file_file_link(struct leased_file *f)
-{
-    struct gpunvme_direct *d = f->d;
-
-    f->next = d->files;
-    f->link = &d->files;
-    if (f->next)
-        f->next->link = &f->next;
-    d->files = f;
-}
-
 /*
  * Renews and links the file in one step, so that another thread's renewal of the queues does not
  * miss it.
@@ -213,7 +201,7 @@ static int renew_and_link(struct leased_file *f)
     pthread_mutex_lock(&f->d->lease_lock);
     int err = leased_file_renew(f);
     if (!err)
-        leased_file_file_link(f);
+        LIST_INSERT_HEAD(&f->d->files, f, entry);
     pthread_mutex_unlock(&f->d->lease_lock);
     return err;
 }
@@ -258,9 +246,7 @@ void leased_file_close(struct leased_file *f)
     if (!f)
         return;
     pthread_mutex_lock(&f->d->lease_lock);
-    *f->link = f->next;
-    if (f->next)
-        f->next->link = f->link;
+    LIST_REMOVE(f, entry);
     pthread_mutex_unlock(&f->d->lease_lock);
     leased_file_file_free(f);
 }

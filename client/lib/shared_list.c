@@ -205,7 +205,7 @@ int shared_lists_map(struct connection *g, const struct memory_space *p)
 static int map_and_link(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
-    int err = g->directs ? map_for(l, &g->directs->space) : 0;
+    int err = !LIST_EMPTY(&g->directs) ? map_for(l, &LIST_FIRST(&g->directs)->space) : 0;
     if (!err) {
         l->next = g->pieces;
         g->pieces = l;

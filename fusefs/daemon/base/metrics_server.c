@@ -305,12 +305,9 @@ close_listener:
 
 void metrics_server_close(struct metrics_server *s)
 {
-    uint64_t one = 1;
-
     if (!s)
         return;
-    ssize_t n = write(s->stop, &one, sizeof(one));
-    (void)n; /* cannot fail: the counter is far from its limit */
+    eventfd_write(s->stop, 1); /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     for (size_t i = 0; i < CONNECTIONS; i++) {
         if (s->connections[i].fd >= 0)

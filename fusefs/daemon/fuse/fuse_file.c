@@ -574,8 +574,8 @@ void file_free(struct daemon *d, struct open_file *file)
 
 void files_free_all(struct daemon *d)
 {
-    while (d->files)
-        file_free(d, d->files);
+    while (!LIST_EMPTY(&d->files))
+        file_free(d, LIST_FIRST(&d->files));
 }
 
 /* --- COPY_FILE_RANGE ------------------------------------------------------------------------- */

@@ -501,10 +501,7 @@ close_listener:
 
 void fdsocket_close(struct fdsocket *s)
 {
-    uint64_t one = 1;
-    ssize_t n = write(s->stop, &one, sizeof(one));
-
-    (void)n; /* cannot fail: the counter is far from its limit */
+    eventfd_write(s->stop, 1); /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     closer_end(&s->closer);
     for (size_t i = 0; i < MAX_TOKENS; i++) {

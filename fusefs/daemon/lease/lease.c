@@ -218,8 +218,7 @@ bool leases_release(struct leases *t, struct open_file *file)
     if (!file->leases)
         return false;
     pthread_mutex_lock(&t->lock);
-    file->next = t->closed;
-    t->closed = file;
+    LIST_INSERT_HEAD(&t->closed, file, entry);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     return true;
@@ -335,9 +334,9 @@ static void delete_revoked(struct leases *t, struct lease *l)
 
 static void end_closed(struct leases *t)
 {
-    struct open_file *file = t->closed;
+    struct open_file *file = LIST_FIRST(&t->closed);
 
-    t->closed = file->next;
+    LIST_REMOVE(file, entry);
     struct lease *list = take_of(t, file);
     pthread_mutex_unlock(&t->lock);
     lease_end_list(t, list);
@@ -350,9 +349,9 @@ static void *lease_run(void *arg)
     struct leases *t = arg;
 
     pthread_mutex_lock(&t->lock);
-    while (!t->stopping || t->closed) {
+    while (!t->stopping || !LIST_EMPTY(&t->closed)) {
         struct lease *l = next_to_delete(t);
-        if (t->closed)
+        if (!LIST_EMPTY(&t->closed))
             end_closed(t);
         else if (l && l->delete_at <= now_ns())
             delete_revoked(t, l);

@@ -65,10 +65,10 @@ struct leases {
     pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
     pthread_cond_t changed;
     struct lease *first;
-    struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
-    struct ledger count;      /* leases, including those in creation */
-    struct ledger queues;     /* leased, or reserved for a lease in creation */
-    struct ledger segments;   /* of leased files, including leases in creation */
+    LIST_HEAD(, open_file) closed; /* files whose leases the thread ends */
+    struct ledger count;           /* leases, including those in creation */
+    struct ledger queues;          /* leased, or reserved for a lease in creation */
+    struct ledger segments;        /* of leased files, including leases in creation */
     unsigned resets;
     uint64_t commands; /* of stopped pairs */
     bool proxied_taken[GQ_MAX_QUEUES];

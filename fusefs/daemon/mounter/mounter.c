@@ -221,10 +221,10 @@ static struct sync_target *list_targets(struct daemon *d, size_t *count)
     size_t room = 0;
 
     pthread_mutex_lock(&d->files_lock);
-    for (struct open_file *f = d->files; f; f = f->next)
+    for (struct open_file *f = LIST_FIRST(&d->files); f; f = LIST_NEXT(f, entry))
         room += may_be_dirty(d, f);
     struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
-    for (struct open_file *f = d->files; targets && f; f = f->next) {
+    for (struct open_file *f = LIST_FIRST(&d->files); targets && f; f = LIST_NEXT(f, entry)) {
         if (may_be_dirty(d, f))
             targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
                                                 .generation = ffs_generation(f->inode)};

@@ -268,10 +268,7 @@ int shutdown_watch_startup(struct startup *s, const char *device, int status_fd)
 /* An unread signal stays pending for shutdown_watch(). */
 void shutdown_unwatch_startup(struct startup *s)
 {
-    const uint64_t one = 1;
-    ssize_t n = write(s->stop, &one, sizeof(one));
-
-    (void)n; /* cannot fail: the counter is far from its limit */
+    eventfd_write(s->stop, 1); /* cannot fail: the counter is far from its limit */
     pthread_join(s->thread, NULL);
     close(s->signals);
     close(s->stop);

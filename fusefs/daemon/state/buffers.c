@@ -49,8 +49,8 @@ struct buffer {
     unsigned char *start; /* first byte; used without an engine */
     void *map;            /* first page of its mapping; used without an engine */
     size_t map_len;
-    struct buffer *next;     /* in its bucket, or in a list of removed buffers */
-    struct buffer_use *uses; /* protected by the table's lock */
+    struct buffer *next;          /* in its bucket, or in a list of removed buffers */
+    LIST_HEAD(, buffer_use) uses; /* protected by the table's lock */
 };
 
 struct buffers {
@@ -242,6 +242,13 @@ static int buffers_check(const struct buffer *b, uint64_t key, uid_t uid)
     return b->key == key && b->uid == uid ? 0 : -EACCES;
 }
 
+/* Under the lock. */
+static void cancel_uses(struct buffer *b)
+{
+    for (struct buffer_use *u = LIST_FIRST(&b->uses); u; u = LIST_NEXT(u, entry))
+        atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
+}
+
 /*
  * b has left the table, so no new use can begin. Each use ends within its
  * transfer's deadline.
@@ -249,9 +256,8 @@ static int buffers_check(const struct buffer *b, uint64_t key, uid_t uid)
 static void buffers_end(struct buffers *t, struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    for (struct buffer_use *u = b->uses; u; u = u->next)
-        atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
-    while (b->uses)
+    cancel_uses(b);
+    while (!LIST_EMPTY(&b->uses))
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
     buffers_unmap(b);
@@ -318,10 +324,8 @@ void buffers_cancel_all(struct buffers *t)
     pthread_mutex_lock(&t->lock);
     t->cancelled = true;
     for (size_t i = 0; i < BUCKETS; i++) {
-        for (struct buffer *b = t->buckets[i]; b; b = b->next) {
-            for (struct buffer_use *u = b->uses; u; u = u->next)
-                atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
-        }
+        for (struct buffer *b = t->buckets[i]; b; b = b->next)
+            cancel_uses(b);
     }
     pthread_mutex_unlock(&t->lock);
 }
@@ -353,11 +357,8 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
     if (!err && t->cancelled)
         err = -EINTR;
     if (!err) {
-        *use =
-            (struct buffer_use){.buffer = b, .cancel = cancel, .next = b->uses, .link = &b->uses};
-        if (use->next)
-            use->next->link = &use->next;
-        b->uses = use;
+        *use = (struct buffer_use){.buffer = b, .cancel = cancel};
+        LIST_INSERT_HEAD(&b->uses, use, entry);
     }
     pthread_mutex_unlock(&t->lock);
     return err;
@@ -366,9 +367,7 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
 void buffer_use_end(struct buffers *t, struct buffer_use *use)
 {
     pthread_mutex_lock(&t->lock);
-    *use->link = use->next;
-    if (use->next)
-        use->next->link = use->link;
+    LIST_REMOVE(use, entry);
     pthread_cond_broadcast(&t->unused);
     pthread_mutex_unlock(&t->lock);
 }

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "cuda/gq.h"
@@ -70,8 +71,7 @@ unsigned buffers_count(struct buffers *t);
 struct buffer_use {
     struct buffer *buffer;
     _Atomic uint32_t *cancel;
-    struct buffer_use *next; /* protected by the table's lock */
-    struct buffer_use **link;
+    LIST_ENTRY(buffer_use) entry; /* protected by the table's lock */
 };
 
 enum buffer_kind { BUFFER_DATA, BUFFER_LIST };

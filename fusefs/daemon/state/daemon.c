@@ -80,14 +80,10 @@ int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool director
         ffs_iput(inode, 1);
         return err;
     }
-    *file = (struct open_file){
-        .inode = inode, .flags = flags, .directory = directory, .link = &d->files};
+    *file = (struct open_file){.inode = inode, .flags = flags, .directory = directory};
     pthread_mutex_lock(&d->files_lock);
     activity_begin(&d->activity, &file->activity);
-    file->next = d->files;
-    if (file->next)
-        file->next->link = &file->next;
-    d->files = file;
+    LIST_INSERT_HEAD(&d->files, file, entry);
     pthread_mutex_unlock(&d->files_lock);
     if (file_writes(file))
         __atomic_fetch_add(ffs_user_count(inode), 1, __ATOMIC_ACQ_REL);
@@ -101,9 +97,7 @@ void file_unlist(struct daemon *d, struct open_file *file)
     activity_end(&d->activity, file);
     if (file->shared_calls)
         shared_calls_end(&d->shared_calls, file);
-    *file->link = file->next;
-    if (file->next)
-        file->next->link = file->link;
+    LIST_REMOVE(file, entry);
     pthread_mutex_unlock(&d->files_lock);
     if (file_writes(file))
         __atomic_fetch_sub(ffs_user_count(file->inode), 1, __ATOMIC_ACQ_REL);

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 
 #include "cuda/gq.h"
@@ -59,8 +60,7 @@ struct open_file {
     struct activity activity;
     struct shared_calls *shared_calls; /* or NULL; protected by daemon.files_lock */
     /* Protected by daemon.files_lock, and after RELEASE by the leases' lock. */
-    struct open_file *next;
-    struct open_file **link;
+    LIST_ENTRY(open_file) entry;
 };
 
 /*
@@ -108,7 +108,7 @@ struct daemon {
     _Atomic bool writeback_cache; /* the kernel keeps written data, sizes and times itself */
     /* The refusal of writes that bypass the kernel has been logged. */
     atomic_bool warned_writeback;
-    struct open_file *files; /* most recent first; protected by files_lock */
+    LIST_HEAD(, open_file) files; /* most recent first; protected by files_lock */
     struct activity_log activity;
     struct shared_calls_log shared_calls;
     atomic_bool destroyed;   /* DESTROY was received: umount(2) waits for the connection's end */

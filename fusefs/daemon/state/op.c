@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/state/daemon.h"
+#include "fusefs/metrics.h"
 #include "support/clock.h"
 #include "support/minmax.h"
 #include "support/trace.h"
@@ -217,7 +218,7 @@ int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *a
     pthread_mutex_lock(&d->files_lock);
     for (unsigned i = 0; below == UINT64_MAX && i < ACTIVITY_CLOSED; i++)
         activity_add_file(arg, uid, &d->activity.closed[i]);
-    for (const struct open_file *f = d->files; f; f = f->next) {
+    for (const struct open_file *f = LIST_FIRST(&d->files); f; f = LIST_NEXT(f, entry)) {
         if (f->activity.id >= below)
             continue;
         if (arg->count == GPUNVME_OPEN_FILES_MAX)
@@ -239,7 +240,7 @@ struct shared_calls {
     int fd; /* memfd */
     uid_t uid;
     struct gpunvme_calls last; /* values of the last reading */
-    struct shared_calls *next, **link;
+    LIST_ENTRY(shared_calls) entry;
 };
 
 /* If the memfd has become too short, the values stay unchanged. */
@@ -267,7 +268,7 @@ static int state_shared_calls_add(struct shared_calls_log *log, struct open_file
 {
     unsigned all = 0, of_user = 0;
 
-    for (const struct shared_calls *c = log->first; c; c = c->next) {
+    for (const struct shared_calls *c = LIST_FIRST(&log->all); c; c = LIST_NEXT(c, entry)) {
         all++;
         of_user += c->uid == new->uid;
     }
@@ -275,11 +276,7 @@ static int state_shared_calls_add(struct shared_calls_log *log, struct open_file
         return -EALREADY;
     if (all >= SHARED_CALLS_MAX || (new->uid != 0 && of_user >= SHARED_CALLS_OF_USER))
         return -EMFILE;
-    new->next = log->first;
-    new->link = &log->first;
-    if (new->next)
-        new->next->link = &new->next;
-    log->first = new;
+    LIST_INSERT_HEAD(&log->all, new, entry);
     file->shared_calls = new;
     return 0;
 }
@@ -307,9 +304,7 @@ void shared_calls_end(struct shared_calls_log *log, struct open_file *file)
     struct shared_calls *c = file->shared_calls;
 
     add_calls(&log->ended, shared_calls_refresh(c));
-    *c->link = c->next;
-    if (c->next)
-        c->next->link = c->link;
+    LIST_REMOVE(c, entry);
     file->shared_calls = NULL;
     close(c->fd);
     free(c);
@@ -320,10 +315,7 @@ static uint64_t shared_calls_count_of(const struct gpunvme_calls *c)
     uint64_t n = c->enqueued;
 
     for (unsigned i = 0; i < 3 * GPUNVME_CALLS_PATHS; i++) {
-        const struct gpunvme_calls_of *one =
-            &c->by[i / GPUNVME_CALLS_PATHS][i % GPUNVME_CALLS_PATHS];
-        for (unsigned k = 0; k < GPUNVME_LATENCY_BUCKETS; k++)
-            n += one->latency.buckets[k];
+        n += metrics_calls(&c->by[i / GPUNVME_CALLS_PATHS][i % GPUNVME_CALLS_PATHS].latency);
     }
     return n;
 }
@@ -344,7 +336,7 @@ void shared_calls_sum(struct daemon *d, struct gpunvme_calls *out)
 {
     pthread_mutex_lock(&d->files_lock);
     *out = d->shared_calls.ended;
-    for (struct shared_calls *c = d->shared_calls.first; c; c = c->next)
+    for (struct shared_calls *c = LIST_FIRST(&d->shared_calls.all); c; c = LIST_NEXT(c, entry))
         add_calls(out, shared_calls_refresh(c));
     pthread_mutex_unlock(&d->files_lock);
 }

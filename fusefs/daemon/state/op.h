@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
@@ -128,7 +129,7 @@ struct shared_calls;
 
 /* Protected by daemon.files_lock. */
 struct shared_calls_log {
-    struct shared_calls *first;
+    LIST_HEAD(, shared_calls) all;
     struct gpunvme_calls ended; /* sum over closed descriptions */
 };
 

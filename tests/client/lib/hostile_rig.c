@@ -32,10 +32,10 @@ struct connection *hostile_open(struct hostile_mount *m, int dev_fd)
 
 void hostile_close(struct connection *g)
 {
-    while (g->directs)
-        direct_close(g->directs);
-    while (g->buffers)
-        buffer_unregister(g->buffers);
+    while (!LIST_EMPTY(&g->directs))
+        direct_close(LIST_FIRST(&g->directs));
+    while (!LIST_EMPTY(&g->buffers))
+        buffer_unregister(LIST_FIRST(&g->buffers));
     pthread_cond_destroy(&g->unused);
     pthread_mutex_destroy(&g->lock);
     free(g);

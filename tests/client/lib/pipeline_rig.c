@@ -108,7 +108,7 @@ unsigned rig_staging(struct rig *r)
     unsigned n = 0;
 
     pthread_mutex_lock(&r->handle.lock);
-    for (struct gpunvme_buffer *b = r->handle.buffers; b; b = b->next)
+    for (struct gpunvme_buffer *b = LIST_FIRST(&r->handle.buffers); b; b = LIST_NEXT(b, entry))
         n++;
     pthread_mutex_unlock(&r->handle.lock);
     return n;

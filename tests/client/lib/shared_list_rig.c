@@ -45,7 +45,7 @@ int list_rig_direct(struct list_rig *r, bool gpu)
     r->d.space.cuda = gpu ? (struct cuda_driver *)r : NULL;
     int err = shared_lists_map(&r->g, &r->d.space);
     if (!err)
-        r->g.directs = &r->d;
+        LIST_INSERT_HEAD(&r->g.directs, &r->d, entry);
     return err;
 }
 
