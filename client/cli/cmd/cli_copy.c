@@ -1,14 +1,53 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements the parts that `read` and `write` share. */
+/* Implements the parts that the commands on files share. */
 #include "client/cli/cmd/cli_copy.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/cli/common/out.h"
+
+int cli_open_regular(const char *file, struct stat *st)
+{
+    int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, st) != 0)
+        cli_error(file, "%s", strerror(errno));
+    else if (!S_ISREG(st->st_mode))
+        cli_error(file, "not a regular file");
+    else
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+int cli_check_target(int fd, const char *file, const struct stat *source)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return cli_error(file, "%s", strerror(errno));
+    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
+        return cli_error(file, "the same file as the source, name another");
+    return 0;
+}
+
+int cli_truncate(int fd, const char *file)
+{
+    return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
+}
+
+void cli_add_path(uint32_t *path, uint32_t taken)
+{
+    if (taken)
+        *path = !*path || *path == taken ? taken : GPUNVME_PATH_MIXED;
+}
 
 uint64_t cli_largest(char **files, int n)
 {
@@ -56,9 +95,7 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
     t->seconds += seconds;
     t->result.commands += r->commands;
     t->result.staged |= r->staged;
-    if (r->path)
-        t->result.path =
-            !t->result.path || t->result.path == r->path ? r->path : GPUNVME_PATH_MIXED;
+    cli_add_path(&t->result.path, r->path);
     if (!t->result.nvme_status)
         t->result.nvme_status = r->nvme_status;
     if (!t->result.why || !*t->result.why)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parts that `read` and `write` share: a mount, a buffer, and the totals of a
- * file.
+ * Parts that the commands on files share: their files, a mount with a buffer,
+ * and the totals of a file.
  */
 #ifndef CLIENT_CLI_CMD_CLI_COPY_H
 #define CLIENT_CLI_CMD_CLI_COPY_H
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "client/cli/common/cli.h"
 #include "client/lib/connection.h"
@@ -26,6 +27,14 @@ struct cli_session {
     struct gpunvme_buffer *buffer;
     void *host; /* as large as the buffer, for hashing or as a source */
 };
+
+/* Opens a regular file to read it. Returns a descriptor, or -1 after a message. */
+int cli_open_regular(const char *file, struct stat *st);
+/* Returns 0, or 1 after a message if the file is the source of what will be written. */
+int cli_check_target(int fd, const char *file, const struct stat *source);
+int cli_truncate(int fd, const char *file);
+/* Adds a GPUNVME_PATH_*, or 0, to those taken so far. */
+void cli_add_path(uint32_t *path, uint32_t taken);
 
 /* Returns the size of the largest of n files, 0 if none can be asked. */
 uint64_t cli_largest(char **files, int n);

@@ -152,24 +152,6 @@ static void hash_method(struct cli_session *s, struct method *m, int fd, uint64_
 
 /* --- Both ------------------------------------------------------------------------------------ */
 
-static int bench_open_file(const char *file, uint64_t *size)
-{
-    struct stat st;
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        cli_error(file, "%s", strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        cli_error(file, "not a regular file");
-    } else {
-        *size = (uint64_t)st.st_size;
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
 /* Prints nothing for an empty file, which has no rate. limit is 0 if there is none. */
 static void bench_report_rate(struct cli_out *out, const struct method *m, double limit)
 {
@@ -240,8 +222,8 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
                                {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
                                {.name = "read(2)"}};
     const size_t n = sizeof(methods) / sizeof(methods[0]);
-    uint64_t size;
-    int fd = bench_open_file(file, &size), failed = 0;
+    struct stat st;
+    int fd = cli_open_regular(file, &st), failed = 0;
 
     if (fd < 0)
         return 1;
@@ -249,7 +231,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
     /* The methods take turns, so that other load disturbs all of them. */
     for (size_t i = 0; i < TURNS * n; i++) {
         if (i < n || methods[i % n].done)
-            bench_measure(s, &methods[i % n], fd, size);
+            bench_measure(s, &methods[i % n], fd, (uint64_t)st.st_size);
     }
     for (size_t i = 0; i < n; i++) {
         if (!methods[i].done)
@@ -267,14 +249,14 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
                                {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
                                {.name = "read(2)"}};
     size_t n = sizeof(methods) / sizeof(methods[0]);
-    uint64_t size;
-    int fd = bench_open_file(file, &size), failed = 0;
+    struct stat st;
+    int fd = cli_open_regular(file, &st), failed = 0;
 
     if (fd < 0)
         return 1;
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        hash_method(s, &methods[i], fd, size);
+        hash_method(s, &methods[i], fd, (uint64_t)st.st_size);
         if (!methods[i].done)
             failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
         else if (methods[n - 1].done || i < n - 1)

@@ -17,7 +17,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "client/cli/common/cli.h"
+#include "client/cli/cmd/cli_copy.h"
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
 
@@ -41,12 +41,6 @@ struct copying {
     struct json_object *files; /* NULL for text */
 };
 
-static void add_path(uint32_t *path, uint32_t taken)
-{
-    if (taken)
-        *path = !*path || *path == taken ? taken : GPUNVME_PATH_MIXED;
-}
-
 /* Copies one buffer. Returns its bytes, 0 at the end, or -1 after a message. */
 static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
 {
@@ -57,7 +51,7 @@ static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
         cli_error(c->source, "%s", gpunvme_error());
         return -1;
     }
-    add_path(&c->read_path, r.path);
+    cli_add_path(&c->read_path, r.path);
     if (hash)
         XXH3_64bits_update(hash, c->memory, (size_t)n);
     ssize_t written = n ? gpunvme_write(c->writer, c->memory, (size_t)n, c->bytes, &r) : 0;
@@ -65,7 +59,7 @@ static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
         cli_error(c->target, "%s", written < 0 ? gpunvme_error() : strerror(ENOSPC));
         return -1;
     }
-    add_path(&c->write_path, n ? r.path : 0);
+    cli_add_path(&c->write_path, n ? r.path : 0);
     c->bytes += (uint64_t)n;
     return n;
 }
@@ -148,32 +142,14 @@ static void cp_report(const struct copying *p, const struct copy *c)
     json_object_array_add(p->files, o);
 }
 
-/* Truncates the target once it is known to differ from the source. */
-static int cp_take_target(const struct copy *c, const struct stat *source)
+static int copy_from(struct copying *p, struct copy *c, const struct stat *source)
 {
-    struct stat st;
-
-    if (fstat(c->to, &st) != 0)
-        return cli_error(c->target, "%s", strerror(errno));
-    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
-        return cli_error(c->target, "the same file as the source, name another");
-    return ftruncate(c->to, 0) == 0 ? 0 : cli_error(c->target, "%s", strerror(errno));
-}
-
-static int copy_from(struct copying *p, struct copy *c)
-{
-    struct stat st;
-
-    if (fstat(c->from, &st) != 0)
-        return cli_error(c->source, "%s", strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return cli_error(c->source, "not a regular file");
-    c->to = open(c->target, O_RDWR | O_CREAT | O_CLOEXEC, st.st_mode & MODE_BITS);
+    c->to = open(c->target, O_RDWR | O_CREAT | O_CLOEXEC, source->st_mode & MODE_BITS);
     if (c->to < 0)
         return cli_error(c->target, "%s", strerror(errno));
-    int failed = cp_take_target(c, &st);
+    int failed = cli_check_target(c->to, c->target, source) || cli_truncate(c->to, c->target);
     if (!failed)
-        failed = copy_open_files(p, c, (uint64_t)st.st_size);
+        failed = copy_open_files(p, c, (uint64_t)source->st_size);
     if (close(c->to) != 0 && !failed)
         failed = cli_error(c->target, "%s", strerror(errno));
     if (!failed)
@@ -184,11 +160,12 @@ static int copy_from(struct copying *p, struct copy *c)
 static int copy_one(struct copying *p, const char *source, const char *target)
 {
     struct copy c = {.source = source, .target = target};
+    struct stat st;
 
-    c.from = open(source, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    c.from = cli_open_regular(source, &st);
     if (c.from < 0)
-        return cli_error(source, "%s", strerror(errno));
-    int failed = copy_from(p, &c);
+        return 1;
+    int failed = copy_from(p, &c, &st);
     close(c.from);
     return failed;
 }

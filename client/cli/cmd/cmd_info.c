@@ -54,12 +54,14 @@ int cli_info(int argc, char **argv)
         return stop - 1;
     if (connection_open(path, &g))
         return cli_error(path, "%s", gpunvme_error());
-    int failed = 0;
-    if (gpunvme_info(connection_fd(g), &info) || gpunvme_stats(connection_fd(g), &stats))
-        failed = cli_error(path, "%s", gpunvme_error());
+    int err = gpunvme_info(connection_fd(g), &info);
+    if (!err)
+        err = gpunvme_stats(connection_fd(g), &stats);
+    if (err)
+        cli_error(path, "%s", gpunvme_error());
     connection_close(g);
-    if (failed)
-        return failed;
+    if (err)
+        return 1;
     struct cli_out out;
     cli_out_begin(&out, options.json, stdout);
     print_info(&out, &info);

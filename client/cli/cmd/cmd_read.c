@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `gpunvme read` reads files into GPU memory and can print their hashes. */
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -53,17 +49,11 @@ static int cmd_read_chunks(struct cli_session *s, int fd, uint64_t size, struct 
 static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
 {
     struct stat st;
-    int fd = open(t->file, O_RDONLY | O_CLOEXEC);
+    int fd = cli_open_regular(t->file, &st);
 
     if (fd < 0)
-        return cli_error(t->file, "%s", strerror(errno));
-    int failed = 0;
-    if (fstat(fd, &st) != 0)
-        failed = cli_error(t->file, "%s", strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        failed = cli_error(t->file, "not a regular file");
-    else
-        failed = cmd_read_chunks(s, fd, (uint64_t)st.st_size, t);
+        return 1;
+    int failed = cmd_read_chunks(s, fd, (uint64_t)st.st_size, t);
     close(fd);
     return failed;
 }

@@ -96,22 +96,6 @@ static int open_target(const char *file, bool *made)
     return fd;
 }
 
-/* Truncates the file, which is on a mount and not the source. */
-static int write_take_target(struct cli_session *s, const struct stat *source, int fd,
-                             const char *file)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0)
-        return cli_error(file, "%s", strerror(errno));
-    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
-        return cli_error(file, "the same file as the source, name another");
-    if (cli_session_open(s, file,
-                         S_ISREG(source->st_mode) ? (uint64_t)source->st_size : UINT64_MAX))
-        return 1;
-    return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
-}
-
 static int cmd_write_write_file(struct cli_session *s, int source, const char *name,
                                 const char *file)
 {
@@ -124,7 +108,10 @@ static int cmd_write_write_file(struct cli_session *s, int source, const char *n
     int fd = open_target(file, &made);
     if (fd < 0)
         return cli_error(file, "%s", strerror(errno));
-    int failed = write_take_target(s, &st, fd, file);
+    uint64_t wanted = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : UINT64_MAX;
+    /* A file that is not on a mount stays as it is. */
+    int failed = cli_check_target(fd, file, &st) || cli_session_open(s, file, wanted) ||
+                 cli_truncate(fd, file);
     if (failed && made)
         unlink(file);
     if (!failed)
