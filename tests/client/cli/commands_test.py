@@ -538,7 +538,7 @@ class OnMount(unittest.TestCase):
         text = run("stats", "-o", "prometheus", self.mount)[0]
         sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
         kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
-        self.assertEqual(len(kinds), 36)
+        self.assertEqual(len(kinds), 38)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():
