@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <random>
 #include <string>
@@ -289,6 +290,24 @@ TEST_F(Dma, AFileMayGetDescriptorZero)
     EXPECT_EQ(fcntl(0, F_GETFD), -1);
     dup2(input, 0);
     close(input);
+}
+
+TEST_F(Dma, MemoryWithoutPagesIsAnError)
+{
+    struct rlimit all, none;
+    nvme_dma dma;
+
+    open();
+    size_t before = fake.maps.size();
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &all), 0);
+    none = {0, all.rlim_max};
+    auto handler = signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int err = nvme_dma_alloc(c, 4 << 20, &dma);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &all), 0);
+    signal(SIGXFSZ, handler);
+    EXPECT_EQ(err, -EFBIG);
+    EXPECT_EQ(fake.maps.size(), before);
 }
 
 TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
