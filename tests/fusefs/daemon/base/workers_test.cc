@@ -101,6 +101,21 @@ TEST_F(Workers, OneUserLeavesThreadsForBuffersToOthers)
     EXPECT_EQ(begun_of(1), kOfUser);
 }
 
+TEST_F(Workers, OneUserLeavesThreadsForFlushesToOthers)
+{
+    for (int i = 0; i < 100; i++)
+        add(WORK_SYNC, 1);
+    EXPECT_TRUE(begin(1, kOfUser));
+    for (int i = 0; i < 100; i++)
+        add(WORK_SYNC, 2);
+    EXPECT_TRUE(begin(2, kOfUser));
+    add(WORK_SYNC, 3);
+    add(WORK_SYNC, 0);
+    EXPECT_TRUE(begin(0, 1)) << "a thread is root's";
+    std::lock_guard<std::mutex> hold(lock_);
+    EXPECT_EQ(begun_of(1) + begun_of(2) + begun_of(3), 2 * kOfUser);
+}
+
 // Eight transfers were all threads once, and one user could occupy them.
 TEST_F(Workers, OneUserLeavesThreadsForTransfersToOthers)
 {
