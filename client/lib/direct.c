@@ -129,7 +129,7 @@ int direct_open(struct connection *g, const struct direct_options *options,
     if (!err)
         err = link_direct(d);
     if (err) {
-        direct_close(d);
+        (void)direct_close(d); /* has launched nothing */
         return err;
     }
     *out = d;
@@ -153,13 +153,13 @@ static void direct_abandon(struct gpunvme_direct *d)
  * Ends the queues first, because a lost command may still access blocks and staging. Until the
  * commands have ended, direct_queues_lost() reports them to the unregistration of a buffer.
  */
-void direct_close(struct gpunvme_direct *d)
+bool direct_close(struct gpunvme_direct *d)
 {
     if (!d)
-        return;
+        return true;
     if (!direct_service_close(d->service)) {
         direct_abandon(d);
-        return;
+        return false;
     }
     d->service = NULL;
     direct_queues_end(d);
@@ -179,6 +179,7 @@ void direct_close(struct gpunvme_direct *d)
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->lease_lock);
     free(d);
+    return true;
 }
 
 /*

@@ -31,17 +31,19 @@ struct file_queues {
 
 static void queues_free(struct file_queues *q)
 {
-    struct memory_space *space = &q->direct->space;
+    struct cuda_driver *cuda = q->direct->space.cuda;
+    int device = q->direct->space.device;
 
+    if (!direct_close(q->direct)) /* a kernel may still write to the words */
+        return;
     for (int i = 0; i < LANES; i++) {
         if (q->streams[i])
-            cuda_driver_stream_free(space->cuda, space->device, q->streams[i]);
+            cuda_driver_stream_free(cuda, device, q->streams[i]);
     }
     if (q->mapped)
-        cuda_driver_unpin(space->cuda, space->device, q->words);
+        cuda_driver_unpin(cuda, device, q->words);
     if (q->words)
         munmap(q->words, WORDS_LEN);
-    direct_close(q->direct);
     free(q);
 }
 
