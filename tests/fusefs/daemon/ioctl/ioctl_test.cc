@@ -291,6 +291,19 @@ TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), -ENOENT);
 }
 
+TEST_F(IoctlTest, StatsCountTheRegionsOfBuffers)
+{
+    gpunvme_ioc_stats before = stats_of(fd_);
+    int memory = shared_memory(kBuffer);
+    gpunvme_ioc_register reg = registration_of(memory);
+    close(memory);
+    ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
+    gpunvme_ioc_stats after = stats_of(fd_);
+    EXPECT_GT(before.dma_regions, 0u) << "the daemon's own";
+    EXPECT_GT(after.dma_regions, before.dma_regions);
+    EXPECT_EQ(after.dma_region_limit, 0u);
+}
+
 TEST_F(IoctlTest, BuffersAreLimitedInNumber)
 {
     std::vector<std::unique_ptr<Buffer>> buffers;
