@@ -136,6 +136,9 @@ TEST_F(VfioReset, IsAbandonedWhileConfigSpaceWaitsForAnotherReset)
     v_.t.doorbells[0] = 7;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
     EXPECT_EQ(register_reads, reads) << "nobody asks a device that is gone";
+    uint32_t doorbell = 1;
+    ASSERT_EQ(pread(v_.device, &doorbell, sizeof(doorbell), 4096), ssize_t{sizeof(doorbell)});
+    EXPECT_EQ(doorbell, 0u) << "its doorbells are not stored to";
 }
 
 TEST_F(VfioReset, IsAbandonedWhenTheKernelDoesNotReturn)
