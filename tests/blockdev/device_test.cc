@@ -29,9 +29,7 @@ void PrintTo(const Good &g, std::ostream *os)
     *os << g.text;
 }
 
-class GoodName : public ::testing::TestWithParam<Good>
-{
-};
+using GoodName = ::testing::TestWithParam<Good>;
 
 TEST_P(GoodName, IsUnderstood)
 {
@@ -70,9 +68,7 @@ void PrintTo(const Bad &b, std::ostream *os)
     *os << b.text;
 }
 
-class BadName : public ::testing::TestWithParam<Bad>
-{
-};
+using BadName = ::testing::TestWithParam<Bad>;
 
 TEST_P(BadName, IsRefusedWithAMessage)
 {

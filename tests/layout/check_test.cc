@@ -561,9 +561,7 @@ const Case other_cases[] = {
     {OBJECT_COMMIT, "reserved2", "reserved", [](lay_block &o) { o.commit.reserved2[3979] = 1; }},
 };
 
-class Spoiled : public ::testing::TestWithParam<Case>
-{
-};
+using Spoiled = ::testing::TestWithParam<Case>;
 
 TEST_P(Spoiled, IsRefusedForThatField)
 {

@@ -19,9 +19,7 @@ namespace
 
 /* --- mkfs_lay_out ----------------------------------------------------------------------------- */
 
-class Plans : public ::testing::TestWithParam<uint64_t>
-{
-};
+using Plans = ::testing::TestWithParam<uint64_t>;
 
 TEST_P(Plans, IsAGeometryThatTheChecksAccept)
 {

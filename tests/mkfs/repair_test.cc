@@ -62,9 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Table, RepairOf, ::testing::ValuesIn(problem_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 /* -p repairs all of a problem or leaves everything as it is. */
-class PreenOf : public RepairOf
-{
-};
+using PreenOf = RepairOf;
 
 TEST_P(PreenOf, RepairsSafeProblemsOrNothing)
 {

@@ -564,9 +564,7 @@ TEST(Model, FindsNothingWrongWithTheRules)
     }
 }
 
-class Planted : public ::testing::TestWithParam<int>
-{
-};
+using Planted = ::testing::TestWithParam<int>;
 
 TEST_P(Planted, MistakeIsFound)
 {

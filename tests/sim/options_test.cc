@@ -52,9 +52,7 @@ struct Bad {
     const char *text, *said;
 };
 
-class BadSimOptions : public ::testing::TestWithParam<Bad>
-{
-};
+using BadSimOptions = ::testing::TestWithParam<Bad>;
 
 TEST_P(BadSimOptions, AreRefusedWithAMessage)
 {

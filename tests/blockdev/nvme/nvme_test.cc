@@ -29,9 +29,7 @@ struct Shape {
     unsigned threads;
 };
 
-class Shapes : public ::testing::TestWithParam<Shape>
-{
-};
+using Shapes = ::testing::TestWithParam<Shape>;
 
 TEST_P(Shapes, RandomTransfersReadBackWhatWasWritten)
 {

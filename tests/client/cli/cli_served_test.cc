@@ -301,9 +301,7 @@ void PrintTo(const Unusable &u, std::ostream *os)
     *os << u.name;
 }
 
-class UnusableTest : public ::testing::TestWithParam<Unusable>
-{
-};
+using UnusableTest = ::testing::TestWithParam<Unusable>;
 
 // By identify, check and mkfs, before a write.
 TEST_P(UnusableTest, IsRefusedWithTheReason)
@@ -352,9 +350,7 @@ void PrintTo(const Wrong &w, std::ostream *os)
     *os << w.name;
 }
 
-class WrongServerTest : public ::testing::TestWithParam<Wrong>
-{
-};
+using WrongServerTest = ::testing::TestWithParam<Wrong>;
 
 TEST_P(WrongServerTest, IsOneLine)
 {

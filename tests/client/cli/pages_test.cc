@@ -159,9 +159,7 @@ struct Capability {
     enum check_level worst;
 };
 
-class CapabilityTest : public ::testing::TestWithParam<Capability>
-{
-};
+using CapabilityTest = ::testing::TestWithParam<Capability>;
 
 TEST_P(CapabilityTest, HasItsVerdict)
 {

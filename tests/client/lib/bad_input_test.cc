@@ -61,9 +61,7 @@ class Elsewhere
     std::string name_ = "/tmp/gpunvme-client-XXXXXX";
 };
 
-class RefusalTest : public ::testing::TestWithParam<Refusal>
-{
-};
+using RefusalTest = ::testing::TestWithParam<Refusal>;
 
 TEST_P(RefusalTest, IsOneLineWithTheObjectAndLosesNothing)
 {

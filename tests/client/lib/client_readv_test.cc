@@ -245,9 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
                          [](const auto &info) { return info.param.name; });
 
 // More bytes than one call of a mount with one queue reads, and small pieces among the long ones.
-class LongInBytes : public ReadvTest
-{
-};
+using LongInBytes = ReadvTest;
 
 TEST_P(LongInBytes, IsReadByAsManyCallsAsItTakes)
 {
@@ -285,9 +283,7 @@ INSTANTIATE_TEST_SUITE_P(Mounts, LongInBytes,
                          [](const auto &info) { return info.param.name; });
 
 // More pieces than one call of the mount takes.
-class LongBatch : public ReadvTest
-{
-};
+using LongBatch = ReadvTest;
 
 TEST_P(LongBatch, IsSentInTurns)
 {

@@ -37,9 +37,7 @@ int64_t read_warp(Stack &s, size_t at, uint64_t len, uint64_t offset)
     return shared_read_warp(&s.file, address(s, at), len, offset);
 }
 
-class DirectShared : public ::testing::TestWithParam<Case>
-{
-};
+using DirectShared = ::testing::TestWithParam<Case>;
 
 TEST_P(DirectShared, TakesAsManyCommandsAsItMust)
 {

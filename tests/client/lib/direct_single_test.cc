@@ -21,9 +21,7 @@ namespace
 using direct_stack::Case, direct_stack::expect_read, direct_stack::kLba, direct_stack::kPage,
     direct_stack::kPages, direct_stack::Stack;
 
-class DirectSingle : public ::testing::TestWithParam<Case>
-{
-};
+using DirectSingle = ::testing::TestWithParam<Case>;
 
 auto own_queue(Stack &s)
 {
@@ -42,9 +40,7 @@ TEST_P(DirectSingle, TakesAsManyCommandsAsItMust)
 INSTANTIATE_TEST_SUITE_P(Reads, DirectSingle, ::testing::ValuesIn(direct_stack::kCases),
                          [](const auto &info) { return info.param.name; });
 
-class DirectSingleStaged : public ::testing::TestWithParam<Case>
-{
-};
+using DirectSingleStaged = ::testing::TestWithParam<Case>;
 
 TEST_P(DirectSingleStaged, TakesAsManyCommandsAsItMust)
 {
@@ -67,9 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Reads, DirectSingleStaged,
                          [](const auto &info) { return info.param.name; });
 
 // Both paths leave the queue as the other finds it.
-class DirectSingleMixed : public ::testing::TestWithParam<bool>
-{
-};
+using DirectSingleMixed = ::testing::TestWithParam<bool>;
 
 TEST_P(DirectSingleMixed, LongAndShortReadsShareAQueue)
 {

@@ -102,9 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Compared, Launch,
                          [](const auto &info) { return std::string(info.param.name); });
 
 // A staged read without checksums is one kernel, also while it is captured.
-class LaunchCaptured : public Launch
-{
-};
+using LaunchCaptured = Launch;
 
 TEST_P(LaunchCaptured, NothingIsWaitedForNorAsked)
 {

@@ -26,9 +26,7 @@ unsigned count(Stack &s, uint32_t n_queues, uint32_t state)
     return n;
 }
 
-class Rings : public ::testing::TestWithParam<uint32_t>
-{
-};
+using Rings = ::testing::TestWithParam<uint32_t>;
 
 TEST_P(Rings, GoRoundAndBytesAreRight)
 {

@@ -46,9 +46,7 @@ TEST(Trace, AToolSeesTransfers)
     dlclose(tool);
 }
 
-class TraceOfLeases : public mount_rig::MountRig
-{
-};
+using TraceOfLeases = mount_rig::MountRig;
 
 TEST_F(TraceOfLeases, AToolSeesTheCallsOfTheDirectPath)
 {

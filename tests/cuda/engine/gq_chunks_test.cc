@@ -18,9 +18,7 @@ extern "C" {
 namespace
 {
 
-class GqChunks : public GqTest
-{
-};
+using GqChunks = GqTest;
 
 constexpr uint64_t kBytes = 4u << 20; /* 8,192 commands: chunks of 1,024, 2,048, 4,096 and 1,024 */
 constexpr uint64_t kFirstChunk = 1024;

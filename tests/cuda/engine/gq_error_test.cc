@@ -10,9 +10,7 @@
 namespace
 {
 
-class GqError : public GqTest
-{
-};
+using GqError = GqTest;
 
 sim_fault once(sim_fault_kind kind)
 {

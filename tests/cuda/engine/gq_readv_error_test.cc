@@ -10,13 +10,9 @@
 namespace
 {
 
-class GqReadvError : public GqTest
-{
-};
+using GqReadvError = GqTest;
 
-class GqReadvReset : public GqTest
-{
-};
+using GqReadvReset = GqTest;
 
 /*
  * One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.

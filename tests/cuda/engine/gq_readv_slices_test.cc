@@ -11,9 +11,7 @@
 namespace
 {
 
-class GqReadvSlices : public GqTest
-{
-};
+using GqReadvSlices = GqTest;
 
 constexpr size_t kReads = 64, kFakes = 7;
 /* The read whose command is lost, after few: a GPU that is shared may take 60 ms for a slice. */

@@ -8,9 +8,7 @@
 namespace
 {
 
-class GqReadv : public GqTest
-{
-};
+using GqReadv = GqTest;
 
 struct Shape {
     size_t n;

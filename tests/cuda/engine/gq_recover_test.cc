@@ -35,13 +35,9 @@ extern "C" int __wrap_nvme_qpair_recreate(nvme_ctrlr *c, nvme_qpair *qp)
 namespace
 {
 
-class GqRecover : public GqTest
-{
-};
+using GqRecover = GqTest;
 
-class GqRecoverSlow : public GqTest
-{
-};
+using GqRecoverSlow = GqTest;
 
 TEST_P(GqRecover, LostCommandIsAborted)
 {

@@ -6,14 +6,10 @@
 namespace
 {
 
-class GqReset : public GqTest
-{
-};
+using GqReset = GqTest;
 
 /* What waits for a controller that does not come back. */
-class GqStuck : public GqTest
-{
-};
+using GqStuck = GqTest;
 
 const Executor kForStuck[] = {kExecutors[2], kExecutors[3]};
 

@@ -10,9 +10,7 @@
 namespace
 {
 
-class GqSums : public GqTest
-{
-};
+using GqSums = GqTest;
 
 TEST(Crc, TheDefinitionOfTheTestIsRfc3720s)
 {

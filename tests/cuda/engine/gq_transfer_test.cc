@@ -7,9 +7,7 @@
 namespace
 {
 
-class GqTransfer : public GqTest
-{
-};
+using GqTransfer = GqTest;
 
 void stream_of(const Rig &rig, const std::vector<Extent> &extents, Bytes *out)
 {

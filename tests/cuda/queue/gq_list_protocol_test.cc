@@ -154,9 +154,7 @@ struct Controller : nvme_transport {
     }
 };
 
-class GqListProtocol : public testing::TestWithParam<Way>
-{
-};
+using GqListProtocol = testing::TestWithParam<Way>;
 
 TEST_P(GqListProtocol, WorksAtAnyDepthFromAnyPositionInAnyOrder)
 {

@@ -72,9 +72,7 @@ struct Ring : nvme_transport {
 
 constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
 
-class GqProtocol : public testing::TestWithParam<Drive>
-{
-};
+using GqProtocol = testing::TestWithParam<Drive>;
 
 TEST_P(GqProtocol, FindsCommandsByCidAndKeepsTheirStatus)
 {

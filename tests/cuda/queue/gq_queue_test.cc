@@ -12,9 +12,7 @@
 namespace
 {
 
-class GqQueue : public GqTest
-{
-};
+using GqQueue = GqTest;
 
 /* Reads the whole namespace, a command per 512 bytes, and compares it. */
 void read_all(Rig &rig)

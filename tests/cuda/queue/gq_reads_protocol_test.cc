@@ -145,9 +145,7 @@ struct Fake : nvme_transport {
     }
 };
 
-class GqReadsProtocol : public testing::TestWithParam<Drive>
-{
-};
+using GqReadsProtocol = testing::TestWithParam<Drive>;
 
 TEST_P(GqReadsProtocol, OneReadInUnitsComesWhole)
 {

@@ -14,9 +14,7 @@ constexpr uint64_t kMost = 4ull << 30; // bytes of all pieces, for a buffer that
 
 constexpr uint64_t kZeros = 1u << 30;
 
-class ReadvLength : public ReadvWays
-{
-};
+using ReadvLength = ReadvWays;
 
 TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 {
