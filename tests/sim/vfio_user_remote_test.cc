@@ -10,12 +10,12 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <numeric>
-#include <thread>
 
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "serve_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -127,19 +127,15 @@ TEST(RemoteThreads, DoNotMixTheirData)
 {
     Remote r({"--threads=2", "--reorder"});
     ASSERT_NE(r.dev, nullptr);
-    std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
-    for (unsigned i = 0; i < 4; i++)
-        threads.emplace_back([&, i] {
-            Bytes data = pattern(256 << 10, i), got(data.size());
-            for (unsigned round = 0; round < 5; round++) {
-                uint64_t at = (i * 5 + round) * data.size();
-                wrong += bd_write(r.dev, at, data.data(), data.size(), 0) != 0;
-                wrong += bd_read(r.dev, at, got.data(), got.size()) != 0 || got != data;
-            }
-        });
-    for (auto &t : threads)
-        t.join();
+    in_threads(4, [&](unsigned i) {
+        Bytes data = pattern(256 << 10, i), got(data.size());
+        for (unsigned round = 0; round < 5; round++) {
+            uint64_t at = (i * 5 + round) * data.size();
+            wrong += bd_write(r.dev, at, data.data(), data.size(), 0) != 0;
+            wrong += bd_read(r.dev, at, got.data(), got.size()) != 0 || got != data;
+        }
+    });
     EXPECT_EQ(wrong, 0);
 }
 

@@ -3,9 +3,9 @@
  * The effect of a reset on the drive that comes back, the admin queue, existing queue pairs and
  * their users.
  */
-#include <thread>
 
 #include "tests/blockdev/nvme/nvme_recovery_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -276,11 +276,7 @@ TEST_F(Recovery, EveryUserIsNotifiedOfAPermanentFailure)
 TEST_F(Recovery, ConcurrentRequestsForAResetShareIt)
 {
     Other other(c);
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 8; i++)
-        threads.emplace_back([&] { EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0); });
-    for (auto &t : threads)
-        t.join();
+    in_threads(8, [&](unsigned) { EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0); });
     EXPECT_EQ(fake.enables, 1u);
     EXPECT_EQ(other.stops, 1u);
     EXPECT_EQ(nvme_ctrlr_epoch(c), 1u);

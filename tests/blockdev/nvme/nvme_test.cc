@@ -15,6 +15,7 @@
 #include "blockdev/nvme/nvme.h"
 #include "sim/sim.h"
 #include "tests/blockdev/nvme/nvme_sim_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -376,14 +377,10 @@ TEST(NvmeThreads, AllWaitersEndWhenTheControllerFails)
     f.skip = 5;
     rig.fault(f);
     std::atomic<unsigned> failed{0};
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 6; i++)
-        threads.emplace_back([&, i] {
-            Bytes data(MIB);
-            failed += bd_write(rig.dev, i * MIB, data.data(), MIB, 0) == -EIO;
-        });
-    for (auto &t : threads)
-        t.join();
+    in_threads(6, [&](unsigned i) {
+        Bytes data(MIB);
+        failed += bd_write(rig.dev, i * MIB, data.data(), MIB, 0) == -EIO;
+    });
     EXPECT_GE(failed, 5u) << "at most the first could succeed before";
 }
 

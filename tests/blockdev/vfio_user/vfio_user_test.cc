@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include "tests/blockdev/vfio_user/vfio_user_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -414,20 +415,16 @@ TEST_F(VfioUser, ManyThreadsShareTheConnection)
     open();
     for (uint32_t i = 0; i < 8; i++)
         server.reg<uint32_t>(0x100 + 4 * i) = 1000 + i;
-    std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
-    for (uint32_t i = 0; i < 8; i++)
-        threads.emplace_back([this, i, &wrong] {
-            nvme_mem page = mem.piece(0, 0x1000);
-            for (int n = 0; n < 50; n++) {
-                uint64_t iova;
-                wrong += t->ops->read32(t, 0x100 + 4 * i) != 1000 + i;
-                wrong += t->ops->map(t, &page, &iova) != 0;
-                wrong += t->ops->unmap(t, iova) != 0;
-            }
-        });
-    for (auto &thread : threads)
-        thread.join();
+    in_threads(8, [&](uint32_t i) {
+        nvme_mem page = mem.piece(0, 0x1000);
+        for (int n = 0; n < 50; n++) {
+            uint64_t iova;
+            wrong += t->ops->read32(t, 0x100 + 4 * i) != 1000 + i;
+            wrong += t->ops->map(t, &page, &iova) != 0;
+            wrong += t->ops->unmap(t, iova) != 0;
+        }
+    });
     EXPECT_EQ(wrong, 0);
 }
 

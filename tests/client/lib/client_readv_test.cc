@@ -18,6 +18,7 @@
 
 #include "client/lib/connection.h"
 #include "tests/client/lib/hole_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -165,20 +166,15 @@ TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
 TEST_P(ReadvTest, ManyThreadsReadAtOnce)
 {
     constexpr size_t kThreads = 6;
-    std::vector<std::thread> threads;
     std::atomic<int> failed{0};
-    for (size_t t = 0; t < kThreads; t++) {
-        threads.emplace_back([&, t] {
-            for (unsigned i = 0; i < 10; i++) {
-                auto pieces = some_pieces(200, 1000, t * 200000, i + 100);
-                if (readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr) != 0)
-                    failed++;
-                expect_pieces(shared_, pieces);
-            }
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(kThreads, [&](size_t t) {
+        for (unsigned i = 0; i < 10; i++) {
+            auto pieces = some_pieces(200, 1000, t * 200000, i + 100);
+            if (readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr) != 0)
+                failed++;
+            expect_pieces(shared_, pieces);
+        }
+    });
     EXPECT_EQ(failed, 0);
 }
 

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/direct_stack.h"
+#include "tests/threads.h"
 
 extern "C" {
 #include "tests/client/lib/direct_shared_rig.h"
@@ -98,16 +99,11 @@ std::string read_lanes_at_random(Stack &s, unsigned seed, size_t at, unsigned ro
 // Warps and threads of warps, each with a place of its own.
 void expect_right(Stack &s)
 {
-    std::vector<std::thread> threads;
     std::vector<std::string> wrong(8);
-    for (unsigned t = 0; t < wrong.size(); t++) {
-        threads.emplace_back([&s, &wrong, t] {
-            size_t at = (1 + t * 10) * kPage;
-            wrong[t] = t % 2 ? read_lanes_at_random(s, t, at, 10) : read_at_random(s, t, at, 60);
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(wrong.size(), [&](unsigned t) {
+        size_t at = (1 + t * 10) * kPage;
+        wrong[t] = t % 2 ? read_lanes_at_random(s, t, at, 10) : read_at_random(s, t, at, 60);
+    });
     for (const std::string &w : wrong)
         EXPECT_EQ(w, "");
     expect_idle(s);
@@ -382,26 +378,21 @@ TEST(DirectSharedClaims, ReadsEndWithFewCids)
 std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<void()> &midway,
                                 unsigned readers = 8)
 {
-    std::vector<std::thread> threads;
     std::vector<int64_t> errors;
     std::mutex lock;
-    for (unsigned t = 0; t < readers; t++) {
-        threads.emplace_back([&, t] {
-            for (unsigned i = 0; i < rounds; i++) {
-                if (t == 0 && i == rounds / 2)
-                    midway();
-                uint64_t offset = (t + i) % 4 * kPage;
-                int64_t got = read_warp(s, (1 + t) * kPage, kPage, offset);
-                std::lock_guard guard(lock);
-                if (got != static_cast<int64_t>(kPage))
-                    errors.push_back(got);
-                else if (!s.holds((1 + t) * kPage, kPage, offset))
-                    errors.push_back(1);
-            }
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(readers, [&](unsigned t) {
+        for (unsigned i = 0; i < rounds; i++) {
+            if (t == 0 && i == rounds / 2)
+                midway();
+            uint64_t offset = (t + i) % 4 * kPage;
+            int64_t got = read_warp(s, (1 + t) * kPage, kPage, offset);
+            std::lock_guard guard(lock);
+            if (got != static_cast<int64_t>(kPage))
+                errors.push_back(got);
+            else if (!s.holds((1 + t) * kPage, kPage, offset))
+                errors.push_back(1);
+        }
+    });
     return errors;
 }
 

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/direct_stack.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -94,22 +95,16 @@ TEST_P(DirectSingleMixed, ThreadsShareTwoQueues)
     Stack s(2, 4, 20);
     if (GetParam())
         s.stage_all();
-    std::vector<std::thread> threads;
     std::vector<std::string> wrong(4);
-    for (size_t t = 0; t < wrong.size(); t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 rng(static_cast<unsigned>(t));
-            for (unsigned i = 0; i < 100; i++) {
-                uint64_t offset = rng() % 16 * kPage, len = i % 4 ? kPage : 3 * kPage + 5;
-                size_t at = (1 + t * 8) * kPage;
-                if (s.read(at, len, offset) != static_cast<int64_t>(len) ||
-                    !s.holds(at, len, offset))
-                    wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
-            }
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(wrong.size(), [&](size_t t) {
+        std::mt19937 rng(static_cast<unsigned>(t));
+        for (unsigned i = 0; i < 100; i++) {
+            uint64_t offset = rng() % 16 * kPage, len = i % 4 ? kPage : 3 * kPage + 5;
+            size_t at = (1 + t * 8) * kPage;
+            if (s.read(at, len, offset) != static_cast<int64_t>(len) || !s.holds(at, len, offset))
+                wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
+        }
+    });
     for (const std::string &w : wrong)
         EXPECT_EQ(w, "");
 }

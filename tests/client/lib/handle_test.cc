@@ -15,6 +15,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/cufile/places.h"
+#include "tests/threads.h"
 
 using namespace places;
 
@@ -337,20 +338,14 @@ TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
     int copy = dup(fd_);
     struct gpunvme_file *files[2] = {file_, nullptr};
     ASSERT_EQ(gpunvme_file_open(io_, copy, 0, &files[1]), 0) << gpunvme_error();
-    std::vector<std::thread> threads;
     std::vector<int> failures(4);
-    for (size_t t = 0; t < failures.size(); t++) {
-        threads.emplace_back([this, t, &files, &failures] {
-            for (size_t i = 0; i < 200; i++) {
-                size_t at = t * 100000, n = t < 2 ? 1000 : 8192, offset = i * 4096 + (t < 2);
-                ssize_t got =
-                    gpunvme_read(files[t % 2], memory_->at(at + (t > 1)), n, offset, nullptr);
-                failures[t] += got != static_cast<ssize_t>(n) || !holds(at + (t > 1), n, offset);
-            }
-        });
-    }
-    for (auto &t : threads)
-        t.join();
+    in_threads(failures.size(), [&](size_t t) {
+        for (size_t i = 0; i < 200; i++) {
+            size_t at = t * 100000, n = t < 2 ? 1000 : 8192, offset = i * 4096 + (t < 2);
+            ssize_t got = gpunvme_read(files[t % 2], memory_->at(at + (t > 1)), n, offset, nullptr);
+            failures[t] += got != static_cast<ssize_t>(n) || !holds(at + (t > 1), n, offset);
+        }
+    });
     gpunvme_file_close(files[1]);
     close(copy);
     EXPECT_EQ(failures, std::vector<int>(4, 0));
@@ -370,19 +365,14 @@ TEST_P(Io, SaysWhichWayAndWhy)
 
 TEST_P(Io, ThreadsReadAtTheSameTime)
 {
-    std::vector<std::thread> threads;
     std::vector<int> failures(4);
-    for (size_t t = 0; t < failures.size(); t++) {
-        threads.emplace_back([this, t, &failures] {
-            for (size_t i = 0; i < 50; i++) {
-                size_t at = t * 100000, n = 1 + (i * 1777) % 90000, offset = (i * 54321) % 2000000;
-                ssize_t got = gpunvme_read(file_, memory_->at(at), n, offset, nullptr);
-                failures[t] += got != static_cast<ssize_t>(n) || !holds(at, n, offset);
-            }
-        });
-    }
-    for (auto &t : threads)
-        t.join();
+    in_threads(failures.size(), [&](size_t t) {
+        for (size_t i = 0; i < 50; i++) {
+            size_t at = t * 100000, n = 1 + (i * 1777) % 90000, offset = (i * 54321) % 2000000;
+            ssize_t got = gpunvme_read(file_, memory_->at(at), n, offset, nullptr);
+            failures[t] += got != static_cast<ssize_t>(n) || !holds(at, n, offset);
+        }
+    });
     EXPECT_EQ(failures, std::vector<int>(4, 0));
 }
 

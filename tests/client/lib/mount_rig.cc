@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <random>
-#include <thread>
 
 #include "tests/fusefs/daemon/puppet.h"
 #include "tests/some_bytes.h"
+#include "tests/threads.h"
 
 namespace mount_rig
 {
@@ -162,12 +162,8 @@ int64_t MountRig::until_it_fails(const std::function<int64_t()> &read)
 
 void MountRig::in_threads(size_t n, const std::function<std::string(size_t)> &work)
 {
-    std::vector<std::thread> threads;
     std::vector<std::string> wrong(n);
-    for (size_t t = 0; t < n; t++)
-        threads.emplace_back([&, t] { wrong[t] = work(t); });
-    for (std::thread &t : threads)
-        t.join();
+    ::in_threads(n, [&](size_t t) { wrong[t] = work(t); });
     for (const std::string &w : wrong)
         EXPECT_EQ(w, "");
 }

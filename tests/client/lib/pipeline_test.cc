@@ -13,6 +13,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/lib/pipeline_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -206,17 +207,13 @@ TEST_P(Pipeline, EndingInTheMiddleLeavesWhatItSays)
 
 TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
 {
-    std::vector<std::thread> threads;
     std::vector<int> bad(6);
     const size_t part = 8 * kChunk;
-    for (size_t t = 0; t < bad.size(); t++)
-        threads.emplace_back([this, t, &bad] {
-            int err;
-            for (int i = 0; i < 50; i++)
-                bad[t] |= rig_read(rig_, fd_, t * part, t * kChunk + 1, part, &err) != part;
-        });
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(bad.size(), [&](size_t t) {
+        int err;
+        for (int i = 0; i < 50; i++)
+            bad[t] |= rig_read(rig_, fd_, t * part, t * kChunk + 1, part, &err) != part;
+    });
     for (size_t t = 0; t < bad.size(); t++) {
         EXPECT_EQ(bad[t], 0);
         EXPECT_TRUE(std::equal(buffer_.begin() + static_cast<ssize_t>(t * part),

@@ -2,6 +2,7 @@
 // Tests tables, which read rows of files by number, through leases and by
 // READV.
 #include "tests/client/lib/table_base.h"
+#include "tests/threads.h"
 
 using namespace table_base;
 
@@ -245,33 +246,28 @@ TEST_P(Table, AFileThatIsReplacedKeepsItsRows)
 TEST_P(Table, TablesAndThreadsAtOnce)
 {
     open_table();
-    std::vector<std::thread> threads;
     const struct gpunvme_segment s = {file_, 0, kFile / kRow};
-    for (int t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            struct gpunvme_table *own = table_; // two threads share one table
-            if (t > 1) {
-                ASSERT_EQ(gpunvme_table_open(&s, 1, kRow, 500, nullptr, &own), 0);
-            }
-            std::vector<char> out(500 * kRow);
-            for (unsigned round = 0; round < 10; round++) {
-                std::mt19937 rng(static_cast<unsigned>(t) * 100 + round);
-                Ids ids(500);
-                for (int64_t &id : ids)
-                    id = rng() % 65536;
-                Status status;
-                struct gpunvme_gather a = gather_of(ids, &status);
-                a.out = out.data();
-                ASSERT_EQ(gpunvme_table_gather(own, &a, nullptr), 0) << gpunvme_error();
-                ASSERT_EQ(status.failed, 0u) << status.error;
-                ASSERT_EQ(count_zeros(ids, out), 0u);
-            }
-            if (t > 1)
-                gpunvme_table_close(own);
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(4, [&](int t) {
+        struct gpunvme_table *own = table_; // two threads share one table
+        if (t > 1) {
+            ASSERT_EQ(gpunvme_table_open(&s, 1, kRow, 500, nullptr, &own), 0);
+        }
+        std::vector<char> out(500 * kRow);
+        for (unsigned round = 0; round < 10; round++) {
+            std::mt19937 rng(static_cast<unsigned>(t) * 100 + round);
+            Ids ids(500);
+            for (int64_t &id : ids)
+                id = rng() % 65536;
+            Status status;
+            struct gpunvme_gather a = gather_of(ids, &status);
+            a.out = out.data();
+            ASSERT_EQ(gpunvme_table_gather(own, &a, nullptr), 0) << gpunvme_error();
+            ASSERT_EQ(status.failed, 0u) << status.error;
+            ASSERT_EQ(count_zeros(ids, out), 0u);
+        }
+        if (t > 1)
+            gpunvme_table_close(own);
+    });
 }
 
 } // namespace

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <memory>
 #include <sys/mman.h>
-#include <thread>
 #include <unistd.h>
 
 #include "tests/cuda/gq_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -129,33 +129,28 @@ TEST_P(GqQueue, ServesManyThreadsAtOnce)
     const size_t len = 256u << 10;
     Rig rig(GetParam(), 4096, 4u << 20);
     std::vector<std::unique_ptr<Memory>> memory;
-    std::vector<std::thread> threads;
 
     rig.opts.queues = 4;
     rig.opts.max_command = 4096;
     rig.open();
     for (unsigned t = 0; t < 6; t++)
         memory.push_back(std::make_unique<Memory>(rig.x.kind, len));
-    for (unsigned t = 0; t < 6; t++) {
-        threads.emplace_back([&rig, &memory, t] {
-            Memory &m = *memory[t];
-            gq_buffer *b = rig.add(m, 0, len);
+    in_threads(6, [&](unsigned t) {
+        Memory &m = *memory[t];
+        gq_buffer *b = rig.add(m, 0, len);
 
-            for (unsigned i = 0; i < 10; i++) {
-                gq_file_extent x = {0, (t * 7 + i * 13) % 960};
-                gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, len, 0, nullptr, nullptr};
-                gq_result result;
+        for (unsigned i = 0; i < 10; i++) {
+            gq_file_extent x = {0, (t * 7 + i * 13) % 960};
+            gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, len, 0, nullptr, nullptr};
+            gq_result result;
 
-                EXPECT_EQ(gq_transfer(rig.e, &req, &result), 0);
-                Bytes got = m.read(0, len);
-                EXPECT_TRUE(std::equal(got.begin(), got.end(),
-                                       rig.media.begin() + (ptrdiff_t)(x.lba * 4096)));
-            }
-            gq_buffer_unregister(b);
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+            EXPECT_EQ(gq_transfer(rig.e, &req, &result), 0);
+            Bytes got = m.read(0, len);
+            EXPECT_TRUE(
+                std::equal(got.begin(), got.end(), rig.media.begin() + (ptrdiff_t)(x.lba * 4096)));
+        }
+        gq_buffer_unregister(b);
+    });
     EXPECT_EQ(rig.stats().transfers, 60u);
     EXPECT_EQ(rig.stats().buffers, 0u);
 }

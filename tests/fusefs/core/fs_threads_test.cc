@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "tests/fusefs/core/fs_fixture.h"
+#include "tests/threads.h"
 
 class FsThreads : public FsTest
 {
@@ -38,16 +39,11 @@ class FsThreads : public FsTest
 
 void FsThreads::run(unsigned threads, const Work &work, int steps)
 {
-    std::vector<std::thread> all;
-    for (unsigned id = 0; id < threads; id++) {
-        all.emplace_back([id, &work, steps] {
-            std::mt19937 rng(id);
-            for (int i = 0; i < steps; i++)
-                work(id, rng);
-        });
-    }
-    for (auto &t : all)
-        t.join();
+    in_threads(threads, [&](unsigned id) {
+        std::mt19937 rng(id);
+        for (int i = 0; i < steps; i++)
+            work(id, rng);
+    });
 }
 
 // Records are written whole, so each is read as one letter, up to a zeroed or cut end.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Metadata in memory: read once, dropped when clean, never when changed.
-#include <thread>
 
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -90,11 +90,7 @@ TEST_F(Cache, OneReadServesAllWaiters)
     remount();
     uint64_t before = crash_dev_reads(dev.get(), place(block));
     crash_dev_slow(dev.get(), 20000);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 8; i++)
-        threads.emplace_back([&] { EXPECT_EQ(get(block, 1), 0); });
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(8, [&](int) { EXPECT_EQ(get(block, 1), 0); });
     EXPECT_EQ(crash_dev_reads(dev.get(), place(block)), before + 1);
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/fusefs/core/storage_fixture.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -88,21 +89,16 @@ TEST_F(Threads, WorkTogether)
 
 TEST_F(Threads, AllWaitForTheSameCommit)
 {
-    std::vector<std::thread> threads;
     crash_dev_record(dev.get());
     crash_dev_slow(dev.get(), 2000);
     std::atomic<int> syncs{0};
-    for (unsigned t = 0; t < 8; t++) {
-        threads.emplace_back([&, t] {
-            for (uint32_t i = 0; i < 5; i++) {
-                ASSERT_EQ(set_uid(inos[t], i), 0);
-                ASSERT_EQ(commit(), 0);
-                syncs++;
-            }
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(8, [&](unsigned t) {
+        for (uint32_t i = 0; i < 5; i++) {
+            ASSERT_EQ(set_uid(inos[t], i), 0);
+            ASSERT_EQ(commit(), 0);
+            syncs++;
+        }
+    });
     crash_dev_slow(dev.get(), 0);
     // A commit is at least three operations; sharing makes it fewer than each on its own.
     EXPECT_LT(crash_dev_ops(dev.get()), 3u * static_cast<unsigned>(syncs));
@@ -110,20 +106,15 @@ TEST_F(Threads, AllWaitForTheSameCommit)
 
 TEST_F(Threads, AWriteErrorReachesAllOfThem)
 {
-    std::vector<std::thread> threads;
     crash_dev_fail_writes(dev.get(), 20);
-    for (unsigned t = 0; t < 4; t++) {
-        threads.emplace_back([&, t] {
-            int err = 0;
-            while (!err) {
-                err = set_uid(inos[t], 1);
-                err = err ? err : ffs_sync(fs);
-            }
-            EXPECT_TRUE(err == -EIO || err == -EROFS) << err;
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(4, [&](unsigned t) {
+        int err = 0;
+        while (!err) {
+            err = set_uid(inos[t], 1);
+            err = err ? err : ffs_sync(fs);
+        }
+        EXPECT_TRUE(err == -EIO || err == -EROFS) << err;
+    });
     crash_dev_fail_writes(dev.get(), -1);
     EXPECT_NE(unmount(), 0);
     EXPECT_EQ(mount(), 0) << why;

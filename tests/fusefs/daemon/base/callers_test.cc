@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "fusefs/daemon/base/callers.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -148,17 +149,13 @@ TEST_F(Callers, HaveNoRightsIfTheyAreUnknown)
 
 TEST_F(Callers, AreAskedAboutByManyThreads)
 {
-    std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
-    for (int i = 0; i < 8; i++)
-        threads.emplace_back([&] {
-            for (int k = 0; k < 100; k++) {
-                wrong += callers_is_admin(&callers_, getpid()) != is_root_here();
-                wrong += callers_is_admin(&callers_, 1 << 30);
-            }
-        });
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(8, [&](int) {
+        for (int k = 0; k < 100; k++) {
+            wrong += callers_is_admin(&callers_, getpid()) != is_root_here();
+            wrong += callers_is_admin(&callers_, 1 << 30);
+        }
+    });
     EXPECT_EQ(wrong, 0);
 }
 

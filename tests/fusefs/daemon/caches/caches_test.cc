@@ -15,6 +15,7 @@
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -335,19 +336,14 @@ TEST_F(CachesTest, FewWritersWaitForCachesWithNothingToRemove)
     Inode held = lookup(dir, "f");
     ASSERT_EQ(caches_file_opened(held), 0);
     ASSERT_EQ(limit(dir, 2 * MIB), 0);
-    std::vector<std::thread> writers;
     std::atomic<int> at_once{0};
-    for (int t = 0; t < 16; t++) {
-        writers.emplace_back([&, t] {
-            Inode inode = make_file(dir, "w" + std::to_string(t));
-            auto begin = std::chrono::steady_clock::now();
-            for (int i = 0; i < 10; i++)
-                EXPECT_EQ(put(inode, 0, MIB), -ENOSPC);
-            at_once += std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(800);
-        });
-    }
-    for (std::thread &w : writers)
-        w.join();
+    in_threads(16, [&](int t) {
+        Inode inode = make_file(dir, "w" + std::to_string(t));
+        auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < 10; i++)
+            EXPECT_EQ(put(inode, 0, MIB), -ENOSPC);
+        at_once += std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(800);
+    });
     EXPECT_GE(at_once, 8);
     caches_file_closed(held);
     EXPECT_EQ(fill(dir, "next", MIB, 2000), 0);
@@ -702,19 +698,13 @@ TEST_F(CachesModel, HoldsDuringRandomOperations)
 TEST_F(CachesTest, ThreadsWriteWithinTheLimit)
 {
     ASSERT_EQ(limit(dir, 12 * MIB), 0);
-    std::vector<std::thread> writers;
     std::atomic<int> refused{0};
-    for (int t = 0; t < 4; t++) {
-        writers.emplace_back([this, t, &refused] {
-            for (int i = 0; i < 20; i++) {
-                int err =
-                    fill(dir, "w" + std::to_string(t) + "-" + std::to_string(i), MIB, 1000 + i);
-                refused += err != 0;
-            }
-        });
-    }
-    for (std::thread &w : writers)
-        w.join();
+    in_threads(4, [&](int t) {
+        for (int i = 0; i < 20; i++) {
+            int err = fill(dir, "w" + std::to_string(t) + "-" + std::to_string(i), MIB, 1000 + i);
+            refused += err != 0;
+        }
+    });
     EXPECT_EQ(refused, 0);
     EXPECT_LE(bytes_in(dir), 12 * MIB);
 }

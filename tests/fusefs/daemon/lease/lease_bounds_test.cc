@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -103,21 +104,16 @@ TEST_F(LeaseBounds, ALeaseInCreationLeavesRoomForOthers)
 #else
     constexpr unsigned kLeases = 50;
 #endif
-    std::vector<std::thread> threads;
     std::atomic<unsigned> refused{0};
-    for (unsigned i = 0; i < 3; i++) {
-        threads.emplace_back([&] {
-            for (unsigned k = 0; k < kLeases; k++) {
-                gpunvme_ioc_extent_lease lease;
-                if (rig_lease_extents(rig_, 1, &lease))
-                    refused++;
-                else
-                    rig_lease_end(rig_, 1, lease.id, lease.key);
-            }
-        });
-    }
-    for (std::thread &thread : threads)
-        thread.join();
+    in_threads(3, [&](unsigned) {
+        for (unsigned k = 0; k < kLeases; k++) {
+            gpunvme_ioc_extent_lease lease;
+            if (rig_lease_extents(rig_, 1, &lease))
+                refused++;
+            else
+                rig_lease_end(rig_, 1, lease.id, lease.key);
+        }
+    });
     EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
 }
 

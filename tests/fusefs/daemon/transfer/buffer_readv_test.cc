@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/transfer/readv_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -423,17 +424,12 @@ TEST_F(Readv, ManyThreadsReadAtOnce)
     open();
     constexpr uint64_t kThreads = 6, kEach = 5000;
     spread(kThreads * kEach, 128);
-    std::vector<std::thread> threads;
     std::vector<int> errors(kThreads, -1);
-    for (uint64_t t = 0; t < kThreads; t++) {
-        threads.emplace_back([&, t] {
-            gpunvme_ioc_readv v = request(kEach);
-            v.first = t * kEach;
-            errors[t] = rig_readv(rig_, 0, &v);
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(kThreads, [&](uint64_t t) {
+        gpunvme_ioc_readv v = request(kEach);
+        v.first = t * kEach;
+        errors[t] = rig_readv(rig_, 0, &v);
+    });
     EXPECT_EQ(errors, std::vector<int>(kThreads, 0));
     expect_pieces(kThreads * kEach);
 }

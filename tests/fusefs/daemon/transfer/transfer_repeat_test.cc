@@ -3,12 +3,12 @@
 #include <errno.h>
 
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -190,11 +190,7 @@ TEST_P(Repeat, TheLostCommandOfAnotherTransferOnlyCostsTime)
     fail(SIM_FAULT_LOSE, 0, 1);
     gpunvme_ioc_rw rws[4];
     int errors[4];
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; i++)
-        threads.emplace_back([&, i] { errors[i] = transfer(&rws[i]); });
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(4, [&](int i) { errors[i] = transfer(&rws[i]); });
     for (int i = 0; i < 4; i++) {
         EXPECT_EQ(errors[i], 0) << i;
         expect_moved(rws[i]);
