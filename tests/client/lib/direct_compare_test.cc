@@ -8,11 +8,6 @@
 
 #include "tests/client/lib/direct_stack.h"
 
-extern "C" {
-#include "tests/client/lib/direct_compare_rig.h"
-#include "tests/client/lib/direct_staged_rig.h"
-}
-
 namespace
 {
 

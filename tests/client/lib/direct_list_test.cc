@@ -9,16 +9,12 @@
 #include <cstring>
 #include <map>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/direct_stack.h"
-
-extern "C" {
-#include "tests/client/lib/direct_list_rig.h"
-}
+#include "tests/threads.h"
 
 namespace
 {
@@ -56,16 +52,11 @@ std::vector<int> read_shares(Stack &s, List &list, uint32_t groups,
                              struct gd_parts *parts = nullptr)
 {
     std::vector<int> returned(groups);
-    std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < groups; rank++) {
-        threads.emplace_back([&, rank] {
-            returned[rank] = direct_list_read(
-                &s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart, list.data(),
-                static_cast<uint32_t>(list.size()), rank, groups, parts);
-        });
-    }
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(groups, [&](uint32_t rank) {
+        returned[rank] =
+            direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
+                             list.data(), static_cast<uint32_t>(list.size()), rank, groups, parts);
+    });
     return returned;
 }
 
@@ -132,21 +123,16 @@ TEST(DirectList, GroupsOfALaunchFindTheSameWordsAndTheLastFreesThem)
     struct gd_parts_table table = {};
     for (unsigned round = 0; round < kRounds; round++) {
         std::atomic<unsigned> last{0}, alone{0};
-        std::vector<std::thread> threads;
-        for (unsigned i = 0; i < kLaunches * kGroups; i++) {
-            threads.emplace_back([&, i] {
-                struct gd_parts *p = parts_rig_take(&s.file, &table, 1 + i % kLaunches);
-                int err = i / kLaunches == 1 ? -EIO : 0;
-                if (__atomic_add_fetch(&p->dealing.next, 1, __ATOMIC_RELAXED) == kGroups) {
-                    alone++;
-                    __atomic_store_n(&p->dealing.next, 0, __ATOMIC_RELAXED);
-                }
-                if (parts_rig_leave(&table, p, kGroups, &err) && err == -EIO)
-                    last++;
-            });
-        }
-        for (std::thread &t : threads)
-            t.join();
+        in_threads(kLaunches * kGroups, [&](unsigned i) {
+            struct gd_parts *p = parts_rig_take(&s.file, &table, 1 + i % kLaunches);
+            int err = i / kLaunches == 1 ? -EIO : 0;
+            if (__atomic_add_fetch(&p->dealing.next, 1, __ATOMIC_RELAXED) == kGroups) {
+                alone++;
+                __atomic_store_n(&p->dealing.next, 0, __ATOMIC_RELAXED);
+            }
+            if (parts_rig_leave(&table, p, kGroups, &err) && err == -EIO)
+                last++;
+        });
         ASSERT_EQ(alone, kLaunches) << "each launch had words of its own";
         ASSERT_EQ(last, kLaunches) << "its last group got the error";
         for (uint64_t number : table.number)

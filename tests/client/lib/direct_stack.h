@@ -16,7 +16,7 @@
 
 extern "C" {
 #include "cuda/gq_sum_fill.h"
-#include "tests/client/lib/direct_single_rig.h"
+#include "tests/client/lib/direct_rig.h"
 #include "tests/cuda/crc32c.h"
 }
 #include "tests/cuda/queue/host_queue.h"

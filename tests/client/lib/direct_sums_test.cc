@@ -10,10 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/direct_stack.h"
+#include "tests/threads.h"
 
 extern "C" {
-#include "tests/client/lib/direct_compare_rig.h"
-#include "tests/client/lib/direct_list_rig.h"
 #include "tests/client/lib/direct_shared_rig.h"
 }
 
@@ -267,13 +266,9 @@ TEST(DirectSumsList, EachPieceHasItsResult)
         for (uint64_t i = 0; i < 150; i++)
             list.push_back({i % 2 * kPage + i % 7, i * kPage, i % 3 ? 100u : 4096u, -1});
         s.on_media(kPage + 1) ^= 1;
-        std::vector<std::thread> threads;
-        for (uint32_t rank = 0; rank < 4; rank++)
-            threads.emplace_back([&, rank] {
-                direct_list_read(&s.file, address(s, kPage), list.data(), 150, rank, 4, nullptr);
-            });
-        for (std::thread &t : threads)
-            t.join();
+        in_threads(4, [&](uint32_t rank) {
+            direct_list_read(&s.file, address(s, kPage), list.data(), 150, rank, 4, nullptr);
+        });
         for (uint64_t i = 0; i < list.size(); i++) {
             bool meets = list[i].file_offset + list[i].len > kPage;
             EXPECT_EQ(list[i].result, meets ? -EIO : static_cast<int32_t>(list[i].len)) << i;

@@ -5,17 +5,12 @@
 
 #include <cstring>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/direct_stack.h"
-
-extern "C" {
-#include "tests/client/lib/direct_list_rig.h"
-#include "tests/client/lib/table_rig.h"
-}
+#include "tests/threads.h"
 
 namespace
 {
@@ -98,12 +93,8 @@ class Rows
   private:
     void pass(enum gd_table_pass p)
     {
-        std::vector<std::thread> groups;
         l_.pass = p;
-        for (uint32_t rank = 0; rank < kGroups; rank++)
-            groups.emplace_back([this, rank] { table_rig_pass(&l_, rank, kGroups); });
-        for (std::thread &t : groups)
-            t.join();
+        in_threads(kGroups, [this](uint32_t rank) { table_rig_pass(&l_, rank, kGroups); });
     }
 
     void turn()
