@@ -36,7 +36,7 @@ class Block
     }
     ~Block()
     {
-        service_rig_run_clock(rig_);
+        rig_->stopped_ns = 0;
         service_rig_close(rig_);
     }
     // To page `page` of the stack's memory.
@@ -48,22 +48,22 @@ class Block
                  uint64_t len = kPage)
     {
         gd_buffer b = s.buffer();
-        return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
+        return service_rig_command(&file, &b, page * kPage - 64, len, offset);
     }
     // To byte `at` of the stack's memory.
     int64_t read_at(Stack &s, size_t at, uint64_t len, uint64_t offset)
     {
         gd_buffer b = s.buffer();
-        return service_rig_command(rig_, &s.file, &b, at - 64, len, offset);
+        return service_rig_command(&s.file, &b, at - 64, len, offset);
     }
     // A request that is no command is served from its own fields.
     int64_t read_otherwise(uint64_t len, uint64_t offset)
     {
-        return service_rig_read(rig_, len, offset);
+        return service_rig_read(len, offset);
     }
     unsigned others() const
     {
-        return service_rig_reads(rig_);
+        return rig_->reads;
     }
     // A block whose clock stands never leaves.
     void stop_clock(uint64_t later_ns = 0)
@@ -72,13 +72,13 @@ class Block
     }
     void await_look_at_clock() const
     {
-        unsigned polls = service_rig_clock_polls(rig_);
-        while (service_rig_clock_polls(rig_) < polls + 2) // one may have begun before
+        unsigned polls = rig_->clock_polls;
+        while (rig_->clock_polls < polls + 2) // one may have begun before
             std::this_thread::yield();
     }
     bool has_left() const
     {
-        return service_rig_has_left(rig_);
+        return service_rig_has_left();
     }
     void await_leaving() const
     {
@@ -87,12 +87,12 @@ class Block
     }
     void leave()
     {
-        service_rig_run_clock(rig_);
+        rig_->stopped_ns = 0;
         await_leaving();
     }
     unsigned launches() const
     {
-        return service_rig_launches(rig_);
+        return rig_->launches;
     }
 
   private:

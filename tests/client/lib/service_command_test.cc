@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/service_block.h"
+#include "tests/threads.h"
 
 namespace
 {
@@ -75,19 +76,15 @@ TEST(ServiceCommand, ThreadsTakeTurns)
     constexpr size_t kThreads = 4;
     Stack s(4, 2, 20);
     Block block;
-    std::vector<std::thread> threads;
     std::vector<std::string> wrong(kThreads);
-    for (size_t t = 0; t < kThreads; t++)
-        threads.emplace_back([&, t] {
-            for (unsigned i = 0; i < 100; i++) {
-                size_t page = 1 + t;
-                if (block.read(s, page, page_of(i + t)) != kWhole ||
-                    !s.holds(page * kPage, kPage, page_of(i + t)))
-                    wrong[t] += std::to_string(i) + ", ";
-            }
-        });
-    for (std::thread &t : threads)
-        t.join();
+    in_threads(kThreads, [&](size_t t) {
+        for (unsigned i = 0; i < 100; i++) {
+            size_t page = 1 + t;
+            if (block.read(s, page, page_of(i + t)) != kWhole ||
+                !s.holds(page * kPage, kPage, page_of(i + t)))
+                wrong[t] += std::to_string(i) + ", ";
+        }
+    });
     for (const std::string &w : wrong)
         EXPECT_EQ(w, "");
     EXPECT_EQ(s.commands, 100 * kThreads);

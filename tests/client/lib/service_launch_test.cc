@@ -33,7 +33,7 @@ class ServiceLaunch : public ::testing::Test
     {
         service_rig_set_launch(rig_, 1, true);
         ASSERT_EQ(service_rig_long_read(rig_, kPart, 0), -ETIMEDOUT);
-        ASSERT_EQ(service_rig_parts(rig_), 1u);
+        ASSERT_EQ(rig_->parts, 1u);
         service_rig_set_launch(rig_, 1, false);
     }
 
@@ -45,10 +45,10 @@ TEST_F(ServiceLaunch, EachPartHasAKernel)
     start(kPatient);
     const auto len = static_cast<int64_t>(3 * kPart + 5);
     EXPECT_EQ(service_rig_long_read(rig_, 3 * kPart + 5, 7), len);
-    EXPECT_EQ(service_rig_parts(rig_), 4u);
-    EXPECT_EQ(service_rig_part_bytes(rig_), 3 * kPart + 5);
-    EXPECT_EQ(service_rig_launches(rig_), 0u) << "no block stays";
-    EXPECT_TRUE(service_rig_has_left(rig_));
+    EXPECT_EQ(rig_->parts, 4u);
+    EXPECT_EQ(rig_->part_bytes, 3 * kPart + 5);
+    EXPECT_EQ(rig_->launches, 0u) << "no block stays";
+    EXPECT_TRUE(service_rig_has_left());
 }
 
 TEST_F(ServiceLaunch, WhatIsNotLaunchedIsReadByTheBlock)
@@ -56,8 +56,8 @@ TEST_F(ServiceLaunch, WhatIsNotLaunchedIsReadByTheBlock)
     start(kPatient);
     service_rig_set_launch(rig_, 0, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart + 1, 0), static_cast<int64_t>(kPart + 1));
-    EXPECT_EQ(service_rig_bytes(rig_), kPart + 1);
-    EXPECT_EQ(service_rig_parts(rig_), 0u);
+    EXPECT_EQ(rig_->bytes, kPart + 1);
+    EXPECT_EQ(rig_->parts, 0u);
 }
 
 TEST_F(ServiceLaunch, ALaunchThatFailsIsTheReadsError)
@@ -65,8 +65,8 @@ TEST_F(ServiceLaunch, ALaunchThatFailsIsTheReadsError)
     start(kPatient);
     service_rig_set_launch(rig_, -EIO, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -EIO);
-    EXPECT_TRUE(service_rig_has_left(rig_));
-    EXPECT_EQ(service_rig_reads(rig_), 0u);
+    EXPECT_TRUE(service_rig_has_left());
+    EXPECT_EQ(rig_->reads, 0u);
     service_rig_set_launch(rig_, 1, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
 }
@@ -76,14 +76,14 @@ TEST_F(ServiceLaunch, KernelsThatALaunchHasLeftBehindAreNotForgotten)
     start(kHasty);
     service_rig_set_launch(rig_, -ETIMEDOUT, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -ETIMEDOUT);
-    EXPECT_FALSE(service_rig_has_left(rig_));
+    EXPECT_FALSE(service_rig_has_left());
     service_rig_set_launch(rig_, 1, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
-    EXPECT_EQ(service_rig_bytes(rig_), kPart) << "by the block";
-    service_rig_end_stream(rig_);
-    unsigned parts = service_rig_parts(rig_);
+    EXPECT_EQ(rig_->bytes, kPart) << "by the block";
+    rig_->is_idle = true;
+    unsigned parts = rig_->parts;
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
-    EXPECT_EQ(service_rig_parts(rig_), parts + 1) << "by a launch again";
+    EXPECT_EQ(rig_->parts, parts + 1) << "by a launch again";
 }
 
 TEST_F(ServiceLaunch, AnErrorInTheMiddleLeavesWhatCameBefore)
@@ -99,12 +99,12 @@ TEST_F(ServiceLaunch, AKernelThatComesTooLateDoesNotBegin)
 {
     start(kHasty);
     give_up();
-    EXPECT_FALSE(service_rig_has_left(rig_));
+    EXPECT_FALSE(service_rig_has_left());
     EXPECT_EQ(service_rig_long_read(rig_, 4096, 0), 4096) << "by the block, meanwhile";
-    EXPECT_EQ(service_rig_bytes(rig_), 4096u);
+    EXPECT_EQ(rig_->bytes, 4096u);
     EXPECT_FALSE(service_rig_let_launched(rig_)) << "nobody waits";
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
-    EXPECT_EQ(service_rig_parts(rig_), 2u);
+    EXPECT_EQ(rig_->parts, 2u);
 }
 
 TEST_F(ServiceLaunch, MemoryGoesAfterAKernelThatWasGivenUpHasEnded)
@@ -117,9 +117,9 @@ TEST_F(ServiceLaunch, MemoryGoesAfterAKernelThatWasGivenUpHasEnded)
         ended = true;
         service_rig_let_launched(rig_);
     });
-    service_rig_settle(rig_);
+    service_rig_settle();
     EXPECT_TRUE(ended);
-    EXPECT_TRUE(service_rig_has_left(rig_));
+    EXPECT_TRUE(service_rig_has_left());
     later.join();
 }
 
@@ -127,10 +127,10 @@ TEST_F(ServiceLaunch, AContextThatFailsEndsTheWait)
 {
     start(kPatient);
     service_rig_set_launch(rig_, 1, true);
-    service_rig_fail_stream(rig_);
+    rig_->fail_stream = true;
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -EIO);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -EIO) << "at once";
-    service_rig_settle(rig_);
+    service_rig_settle();
 }
 
 } // namespace

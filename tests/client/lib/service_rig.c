@@ -21,26 +21,17 @@ static uint64_t gq_clock_ns(void);
 #include "client/lib/direct.h"
 #include "client/lib/error.h"
 
-struct service_rig {
+/* What the rig has beside the fields that tests use. */
+static struct {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
     struct gq_service_stay stay;
-    struct gd_launch part; /* the last kernel for a long read */
-    int launch_says;
-    bool holds_part;
-    _Atomic unsigned parts;
-    _Atomic uint64_t part_bytes;
+    struct gd_launch part;         /* the last kernel for a long read */
     _Atomic uint64_t command_addr; /* of the last one */
-    void *page;
     pthread_t threads[GQ_SERVICE_SLOTS];
     unsigned running; /* threads, until they are joined */
-    _Atomic uint64_t fail_from, bytes, stopped_ns;
-    _Atomic int fail, fail_launches, held;
-    _Atomic bool fail_stream, is_idle;
-    _Atomic bool hold, stick;
-    _Atomic unsigned reads, launches, clock_polls, checks;
-};
+} own;
 
 static struct service_rig *rig; /* one at a time: fakes find it here */
 
@@ -58,9 +49,10 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
     if (!r)
         return -ENOMEM;
     rig = r;
-    r->file.set.command_ns = command_ns;
+    memset(&own, 0, sizeof(own));
+    own.file.set.command_ns = command_ns;
     r->fail_from = UINT64_MAX;
-    int err = direct_service_open(&place, true, &r->service);
+    int err = direct_service_open(&place, true, &own.service);
     if (err)
         free(r);
     else
@@ -70,23 +62,23 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
 
 bool service_rig_close(struct service_rig *r)
 {
-    if (!direct_service_close(r->service))
+    if (!direct_service_close(own.service))
         return false;
     free(r);
     return true;
 }
 
-int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
+int64_t service_rig_read(uint64_t len, uint64_t offset)
 {
     const struct direct_service_read read = {
-        .file = &r->file, .addr = offset + 1, .len = len, .offset = offset};
+        .file = &own.file, .addr = offset + 1, .len = len, .offset = offset};
 
-    return direct_service_read(r->service, &read);
+    return direct_service_read(own.service, &read);
 }
 
 bool service_rig_let_launched(struct service_rig *r)
 {
-    const struct gd_launch *l = &r->part;
+    const struct gd_launch *l = &own.part;
     bool right = l->addr == l->offset + 1,
          is_wanted = !__atomic_load_n(l->cancel, __ATOMIC_ACQUIRE);
     int64_t result = l->offset >= r->fail_from ? r->fail : right ? (int64_t)l->len : -EFAULT;
@@ -104,7 +96,7 @@ static int launch_part(struct gpunvme_direct *d, struct gd_launch *part, void *s
     (void)stream;
     if (r->launch_says != 1)
         return r->launch_says;
-    r->part = *part;
+    own.part = *part;
     r->parts++;
     if (!r->holds_part)
         (void)service_rig_let_launched(r);
@@ -120,7 +112,7 @@ void service_rig_set_launch(struct service_rig *r, int says, bool held)
 int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offset)
 {
     const struct gd_launch whole = {.addr = offset + 1, .len = len, .offset = offset};
-    const struct direct_service_read read = {.file = &r->file,
+    const struct direct_service_read read = {.file = &own.file,
                                              .addr = offset + 1,
                                              .len = len,
                                              .offset = offset,
@@ -128,21 +120,11 @@ int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offs
                                              .direct = (struct gpunvme_direct *)r,
                                              .whole = &whole};
 
-    return direct_service_read(r->service, &read);
+    return direct_service_read(own.service, &read);
 }
 
-unsigned service_rig_parts(const struct service_rig *r)
-{
-    return r->parts;
-}
-
-uint64_t service_rig_part_bytes(const struct service_rig *r)
-{
-    return r->part_bytes;
-}
-
-int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
-                            const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
+int64_t service_rig_command(const struct gpunvme_device_file *f, const struct gd_buffer *b,
+                            uint64_t at, uint64_t len, uint64_t offset)
 {
     struct gq_cmd cmd;
     struct direct_service_read read = {.file = f,
@@ -153,36 +135,21 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
                                        .command = &cmd,
                                        .staged = GD_STAGES(b)};
 
-    r->command_addr = read.addr;
+    own.command_addr = read.addr;
     if (!direct_command(f, &f->map, b,
                         (struct gq_read){.file_offset = offset, .at = at, .len = len}, &cmd))
         return -ENOTSUP;
-    return direct_service_read(r->service, &read);
+    return direct_service_read(own.service, &read);
 }
 
-bool service_rig_has_left(const struct service_rig *r)
+bool service_rig_has_left(void)
 {
-    return direct_service_has_left(r->service);
+    return direct_service_has_left(own.service);
 }
 
-void service_rig_settle(struct service_rig *r)
+void service_rig_settle(void)
 {
-    direct_service_settle(r->service);
-}
-
-unsigned service_rig_reads(const struct service_rig *r)
-{
-    return r->reads;
-}
-
-uint64_t service_rig_bytes(const struct service_rig *r)
-{
-    return r->bytes;
-}
-
-unsigned service_rig_launches(const struct service_rig *r)
-{
-    return r->launches;
+    direct_service_settle(own.service);
 }
 
 void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
@@ -191,59 +158,9 @@ void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
     r->fail_from = offset;
 }
 
-void service_rig_hold(struct service_rig *r, bool hold)
-{
-    r->hold = hold;
-}
-
 void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
 {
     r->stopped_ns = gq_clock_ns() + later_ns;
-}
-
-unsigned service_rig_clock_polls(const struct service_rig *r)
-{
-    return r->clock_polls;
-}
-
-void service_rig_run_clock(struct service_rig *r)
-{
-    r->stopped_ns = 0;
-}
-
-void service_rig_stick(struct service_rig *r, bool stick)
-{
-    r->stick = stick;
-}
-
-void service_rig_fail_launches(struct service_rig *r, int err)
-{
-    r->fail_launches = err;
-}
-
-void service_rig_fail_stream(struct service_rig *r)
-{
-    r->fail_stream = true;
-}
-
-void service_rig_end_stream(struct service_rig *r)
-{
-    r->is_idle = true;
-}
-
-unsigned service_rig_checks(const struct service_rig *r)
-{
-    return r->checks;
-}
-
-void *service_rig_page(const struct service_rig *r)
-{
-    return r->page;
-}
-
-int service_rig_held(const struct service_rig *r)
-{
-    return r->held;
 }
 
 /* --- The block ------------------------------------------------------------------------------- */
@@ -253,7 +170,7 @@ static void answer(uint32_t slot, const struct gd_serve_shared *shared)
     /* The address tells the offset, so that parts that go to the wrong place are found out. */
     const union gd_request *request = &shared->request;
     bool right = request->read.addr == request->read.offset + 1 ||
-                 request->read.addr == rig->command_addr; /* in place of it */
+                 request->read.addr == own.command_addr; /* in place of it */
     int err = right ? 0 : -EFAULT;
 
     rig->reads++;
@@ -263,25 +180,25 @@ static void answer(uint32_t slot, const struct gd_serve_shared *shared)
         err = rig->fail;
     else
         rig->bytes += request->read.len;
-    __atomic_store_n(&rig->launch.service.memory->slots[slot].answer,
-                     gd_answer(shared->number, err), __ATOMIC_RELEASE);
-    gq_service_touch(&rig->stay, gq_clock_ns());
+    __atomic_store_n(&own.launch.service.memory->slots[slot].answer, gd_answer(shared->number, err),
+                     __ATOMIC_RELEASE);
+    gq_service_touch(&own.stay, gq_clock_ns());
 }
 
 /* A block, as in the kernel, with reads that are no commands made up. */
 static void *serve(void *arg)
 {
-    const struct gd_service_launch *l = &rig->launch;
+    const struct gd_service_launch *l = &own.launch;
     uint32_t slot = (uint32_t)(uintptr_t)arg;
     struct gd_serve_shared shared = {.number = 0};
 
     while (rig->hold)
         sched_yield();
     uint64_t began_ns = gq_clock_ns();
-    shared.number = gq_service_begin(&l->service, &rig->stay, slot, began_ns);
-    while (gd_serve(l, &rig->stay, slot, began_ns, &shared))
+    shared.number = gq_service_begin(&l->service, &own.stay, slot, began_ns);
+    while (gd_serve(l, &own.stay, slot, began_ns, &shared))
         answer(slot, &shared);
-    gq_service_leave(&l->service, &rig->stay, slot, shared.number);
+    gq_service_leave(&l->service, &own.stay, slot, shared.number);
     return NULL;
 }
 
@@ -325,8 +242,8 @@ void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 {
     (void)cu, (void)device, (void)stream;
-    while (rig->running)
-        pthread_join(rig->threads[--rig->running], NULL);
+    while (own.running)
+        pthread_join(own.threads[--own.running], NULL);
     return 0;
 }
 
@@ -372,10 +289,10 @@ int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_ker
     if (rig->fail_launches)
         return rig->fail_launches;
     cuda_driver_copy_wait(cu, device, stream);
-    memcpy(&rig->launch, args[0], sizeof(rig->launch));
-    for (; rig->running < blocks; rig->running++) {
-        void *slot = (void *)(uintptr_t)rig->running;
-        if (pthread_create(&rig->threads[rig->running], NULL, serve, slot) != 0)
+    memcpy(&own.launch, args[0], sizeof(own.launch));
+    for (; own.running < blocks; own.running++) {
+        void *slot = (void *)(uintptr_t)own.running;
+        if (pthread_create(&own.threads[own.running], NULL, serve, slot) != 0)
             abort();
     }
     rig->launches++;
