@@ -40,7 +40,7 @@ uint32_t index_bits(uint32_t depth)
 
 uint16_t status_of(uint64_t slba)
 {
-    return slba % 5 ? 0 : 0x281;
+    return slba % 5 ? 0 : slba % 2 ? 0x281 : 0x4006;
 }
 
 /* Completes when `burst` commands wait, when the queue is full, or when all have been sent. */
@@ -48,7 +48,8 @@ struct Controller : nvme_transport {
     nvme_transport_ops table = {};
     const uint32_t depth, n;
     uint32_t burst = 1, largest = 0;
-    bool shuffle = true;
+    bool shuffle = true, mute = false;
+    uint64_t command_ns = kLong;
     /* Completion number first says the CID that number second has: -1, none. */
     std::pair<int, int> twice = {-1, -1};
     int unknown = -1; /* the completion of this number has a CID that is not in flight */
@@ -105,8 +106,8 @@ struct Controller : nvme_transport {
     void serve()
     {
         fetch();
-        if (waiting.size() < burst && waiting.size() < depth - 1 &&
-            std::count(seen.begin(), seen.end(), 0u) != 0)
+        if (mute || (waiting.size() < burst && waiting.size() < depth - 1 &&
+                     std::count(seen.begin(), seen.end(), 0u) != 0))
             return;
         if (shuffle)
             std::shuffle(waiting.begin(), waiting.end(), random);
@@ -126,7 +127,7 @@ struct Controller : nvme_transport {
         r.flags = &flags;
         r.cmds = cmds.data();
         r.results = results.data();
-        r.command_ns = kLong;
+        r.command_ns = command_ns;
         r.n_cmds = n;
         r.n_queues = 1;
         r.nsid = 1;
@@ -145,6 +146,8 @@ struct Controller : nvme_transport {
     {
         EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_DONE);
         EXPECT_EQ(state.cq_head, q.tail());
+        EXPECT_EQ(state.sq_tail, q.tail());
+        EXPECT_EQ(state.phase, (q.posted / depth & 1) ^ 1);
         EXPECT_EQ(q.room(), depth - 1 - state.cq_db_pending);
         EXPECT_LE(state.cq_db_pending, n == 1 ? 1u : 0u) << "a command alone leaves its doorbell";
         for (uint32_t i = 0; i < n; i++) {
@@ -170,6 +173,48 @@ TEST_P(GqListProtocol, WorksAtAnyDepthFromAnyPositionInAnyOrder)
             }
         }
     }
+}
+
+TEST_P(GqListProtocol, WritesTheWholeEntry)
+{
+    Controller c(4, 3);
+
+    c.cmds[1] = {0x1200000001, 0x1000, 0x2008, 7, 0};
+    c.run(GetParam());
+    c.expect_all_done();
+    EXPECT_EQ(c.q.sq_doorbell, 3u);
+    EXPECT_EQ(c.q.sq[1].opcode, NVME_IO_READ);
+    EXPECT_EQ(c.q.sq[1].cid, 1);
+    EXPECT_EQ(c.q.sq[1].nsid, 1u);
+    EXPECT_EQ(c.q.sq[1].prp1, 0x1000u);
+    EXPECT_EQ(c.q.sq[1].prp2, 0x2008u);
+    EXPECT_EQ(c.q.sq[1].cdw10, 1u);
+    EXPECT_EQ(c.q.sq[1].cdw11, 0x12u);
+    EXPECT_EQ(c.q.sq[1].cdw12, 7u);
+}
+
+TEST_P(GqListProtocol, TakesNoEntryOfTheLastPass)
+{
+    for (uint32_t n : {1u, 2u}) {
+        Controller c(4, n, 3); /* the entries that follow have the phase of the first pass */
+
+        c.mute = true;
+        c.command_ns = 1000000;
+        c.run(GetParam());
+        EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_TIMED_OUT);
+        EXPECT_EQ(c.state.in_flight, n);
+        EXPECT_EQ(c.results[0], GQ_PENDING);
+    }
+}
+
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesWhatWasNotSent)
+{
+    Controller c(4, 2);
+
+    c.mute = true;
+    c.q.post(0); /* the two that are in flight have CIDs 2 and 1 */
+    c.run(GetParam());
+    EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_BROKEN);
 }
 
 TEST_P(GqListProtocol, SendsSeveralCommandsOfALaneWithOneDoorbell)
