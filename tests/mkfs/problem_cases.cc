@@ -167,26 +167,32 @@ uint64_t write_sums(Image &i)
     return addr;
 }
 
-/* Changes a field of an inode. */
-#define INODE(ino, assignment)   \
-    [](Image &i) {               \
-        i.inode(ino).assignment; \
-        i.seal_inode(ino);       \
+/* Makes one change. */
+#define CHANGE(change) [](Image &i) { change; }
+
+/* Makes one change, and then calls a function of the image, which seals a block. */
+#define SEALED(seal, change) \
+    [](Image &i) {           \
+        change;              \
+        i.seal;              \
     }
 
+/* Change a field of an inode or of the superblock. */
+#define INODE(ino, assignment) SEALED(seal_inode(ino), i.inode(ino).assignment)
+#define SUPER(assignment)      SEALED(seal_super(), i.super().assignment)
+
 const std::vector<ProblemCase> cases = {
-    {"F201", "bit_of_extent_node", [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 1; }},
-    {"F201", "bit_of_inode_block_head",
-     [](Image &i) { i.at<lay_head>(i.inode_blocks[1]).uuid[8] ^= 1; }},
+    {"F201", "bit_of_extent_node", CHANGE(i.at<uint8_t>(i.extent_leaf) ^= 1)},
+    {"F201", "bit_of_inode_block_head", CHANGE(i.at<lay_head>(i.inode_blocks[1]).uuid[8] ^= 1)},
     {"F201", "bit_of_extent",
      [](Image &i) {
          le64 &block = i.inode(INO_FILE).map.extents[0].block;
          block = lay_put64(lay_get64(block) ^ 4);
      }},
-    {"F201", "bit_of_bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
-    {"F201", "bit_of_directory", [](Image &i) { i.at<lay_node>(i.dir_leaf).u.bytes[8] ^= 1; }},
-    {"F201", "bit_of_attributes", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }},
-    {"F201", "bit_of_target", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }},
+    {"F201", "bit_of_bitmap", CHANGE(i.at<uint8_t>(i.geo.bitmap_start) ^= 1)},
+    {"F201", "bit_of_directory", CHANGE(i.at<lay_node>(i.dir_leaf).u.bytes[8] ^= 1)},
+    {"F201", "bit_of_attributes", CHANGE(i.at<uint8_t>(i.xattr_next) ^= 1)},
+    {"F201", "bit_of_target", CHANGE(i.at<uint8_t>(i.link_block) ^= 1)},
     {"F202", "copy_of_map",
      [](Image &i) {
          add_copies(i);
@@ -197,11 +203,8 @@ const std::vector<ProblemCase> cases = {
          add_copies(i);
          spoil_block(i, LAY_ADDR(LAY_KIND_BITMAP, 0));
      }},
-    {"F301",
-     "extent_node",
-     [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 3; },
-     {"/tree", "/dir/tree2"}},
-    {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 3; }, {"/gpu"}},
+    {"F301", "extent_node", CHANGE(i.at<uint8_t>(i.extent_leaf) ^= 3), {"/tree", "/dir/tree2"}},
+    {"F302", "inode_block", CHANGE(i.at<uint8_t>(i.inode_blocks[1]) ^= 3), {"/gpu"}},
     {"F303", "inode_file_in_no_segment",
      [](Image &i) {
          lay_inode &file = i.super().inode_file;
@@ -223,74 +226,31 @@ const std::vector<ProblemCase> cases = {
          i.seal_super();
      }},
     {"F304", "shared_block",
-     [](Image &i) {
-         i.inode(INO_FILE).map.extents[0].block = lay_put64(i.file_data + 30);
-         i.seal_inode(INO_FILE);
-     }, {"/file", "/hard"}},
-    {"F305", "inode_blocks",
-     [](Image &i) {
-         i.inode(INO_TREE).blocks = lay_put64(10);
-         i.seal_inode(INO_TREE);
-     }},
-    {"F306", "tree_counts",
-     [](Image &i) {
-         i.inode(INO_TREE).map.tree.entries = lay_put64(4);
-         i.seal_inode(INO_TREE);
-     }},
-    {"F307", "gpu_misplaced",
-     [](Image &i) {
-         i.inode(INO_GPU).map.extents[1].block = lay_put64(i.gpu_data + 101);
-         i.seal_inode(INO_GPU);
-     }},
+     INODE(INO_FILE, map.extents[0].block = lay_put64(i.file_data + 30)), {"/file", "/hard"}},
+    {"F305", "inode_blocks", INODE(INO_TREE, blocks = lay_put64(10))},
+    {"F306", "tree_counts", INODE(INO_TREE, map.tree.entries = lay_put64(4))},
+    {"F307", "gpu_misplaced", INODE(INO_GPU, map.extents[1].block = lay_put64(i.gpu_data + 101))},
     {"F307", "gpu_short",
      [](Image &i) {
          i.inode(INO_GPU).map.extents[1].len = lay_put32(LAY_GPU_ALIGN - 101);
          i.inode(INO_GPU).blocks = lay_put64(LAY_GPU_ALIGN - 1);
          i.seal_inode(INO_GPU);
      }},
-    {"F308", "free_list_of_full_block",
-     [](Image &i) {
-         i.super().free_inode_block = lay_put64(0);
-         i.seal_super();
-     }},
-    {"F309", "free_list_lacks_block",
-     [](Image &i) {
-         i.super().free_inode_block = lay_put64(LAY_NONE);
-         i.seal_super();
-     }},
-    {"F310", "orphan_list_names_file",
-     [](Image &i) {
-         i.super().orphan = lay_put64(INO_FILE);
-         i.seal_super();
-     }},
-    {"F311", "orphan_not_listed",
-     [](Image &i) {
-         i.super().orphan = lay_put64(LAY_NONE);
-         i.seal_super();
-     }},
-    {"F334", "inode_block_older", [](Image &i) { make_stale(i, i.inode_blocks[1]); }, {"/gpu"}},
-    {"F334", "extent_node_older", [](Image &i) { make_stale(i, i.extent_leaf); }},
-    {"F334", "directory_node_older", [](Image &i) { make_stale(i, i.dir_leaf); }},
-    {"F334", "attributes_older", [](Image &i) { make_stale(i, i.xattr_next); }},
-    {"F334", "target_older", [](Image &i) { make_stale(i, i.link_block); }},
-    {"F401", "superblock", [](Image &i) { spoil_block(i, i.geo.supers[0]); }},
-    {"F401", "superblock_bit", [](Image &i) { i.super().state = lay_put32(1); }},
-    {"F402", "superblock_copy", [](Image &i) { spoil_block(i, i.geo.supers[1]); }},
-    {"F404", "free_blocks",
-     [](Image &i) {
-         i.super().area.free_blocks = lay_put64(5);
-         i.seal_super();
-     }},
-    {"F405", "inodes",
-     [](Image &i) {
-         i.super().inodes = lay_put64(5);
-         i.seal_super();
-     }},
-    {"F406", "state_error",
-     [](Image &i) {
-         i.super().state = lay_put32(LAY_STATE_ERROR);
-         i.seal_super();
-     }},
+    {"F308", "free_list_of_full_block", SUPER(free_inode_block = lay_put64(0))},
+    {"F309", "free_list_lacks_block", SUPER(free_inode_block = lay_put64(LAY_NONE))},
+    {"F310", "orphan_list_names_file", SUPER(orphan = lay_put64(INO_FILE))},
+    {"F311", "orphan_not_listed", SUPER(orphan = lay_put64(LAY_NONE))},
+    {"F334", "inode_block_older", CHANGE(make_stale(i, i.inode_blocks[1])), {"/gpu"}},
+    {"F334", "extent_node_older", CHANGE(make_stale(i, i.extent_leaf))},
+    {"F334", "directory_node_older", CHANGE(make_stale(i, i.dir_leaf))},
+    {"F334", "attributes_older", CHANGE(make_stale(i, i.xattr_next))},
+    {"F334", "target_older", CHANGE(make_stale(i, i.link_block))},
+    {"F401", "superblock", CHANGE(spoil_block(i, i.geo.supers[0]))},
+    {"F401", "superblock_bit", CHANGE(i.super().state = lay_put32(1))},
+    {"F402", "superblock_copy", CHANGE(spoil_block(i, i.geo.supers[1]))},
+    {"F404", "free_blocks", SUPER(area.free_blocks = lay_put64(5))},
+    {"F405", "inodes", SUPER(inodes = lay_put64(5))},
+    {"F406", "state_error", SUPER(state = lay_put32(LAY_STATE_ERROR))},
     {"F407", "superblock_not_of_the_log",
      [](Image &i) {
          uint32_t age = lay_age(&i.super());
@@ -298,11 +258,10 @@ const std::vector<ProblemCase> cases = {
          i.commit().super_age = lay_put32(age);
          i.seal_commit();
      }},
-    {"F409", "label", [](Image &i) { spoil_block(i, 0); }},
-    {"F409", "label_bit", [](Image &i) { i.label().log_blocks = lay_put64(257); }},
-    {"F409", "label_magic",
-     [](Image &i) { i.label().head.magic = lay_put32(LAY_MAGIC_LABEL ^ 1 << 20); }},
-    {"F409", "label_copy", [](Image &i) { spoil_block(i, LAY_LABEL_SECOND); }},
+    {"F409", "label", CHANGE(spoil_block(i, 0))},
+    {"F409", "label_bit", CHANGE(i.label().log_blocks = lay_put64(257))},
+    {"F409", "label_magic", CHANGE(i.label().head.magic = lay_put32(LAY_MAGIC_LABEL ^ 1 << 20))},
+    {"F409", "label_copy", CHANGE(spoil_block(i, LAY_LABEL_SECOND))},
     {"F410", "label_copy_older",
      [](Image &i) {
          i.label().incarnation.counter = lay_put64(5);
@@ -315,35 +274,17 @@ const std::vector<ProblemCase> cases = {
          i.seal_label();
          i.label() = old;
      }},
-    {"F411", "superblock_copy_older",
-     [](Image &i) { lay_seal(&i.at<lay_super>(i.geo.supers[1]), 9); }},
-    {"F411", "superblock_older", [](Image &i) { lay_seal(&i.super(), 9); }},
-    {"F412", "label_lost",
-     [](Image &i) {
-         i.commit().incarnation.counter = lay_put64(9);
-         i.seal_commit();
-     }},
-    {"F413", "chunks",
-     [](Image &i) {
-         i.super().chunks = lay_put64(1);
-         i.seal_super();
-     }},
-    {"F508", "map_block",
-     [](Image &i) { spoil_block(i, LAY_ADDR(LAY_KIND_MAP, 0)); }},
-    {"F508", "map_block_lost",
-     [](Image &i) { std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE); }},
-    {"F508", "map_block_never_written",
-     [](Image &i) { std::memset(&map_of(i), 0, LAY_BLOCK_SIZE); }},
+    {"F411", "superblock_copy_older", CHANGE(lay_seal(&i.at<lay_super>(i.geo.supers[1]), 9))},
+    {"F411", "superblock_older", CHANGE(lay_seal(&i.super(), 9))},
+    {"F412", "label_lost", SEALED(seal_commit(), i.commit().incarnation.counter = lay_put64(9))},
+    {"F413", "chunks", SUPER(chunks = lay_put64(1))},
+    {"F508", "map_block", CHANGE(spoil_block(i, LAY_ADDR(LAY_KIND_MAP, 0)))},
+    {"F508", "map_block_lost", CHANGE(std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE))},
+    {"F508", "map_block_never_written", CHANGE(std::memset(&map_of(i), 0, LAY_BLOCK_SIZE))},
     {"F508", "slot_outside",
-     [](Image &i) {
-         map_of(i).slots[1].places[0] = lay_put64(i.geo.blocks);
-         seal_map(i);
-     }},
-    {"F509", "chunk_lost",
-     [](Image &i) {
-         i.super().chunks = lay_put64(3);
-         i.seal_super();
-     }},
+     SEALED(seal(LAY_ADDR(LAY_KIND_MAP, 0)),
+            map_of(i).slots[1].places[0] = lay_put64(i.geo.blocks))},
+    {"F509", "chunk_lost", SUPER(chunks = lay_put64(3))},
     {"F509", "chunk_0_lost",
      [](Image &i) {
          std::memset(&map_of(i), 0xee, LAY_BLOCK_SIZE);
@@ -351,24 +292,20 @@ const std::vector<ProblemCase> cases = {
      },
      {""}},
     {"F510", "slots_of_one_place",
-     [](Image &i) {
-         lay_slot_set(&map_of(i).slots[1], i.segments[0], LAY_NONE);
-         seal_map(i);
-     }},
+     SEALED(seal(LAY_ADDR(LAY_KIND_MAP, 0)),
+            lay_slot_set(&map_of(i).slots[1], i.segments[0], LAY_NONE))},
     {"F510", "slots_exchanged",
      [](Image &i) {
          lay_slot_set(&map_of(i).slots[0], i.segments[1], LAY_NONE);
          lay_slot_set(&map_of(i).slots[1], i.segments[0], LAY_NONE);
          seal_map(i);
      }},
-    {"F511", "entries", [](Image &i) { spoil_block(i, LAY_ADDR_CHUNK(0, 0)); }},
+    {"F511", "entries", CHANGE(spoil_block(i, LAY_ADDR_CHUNK(0, 0)))},
     {"F511", "entries_of_an_empty_chunk",
-     [](Image &i) { std::memset(&i.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0, LAY_BLOCK_SIZE); }},
+     CHANGE(std::memset(&i.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0, LAY_BLOCK_SIZE))},
     {"F511", "entries_count",
-     [](Image &i) {
-         i.at<lay_entries>(LAY_ADDR_CHUNK(0, 0)).free = lay_put32(7);
-         i.seal(LAY_ADDR_CHUNK(0, 0));
-     }},
+     SEALED(seal(LAY_ADDR_CHUNK(0, 0)),
+            i.at<lay_entries>(LAY_ADDR_CHUNK(0, 0)).free = lay_put32(7))},
     /* The blocks of the map and of the entries are lost together. */
     {"F511", "entries_and_map_block",
      [](Image &i) {
@@ -389,14 +326,14 @@ const std::vector<ProblemCase> cases = {
          entries.free = lay_put32(lay_get32(entries.free) + 1);
          i.seal(LAY_ADDR_CHUNK(0, 0));
      }},
-    {"F501", "bitmap_older", [](Image &i) { make_stale(i, LAY_ADDR(LAY_KIND_BITMAP, 0)); }},
+    {"F501", "bitmap_older", CHANGE(make_stale(i, LAY_ADDR(LAY_KIND_BITMAP, 0)))},
     {"F501", "bitmap_never_written",
-     [](Image &i) { std::memset(&i.at<uint8_t>(i.geo.bitmap_start), 0, LAY_BLOCK_SIZE); }},
-    {"F507", "checksum_block_older", [](Image &i) { make_stale(i, write_sums(i)); }},
+     CHANGE(std::memset(&i.at<uint8_t>(i.geo.bitmap_start), 0, LAY_BLOCK_SIZE))},
+    {"F507", "checksum_block_older", CHANGE(make_stale(i, write_sums(i)))},
     {"F507", "checksum_block_never_written",
-     [](Image &i) { std::memset(&i.at<uint8_t>(write_sums(i)), 0, LAY_BLOCK_SIZE); }},
-    {"F508", "map_block_older", [](Image &i) { make_stale(i, LAY_ADDR(LAY_KIND_MAP, 0)); }},
-    {"F511", "entries_older", [](Image &i) { make_stale(i, LAY_ADDR_CHUNK(0, 0)); }},
+     CHANGE(std::memset(&i.at<uint8_t>(write_sums(i)), 0, LAY_BLOCK_SIZE))},
+    {"F508", "map_block_older", CHANGE(make_stale(i, LAY_ADDR(LAY_KIND_MAP, 0)))},
+    {"F511", "entries_older", CHANGE(make_stale(i, LAY_ADDR_CHUNK(0, 0)))},
     {"F514", "ages",
      [](Image &i) {
          write_sums(i);
@@ -407,11 +344,8 @@ const std::vector<ProblemCase> cases = {
          write_sums(i);
          make_stale(i, LAY_ADDR_LEVEL(LAY_KIND_SUMS, 1, 0));
      }},
-    {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 3; }},
-    {"F507", "checksum_block",
-     [](Image &i) {
-         i.at<uint8_t>(write_sums(i)) ^= 3;
-     }},
+    {"F501", "bitmap", CHANGE(i.at<uint8_t>(i.geo.bitmap_start) ^= 3)},
+    {"F507", "checksum_block", CHANGE(i.at<uint8_t>(write_sums(i)) ^= 3)},
     {"F502", "leaked_block",
      [](Image &i) {
          auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
@@ -426,64 +360,33 @@ const std::vector<ProblemCase> cases = {
          bm.free = lay_put32(lay_get32(bm.free) + 1);
          i.seal(i.geo.bitmap_start);
      }},
-    {"F701", "directory_node", [](Image &i) { i.at<uint8_t>(i.dir_leaf) ^= 3; }, {"/dir"}},
-    {"F702", "directory_counts",
-     [](Image &i) {
-         i.inode(INO_DIR).map.tree.entries = lay_put64(1);
-         i.seal_inode(INO_DIR);
-     }},
+    {"F701", "directory_node", CHANGE(i.at<uint8_t>(i.dir_leaf) ^= 3), {"/dir"}},
+    {"F702", "directory_counts", INODE(INO_DIR, map.tree.entries = lay_put64(1))},
     {"F703", "dangling_name",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 14, DT_REG);
-         i.seal(i.root_leaf);
-     }},
+     SEALED(seal(i.root_leaf), add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 14, DT_REG))},
     {"F703", "name_past_inode_file",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 4000, DT_REG);
-         i.seal(i.root_leaf);
-     }},
+     SEALED(seal(i.root_leaf), add_name(i.at<lay_node>(i.root_leaf), i.geo, "gone", 4000, DT_REG))},
     {"F704", "name_type",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "fifo", INO_FILE, DT_FIFO);
-         i.seal(i.root_leaf);
-     }, {"/fifo"}},
+     SEALED(seal(i.root_leaf),
+            add_name(i.at<lay_node>(i.root_leaf), i.geo, "fifo", INO_FILE, DT_FIFO)), {"/fifo"}},
     {"F705", "name_twice",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "file", INO_FILE, DT_REG, 1);
-         i.seal(i.root_leaf);
-     }},
+     SEALED(seal(i.root_leaf),
+            add_name(i.at<lay_node>(i.root_leaf), i.geo, "file", INO_FILE, DT_REG, 1))},
     {"F706", "directory_twice",
-     [](Image &i) {
-         add_name(i.at<lay_node>(i.root_leaf), i.geo, "dir2", INO_DIR, DT_DIR);
-         i.seal(i.root_leaf);
-     }},
-    {"F707", "directory_parent",
-     [](Image &i) {
-         i.inode(INO_SUB).parent = lay_put64(LAY_INO_ROOT);
-         i.seal_inode(INO_SUB);
-     }},
+     SEALED(seal(i.root_leaf),
+            add_name(i.at<lay_node>(i.root_leaf), i.geo, "dir2", INO_DIR, DT_DIR))},
+    {"F707", "directory_parent", INODE(INO_SUB, parent = lay_put64(LAY_INO_ROOT))},
     {"F708", "directory_loop",
-     [](Image &i) {
-         i.inode(INO_DIR).parent = lay_put64(INO_SUB);
-         i.seal_inode(INO_DIR);
-     }, {}, true},
+     INODE(INO_DIR, parent = lay_put64(INO_SUB)), {}, true},
     {"F709", "removed_directory_with_names",
      [](Image &i) {
          i.inode(INO_DIR).nlink = lay_put32(0);
          i.inode(INO_DIR).next_orphan = lay_put64(LAY_NONE);
          i.seal_inode(INO_DIR);
      }},
-    {"F710", "nlink",
-     [](Image &i) {
-         i.inode(INO_FILE).nlink = lay_put32(7);
-         i.seal_inode(INO_FILE);
-     }},
-    {"F711", "inode_without_name",
-     [](Image &i) {
-         i.inode(INO_ORPHAN).nlink = lay_put32(1);
-         i.seal_inode(INO_ORPHAN);
-     }},
-    {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 3; }, {"/attr"}},
+    {"F710", "nlink", INODE(INO_FILE, nlink = lay_put32(7))},
+    {"F711", "inode_without_name", INODE(INO_ORPHAN, nlink = lay_put32(1))},
+    {"F801", "xattr_block", CHANGE(i.at<uint8_t>(i.xattr_next) ^= 3), {"/attr"}},
     {"F802", "xattr_chain",
      [](Image &i) {
          const uint64_t first = LAY_ADDR_CHUNK(1, 1);
@@ -502,7 +405,7 @@ const std::vector<ProblemCase> cases = {
          std::memcpy(xb.bytes + sizeof(lay_xattr), "user.one", 8);
          i.seal(i.xattr_next);
      }, {"/attr"}},
-    {"F901", "link_block", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 3; }, {"/link"}},
+    {"F901", "link_block", CHANGE(i.at<uint8_t>(i.link_block) ^= 3), {"/link"}},
     {"F902", "link_length",
      [](Image &i) {
          auto &sl = i.at<lay_symlink_block>(i.link_block);
@@ -537,9 +440,7 @@ const std::vector<ProblemCase> cases = {
          spoil_block(i, i.geo.log_start + 6);
      }},
     {"F1005", "no_commit",
-     [](Image &i) {
-         std::memset(&i.at<uint8_t>(i.geo.log_start), 0, i.geo.log_blocks << LAY_BLOCK_SHIFT);
-     }},
+     CHANGE(std::memset(&i.at<uint8_t>(i.geo.log_start), 0, i.geo.log_blocks << LAY_BLOCK_SHIFT))},
     {"F1006", "log_bit",
      [](Image &i) {
          i.log({i.copy(i.root_leaf)});
@@ -550,17 +451,14 @@ const std::vector<ProblemCase> cases = {
          i.log({i.copy(i.root_leaf)});
          i.at<uint8_t>(i.geo.log_start + 3) ^= 1;
      }},
-    {"F301", "extent_node_checksum",
-     [](Image &i) { i.at<lay_head>(i.extent_leaf).crc = lay_put32(1); }},
+    {"F301", "extent_node_checksum", CHANGE(i.at<lay_head>(i.extent_leaf).crc = lay_put32(1))},
     {"F301", "extent_root_lost",
-     [](Image &i) { std::memset(&i.at<uint8_t>(i.extent_root), 0xee, LAY_BLOCK_SIZE); }},
+     CHANGE(std::memset(&i.at<uint8_t>(i.extent_root), 0xee, LAY_BLOCK_SIZE))},
     {"F701", "directory_root_lost",
-     [](Image &i) { std::memset(&i.at<uint8_t>(i.dir_root), 0xee, LAY_BLOCK_SIZE); }},
+     CHANGE(std::memset(&i.at<uint8_t>(i.dir_root), 0xee, LAY_BLOCK_SIZE))},
     {"F324", "inode_tree_root", INODE(INO_DIR, map.tree.root = lay_put64(0))},
-    {"F302", "inode_block_checksum",
-     [](Image &i) { i.at<lay_head>(i.inode_blocks[0]).crc = lay_put32(1); }},
-    {"F701", "directory_node_checksum",
-     [](Image &i) { i.at<lay_head>(i.root_leaf).crc = lay_put32(1); }},
+    {"F302", "inode_block_checksum", CHANGE(i.at<lay_head>(i.inode_blocks[0]).crc = lay_put32(1))},
+    {"F701", "directory_node_checksum", CHANGE(i.at<lay_head>(i.root_leaf).crc = lay_put32(1))},
     /* Both are built anew in their own nodes. */
     {"F701", "directory_nodes_on_a_full_device",
      [](Image &i) {
@@ -569,10 +467,8 @@ const std::vector<ProblemCase> cases = {
          i.at<lay_head>(i.dir_leaf).crc = lay_put32(1);
          i.at<lay_head>(i.root_leaf).crc = lay_put32(1);
      }},
-    {"F801", "xattr_block_checksum",
-     [](Image &i) { i.at<lay_head>(i.xattr_block).crc = lay_put32(1); }},
-    {"F901", "link_block_checksum",
-     [](Image &i) { i.at<lay_head>(i.link_block).crc = lay_put32(1); }},
+    {"F801", "xattr_block_checksum", CHANGE(i.at<lay_head>(i.xattr_block).crc = lay_put32(1))},
+    {"F901", "link_block_checksum", CHANGE(i.at<lay_head>(i.link_block).crc = lay_put32(1))},
     {"F313", "inode_mode", INODE(INO_FILE, mode = lay_put32(S_IFREG | 0200644))},
     {"F314", "inode_flags", INODE(INO_FILE, flags = lay_put32(0x100))},
     {"F315", "inode_time", INODE(INO_FILE, mtime.nsec = lay_put32(2000000000))},
@@ -581,16 +477,11 @@ const std::vector<ProblemCase> cases = {
     {"F317", "inode_policy", INODE(INO_FILE, policy = 1)},
     {"F317", "inode_project", INODE(INO_FILE, project = lay_put32(1))},
     {"F318", "inode_extent", INODE(INO_FILE, map.extents[1].flags = lay_put16(8))},
-    {"F319",
-     "inode_size",
-     INODE(INO_FILE, size = lay_put64(UINT64_C(1) << 63)),
-     {"/file", "/hard"}},
+    {"F319", "inode_size",
+     INODE(INO_FILE, size = lay_put64(UINT64_C(1) << 63)), {"/file", "/hard"}},
     {"F320", "inode_parent", INODE(INO_FILE, parent = lay_put64(1))},
     {"F321", "inode_used",
-     [](Image &i) {
-         i.at<lay_inode_block>(i.inode_blocks[1]).used = 2;
-         i.seal(i.inode_blocks[1]);
-     }},
+     SEALED(seal(i.inode_blocks[1]), i.at<lay_inode_block>(i.inode_blocks[1]).used = 2)},
     {"F322", "inode_free", INODE(14, uid = lay_put32(5))},
     {"F323", "inode_kind", INODE(INO_FILE, mode = lay_put32(S_IFIFO | 0644))},
     {"F324", "inode_tree", INODE(INO_TREE, map_height = lay_put16(0))},
@@ -598,21 +489,14 @@ const std::vector<ProblemCase> cases = {
     {"F326", "inode_xattr", INODE(INO_ATTR, xattr = lay_put64(UINT32_MAX)), {"/attr"}},
     {"F327", "inode_next_orphan", INODE(INO_ORPHAN, next_orphan = lay_put64(1))},
     {"F328", "inode_next_free",
-     [](Image &i) {
-         i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(1);
-         i.seal(i.inode_blocks[1]);
-     }},
+     SEALED(seal(i.inode_blocks[1]),
+            i.at<lay_inode_block>(i.inode_blocks[1]).next_free = lay_put64(1))},
     {"F329", "inode_nlink", INODE(INO_FILE, nlink = lay_put32(0))},
-    {"F330",
-     "data_on_metadata",
-     INODE(INO_FILE, map.extents[0].block = lay_put64(i.place(i.xattr_block))),
-     {"/file", "/hard"}},
-    {"F331",
-     "tree_extent",
-     [](Image &i) {
-         i.at<lay_node>(i.extent_leaf).u.extents[0].flags = lay_put16(8);
-         i.seal(i.extent_leaf);
-     },
+    {"F330", "data_on_metadata",
+     INODE(INO_FILE, map.extents[0].block = lay_put64(i.place(i.xattr_block))), {"/file", "/hard"}},
+    {"F331", "tree_extent",
+     SEALED(seal(i.extent_leaf),
+            i.at<lay_node>(i.extent_leaf).u.extents[0].flags = lay_put16(8)),
      {"/tree", "/dir/tree2"}},
     {"F332",
      "inode_lost",
@@ -665,13 +549,8 @@ const std::vector<ProblemCase> cases = {
          i.seal(i.inode_blocks[0]);
      },
      {""}},
-    {"F713",
-     "name_with_slash",
-     [](Image &i) {
-         find_name(i, "tree")->name[1] = '/';
-         i.seal(i.root_leaf);
-     },
-     {"/tree"}},
+    {"F713", "name_with_slash",
+     SEALED(seal(i.root_leaf), find_name(i, "tree")->name[1] = '/'), {"/tree"}},
     {"F714", "name_hash",
      [](Image &i) {
          lay_dirent *d = find_name(i, "tree");
@@ -698,10 +577,9 @@ const std::vector<ProblemCase> cases = {
      },
      {"/attr"}},
     {"F804", "xattr_record",
-     [](Image &i) {
-         reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
-         i.seal(i.xattr_next);
-     }},
+     SEALED(seal(i.xattr_next),
+            reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)
+                ->reserved = 1)},
     {"F1007", "log_without_room",
      [](Image &i) {
          for (uint64_t used = 0; used < i.geo.log_blocks; used++)
