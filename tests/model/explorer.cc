@@ -119,11 +119,18 @@ bool Explorer::is_new(const Disks &image, const Oracle &oracle, int depth)
         hash ^= hash >> 29;
     };
     for (int i = 0; i < image.count; i++) {
-        add(image.present[i]);
-        uint64_t words[sizeof(Device) / 8 + 1] = {};
+        /* Independent lanes: a chain of multiplications would take most of the model's time. */
+        uint64_t words[(sizeof(Device) + 63) / 64][8] = {}, lanes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
         memcpy(words, &image.durable[i], sizeof(Device));
-        for (uint64_t word : words)
-            add(word);
+        for (const auto &row : words) {
+            for (unsigned k = 0; k < 8; k++) {
+                lanes[k] = (lanes[k] ^ row[k]) * 1099511628211u;
+                lanes[k] ^= lanes[k] >> 29;
+            }
+        }
+        add(image.present[i]);
+        for (uint64_t lane : lanes)
+            add(lane);
     }
     add((uint64_t)oracle.acked << 32 | oracle.before << 16 | oracle.attempted << 8 | depth);
     return known.insert(hash).second;
