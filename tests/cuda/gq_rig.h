@@ -33,6 +33,10 @@ inline const Executor kExecutors[] = {
     {"CudaTier1Staged", GQ_EXECUTOR_CUDA, 0, GQ_DOORBELLS_AUTO, true},
 };
 
+/* What waits a second for a deadline: each lane count, tier and kind of data path once. */
+inline const Executor kForWaits[] = {kExecutors[0], kExecutors[2], kExecutors[4],
+                                     kExecutors[5], kExecutors[7], kExecutors[8]};
+
 inline void PrintTo(const Executor &x, std::ostream *os)
 {
     *os << x.name;

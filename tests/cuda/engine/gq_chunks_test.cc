@@ -19,6 +19,7 @@ namespace
 {
 
 using GqChunks = GqTest;
+using GqChunksWaits = GqTest;
 
 constexpr uint64_t kBytes = 4u << 20; /* 8,192 commands: chunks of 1,024, 2,048, 4,096 and 1,024 */
 constexpr uint64_t kFirstChunk = 1024;
@@ -132,7 +133,7 @@ TEST_P(GqChunks, EveryChunkMayFail)
     }
 }
 
-TEST_P(GqChunks, LostCommandCostsOnlyItsQueue)
+TEST_P(GqChunksWaits, LostCommandCostsOnlyItsQueue)
 {
     Chunks c(GetParam());
     sim_fault lose = {};
@@ -364,5 +365,6 @@ TEST_P(GqChunks, BuffersComeAndGoMeanwhile)
 }
 
 GQ_FOR_EXECUTORS(GqChunks);
+GQ_FOR_SOME_EXECUTORS(GqChunksWaits, kForWaits);
 
 } // namespace

@@ -11,6 +11,7 @@ namespace
 {
 
 using GqError = GqTest;
+using GqErrorWaits = GqTest;
 
 sim_fault once(sim_fault_kind kind)
 {
@@ -98,7 +99,7 @@ TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
     EXPECT_TRUE(m.read(0, 16384) == Bytes(16384, 0x5a));
 }
 
-TEST_P(GqError, LostCommandQuarantinesItsQueueUntilRecovered)
+TEST_P(GqErrorWaits, LostCommandQuarantinesItsQueueUntilRecovered)
 {
     Rig rig(GetParam(), 512, 1u << 20);
 
@@ -422,5 +423,6 @@ TEST(GqErrorOpen, AutoFallsBackAndSaysWhy)
 }
 
 GQ_FOR_EXECUTORS(GqError);
+GQ_FOR_SOME_EXECUTORS(GqErrorWaits, kForWaits);
 
 } // namespace

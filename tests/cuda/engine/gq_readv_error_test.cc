@@ -11,6 +11,7 @@ namespace
 {
 
 using GqReadvError = GqTest;
+using GqReadvErrorWaits = GqTest;
 
 using GqReadvReset = GqTest;
 
@@ -131,7 +132,7 @@ TEST_P(GqReadvError, LongReadsFailAloneWithAnyOfTheirCommands)
     w.expect_what_is_ok();
 }
 
-TEST_P(GqReadvError, LostCommandOfLongReadsEndsThemInTime)
+TEST_P(GqReadvErrorWaits, LostCommandOfLongReadsEndsThemInTime)
 {
     Whole w(GetParam());
 
@@ -167,7 +168,7 @@ TEST_P(GqReadvError, FailedStagedReadLeavesTheBufferAlone)
     EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0x5a));
 }
 
-TEST_P(GqReadvError, LostCommandLosesItsReadAndQuarantinesItsQueue)
+TEST_P(GqReadvErrorWaits, LostCommandLosesItsReadAndQuarantinesItsQueue)
 {
     Whole w(GetParam());
 
@@ -561,6 +562,7 @@ TEST_P(GqReadvReset, ResetsByOthersAreNotSeen)
 }
 
 GQ_FOR_EXECUTORS(GqReadvError);
+GQ_FOR_SOME_EXECUTORS(GqReadvErrorWaits, kForWaits);
 GQ_FOR_SOME_EXECUTORS(GqReadvReset, kForBusy);
 
 } // namespace

@@ -12,6 +12,7 @@ namespace
 {
 
 using GqReadvSlices = GqTest;
+using GqReadvSlicesWaits = GqTest;
 
 constexpr size_t kReads = 64, kFakes = 7;
 /* The read whose command is lost, after few: a GPU that is shared may take 60 ms for a slice. */
@@ -84,7 +85,7 @@ TEST_P(GqReadvSlices, TogetherReadTheWholeList)
     EXPECT_EQ(s.rig.result.commands, kReads);
 }
 
-TEST_P(GqReadvSlices, BehindOneThatFailsAreNotBegun)
+TEST_P(GqReadvSlicesWaits, BehindOneThatFailsAreNotBegun)
 {
     Sliced s(GetParam());
 
@@ -154,7 +155,7 @@ TEST_P(GqReadvSlices, LetBuffersComeAndGoInBetween)
 }
 
 /* A list made up for that has no more slices than the longest permitted one. */
-TEST_P(GqReadvSlices, AreFewInAListThatMayNotBeLong)
+TEST_P(GqReadvSlicesWaits, AreFewInAListThatMayNotBeLong)
 {
     Sliced s(GetParam());
 
@@ -189,5 +190,6 @@ TEST_P(GqReadvSlices, EndWhereTogetherTheyHadTooMuch)
 }
 
 GQ_FOR_EXECUTORS(GqReadvSlices);
+GQ_FOR_SOME_EXECUTORS(GqReadvSlicesWaits, kForWaits);
 
 } // namespace

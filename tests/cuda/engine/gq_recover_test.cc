@@ -36,7 +36,7 @@ namespace
 {
 
 using GqRecover = GqTest;
-
+using GqRecoverWaits = GqTest;
 using GqRecoverSlow = GqTest;
 
 TEST_P(GqRecover, LostCommandIsAborted)
@@ -80,7 +80,7 @@ TEST_P(GqRecover, QueueIsCreatedAgainWhereAbortDoesNotHelp)
     }
 }
 
-TEST_P(GqRecover, LostDeletionLeadsToAReset)
+TEST_P(GqRecoverSlow, LostDeletionLeadsToAReset)
 {
     Small s(GetParam());
 
@@ -94,7 +94,7 @@ TEST_P(GqRecover, LostDeletionLeadsToAReset)
     s.expect_in_step();
 }
 
-TEST_P(GqRecover, LostAbortLeadsToAReset)
+TEST_P(GqRecoverSlow, LostAbortLeadsToAReset)
 {
     Small s(GetParam());
 
@@ -506,7 +506,7 @@ TEST_P(GqRecover, AnExecutorThatTakesNoPairCausesNoReset)
 }
 
 /* The transfer ends because of the first list, and the second is of no use then. */
-TEST_P(GqRecover, WhatAListOfNoUseLeftIsNotForgotten)
+TEST_P(GqRecoverWaits, WhatAListOfNoUseLeftIsNotForgotten)
 {
     TwoLists t(GetParam());
 
@@ -543,6 +543,7 @@ TEST_P(GqRecover, RunThatTheExecutorFailedWithIsUnsettled)
 }
 
 GQ_FOR_EXECUTORS(GqRecover);
+GQ_FOR_SOME_EXECUTORS(GqRecoverWaits, kForWaits);
 GQ_FOR_SOME_EXECUTORS(GqRecoverSlow, kForBusy);
 
 } // namespace

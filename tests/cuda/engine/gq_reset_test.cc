@@ -152,20 +152,6 @@ void give_up(Busy &b)
     EXPECT_EQ(b.load.error, -EIO);
 }
 
-/* Whatever was in flight then: perhaps nothing, which no queue is held for. */
-TEST_P(GqStuck, StuckControllerThatNothingResetsIsGivenUp)
-{
-    Busy b(GetParam());
-
-    b.rig.cfg.no_reset = true;
-    b.start();
-    give_up(b);
-    EXPECT_EQ(b.load.unsettled != 0, b.rig.stats().quarantined != 0);
-    for (const gq_result &r : b.load.results)
-        EXPECT_TRUE(r.commands || !r.unsettled) << "it sent nothing";
-    expect_dead(b.rig);
-}
-
 /*
  * Two transfers have all queues, full of commands that never end; the other
  * transfers have posted nothing.
