@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Groups that wait for CIDs of shared queues (client/device/gd_shared_run.h).
+// Groups that share queues: they wait for CIDs (client/device/gd_shared_run.h), check the leases,
+// and lead a queue (cuda/queue/gq_lead.h).
 #include <errno.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -18,18 +21,20 @@ extern "C" {
 namespace
 {
 
-using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
+using direct_stack::expect_idle, direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
 constexpr auto kSoon = std::chrono::seconds(8); // below the deadline of a command, 10 s
+
+int64_t read_page(Stack &s)
+{
+    return shared_read_warp(&s.file, reinterpret_cast<uint64_t>(&s.pages[1]), kPage, 0);
+}
 
 // A page's read, begun while no queue has a free CID; `then` is called while it waits.
 template <typename Then> int64_t read_waiting(Stack &s, Then then)
 {
     int64_t got = 0;
-    std::thread reader([&] {
-        got =
-            shared_read_warp(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kPage, kPage, 0);
-    });
+    std::thread reader([&] { got = read_page(s); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     then();
     reader.join();
@@ -141,6 +146,159 @@ TEST(DirectWaiting, ForLanesAQueueThatIsFoundLostOftenIsNotAllQueues)
     reader.join();
     for (size_t i = 0; i < SHARED_LANES; i++)
         EXPECT_EQ(reads[i].result, static_cast<int64_t>(kLba)) << i;
+}
+
+// A busy machine may take longer for a try than the last check is good.
+TEST(DirectSharedChecks, AreLeftToTheGroupThatMakesOne)
+{
+    int64_t got = -ESTALE;
+    for (unsigned i = 0; i < 1000 && got == -ESTALE; i++) {
+        Stack s(1, 8, 20);
+        s.lease = GD_LEASE_REVOKED;
+        s.set_checked(GD_CHECK_NS, true);
+        got = read_page(s);
+    }
+    EXPECT_EQ(got, static_cast<int64_t>(kPage));
+}
+
+TEST(DirectSharedChecks, AreMadeInPlaceOfAGroupThatIsGone)
+{
+    Stack s(1, 8, 20);
+    s.set_checked(GD_CHECK_MOST_NS, true);
+    uint64_t before = s.checked();
+    EXPECT_EQ(read_page(s), static_cast<int64_t>(kPage));
+    EXPECT_GT(s.checked(), before);
+    EXPECT_EQ(s.checked() % 2, 0u);
+    s.lease = GD_LEASE_REVOKED;
+    s.set_checked(GD_CHECK_MOST_NS, true);
+    EXPECT_EQ(read_page(s), -ESTALE);
+    expect_idle(s);
+}
+
+TEST(DirectSharedChecks, OfTimesBeforeTheClockSteppedBackAreRepeated)
+{
+    for (bool another_checks : {false, true}) {
+        Stack s(1, 8, 20);
+        s.set_checked(-uint64_t{10000000000u}, another_checks);
+        uint64_t before = s.checked();
+        EXPECT_EQ(read_page(s), static_cast<int64_t>(kPage));
+        EXPECT_LT(s.checked(), before);
+        s.set_checked(-uint64_t{10000000000u}, another_checks);
+        s.lease = GD_LEASE_REVOKED;
+        EXPECT_EQ(read_page(s), -ESTALE);
+        expect_idle(s);
+    }
+}
+
+// n completions of the CIDs from 0 on, in order.
+void complete(struct shared_queue *q, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        q->cq[i].cid = static_cast<uint16_t>(i);
+        q->cq[i].status = 1;
+    }
+}
+
+void publish(struct shared_queue *q, uint32_t cid)
+{
+    q->cmds[cid].slba = 1000 + cid;
+    q->states[cid] = GQ_CID_PENDING;
+    q->cids.pending[cid / 32] |= 1u << cid % 32;
+}
+
+void nothing(struct shared_queue *)
+{
+}
+
+// A command that no round has posted yet.
+void publish_next(struct shared_queue *q)
+{
+    uint32_t cid = 200;
+    while (q->states[cid])
+        cid++;
+    publish(q, cid);
+}
+
+// More than the group has lanes, of all words but one.
+TEST(DirectLead, PostsThePendingCommandsOfAllWordsInOneRound)
+{
+    auto q = std::make_unique<struct shared_queue>();
+    std::vector<uint32_t> cids = {0, 31, 32, 63, 95};
+    for (uint32_t cid = 128; cid < 255; cid += cid < 160 ? 1 : 3)
+        cids.push_back(cid);
+    for (uint32_t cid : cids)
+        publish(q.get(), cid);
+    shared_lead(q.get(), 1, nothing);
+    ASSERT_EQ(q->in_flight, cids.size());
+    EXPECT_EQ(q->doorbells[0], cids.size());
+    for (size_t i = 0; i < cids.size(); i++) {
+        EXPECT_EQ(q->sq[i].cid & 255u, cids[i]) << i;
+        EXPECT_EQ(q->sq[i].cdw10, 1000 + cids[i]) << i;
+        EXPECT_EQ(q->states[cids[i]], GQ_CID_POSTED | q->sq[i].cid) << i;
+    }
+    for (uint32_t word : q->cids.pending)
+        EXPECT_EQ(word, 0u);
+}
+
+// A round looks at a completion for each lane, behind a full one at two, if it posts commands.
+TEST(DirectLead, TakesMoreCompletionsAfterAFullRound)
+{
+    struct {
+        unsigned rounds;
+        uint32_t head;
+    } cases[] = {{1, 32}, {2, 96}, {3, 150}};
+    for (const auto &c : cases) {
+        auto q = std::make_unique<struct shared_queue>();
+        q->in_flight = 160;
+        complete(q.get(), 150);
+        shared_lead(q.get(), c.rounds, publish_next);
+        EXPECT_EQ(q->head, c.head) << c.rounds;
+        EXPECT_EQ(q->in_flight, 160 + c.rounds - c.head) << c.rounds;
+        EXPECT_FALSE(q->broken);
+        for (uint32_t cid = 0; cid < 160; cid++)
+            EXPECT_EQ(q->states[cid], cid < c.head ? GQ_ENDED : GQ_CID_POSTED | cid) << cid;
+    }
+}
+
+// No fence has acquired what those would tell.
+TEST(DirectLead, TakesNoMoreCompletionsWithoutAPost)
+{
+    auto q = std::make_unique<struct shared_queue>();
+    q->in_flight = 160;
+    complete(q.get(), 150);
+    shared_lead(q.get(), 2, nothing);
+    EXPECT_EQ(q->head, 64u);
+}
+
+TEST(DirectLead, KeepsTheCompletionsOfItsOwnCommands)
+{
+    auto q = std::make_unique<struct shared_queue>();
+    q->in_flight = 40;
+    q->own = 7;
+    complete(q.get(), 40);
+    std::swap(q->cq[3].cid, q->cq[30].cid);
+    std::swap(q->cq[5].cid, q->cq[39].cid);
+    shared_lead(q.get(), 1, nothing);
+    EXPECT_EQ(q->ended, 0x5fu);
+    EXPECT_FALSE(q->broken);
+    for (uint32_t cid = 0; cid < 7; cid++)
+        EXPECT_EQ(q->states[cid], 0u) << cid;
+    EXPECT_EQ(q->states[30], GQ_ENDED);
+    EXPECT_EQ(q->states[39], GQ_ENDED);
+    EXPECT_EQ(q->states[32], GQ_CID_POSTED | 32);
+}
+
+TEST(DirectLead, FindsTwoCompletionsOfAnOwnCommandAndTheQueueBroken)
+{
+    for (uint32_t same : {1u, 20u}) {
+        auto q = std::make_unique<struct shared_queue>();
+        q->in_flight = 30;
+        q->own = 2;
+        complete(q.get(), 30);
+        q->cq[same == 1 ? 0 : same].cid = 1;
+        shared_lead(q.get(), 1, nothing);
+        EXPECT_TRUE(q->broken) << same;
+    }
 }
 
 } // namespace
