@@ -218,25 +218,6 @@ TEST(RemoteGone, ARemovedDriveEndsAllTransfers)
     r.expect_same(4 * MIB, pattern(MIB, 0)); /* flushed data is kept */
 }
 
-TEST(RemoteGone, AKilledServerEndsAllTransfers)
-{
-    Remote r({}, 300);
-    ASSERT_NE(r.dev, nullptr);
-    r.expect_works(0);
-    r.server->stop(SIGKILL);
-    expect_given_up(r);
-}
-
-TEST(RemoteGone, AStoppedServerEndsAllTransfers)
-{
-    Remote r({}, 300);
-    ASSERT_NE(r.dev, nullptr);
-    r.expect_works(0);
-    r.server->pause();
-    expect_given_up(r);
-    r.server->go_on();
-}
-
 /* Unusable servers are refused with a reason, in bounded time. */
 int refused(const std::string &path, std::string *said)
 {

@@ -325,8 +325,10 @@ class ServerEnds : public VfioUserE2e
         double bound = command_ms / 1000.0 + nvme_ctrlr_reset_ms(c) / 1000.0 + SLACK_S;
         EXPECT_LT(load.wait_all(), bound);
         Bytes page(4096);
-        EXPECT_LT(bd_read(dev, 0, page.data(), page.size()), 0);
-        EXPECT_LT(bd_flush(dev), 0);
+        EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
+        EXPECT_EQ(bd_write(dev, 0, page.data(), page.size(), 0), -EIO);
+        EXPECT_EQ(bd_flush(dev), -EIO);
+        EXPECT_FALSE(nvme_ctrlr_alive(c));
         double from = now_s();
         close();
         EXPECT_LT(now_s() - from, SLACK_S);
