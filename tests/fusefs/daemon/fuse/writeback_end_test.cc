@@ -146,7 +146,7 @@ class SlowWritebackTest : public WritebackTest
 {
     const char *options() const override
     {
-        return "gpu=off,sim=latency:50000,writeback_cache";
+        return "gpu=off,sim=latency:20000,writeback_cache";
     }
 };
 
