@@ -362,30 +362,10 @@ void launch_rig_refuse(struct launch_rig *r, unsigned nth)
     pthread_mutex_unlock(&r->lock);
 }
 
-static unsigned get(struct launch_rig *r, const unsigned *what)
+struct launch_rig_counts launch_rig_counts(struct launch_rig *r)
 {
     pthread_mutex_lock(&r->lock);
-    unsigned n = *what;
+    struct launch_rig_counts counts = {r->launched, r->launched - r->ended, r->queries, r->dirty};
     pthread_mutex_unlock(&r->lock);
-    return n;
-}
-
-unsigned launch_rig_launches(struct launch_rig *r)
-{
-    return get(r, &r->launched);
-}
-
-unsigned launch_rig_under_way(struct launch_rig *r)
-{
-    return get(r, &r->launched) - get(r, &r->ended);
-}
-
-unsigned launch_rig_queries(struct launch_rig *r)
-{
-    return get(r, &r->queries);
-}
-
-unsigned launch_rig_dirty(struct launch_rig *r)
-{
-    return get(r, &r->dirty);
+    return counts;
 }

@@ -39,12 +39,12 @@ void launch_rig_capture(struct launch_rig *r, bool on);
 /* Comparisons find a block that differs. */
 void launch_rig_differ(struct launch_rig *r, bool differs);
 
-/* Of the present moment: kernels launched so far, those that have not ended, queries. */
-unsigned launch_rig_launches(struct launch_rig *r);
-unsigned launch_rig_under_way(struct launch_rig *r);
-unsigned launch_rig_queries(struct launch_rig *r);
-/* Kernels that found words of their check in use. */
-unsigned launch_rig_dirty(struct launch_rig *r);
+struct launch_rig_counts {
+    unsigned launches, under_way; /* kernels so far, and those of them that have not ended */
+    unsigned queries;
+    unsigned dirty; /* kernels that found words of their check in use */
+};
+struct launch_rig_counts launch_rig_counts(struct launch_rig *r);
 
 #ifdef __cplusplus
 }

@@ -42,9 +42,9 @@ class Launch : public ::testing::TestWithParam<shape>
     // A read that has all its kernels, in the end.
     void expect_whole()
     {
-        unsigned before = launch_rig_launches(rig_);
+        unsigned before = launch_rig_counts(rig_).launches;
         ASSERT_EQ(read(), 0);
-        EXPECT_EQ(launch_rig_launches(rig_), before + kKernels);
+        EXPECT_EQ(launch_rig_counts(rig_).launches, before + kKernels);
         int64_t bytes = launch_rig_result(rig_);
         EXPECT_EQ(bytes, GetParam().list ? 0 : static_cast<int64_t>(LAUNCH_RIG_BYTES));
     }
@@ -63,7 +63,7 @@ TEST_P(Launch, WhatWasLaunchedHasEndedWhenTheCallFails)
             launch_rig_hold(rig_, false);
         });
         EXPECT_EQ(read(), -ENOMEM) << nth;
-        EXPECT_EQ(launch_rig_under_way(rig_), 0u) << nth;
+        EXPECT_EQ(launch_rig_counts(rig_).under_way, 0u) << nth;
         EXPECT_NE(std::string(gpunvme_error()).find("what CUDA says"), std::string::npos);
         later.join();
     }
@@ -81,7 +81,7 @@ TEST_P(Launch, WordsOfReadsThatFailedAreUsedAgain)
         }
         expect_whole();
     }
-    EXPECT_EQ(launch_rig_dirty(rig_), 0u);
+    EXPECT_EQ(launch_rig_counts(rig_).dirty, 0u);
 }
 
 TEST_P(Launch, AKernelThatDoesNotEndIsTold)
@@ -110,10 +110,10 @@ TEST_P(LaunchCaptured, NothingIsWaitedForNorAsked)
     launch_rig_capture(rig_, true);
     launch_rig_refuse(rig_, 1);
     EXPECT_EQ(read(), -ENOMEM);
-    EXPECT_EQ(launch_rig_queries(rig_), 0u) << "it would invalidate the capture";
-    unsigned before = launch_rig_launches(rig_);
+    EXPECT_EQ(launch_rig_counts(rig_).queries, 0u) << "it would invalidate the capture";
+    unsigned before = launch_rig_counts(rig_).launches;
     EXPECT_EQ(read(), 0);
-    EXPECT_EQ(launch_rig_launches(rig_), before + 1);
+    EXPECT_EQ(launch_rig_counts(rig_).launches, before + 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Staged, LaunchCaptured,

@@ -10,13 +10,80 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/client/lib/service_block.h"
+#include "tests/client/lib/direct_stack.h"
+#include "tests/client/lib/service_rig.h"
 #include "tests/threads.h"
 
 namespace
 {
 
-using namespace service_block;
+using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
+
+constexpr uint32_t kDepth = 4;
+constexpr uint32_t kFree = 0;
+constexpr uint64_t kMs = 1000000, kHold = 10 * kMs, kServe = 100 * kMs;
+constexpr int64_t kWhole = kPage;
+
+// Goes before the queues that it drives.
+class Block
+{
+  public:
+    Block()
+    {
+        EXPECT_EQ(service_rig_open(10000 * kMs, &rig), 0);
+    }
+    ~Block()
+    {
+        rig->stopped_ns = 0;
+        service_rig_close(rig);
+    }
+    // To page `page` of the stack's memory.
+    int64_t read(Stack &s, size_t page, uint64_t offset)
+    {
+        return read(s, s.file, page, offset);
+    }
+    int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
+                 uint64_t len = kPage)
+    {
+        gd_buffer b = s.buffer();
+        return service_rig_command(&file, &b, page * kPage - 64, len, offset);
+    }
+    // To byte `at` of the stack's memory.
+    int64_t read_at(Stack &s, size_t at, uint64_t len, uint64_t offset)
+    {
+        gd_buffer b = s.buffer();
+        return service_rig_command(&s.file, &b, at - 64, len, offset);
+    }
+    // A block whose clock stands never leaves.
+    void stop_clock(uint64_t later_ns = 0)
+    {
+        service_rig_stop_clock(rig, later_ns);
+    }
+    void await_look_at_clock() const
+    {
+        unsigned polls = rig->clock_polls;
+        while (rig->clock_polls < polls + 2) // one may have begun before
+            std::this_thread::yield();
+    }
+    void await_leaving() const
+    {
+        while (!service_rig_has_left())
+            std::this_thread::yield();
+    }
+    void leave()
+    {
+        rig->stopped_ns = 0;
+        await_leaving();
+    }
+
+    struct service_rig *rig = nullptr;
+};
+
+// The pages of the file's first two extents: no hole.
+uint64_t page_of(unsigned i)
+{
+    return i % 5 * kPage;
+}
 
 unsigned count(Stack &s, uint32_t n_queues, uint32_t state)
 {
@@ -42,7 +109,7 @@ TEST_P(Rings, GoRoundAndBytesAreRight)
         block.leave();
         EXPECT_EQ(s.commands, 40u);
         EXPECT_EQ(s.odd_commands, 0u);
-        EXPECT_EQ(block.others(), 0u) << "all were commands";
+        EXPECT_EQ(block.rig->reads, 0u) << "all were commands";
     }
 }
 
@@ -68,7 +135,7 @@ TEST_P(Rings, GoRoundAndStagedBytesAreRight)
         block.leave();
         EXPECT_EQ(s.commands, 40u);
         EXPECT_EQ(s.odd_commands, 0u);
-        EXPECT_EQ(block.others(), 0u) << "all were commands";
+        EXPECT_EQ(block.rig->reads, 0u) << "all were commands";
     }
 }
 
@@ -171,7 +238,7 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
     long_one = true;
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
-    EXPECT_FALSE(block.has_left());
+    EXPECT_FALSE(service_rig_has_left());
 }
 
 // Other callers may wait for all kernels to end, while reads come without an end.
@@ -190,11 +257,11 @@ TEST(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
     for (unsigned launches = 1; launches <= 3; launches++) {
         block.stop_clock();
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        EXPECT_EQ(block.launches(), launches);
+        EXPECT_EQ(block.rig->launches, launches);
         later = kServe / 2;
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        EXPECT_FALSE(block.has_left());
+        EXPECT_FALSE(service_rig_has_left());
         later = 2 * kServe;
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         block.await_leaving();
@@ -235,7 +302,7 @@ TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         EXPECT_EQ(taken(s.locks), (kept + 1) % 4) << i;
     }
-    EXPECT_FALSE(block.has_left());
+    EXPECT_FALSE(service_rig_has_left());
 }
 
 TEST(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
@@ -266,7 +333,7 @@ TEST(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
     Block block;
     block.stop_clock();
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    EXPECT_EQ(block.read_otherwise(100, 7), 100);
+    EXPECT_EQ(service_rig_read(100, 7), 100);
     EXPECT_EQ(count(s, 4, kFree), 4u);
     EXPECT_EQ(block.read(s, 1, 0), kWhole);
 }
@@ -448,7 +515,7 @@ TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
     ASSERT_EQ(block.read(first, 1, 0), kWhole);
     for (unsigned i = 0; i < 5; i++)
         ASSERT_EQ(block.read(second, 1, 0), kWhole);
-    EXPECT_EQ(second.commands + block.others(), 5u);
+    EXPECT_EQ(second.commands + block.rig->reads, 5u);
     block.leave();
     unsigned before = second.commands;
     EXPECT_EQ(block.read(second, 1, 0), kWhole);
@@ -483,7 +550,7 @@ TEST_P(Compared, BlocksAreCommands)
     block_.leave();
     EXPECT_EQ(s_.commands, 40u);
     EXPECT_EQ(s_.odd_commands, 0u);
-    EXPECT_EQ(block_.others(), 0u) << "all were commands";
+    EXPECT_EQ(block_.rig->reads, 0u) << "all were commands";
 }
 
 TEST_P(Compared, ABlockThatDiffersIsReadByTheGeneralPath)
@@ -492,10 +559,10 @@ TEST_P(Compared, ABlockThatDiffersIsReadByTheGeneralPath)
         uint32_t &sum = s_.sums[page_of(i) / kPage];
         sum ^= 1u << i;
         ASSERT_EQ(block_.read(s_, 1, page_of(i)), kWhole) << i;
-        EXPECT_EQ(block_.others(), i + 1);
+        EXPECT_EQ(block_.rig->reads, i + 1);
         sum ^= 1u << i;
         ASSERT_EQ(block_.read(s_, 1, page_of(i)), kWhole) << i;
-        EXPECT_EQ(block_.others(), i + 1) << "the queue works on";
+        EXPECT_EQ(block_.rig->reads, i + 1) << "the queue works on";
     }
 }
 
