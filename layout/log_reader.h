@@ -118,8 +118,8 @@ int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
  * R7a: finds the newest commit by reading the whole log, each block at most
  * three times on average whatever it holds, sets log->newest and
  * positions the reader at its tail. Returns 0, the error of a callback, or
- * -EUCLEAN with log->why if there is none, if a newer one lies at a wrong
- * position, or if the label is older than it.
+ * -EUCLEAN with log->why if there is none, if each log has a newer one at a
+ * wrong position, or if the label is older than it.
  */
 int lay_log_newest(struct lay_log *log);
 
@@ -131,8 +131,8 @@ int lay_log_newest(struct lay_log *log);
  * is damaged there: log->tid and log->pos stay, and images received since the last complete
  * transaction are void. Otherwise returns the error of a callback.
  *
- * Reading ends on any log: a call reads at most log_blocks + 1 blocks, and all
- * complete transactions together have at most log_blocks.
+ * Reading ends on any log: a call reads at most log_blocks + 1 blocks of each
+ * log, and all complete transactions together have at most log_blocks.
  */
 int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
 

@@ -49,10 +49,16 @@ class FsTwoLogs : public FsEverything
     void find_records()
     {
         const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
-        uint64_t last = lay_addr_number(lay_get64(c->head.block));
+        uint64_t last = newest();
         for (uint64_t pos = lay_get64(c->tail_pos); pos != last; pos = lay_log_after(&geo, pos))
             records.push_back(pos);
         records.push_back(last);
+    }
+    // The position of the newest commit.
+    uint64_t newest()
+    {
+        const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
+        return lay_addr_number(lay_get64(c->head.block));
     }
     uint8_t *in_log(unsigned log, uint64_t pos)
     {
@@ -167,8 +173,7 @@ TEST_F(FsTwoLogs, ARepairReplaysTheUnion)
 TEST_F(FsTwoLogs, OneMayLackTheCommitOfACleanUnmount)
 {
     expect_everything();
-    const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
-    uint64_t pos = lay_addr_number(lay_get64(c->head.block));
+    uint64_t pos = newest();
     std::vector<uint8_t> clean(device.bytes(), device.bytes() + device.size());
     for (unsigned log : {0, 1}) {
         memcpy(device.bytes(), clean.data(), clean.size());
@@ -226,7 +231,7 @@ TEST_F(FsTwoLogs, AreKeptByARepairIfBothAreDamaged)
 TEST_F(FsTwoLogs, MoveWhenTheFileSystemShrinks)
 {
     ASSERT_EQ(mount(), 0);
-    const uint64_t end = geo.log_copy + 5;
+    const uint64_t end = geo.log_copy + 5, before = newest();
     ASSERT_LE(ffs_shrink_least(fs), end);
     EXPECT_EQ(ffs_shrink(fs, end), 0);
     const lay_geometry old = geo;
@@ -234,6 +239,7 @@ TEST_F(FsTwoLogs, MoveWhenTheFileSystemShrinks)
     EXPECT_NE(geo.log_copy, old.log_copy);
     EXPECT_EQ(geo.log_start, old.log_start) << "it was not past the end";
     EXPECT_LE(geo.log_copy + geo.log_blocks, end);
+    EXPECT_GT(newest(), before) << "the new log follows the newest commit in the place that stays";
     create("after");
     ASSERT_EQ(ffs_sync(fs), 0);
     crashed.assign(device.bytes(), device.bytes() + device.size());
