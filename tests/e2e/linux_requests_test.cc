@@ -55,6 +55,18 @@ TEST_F(Requests, ASmallWriteIsOneRequest)
     close(fd);
 }
 
+TEST_F(Requests, TheTargetOfALinkIsAskedForOnce)
+{
+    char target[8];
+
+    ASSERT_EQ(symlink("target", p("link").c_str()), 0);
+    ASSERT_EQ(readlink(p("link").c_str(), target, sizeof(target)), 6);
+    uint64_t before = requests();
+    for (int i = 0; i < 100; i++)
+        ASSERT_EQ(readlink(p("link").c_str(), target, sizeof(target)), 6);
+    EXPECT_LT(requests() - before, 50u);
+}
+
 // Voluntary context switches of the daemon's threads of this name.
 uint64_t switches_of(pid_t pid, const std::string &thread)
 {
