@@ -218,6 +218,16 @@ TEST_F(Recovery, SeveralResetsFromOutsideInAResetAreSurvived)
     expect_works();
 }
 
+TEST_F(Recovery, AnEnableWithoutAnAnswerIsTriedAgain)
+{
+    unsigned silent = 1;
+
+    fake.on_enable = [&] { fake.silent = std::exchange(silent, 0); };
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.enables, 2u);
+    expect_works();
+}
+
 TEST_F(Recovery, EndlessResetsFromOutsideKeepTheTimeLimit)
 {
     fake.has_reset = true;
