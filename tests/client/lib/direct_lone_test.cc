@@ -11,10 +11,6 @@
 
 #include "tests/client/lib/direct_stack.h"
 
-extern "C" {
-#include "tests/client/lib/direct_shared_rig.h"
-}
-
 namespace
 {
 

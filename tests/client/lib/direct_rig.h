@@ -9,6 +9,10 @@
 #include "client/device/gd_table_launch.h"
 #include "client/device/gd_types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Bytes or -errno, as gpunvme_pread_warp(): of a read that ends before the file does. */
 int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                            uint64_t offset);
@@ -61,5 +65,72 @@ int64_t compare_rig_conclude(const struct compare_rig *r, uint32_t groups);
 
 /* Executes the share of group `rank` of `groups` groups in a pass. */
 void table_rig_pass(const struct gd_table_launch *l, uint32_t rank, uint32_t groups);
+
+/* --- Shared queues --------------------------------------------------------------------------- */
+
+#define SHARED_LANES 32u
+
+struct shared_read {
+    uint64_t dst, len, offset;
+    int64_t result;
+};
+
+/* As gpunvme_pread_warp(), and as gpunvme_pread() of 32 threads. */
+int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                         uint64_t offset);
+/*
+ * By the short path (gd_lone.h), if it suits: whether it has ended there, or the result of a
+ * command that continued on the general path, in *result.
+ */
+enum shared_path { SHARED_OTHER, SHARED_HANDED_ON, SHARED_LONE };
+enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                  uint64_t offset, int *result);
+void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads);
+
+/*
+ * CIDs that a group gets for so many lanes by its claim number `tries`, counted from 0, of the
+ * queue it begins with; they are given back.
+ */
+#define SHARED_PATIENCE 256u /* GD_PATIENCE */
+uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries);
+
+/* The queue of n shared ones that a seed becomes; *seed: the next one. inverse: as in gd_set. */
+uint32_t shared_place(uint32_t n, uint32_t inverse, uint32_t *seed);
+
+/*
+ * The word that a leader leaves in the lock after one round, in which the late completion of a LEFT
+ * command comes, of two commands in flight. second: it is one more of the command that had its CID
+ * before. *released: the CID has been given back.
+ */
+uint32_t shared_word_after_late_completion(bool second, bool *released);
+
+/*
+ * A queue in memory. CIDs below in_flight are of commands in flight, the first `own` of them hidden
+ * by the lanes of the leader, which has no other ones. All CIDs are numbered 0 in their upper bits.
+ */
+#define SHARED_DEPTH 256u
+struct shared_queue {
+    struct gq_cmd cmds[SHARED_DEPTH - 1];
+    uint32_t states[SHARED_DEPTH - 1];
+    struct gq_cids cids;
+    struct nvme_sqe sq[SHARED_DEPTH];
+    struct nvme_cqe cq[SHARED_DEPTH];
+    uint32_t doorbells[2];
+    uint32_t in_flight, own;
+    uint32_t head, ended; /* after the rounds; bits of lanes whose command has ended */
+    bool broken;
+};
+/* Rounds of one leader from entry 0 on. Before each one `before` is called. */
+void shared_lead(struct shared_queue *q, unsigned rounds, void (*before)(struct shared_queue *q));
+
+/* As gpunvme_pread_warp_begin() and _end(). */
+struct shared_ticket;
+struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                   uint64_t offset);
+int64_t shared_end(struct shared_ticket *t);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

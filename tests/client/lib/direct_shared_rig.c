@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "tests/client/lib/direct_shared_rig.h"
+#include "tests/client/lib/direct_rig.h"
 
 struct shared_ticket {
     struct gpunvme_ticket ticket;

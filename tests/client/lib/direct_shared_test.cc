@@ -19,10 +19,6 @@
 #include "tests/client/lib/direct_stack.h"
 #include "tests/threads.h"
 
-extern "C" {
-#include "tests/client/lib/direct_shared_rig.h"
-}
-
 namespace
 {
 

@@ -14,10 +14,6 @@
 
 #include "tests/client/lib/direct_stack.h"
 
-extern "C" {
-#include "tests/client/lib/direct_shared_rig.h"
-}
-
 namespace
 {
 
