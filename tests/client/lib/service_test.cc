@@ -152,8 +152,8 @@ TEST_F(Service, ABlockThatNeverLeavesKeepsItsMemoryAtTheEnd)
     start(kHasty);
     stick_in_a_read();
     EXPECT_FALSE(service_rig_close(rig_));
-    EXPECT_EQ(service_rig_held(rig_), 4) << "the block may access all of it";
-    service_rig_stick(rig_, false);
+    EXPECT_EQ(rig_->held, 4) << "the block may access all of it";
+    rig_->stick = false;
 }
 
 TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
