@@ -386,6 +386,15 @@ static void await_users(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* Returns true if freeing the memory would wait for a kernel that does not end. */
+static bool buffer_stays(struct gpunvme_buffer *b)
+{
+    pthread_mutex_lock(&b->owner->lock);
+    bool stays = b->owner->abandoned;
+    pthread_mutex_unlock(&b->owner->lock);
+    return stays;
+}
+
 int buffer_unregister(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
@@ -399,7 +408,8 @@ int buffer_unregister(struct gpunvme_buffer *b)
     b->in_reach = err != 0;
     await_users(b);
     buffer_unlink(b);
-    buffer_free_memory(b);
+    if (!buffer_stays(b))
+        buffer_free_memory(b);
     free(b);
     return err;
 }

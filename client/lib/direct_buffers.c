@@ -116,7 +116,7 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
 {
     if (!b->shared)
         return;
-    direct_service_settle(d->service);
+    (void)direct_service_settle(d->service);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, b->id);
     if (i < d->n_buffers) {

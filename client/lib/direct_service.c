@@ -25,9 +25,8 @@
 #define LAUNCHED    (4 * PART)  /* the same for a launched kernel, whose start and end take long */
 #define CLOCK_POLLS 64u         /* reads of a word between two readings of the clock */
 #define CHECK_NS    (NS_PER_S / 10) /* between two checks of the CUDA context */
-#define CLOSE_NS                                                                     \
-    (10 * NS_PER_S) /* until kernels of others give a launched one room, and it ends \
-                     */
+/* Until kernels of others give a launched one room, and it ends. */
+#define CLOSE_NS (10 * NS_PER_S)
 
 struct direct_service {
     struct memory_space space;
@@ -47,6 +46,7 @@ struct direct_service {
     bool left; /* only the first launches of a long read were made, so its kernels report no end */
 
     bool given_up; /* atomic; a read timed out, and a block that may have begun it may still run */
+    bool stuck;    /* atomic; the last wait for such a block was in vain */
     bool failed;   /* atomic; the CUDA context had failed at the last check */
 };
 
@@ -421,17 +421,31 @@ bool direct_service_has_left(struct direct_service *s)
     return !s || has_left(s, gq_service_launched(&s->service));
 }
 
-/* Waits once for each wait of a block, which lasts at most the time of a command. */
-void direct_service_settle(struct direct_service *s)
+/* Returns false if the time of a command is over and the blocks still run. */
+static bool await_blocks(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
 
-    if (!s || !__atomic_exchange_n(&s->given_up, false, __ATOMIC_ACQ_REL)) /* waited before */
-        return;
     pthread_mutex_lock(&s->lock);
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
     pthread_mutex_unlock(&s->lock);
     uint32_t launch = gq_service_launched(&s->service);
-    while (!has_left(s, launch) && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED) && now_ns() < end)
+    while (!has_left(s, launch)) {
+        if (__atomic_load_n(&s->failed, __ATOMIC_RELAXED))
+            return true;
+        if (now_ns() >= end)
+            return false;
         nanosleep(&step, NULL);
+    }
+    return true;
+}
+
+/* Waits once for each wait of a block, which lasts at most the time of a command. */
+bool direct_service_settle(struct direct_service *s)
+{
+    if (!s)
+        return true;
+    if (__atomic_exchange_n(&s->given_up, false, __ATOMIC_ACQ_REL))
+        __atomic_store_n(&s->stuck, !await_blocks(s), __ATOMIC_RELEASE);
+    return !__atomic_load_n(&s->stuck, __ATOMIC_ACQUIRE) || direct_service_has_left(s);
 }

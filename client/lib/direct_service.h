@@ -65,9 +65,10 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
 /*
  * Called before memory of reads is freed. If a read ended with -ETIMEDOUT since the last call,
  * waits for the end of the blocks, at most for the time to find a queue, the time of a command, and
- * a second. NULL does nothing.
+ * a second. Returns false if a block still runs then, or still does since an earlier call: it may
+ * access the memory, and freeing memory on a GPU would wait for it. NULL: true.
  */
-void direct_service_settle(struct direct_service *s);
+bool direct_service_settle(struct direct_service *s);
 /*
  * Returns true if no block runs or is being launched, so that its memory may be freed. NULL: true.
  */

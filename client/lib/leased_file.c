@@ -18,10 +18,14 @@ struct lease {
     uint64_t extents_at;
 };
 
+/* Ends a lease. Its memory stays if a kernel does not end that may access it. */
 static void lease_drop(struct leased_file *f, struct lease *l)
 {
-    direct_service_settle(f->d->service);
+    bool ended = direct_service_settle(f->d->service);
+
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
+    if (!ended)
+        return;
     /* On a GPU, freeing waits for kernels, which may be loading words of the page. */
     memory_space_free(&f->d->space, l->extents_at);
     memory_space_unshare(&f->d->space, &l->page);
@@ -211,7 +215,8 @@ static void leased_file_file_free(struct leased_file *f)
     struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
 
     lease_drop(f, &l);
-    memory_space_free(&f->d->space, f->device_at);
+    if (direct_service_settle(f->d->service)) /* like the lease's memory */
+        memory_space_free(&f->d->space, f->device_at);
     if (f->owns_fd && f->fd >= 0)
         close(f->fd);
     free(f);

@@ -117,7 +117,7 @@ TEST_F(ServiceLaunch, MemoryGoesAfterAKernelThatWasGivenUpHasEnded)
         ended = true;
         service_rig_let_launched(rig_);
     });
-    service_rig_settle();
+    EXPECT_TRUE(service_rig_settle());
     EXPECT_TRUE(ended);
     EXPECT_TRUE(service_rig_has_left());
     later.join();
@@ -130,7 +130,7 @@ TEST_F(ServiceLaunch, AContextThatFailsEndsTheWait)
     rig_->fail_stream = true;
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -EIO);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -EIO) << "at once";
-    service_rig_settle();
+    EXPECT_TRUE(service_rig_settle()) << "nothing runs there";
 }
 
 } // namespace

@@ -147,9 +147,9 @@ bool service_rig_has_left(void)
     return direct_service_has_left(own.service);
 }
 
-void service_rig_settle(void)
+bool service_rig_settle(void)
 {
-    direct_service_settle(own.service);
+    return direct_service_settle(own.service);
 }
 
 void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)

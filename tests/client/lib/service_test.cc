@@ -127,13 +127,13 @@ TEST_F(Service, ABlockIsThereAsLongAsItMayLookAtItsRead)
 TEST_F(Service, WhatAReadUsesIsThereUntilItIsNotAtItAnyMore)
 {
     start(kHasty);
-    service_rig_settle(); // nothing to wait for
+    EXPECT_TRUE(service_rig_settle()) << "nothing to wait for";
     stick_in_a_read();
     std::thread later([this] {
         usleep(50000);
         rig_->stick = false;
     });
-    service_rig_settle();
+    EXPECT_TRUE(service_rig_settle());
     EXPECT_TRUE(service_rig_has_left());
     later.join();
 }
@@ -142,9 +142,13 @@ TEST_F(Service, ABlockThatNeverLeavesIsNotWaitedForForever)
 {
     start(kHasty);
     stick_in_a_read();
-    service_rig_settle();
+    EXPECT_FALSE(service_rig_settle()) << "its memory stays";
+    EXPECT_FALSE(service_rig_settle()) << "without another wait";
     EXPECT_FALSE(service_rig_has_left());
     rig_->stick = false;
+    for (int i = 0; i < 30000 && !service_rig_settle(); i++)
+        usleep(1000);
+    EXPECT_TRUE(service_rig_settle()) << "it has left after all";
 }
 
 TEST_F(Service, ABlockThatNeverLeavesKeepsItsMemoryAtTheEnd)
