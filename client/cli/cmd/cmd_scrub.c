@@ -116,8 +116,9 @@ static int scrub_metadata_of(struct scrub *s, const char *path, int fd)
     static struct gpunvme_ioc_scrub arg; /* too large for a stack */
     struct scrub_metadata *m = &s->metadata;
     uint64_t at = 0;
+    bool more = true;
 
-    do {
+    while (more && !stopped) {
         arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
                                          .flags = GPUNVME_SCRUB_METADATA,
                                          .offset = at};
@@ -133,7 +134,8 @@ static int scrub_metadata_of(struct scrub *s, const char *path, int fd)
         for (uint32_t i = 0; i < arg.count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
             scrub_complain_place(s, path, &arg.blocks[i]);
         at = arg.offset;
-    } while (at != 0 && !stopped);
+        more = at != 0;
+    }
     return 0;
 }
 
