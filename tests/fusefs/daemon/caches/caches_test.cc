@@ -337,13 +337,16 @@ TEST_F(CachesTest, FewWritersWaitForCachesWithNothingToRemove)
     ASSERT_EQ(caches_file_opened(held), 0);
     ASSERT_EQ(limit(dir, 2 * MIB), 0);
     std::atomic<int> at_once{0};
-    in_threads(16, [&](int t) {
-        Inode inode = make_file(dir, "w" + std::to_string(t));
-        auto begin = std::chrono::steady_clock::now();
-        for (int i = 0; i < 10; i++)
-            EXPECT_EQ(put(inode, 0, MIB), -ENOSPC);
-        at_once += std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(800);
-    });
+    for (int n = 0; n < 10 && at_once < 8; n++) { // a busy machine may stop threads as well
+        at_once = 0;
+        in_threads(16, [&](int t) {
+            Inode inode = make_file(dir, "w" + std::to_string(16 * n + t));
+            auto begin = std::chrono::steady_clock::now();
+            for (int i = 0; i < 10; i++)
+                EXPECT_EQ(put(inode, 0, MIB), -ENOSPC);
+            at_once += std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(800);
+        });
+    }
     EXPECT_GE(at_once, 8);
     caches_file_closed(held);
     EXPECT_EQ(fill(dir, "next", MIB, 2000), 0);
