@@ -56,39 +56,33 @@ static bool posix_is_right(const void *memory, size_t len, uint64_t place)
 
 /* --- Large transfers ------------------------------------------------------------------------- */
 
-/* Writes the present contents of the memory. */
-static int posix_write_all(struct bench *b, double *n)
+/*
+ * Writes the whole file: durably the content that reads expect, or the present contents of the
+ * memory.
+ */
+static int write_whole(struct bench *b, bool expected)
 {
-    int fd = open_file(b, O_WRONLY | O_CREAT);
-
-    if (fd < 0)
-        return fd;
-    for (uint64_t at = 0; at < b->size; at += LARGE) {
-        if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE) {
-            close(fd);
-            return bench_fail_with(b->path, -errno);
-        }
-    }
-    *n = (double)b->size / 1e6;
-    return close(fd) == 0 ? 0 : bench_fail_with(b->path, -errno);
-}
-
-/* Writes the content that reads expect, before the measurements. */
-static int fill_file(struct bench *b)
-{
-    int fd = open_file(b, O_WRONLY | O_CREAT | O_TRUNC), err = 0;
+    int fd = open_file(b, O_WRONLY | O_CREAT | (expected ? O_TRUNC : 0)), err = 0;
 
     if (fd < 0)
         return fd;
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
-        pattern_host_write(b->memory, LARGE, SEED, at, false);
+        if (expected)
+            pattern_host_write(b->memory, LARGE, SEED, at, false);
         if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
             err = bench_fail_with(b->path, -errno);
     }
-    if (!err && fsync(fd) != 0)
+    if (!err && expected && fsync(fd) != 0)
         err = bench_fail_with(b->path, -errno);
-    close(fd);
+    if (close(fd) != 0 && !err)
+        err = bench_fail_with(b->path, -errno);
     return err;
+}
+
+static int posix_write_all(struct bench *b, double *n)
+{
+    *n = (double)b->size / 1e6;
+    return write_whole(b, false);
 }
 
 /* Compares the first word of each page, because a comparison of all bytes would take longest. */
@@ -196,49 +190,38 @@ static int read_direct_jobs(struct bench *b, double *n)
     return run_jobs(b, JOBS, n);
 }
 
-/* Writes to each page the content that it has. */
-static int posix_write_pages(struct bench *b, int flags, double *n)
+/* Writes to each page the content that it has. The order is random with a flag or if durable. */
+static int posix_write_pages(struct bench *b, int flags, bool durable, double *n)
 {
     int fd = open_file(b, O_WRONLY | flags), err = 0;
+    unsigned ops = durable ? SYNC_OPS : SMALL_OPS;
 
     if (fd < 0)
         return fd;
-    for (unsigned i = 0; i < SMALL_OPS && !err; i++) {
-        off_t at = flags ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
+    for (unsigned i = 0; i < ops && !err; i++) {
+        off_t at = flags || durable ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
-        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL)
+        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || (durable && fdatasync(fd) != 0))
             err = bench_fail_with(b->path, -errno);
     }
-    *n = SMALL_OPS / 1e3;
+    *n = ops / 1e3;
     close(fd);
     return err;
 }
 
 static int write_direct(struct bench *b, double *n)
 {
-    return posix_write_pages(b, O_DIRECT, n);
+    return posix_write_pages(b, O_DIRECT, false, n);
 }
 
 static int write_buffered(struct bench *b, double *n)
 {
-    return posix_write_pages(b, 0, n);
+    return posix_write_pages(b, 0, false, n);
 }
 
 static int write_and_sync(struct bench *b, double *n)
 {
-    int fd = open_file(b, O_WRONLY), err = 0;
-
-    if (fd < 0)
-        return fd;
-    for (unsigned i = 0; i < SYNC_OPS && !err; i++) {
-        off_t at = posix_draw(b, 0, i);
-        pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
-        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || fdatasync(fd) != 0)
-            err = bench_fail_with(b->path, -errno);
-    }
-    *n = SYNC_OPS / 1e3;
-    close(fd);
-    return err;
+    return posix_write_pages(b, 0, true, n);
 }
 
 /* --- Names ----------------------------------------------------------------------------------- */
@@ -310,7 +293,7 @@ static int measure_once(struct bench *b, struct bench_samples *samples)
 {
     for (size_t i = 0; i < ROWS; i++) {
         double n = 0;
-        int err = i == 1 ? fill_file(b) : 0;
+        int err = i == 1 ? write_whole(b, true) : 0;
         if (!err && rows[i].cold)
             err = drop_cache(b);
         double begin = bench_seconds();
@@ -351,7 +334,7 @@ static int posix_run(struct bench *b)
     if (!err && mkdir(dir, 0755) != 0)
         err = bench_fail_with(dir, -errno);
     if (!err)
-        err = fill_file(b);
+        err = write_whole(b, true);
     if (!err)
         err = posix_measure(b, report);
     unlink(b->path);
