@@ -121,18 +121,6 @@ static int measure_steps(struct bench *b, bool is_write)
     return err;
 }
 
-/*
- * Creates pieces at places below `span`: random ones by the state, or in order if the state is 0.
- */
-static int bare_new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64_t span,
-                           uint64_t state)
-{
-    bench_pieces_free(&b->pieces, true);
-    return bench_pieces_make(&b->pieces, true, SEED, len, bytes, span, &state)
-               ? bench_fail("memory", "not enough of it")
-               : 0;
-}
-
 static int bare_measure_reads(struct bench *b)
 {
     int err = 0;
@@ -140,7 +128,7 @@ static int bare_measure_reads(struct bench *b)
     for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
         if (read_sizes[i] < b->mount.info.lba_size)
             continue;
-        err = bare_new_pieces(b, b->size, read_sizes[i], b->size, SEED);
+        err = bench_pieces_make(&b->pieces, true, SEED, b->size, read_sizes[i], 0, b->size, true);
         if (!err)
             err = measure_steps(b, false);
     }
@@ -150,7 +138,7 @@ static int bare_measure_reads(struct bench *b)
 /* Verifies that each part of the file, as long as the room, has the contents of the room. */
 static int verify_writes(struct bench *b)
 {
-    int err = bare_new_pieces(b, b->size, WRITE_PIECE, room_of(b), 0);
+    int err = bench_pieces_make(&b->pieces, true, SEED, b->size, WRITE_PIECE, 0, room_of(b), false);
 
     if (!err)
         err = bench_poison(&b->mount.memory, SEED);
@@ -164,7 +152,7 @@ static int bare_measure_writes(struct bench *b)
     int err = bench_fill(target_of(b), room_of(b), SEED);
 
     if (!err)
-        err = bare_new_pieces(b, b->size, WRITE_PIECE, b->size, 0);
+        err = bench_pieces_make(&b->pieces, true, SEED, b->size, WRITE_PIECE, 0, b->size, false);
     if (!err)
         err = measure_steps(b, true);
     return err ? err : verify_writes(b);
@@ -202,7 +190,7 @@ static int bare_measure_warps(struct bench *b, unsigned warps)
     int err;
 
     n = n < most ? n : most / warps * warps;
-    err = bare_new_pieces(b, n * SMALL, SMALL, b->size, SEED);
+    err = bench_pieces_make(&b->pieces, true, SEED, n * SMALL, SMALL, 0, b->size, true);
     if (err)
         return err;
     micros = calloc(n, sizeof(*micros));
@@ -237,7 +225,7 @@ static int measure_few_warps(struct bench *b)
 
 static int bare_measure(struct bench *b)
 {
-    int err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
+    int err = bench_direct_open(&b->direct, &b->mount, b->file.fd, &b->lease);
 
     if (!err)
         err = measure_few_warps(b);

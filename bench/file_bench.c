@@ -329,12 +329,7 @@ static int measure_ways(struct bench *b, struct way *ways, unsigned n)
 
 static int file_new_pieces(struct bench *b, uint64_t len, uint64_t bytes)
 {
-    uint64_t in_order = 0;
-
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, len, bytes, len, &in_order)
-               ? bench_fail("memory", "not enough of it")
-               : 0;
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, len, bytes, 0, len, false);
 }
 
 /* --- One file -------------------------------------------------------------------------------- */
@@ -438,7 +433,7 @@ static int measure_one(struct bench *b)
     b->job.path = b->file.path;
     b->job.fd = b->file.fd;
     if (!err && b->mount.g && b->mount.info.direct)
-        err = bench_direct_open(&b->direct, &b->mount, b->file.fd);
+        err = bench_direct_open(&b->direct, &b->mount, b->file.fd, NULL);
     if (!err)
         err = file_new_pieces(b, b->size, UNIT);
     if (err)

@@ -265,11 +265,8 @@ static int measure_pinned(struct bench *b)
 /* Creates pieces at random places of the file. */
 static int latency_new_pieces(struct bench *b, uint64_t bytes)
 {
-    uint64_t state = SEED;
-
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes,
-                             b->file_len, &state);
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes, 0,
+                             b->file_len, true);
 }
 
 static int measure_host_reads(struct bench *b)
@@ -315,7 +312,7 @@ static int measure_direct_calls(struct bench *b)
 
 static int measure_direct(struct bench *b)
 {
-    int err = bench_direct_open(&b->direct, &b->mount, b->file.fd);
+    int err = bench_direct_open(&b->direct, &b->mount, b->file.fd, NULL);
 
     if (!err)
         err = latency_new_pieces(b, SMALL);
@@ -354,18 +351,6 @@ static int latency_measure_all(struct bench *b)
     return err;
 }
 
-static int latency_make_file(struct bench *b, const char *dir)
-{
-    int err = bench_file_make(&b->file, dir, b->file_len, SEED);
-
-    if (err)
-        return err;
-    b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (b->uncached < 0)
-        fprintf(stderr, PROGRAM ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
-    return 0;
-}
-
 static int latency_set_up(struct bench *b, const char *dir)
 {
     int err = bench_mount_open(&b->mount, dir, b->samples * LARGEST);
@@ -383,9 +368,14 @@ static int latency_set_up(struct bench *b, const char *dir)
     bench_report_number(b->report, "calls", (double)b->samples);
     bench_report_number(b->report, "file", (double)b->file_len);
     bench_report_number(b->report, "seed", SEED);
-    err = latency_make_file(b, dir);
-    if (err || !b->computing)
+    err = bench_file_make(&b->file, dir, b->file_len, SEED);
+    if (err)
         return err;
+    b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (b->uncached < 0)
+        fprintf(stderr, PROGRAM ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
+    if (!b->computing)
+        return 0;
     bench_report_text(b->report, "beside computing",
                       bench_computer_sharing(b->mount.memory.on_gpu));
     return bench_computer_open(&b->computer, b->mount.memory.on_gpu);

@@ -221,13 +221,14 @@ static void report_rows(struct bench *b, struct bench_samples *rates)
 
 static int new_rows(struct bench *b, const struct row_kind *kind)
 {
-    uint64_t state = SEED, fit = b->size / kind->bytes, n = fit < b->most ? fit : b->most;
+    uint64_t fit = b->size / kind->bytes, n = fit < b->most ? fit : b->most;
     uint64_t span = (b->size - kind->from) / kind->bytes * kind->bytes;
     struct gpunvme_piece *list;
+    int err = bench_pieces_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes,
+                                kind->bytes, kind->from, span, true);
 
-    if (bench_rows_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes, kind->bytes,
-                        kind->from, span, &state))
-        return bench_fail("memory", "not enough of it");
+    if (err)
+        return err;
     if (shared_list_alloc_pieces(b->mount.g, n, &list))
         return bench_fail("list", gpunvme_error());
     b->list = list;
@@ -295,7 +296,7 @@ static int rows_set_up(struct bench *b, const char *dir)
     pattern_host_write(b->host, b->size, SEED, 0, false);
     err = bench_file_make(&b->file, dir, b->size, SEED);
     if (!err && b->mount.info.direct)
-        err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
+        err = bench_direct_open(&b->direct, &b->mount, b->file.fd, &b->lease);
     return err;
 }
 

@@ -53,13 +53,8 @@ struct bench {
 
 static int small_new_pieces(struct bench *b, struct read_kind kind)
 {
-    uint64_t state = SEED;
-
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    return bench_rows_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, kind.bytes, kind.from,
-                           b->size - kind.from, &state)
-               ? bench_fail("memory", "not enough of it")
-               : 0;
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, kind.bytes,
+                             kind.from, b->size - kind.from, true);
 }
 
 /* --- Threads of the host --------------------------------------------------------------------- */
@@ -169,7 +164,10 @@ static const struct read_kind read_kinds[] = {{256, 8104}, {512, 0}, {SMALL, 0}}
 static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};
 static const char *const way_names[WARPS_WAYS] = {"warps", "threads of warps", "tickets of warps"};
 
-/* Runs the first n pieces once. The rate is in millions a second. */
+/*
+ * Runs the first n pieces once, by the gather if there are no warps. The rate is in millions a
+ * second.
+ */
 static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64_t n,
                      struct bench_samples *rates)
 {
@@ -179,10 +177,14 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
     int64_t result = 0;
 
     some.n = n;
-    if (!err)
+    if (!err && warps)
         err = kernel_warps(way, leased_file_device(b->direct.file), &some, b->mount.memory.addr,
                            warps, b->block, &result);
+    else if (!err)
+        err = bench_gather(&b->mount.memory, b->host, &some);
     bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
+    if (err && !warps)
+        return bench_fail("gather", "the GPU failed");
     if (err) {
         fprintf(stderr, PROGRAM ": %s, %u warps of %llu B: %s\n", way_names[way], warps,
                 (unsigned long long)some.bytes,
@@ -192,25 +194,12 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
     return bench_verify(&b->mount.memory, &some, PROGRAM);
 }
 
-static int run_gather(struct bench *b, struct bench_samples *rates)
-{
-    int err = bench_poison(&b->mount.memory, SEED);
-    double start = bench_seconds();
-
-    if (!err)
-        err = bench_gather(&b->mount.memory, b->host, &b->pieces);
-    bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
-    if (err)
-        return bench_fail("gather", "the GPU failed");
-    return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
-}
-
-/* Returns the number of reads; each of the threads has 32 at a time. */
+/* Returns the number of reads, all for the gather; each of the threads has 32 at a time. */
 static uint64_t reads_of(const struct bench *b, enum warps_way way, unsigned warps)
 {
     uint64_t n = (uint64_t)READS_WARP * warps * (way == WARPS_THREADS ? 32 : 1);
 
-    return n < b->pieces.n ? n : b->pieces.n;
+    return warps && n < b->pieces.n ? n : b->pieces.n;
 }
 
 /* Measures one number of warps, or with 0 the gather, which `bound` names. */
@@ -224,8 +213,7 @@ static int small_measure_warps(struct bench *b, enum warps_way way, unsigned war
     for (unsigned i = 0; i <= b->repeats && !err; i++) {
         if (i == 1)
             rates.n = 0;
-        err = warps ? run_warps(b, way, warps, reads_of(b, way, warps), &rates)
-                    : run_gather(b, &rates);
+        err = run_warps(b, way, warps, reads_of(b, way, warps), &rates);
     }
     if (err)
         return err;
@@ -261,14 +249,6 @@ static int measure_kernels(struct bench *b)
     return err;
 }
 
-#else
-
-static int measure_kernels(struct bench *b)
-{
-    (void)b;
-    return 0;
-}
-
 #endif
 
 /* --- The program ----------------------------------------------------------------------------- */
@@ -279,11 +259,13 @@ static int small_measure_all(struct bench *b)
 
     if (err || !b->mount.info.direct)
         return err;
-    err = bench_direct_open_with(&b->direct, &b->mount, b->file.fd, &b->lease);
+    err = bench_direct_open(&b->direct, &b->mount, b->file.fd, &b->lease);
     if (!err)
         err = measure_host(b, true);
+#ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
         err = measure_kernels(b);
+#endif
     bench_direct_close(&b->direct);
     return err;
 }

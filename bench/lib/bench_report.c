@@ -75,15 +75,10 @@ static double at_percentile(const double *values, size_t n, double p)
     return n ? values[(size_t)(p * (double)(n - 1) + 0.5)] : 0;
 }
 
-double bench_percentile(struct bench_samples *s, double p)
-{
-    qsort(s->values, s->n, sizeof(s->values[0]), compare);
-    return at_percentile(s->values, s->n, p);
-}
-
 double bench_median(struct bench_samples *s)
 {
-    return bench_percentile(s, 0.5);
+    qsort(s->values, s->n, sizeof(s->values[0]), compare);
+    return at_percentile(s->values, s->n, 0.5);
 }
 
 /* Stores the first "model name" of /proc/cpuinfo. */

@@ -11,8 +11,8 @@ static int direct_kernels_fail(void)
     return bench_fail("direct path", gpunvme_error());
 }
 
-int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, int fd,
-                           const struct direct_options *options)
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd,
+                      const struct direct_options *options)
 {
     int err = bench_stream_open(&p->stream, m->memory.on_gpu, sizeof(int64_t));
 
@@ -25,11 +25,6 @@ int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, 
     }
     err = leased_file_open(p->d, fd, true, &p->file);
     return err ? direct_kernels_fail() : 0;
-}
-
-int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd)
-{
-    return bench_direct_open_with(p, m, fd, NULL);
 }
 
 void bench_direct_close(struct bench_direct *p)

@@ -12,14 +12,12 @@ struct bench_direct {
 };
 
 /*
- * Opens the direct path for the file that is open at fd. Returns 0, or -errno,
- * which is reported on stderr. The caller ends it with bench_direct_close() in
- * both cases.
+ * Opens the direct path for the file that is open at fd. NULL stands for the
+ * default options. Returns 0, or -errno, which is reported on stderr. The caller
+ * ends it with bench_direct_close() in both cases.
  */
-int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd);
-/* Does the same with the requested queues. */
-int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, int fd,
-                           const struct direct_options *options);
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd,
+                      const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
 /*
  * Reads n bytes at offset to memory of the mount's buffer, and waits for the

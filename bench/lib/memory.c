@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include "bench/lib/bench_report.h"
 #include "bench/lib/kernels.h"
 #include "support/page.h"
 
@@ -95,27 +96,21 @@ static int publish_places(struct pattern_pieces *p, bool gpu)
     return 0;
 }
 
-int bench_rows_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len, uint64_t bytes,
-                    uint64_t from, uint64_t span, uint64_t *state)
+int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
+                      uint64_t bytes, uint64_t from, uint64_t span, bool random)
 {
-    bool random = *state != 0;
+    uint64_t state = seed;
 
+    bench_pieces_free(p, gpu);
     *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
     p->places = calloc(p->n, sizeof(*p->places));
-    if (!p->places)
-        return -ENOMEM;
-    for (uint64_t i = 0; i < p->n; i++) {
-        if (random)
-            *state = pattern_word(*state, i);
-        p->places[i] = from + (random ? *state : i) % (span / bytes) * bytes;
+    for (uint64_t i = 0; p->places && i < p->n; i++) {
+        state = pattern_word(state, i);
+        p->places[i] = from + (random ? state : i) % (span / bytes) * bytes;
     }
-    return publish_places(p, gpu);
-}
-
-int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
-                      uint64_t bytes, uint64_t span, uint64_t *state)
-{
-    return bench_rows_make(p, gpu, seed, len, bytes, 0, span, state);
+    if (!p->places || publish_places(p, gpu))
+        return bench_fail("memory", "not enough of it");
+    return 0;
 }
 
 void bench_pieces_free(struct pattern_pieces *p, bool gpu)

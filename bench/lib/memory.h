@@ -29,15 +29,13 @@ void *bench_host_alloc(bool gpu, size_t len);
 void bench_host_free(bool gpu, void *p);
 
 /*
- * Creates pieces of len bytes in all, at places below `span`, a multiple of `bytes`. The places are
- * random, or in order if the state is 0, beginning with 0 again after the last one. Advances the
- * state.
+ * Replaces the pieces, which are zero or were made before, by pieces of len bytes in all. Their
+ * places are in the `span` bytes, a multiple of `bytes`, from byte `from` of the pattern on, a
+ * multiple of 8. They are random, or in order, beginning with `from` again after the last one. A
+ * failure is reported on stderr.
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
-                      uint64_t bytes, uint64_t span, uint64_t *state);
-/* Does the same with places that begin at byte `from` of the pattern, a multiple of 8. */
-int bench_rows_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len, uint64_t bytes,
-                    uint64_t from, uint64_t span, uint64_t *state);
+                      uint64_t bytes, uint64_t from, uint64_t span, bool random);
 void bench_pieces_free(struct pattern_pieces *p, bool gpu);
 
 /* Fills bytes [0, len) with the beginning of the pattern. */
