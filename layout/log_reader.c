@@ -477,16 +477,19 @@ int lay_log_skip(struct lay_log *log)
 /* --- Two logs -------------------------------------------------------------------------------- */
 
 int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
-                 const struct lay_log_lack *lacks, size_t n)
+                 const struct lay_log_lack *lacks, size_t n, lay_log_lost_fn lost, void *arg)
 {
     union lay_block b;
     int err = 0;
 
     for (size_t i = 0; i < n && !err; i++) {
-        uint64_t pos = lacks[i].pos;
-        err = io->read(io->arg, lay_log_block(geo, !lacks[i].log, pos), &b);
-        if (!err)
-            err = io->write(io->arg, lay_log_block(geo, lacks[i].log, pos), &b);
+        uint64_t place = lay_log_block(geo, lacks[i].log, lacks[i].pos);
+        err = io->read(io->arg, lay_log_block(geo, !lacks[i].log, lacks[i].pos), &b);
+        if (err)
+            break;
+        err = io->write(io->arg, place, &b);
+        if (err == -EIO)
+            err = lost(arg, place, &b);
     }
     return err || n == 0 ? err : io->flush(io->arg);
 }

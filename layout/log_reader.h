@@ -145,12 +145,17 @@ int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
 int lay_log_skip(struct lay_log *log);
 
 /*
- * R8: writes the n blocks that logs lack from the other log, and flushes.
- * Called before the first commit of a new incarnation. Returns 0 or the error of
- * a callback.
+ * Receives a block of the device that cannot be written (-EIO), and what the
+ * other log has. Returns 0 or an error.
+ */
+typedef int (*lay_log_lost_fn)(void *arg, uint64_t place, const union lay_block *b);
+/*
+ * R8: writes the n blocks that logs lack from the other log, and flushes. Calls
+ * `lost` for each that cannot be written. Called before the first commit of a
+ * new incarnation. Returns 0 or the error of a callback.
  */
 int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
-                 const struct lay_log_lack *lacks, size_t n);
+                 const struct lay_log_lack *lacks, size_t n, lay_log_lost_fn lost, void *arg);
 
 #ifdef __cplusplus
 }

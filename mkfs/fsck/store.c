@@ -709,6 +709,12 @@ static int store_checkpoint(struct fsck *f)
 
 /* --- Beginning -------------------------------------------------------------------------------- */
 
+/* Implements lay_log_lost_fn. */
+static int store_lost(void *arg, uint64_t place, const union lay_block *b)
+{
+    return store_try_place(arg, place, b);
+}
+
 /*
  * Makes an incarnation and moves the log's images to their places, so that
  * transactions can follow (FORMAT.md 10.4).
@@ -721,7 +727,7 @@ static int store_recover(struct fsck *f)
 
     s->begun = true;
     if (!err && !s->in_place)
-        err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count);
+        err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count, store_lost, f);
     if (!err && !s->in_place)
         err = first_commit(f);
     if (!err)

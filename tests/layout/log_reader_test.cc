@@ -747,7 +747,8 @@ TEST(TwoLogs, AreMadeEqual)
                            return 0;
                        },
                        &device};
-    EXPECT_EQ(lay_log_mend(&io, &r.geo, lacks.data(), lacks.size()), 0);
+    auto lost = [](void *, uint64_t, const lay_block *) { return -EIO; };
+    EXPECT_EQ(lay_log_mend(&io, &r.geo, lacks.data(), lacks.size(), lost, nullptr), 0);
     EXPECT_EQ(flushes, 1u);
     r.lacks.clear();
     EXPECT_EQ(r.read_all(), 2);

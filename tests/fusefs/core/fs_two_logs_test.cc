@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/fusefs/core/fs_everything.h"
+#include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_repair.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
@@ -181,6 +182,31 @@ TEST_F(FsTwoLogs, OneMayLackTheCommitOfACleanUnmount)
         EXPECT_EQ(fsck(), "");
         expect_everything();
         EXPECT_EQ(memcmp(in_log(log, pos), in_log(!log, pos), 4096), 0);
+    }
+}
+
+// A place that can be neither read nor written stops neither a mount nor a repair, since the other
+// log has the block.
+TEST_F(FsTwoLogs, APlaceMayBeBroken)
+{
+    for (unsigned log : {0, 1}) {
+        for (uint64_t pos : {records.front(), records[records.size() / 2], records.back()}) {
+            const uint64_t place = lay_log_block(&geo, log, pos);
+            SCOPED_TRACE(place);
+            restore();
+            device.make_broken(place);
+            expect_everything();
+            restore();
+            at(LAY_LABEL_SECOND)[100] ^= 3; // something to repair
+            testing::internal::CaptureStdout();
+            EXPECT_EQ(image_preen(device.dev()), -ENOTRECOVERABLE);
+            std::string said = testing::internal::GetCapturedStdout();
+            EXPECT_NE(said.find("F203 block " + std::to_string(place) + ": "), std::string::npos)
+                << said;
+            expect_everything();
+            device.make_broken(UINT64_MAX);
+            EXPECT_EQ(fsck(), "");
+        }
     }
 }
 
