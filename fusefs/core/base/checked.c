@@ -180,7 +180,7 @@ static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
 static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
 {
     int err = checked_write_copy(fs, place, data);
-    const char *healed = err == 0 ? " and written again" : ", because it cannot be written";
+    const char *healed = err == 0 ? " and written again" : ", and cannot be written";
 
     ffs_log(fs, LOG_WARNING, "%s: block %llu is damaged; read from its copy%s", fs->dev->info.name,
             (unsigned long long)place, err == -EUCLEAN ? "" : healed);
