@@ -391,7 +391,7 @@ int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
     r.exact = false;
     err = lay_logs(log->geo) > 1 ? reader_get(&r, NULL, &block) : 0;
     if (err)
-        return err;
+        return err == -EUCLEAN ? 0 : err;
     log->newest = mark;
     log->tid = tid + 1;
     log->pos = lay_log_after(log->geo, pos);

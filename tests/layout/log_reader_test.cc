@@ -55,6 +55,7 @@ struct Ring {
     std::vector<Found> images;
     std::vector<Lack> lacks;
     uint64_t reads = 0, unreadable = NOWHERE, missing = NOWHERE;
+    uint64_t missing_after = 0; // so many reads of any block
     int image_error = 0;
 
     Ring()
@@ -152,7 +153,8 @@ struct Ring {
         auto *r = static_cast<Ring *>(arg);
         r->reads++;
         EXPECT_LT(p, RING);
-        *block = p == r->missing ? nullptr : log ? &r->copy[p] : &r->at(p);
+        bool missing = p == r->missing && r->reads > r->missing_after;
+        *block = missing ? nullptr : log ? &r->copy[p] : &r->at(p);
         return p == r->unreadable ? -EIO : 0;
     }
 
@@ -885,6 +887,15 @@ TEST_F(CleanLog, ReportsNothingThatALogLacksIfItIsNone)
     r.pos = r.first = 3;
     r.put_commit();
     r.put_commit();
+    EXPECT_EQ(clean(), 0);
+    EXPECT_EQ(r.lacks.size(), 0u);
+}
+
+TEST_F(CleanLog, IsNoneIfItsCommitCannotBeReadAgain)
+{
+    r.duplicate();
+    r.missing = 3;
+    r.missing_after = 4;
     EXPECT_EQ(clean(), 0);
     EXPECT_EQ(r.lacks.size(), 0u);
 }
