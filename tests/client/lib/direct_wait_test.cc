@@ -19,7 +19,7 @@ namespace
 
 using direct_stack::expect_idle, direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
-constexpr auto kSoon = std::chrono::seconds(8); // below the deadline of a command, 10 s
+constexpr auto kSoon = std::chrono::seconds(50); // below the deadline of a command, 60 s
 
 int64_t read_page(Stack &s)
 {
@@ -115,7 +115,13 @@ TEST(DirectWaiting, EndsForACommandWhenTheFileHasLostItsQueues)
 {
     Stack s(1, 8, 20);
     s.on_command = [] { return false; };
-    EXPECT_EQ(read_and_end_soon(s, [&] { store(&s.file.set.n_queues, 0); }), -ESTALE);
+    EXPECT_EQ(read_and_end_soon(s,
+                                [&] {
+                                    for (int i = 0; i < 30000 && s.commands == 0; i++)
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                    store(&s.file.set.n_queues, 0);
+                                }),
+              -ESTALE);
     EXPECT_EQ(s.commands, 1u);
     EXPECT_EQ(s.lock(0), GD_LOST);
 }
