@@ -306,8 +306,8 @@ static int format_write_blocks(struct format *f, uint64_t block, uint64_t count)
     for (uint64_t i = 0; i < count && !err; i++) {
         err = format_grow((void **)&f->written, f->written_count, sizeof(*f->written));
         if (!err)
-            f->written[f->written_count++] = (struct format_written){
-                block + i, lay_data_sum(f->buf + (i << LAY_BLOCK_SHIFT))};
+            f->written[f->written_count++] =
+                (struct format_written){block + i, lay_data_sum(f->buf + (i << LAY_BLOCK_SHIFT))};
     }
     if (err)
         return err;

@@ -261,11 +261,10 @@ int fsck_keep_log(struct fsck *f)
 
 int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept)
 {
-    const struct attach_file file = {
-        .name = FSCK_NAME_REPORT,
-        .size = len,
-        .bytes = (const uint8_t *)text,
-        .no_space = "The report is not kept in lost+found: no space"};
+    const struct attach_file file = {.name = FSCK_NAME_REPORT,
+                                     .size = len,
+                                     .bytes = (const uint8_t *)text,
+                                     .no_space = "The report is not kept in lost+found: no space"};
     bool whole;
 
     return attach_make(f, &file, kept, &whole);

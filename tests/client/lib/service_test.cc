@@ -199,7 +199,7 @@ TEST_F(Service, WhatComesAfterAFailedContextIsNotHandedOver)
     rig_->fail_stream = true;
     EXPECT_EQ(service_rig_read(4096, 0), -EIO);
     rig_->hold = false; // it would be read now
-    std::thread([this] {
+    std::thread([] {
         EXPECT_EQ(service_rig_read(4096, 0), -EIO);
         EXPECT_STREQ(gpunvme_error(), "what CUDA says") << "each thread is told";
     }).join();
