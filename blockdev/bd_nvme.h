@@ -134,7 +134,7 @@ void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q);
 /* Add the thread to the owners, or remove it. The caller holds d->lock. */
 void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);
-/* True if the calling owner must park for a reset. */
+/* Returns true if the calling owner must park for a reset. */
 bool bd_must_park(const struct nvme_bdev *d);
 /*
  * Parks the calling owner, which touches no ring until this returns after the
@@ -156,7 +156,7 @@ void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
 bool bd_poll(struct bd_queue *q);
 /* Returns the tracker to the queue's free list. */
 void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
-/* True if a command in flight had its deadline at `now` (ns) or earlier. */
+/* Returns true if a command in flight had its deadline at `now` (ns) or earlier. */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 
 /* bd_nvme_owner.c, the device as a user of its controller */

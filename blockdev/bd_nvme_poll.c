@@ -50,7 +50,7 @@ void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker)
     q->free[q->nfree++] = nvme_poll_index_of(q, tracker);
 }
 
-/* True if the controller does not support a command that is only a hint. */
+/* Returns true if the controller does not support a command that is only a hint. */
 static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
 {
     unsigned code = status & 0x7ffu;

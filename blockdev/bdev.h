@@ -116,7 +116,7 @@ struct bd_dev {
 
 /* Asks bd_dev.permit. */
 int bd_may_write(const struct bd_dev *dev, bool wait);
-/* True if the transfer needs permission. */
+/* Returns true if the transfer needs permission. */
 bool bd_io_changes(const struct bd_io *io);
 
 /*

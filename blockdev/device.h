@@ -38,7 +38,7 @@ struct bd_name {
  * names the error and the valid forms.
  */
 int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len);
-/* True if the name means a controller, which bd_open_transport() opens. */
+/* Returns true if the name means a controller, which bd_open_transport() opens. */
 bool bd_name_is_ctrlr(const struct bd_name *name);
 
 struct bd_open_opts {

@@ -184,8 +184,8 @@ struct nvme_transport {
 };
 
 /*
- * True if a controller has answered: neither half of a valid CAP is all-ones or
- * 0 (3.1.4.1: MQES, CSS).
+ * Returns true if a controller has answered: neither half of a valid CAP is
+ * all-ones or 0 (3.1.4.1: MQES, CSS).
  */
 static inline bool nvme_cap_answered(uint64_t cap)
 {

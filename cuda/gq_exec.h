@@ -146,10 +146,10 @@ struct gq_exec {
 };
 
 /*
- * True if data that a read wrote to device memory is complete there when its
- * CQE is visible in host memory. A software controller, whose doorbells are
- * ordinary memory, posts a CQE after its copies are complete. A drive writes to
- * two targets, and PCIe does not order these writes.
+ * Returns true if data that a read wrote to device memory is complete there
+ * when its CQE is visible in host memory. A software controller, whose
+ * doorbells are ordinary memory, posts a CQE after its copies are complete. A
+ * drive writes to two targets, and PCIe does not order these writes.
  */
 static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
 {

@@ -86,7 +86,7 @@ GQ_FN void gq_service_touch(struct gq_service_stay *stay, uint64_t now_ns)
     gq_atomic_store(&stay->active, GQ_SERVICE_TICKS(now_ns));
 }
 
-/* True if the block must leave. began_ns is the time of gq_service_begin(). */
+/* Returns true if the block must leave. began_ns is the time of gq_service_begin(). */
 GQ_FN bool gq_service_is_over(struct gq_service_stay *stay, uint64_t began_ns, uint64_t now_ns)
 {
     uint32_t leaving = gq_atomic_load(&stay->leaving), active = gq_atomic_load(&stay->active);
@@ -162,7 +162,7 @@ uint32_t gq_service_post(struct gq_service *s, int slot, const void *item, size_
 /* Withdraws an item that was not taken yet; one that was taken continues. */
 void gq_service_retract(struct gq_service *s, int slot);
 
-/* True if no kernel is running. Stores of the last kernel are then visible. */
+/* Returns true if no kernel is running. Stores of the last kernel are then visible. */
 bool gq_service_is_unserved(const struct gq_service *s);
 /*
  * Launches a kernel if none is running. A thread whose item has not ended calls
@@ -172,7 +172,7 @@ bool gq_service_is_unserved(const struct gq_service *s);
 int gq_service_start(struct gq_service *s);
 /* Returns the number of the last launch. */
 uint32_t gq_service_launched(const struct gq_service *s);
-/* True if that launch has ended. */
+/* Returns true if that launch has ended. */
 bool gq_service_has_ended(const struct gq_service *s, uint32_t launch);
 
 #endif

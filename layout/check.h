@@ -17,9 +17,9 @@ static inline int lay_bad(const char **why, const char *what)
     return -EUCLEAN;
 }
 
-/* True if all len bytes are zero. */
+/* Returns true if all len bytes are zero. */
 bool lay_is_zero(const void *data, size_t len);
-/* True if the nanoseconds are in range. */
+/* Returns true if the nanoseconds are in range. */
 bool lay_time_ok(struct lay_time t);
 /* Returns the one bits in len bytes, a multiple of 8. */
 uint32_t lay_count_ones(const uint8_t *bits, size_t len);

@@ -32,7 +32,7 @@ static bool mode_ok(uint32_t mode)
     }
 }
 
-/* True if this type of file may have a map of this kind. */
+/* Returns true if this type of file may have a map of this kind. */
 static bool kind_ok(uint32_t mode, unsigned kind)
 {
     switch (kind) {

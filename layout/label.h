@@ -60,7 +60,7 @@ static inline const struct lay_label *lay_labels_newest(const struct lay_labels 
     return &labels->copies[labels->newest].label;
 }
 
-/* True if both copies are sound on the device and equal. */
+/* Returns true if both copies are sound on the device and equal. */
 bool lay_labels_equal(const struct lay_labels *labels);
 
 /*

@@ -126,10 +126,10 @@ static inline uint32_t lay_addr_index(uint64_t addr)
 unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t places[2]);
 
 /*
- * True if the log may hold an image for this address: superblock, map, bitmap,
- * checksums, or a block in a chunk. The geometry may be that of the label
- * alone; then only limits that all file systems have are checked. A block in a
- * chunk has a home only if the final map has a place for its segment.
+ * Returns true if the log may hold an image for this address: superblock, map,
+ * bitmap, checksums, or a block in a chunk. The geometry may be that of the
+ * label alone; then only limits that all file systems have are checked. A block
+ * in a chunk has a home only if the final map has a place for its segment.
  */
 bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
 
@@ -199,8 +199,8 @@ int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], ui
 int lay_check_label(const struct lay_label *label, uint64_t *features, const char **why);
 
 /*
- * True if a block has the magic of a label, or differs from it in one bit
- * (FORMAT.md 4.1).
+ * Returns true if a block has the magic of a label, or differs from it in one
+ * bit (FORMAT.md 4.1).
  */
 bool lay_label_magic(const void *block);
 
@@ -252,15 +252,15 @@ static inline uint64_t lay_sums_blocks(uint64_t blocks)
 }
 
 /*
- * True if [block, block + len) is inside the file system and outside its fixed
- * areas (FORMAT.md 1).
+ * Returns true if [block, block + len) is inside the file system and outside
+ * its fixed areas (FORMAT.md 1).
  */
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len);
 /*
  * Returns the blocks of a group: LAY_GROUP_BLOCKS, or fewer in the last group.
  */
 uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group);
-/* True if the text is UTF-8 without control characters. */
+/* Returns true if the text is UTF-8 without control characters. */
 bool lay_text_ok(const char *text, size_t len);
 /* Like lay_text_ok(), for at most LAY_LABEL_MAX bytes. */
 bool lay_label_ok(const char *label, size_t len);
@@ -296,13 +296,13 @@ static inline uint32_t lay_chunk_segments(const struct lay_geometry *geo)
  */
 uint64_t lay_segments(const struct lay_geometry *geo);
 /*
- * True if this is the address of a block in a chunk that an inode, node or
- * xattr block may name, which excludes blocks of entries. Whether the segment
- * is mapped is for the caller to check.
+ * Returns true if this is the address of a block in a chunk that an inode, node
+ * or xattr block may name, which excludes blocks of entries. Whether the
+ * segment is mapped is for the caller to check.
  */
 bool lay_chunk_addr_ok(const struct lay_geometry *geo, uint64_t addr);
 
-/* True if the segment of a slot has a place. */
+/* Returns true if the segment of a slot has a place. */
 static inline bool lay_slot_mapped(const struct lay_slot *slot)
 {
     return lay_get64(slot->places[0]) != LAY_NONE;
@@ -319,8 +319,8 @@ void lay_slot_set(struct lay_slot *slot, uint64_t block, uint64_t copy);
  */
 unsigned lay_slot_places(const struct lay_slot *slot, uint64_t addr, uint64_t places[2]);
 /*
- * True if two slots are equal but for the offset of a segment, or neither is
- * mapped, as it must be for consecutive segments of a chunk.
+ * Returns true if two slots are equal but for the offset of a segment, or
+ * neither is mapped, as it must be for consecutive segments of a chunk.
  */
 bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next);
 
@@ -371,7 +371,7 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why);
 int lay_check_inode_extent(const struct lay_geometry *geo, const struct lay_extent *e,
                            const char **why);
-/* True if the extent has blocks; a damaged one need not (FORMAT.md 3.2). */
+/* Returns true if the extent has blocks; a damaged one need not (FORMAT.md 3.2). */
 static inline bool lay_extent_has_blocks(const struct lay_extent *e)
 {
     return lay_get64(e->block) != LAY_NONE;

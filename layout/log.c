@@ -118,7 +118,7 @@ int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit
     return 0;
 }
 
-/* True if a block of this kind and owner belongs at the address. */
+/* Returns true if a block of this kind and owner belongs at the address. */
 static bool log_kind_ok(uint32_t magic, uint64_t addr, uint64_t owner)
 {
     unsigned kind = lay_addr_kind(addr), level = lay_addr_level(addr);

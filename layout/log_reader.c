@@ -47,7 +47,7 @@ static struct lay_log_mark reader_mark(const struct lay_log_commit *c, uint64_t 
     };
 }
 
-/* True if a commit is newer than the mark, which has tid 0 if there is none. */
+/* Returns true if a commit is newer than the mark, which has tid 0 if there is none. */
 static bool reader_is_newer(const struct lay_log_commit *c, const struct lay_log_mark *than)
 {
     uint64_t counter = lay_get64(c->incarnation.counter);
@@ -223,8 +223,8 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
 /* --- The newest commit ----------------------------------------------------------------------- */
 
 /*
- * True if all records of a transaction are whole without correction but for its
- * commit, which was corrected.
+ * Returns true if all records of a transaction are whole without correction but
+ * for its commit, which was corrected.
  */
 static int reader_verify(struct lay_log *log, const struct lay_log_commit *commit, uint64_t pos,
                          bool *whole)
@@ -339,7 +339,7 @@ int lay_log_newest(struct lay_log *log)
     return err;
 }
 
-/* True if a block behind a commit may be a later commit (one flipped bit allowed). */
+/* Returns true if a block behind a commit may be a later commit (one flipped bit allowed). */
 static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos, uint64_t tid)
 {
     const struct lay_log_commit *c = block;
@@ -435,7 +435,7 @@ int lay_log_next(struct lay_log *log, struct lay_log_tx *tx)
     return 1;
 }
 
-/* True if the block at pos is a record of a later transaction of the damaged log. */
+/* Returns true if the block at pos is a record of a later transaction of the damaged log. */
 static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
 {
     uint64_t tid = lay_get64(((const struct lay_head *)block)->tid);

@@ -118,8 +118,8 @@ int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
  * R7a: finds the newest commit by reading the whole log, each block at most
  * three times on average whatever it holds, sets log->newest and
  * positions the reader at its tail. Returns 0, the error of a callback, or
- * -EUCLEAN with log->why if there is none, if each log has a newer one at a
- * wrong position, or if the label is older than it.
+ * -EUCLEAN with log->why if there is no commit, if each log has a newer one at
+ * a wrong position, or if the label is older than the newest commit.
  */
 int lay_log_newest(struct lay_log *log);
 

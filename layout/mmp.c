@@ -73,9 +73,9 @@ static bool mmp_is_own(const struct lay_mmp_hold *h, const struct lay_mmp *b)
 }
 
 /*
- * True if the holder has ended: it ran under this kernel and held the lock that
- * this program holds now. Another controller of the same namespace has another
- * lock, and its holder may be alive.
+ * Returns true if the holder has ended: it ran under this kernel and held the
+ * lock that this program holds now. Another controller of the same namespace
+ * has another lock, and its holder may be alive.
  */
 static bool mmp_is_dead(const struct lay_mmp_hold *h, const struct lay_mmp *b)
 {

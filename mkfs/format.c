@@ -58,7 +58,7 @@ static uint64_t mkfs_segments(const struct mkfs_plan *plan)
     return (uint64_t)plan->chunks << plan->geo.chunk_shift;
 }
 
-/* True if a chunk has one of the blocks. */
+/* Returns true if a chunk has one of the blocks. */
 static bool mkfs_in_chunk(const struct mkfs_plan *plan, uint64_t block, uint64_t len)
 {
     uint64_t each = mkfs_chunk_blocks(&plan->geo);
@@ -73,7 +73,7 @@ static bool mkfs_in_chunk(const struct mkfs_plan *plan, uint64_t block, uint64_t
     return false;
 }
 
-/* True if the group is whole and free; its bitmap is then not written. */
+/* Returns true if the group is whole and free; its bitmap is then not written. */
 static bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
 {
     uint64_t first = group * LAY_GROUP_BLOCKS;

@@ -373,7 +373,7 @@ int image_read_name(struct image *img, uint64_t addr, union lay_block *out, bool
     return err;
 }
 
-/* True if the entries do not have the block as used: then they name no age. */
+/* Returns true if the entries do not have the block as used: then they name no age. */
 static bool image_is_unused(const union lay_block *name, uint64_t addr)
 {
     unsigned i = lay_addr_index(addr);

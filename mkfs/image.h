@@ -140,7 +140,7 @@ struct image_patch *image_find_patch(const struct image *img, uint64_t addr);
 int image_read_patch(struct image *img, const struct image_patch *p, union lay_block *out);
 /* Forgets the patches once they are in place. */
 void image_drop_patches(struct image *img);
-/* True if the block on the device is older than the result of image_read(). */
+/* Returns true if the block on the device is older than the result of image_read(). */
 bool image_is_newer(const struct image *img, uint64_t addr);
 /* Reads a block as it is on the device. */
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
@@ -170,7 +170,7 @@ struct image_segment image_find_segment(const struct image *img, uint64_t segmen
  * are LAY_NONE, unmaps the segment. Returns 0 or -ENOMEM.
  */
 int image_set_segment(struct image *img, uint64_t segment, uint64_t block, uint64_t copy);
-/* True if the block of the map that has the segment's slot is damaged. */
+/* Returns true if the block of the map that has the segment's slot is damaged. */
 bool image_map_is_bad(const struct image *img, uint64_t segment);
 /*
  * Stores the one or two blocks of the device that hold the metadata of any

@@ -224,7 +224,7 @@ static int replay_by_addr(const void *a, const void *b)
     return p->order < q->order ? -1 : p->order > q->order;
 }
 
-/* True if the image at `i` of the sorted ones is the last one of its block. */
+/* Returns true if the image at `i` of the sorted ones is the last one of its block. */
 static bool replay_counts(const struct log *log, size_t i)
 {
     const struct image_patch *p = &log->images[i];
@@ -258,7 +258,7 @@ int replay_replay(struct image *img, struct log *log)
     return 0;
 }
 
-/* True if the final map has the segment of an image in a chunk, or may have it. */
+/* Returns true if the final map has the segment of an image in a chunk, or may have it. */
 static bool replay_is_mapped(const struct image *img, uint64_t addr)
 {
     uint64_t segment = lay_addr_segment(addr);

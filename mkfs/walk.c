@@ -57,8 +57,8 @@ static void walk_leaf(struct walk *w, const struct lay_node *leaf)
 }
 
 /*
- * True if image_read() has found an older version of a block. Sets *why then; it
- * may be NULL.
+ * Returns true if image_read() has found an older version of a block. Sets *why
+ * then; it may be NULL.
  */
 static bool walk_stale(const struct image *img, const char **why)
 {

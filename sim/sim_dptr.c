@@ -175,7 +175,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
-/* True if short data that crosses a page wraps around (wraps_short). */
+/* Returns true if short data that crosses a page wraps around (wraps_short). */
 static bool wraps(const struct walk *w, size_t len)
 {
     size_t first = NVME_PAGE_SIZE - (w->sqe->prp1 & (NVME_PAGE_SIZE - 1));

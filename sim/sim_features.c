@@ -123,7 +123,7 @@ static uint16_t get_threshold(struct admin *a)
     return kelvin ? NVME_OK : NVME_ERR_INVALID_FIELD;
 }
 
-/* True if the vector of CDW11 exists; vector 0 does even without MSI-X. */
+/* Returns true if the vector of CDW11 exists; vector 0 does even without MSI-X. */
 static bool features_vector_valid(const struct admin *a)
 {
     uint32_t vector = a->sqe->cdw11 & 0xffff;

@@ -650,13 +650,13 @@ static inline bool sim_hung(struct sim *s)
 {
     return atomic_load_explicit(&s->hung_until, memory_order_relaxed) && sim_still_hung(s);
 }
-/* True if fetched commands are never executed: halted or gone. */
+/* Returns true if fetched commands are never executed: halted or gone. */
 static inline bool sim_dead(struct sim *s)
 {
     return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
            atomic_load_explicit(&s->gone, memory_order_relaxed);
 }
-/* True if no command is executed now: halted, gone or hung. */
+/* Returns true if no command is executed now: halted, gone or hung. */
 static inline bool sim_idle(struct sim *s)
 {
     return sim_dead(s) || sim_hung(s);

@@ -398,7 +398,7 @@ void sim_threads_stop(struct sim *s)
 /* Tries to get the lock: enough for a short command of another queue. */
 #define LOCK_TRIES 256u
 
-/* True if commands complete later, so that the owner must continue. */
+/* Returns true if commands complete later, so that the owner must continue. */
 static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
 {
     bool timed = th->n_heap && th->commands[th->heap[0]].due != SIM_NEVER;
@@ -419,7 +419,7 @@ static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
     return !leaves_work(th, sq);
 }
 
-/* True if the owner has seen the last doorbell and executes the commands. */
+/* Returns true if the owner has seen the last doorbell and executes the commands. */
 static bool is_seen(struct sim *s, uint16_t qid)
 {
     size_t w = sim_doorbell_word(s, qid, false);

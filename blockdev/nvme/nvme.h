@@ -76,7 +76,7 @@ int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
  * holds no lock of the driver. Returns 0, or -EIO if the controller has failed.
  */
 int nvme_ctrlr_watch(struct nvme_ctrlr *c);
-/* True once nvme_ctrlr_watch() or a reset has found another namespace. */
+/* Returns true once nvme_ctrlr_watch() or a reset has found another namespace. */
 bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c);
 /*
  * Stores up to max IDs of active namespaces in ascending order. Returns how
@@ -324,8 +324,8 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
  */
 void nvme_dma_unmap_late(struct nvme_ctrlr *c);
 /*
- * True while the controller may reach a region whose unmap has missed its
- * deadline. If it returns false after nvme_unmap() of a region has returned
+ * Returns true while the controller may reach a region whose unmap has missed
+ * its deadline. If it returns false after nvme_unmap() of a region has returned
  * -ETIMEDOUT, that region's memory may be used for other purposes.
  */
 bool nvme_dma_is_late(const struct nvme_ctrlr *c);

@@ -100,9 +100,9 @@ const char *nvme_ns_unusable(const struct nvme_ns_info *ns);
  * the project.
  */
 int nvme_status_errno(uint16_t status);
-/* True if DNR is clear and the command itself is not at fault. */
+/* Returns true if DNR is clear and the command itself is not at fault. */
 bool nvme_status_retryable(uint16_t status);
-/* True if the command may succeed when it is sent again a little later. */
+/* Returns true if the command may succeed when it is sent again a little later. */
 bool nvme_status_not_yet(uint16_t status);
 /*
  * True for those of them that end with a change of the access to the namespace

@@ -133,7 +133,7 @@ static inline void nvme_count(uint64_t *counter)
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
 /* Makes admin commands fail until a reset has succeeded. */
 void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);
-/* True while admin commands may be sent. */
+/* Returns true while admin commands may be sent. */
 bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c);
 /*
  * Marks the controller as failed for good. settled means that it certainly
@@ -173,8 +173,8 @@ bool nvme_silent(struct nvme_ctrlr *c);          /* true if CAP gives no answer 
 bool nvme_gone(struct nvme_ctrlr *c);            /* true if CAP gives no answer for NVME_GONE_MS */
 bool nvme_is_paused(const struct nvme_ctrlr *c); /* the transport's silent() */
 /*
- * True if the controller was reset from outside since nvme_answered(): a read
- * got no answer, or it is disabled.
+ * Returns true if the controller was reset from outside since nvme_answered():
+ * a read got no answer, or it is disabled.
  */
 bool nvme_overtaken(struct nvme_ctrlr *c);
 void nvme_answered(struct nvme_ctrlr *c);

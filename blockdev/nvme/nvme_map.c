@@ -43,8 +43,8 @@ static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for purpose)
 }
 
 /*
- * The caller holds dma_lock. Release: the region was unmapped before its memory
- * is freed because of nvme_dma_is_late().
+ * The caller holds dma_lock. The release orders the unmap of the region before
+ * the caller of nvme_dma_is_late() frees its memory.
  */
 static void count_late(struct nvme_ctrlr *c, int change)
 {
@@ -100,9 +100,9 @@ void nvme_region_forget(struct nvme_ctrlr *c)
 }
 
 /*
- * True if the controller has refused the memory for lack of room. A transport
- * that maps files can map any file in memory (only such files have seals), so
- * no other reason is left, whatever its server reports.
+ * Returns true if the controller has refused the memory for lack of room. A
+ * transport that maps files can map any file in memory (only such files have
+ * seals), so no other reason is left, whatever its server reports.
  */
 static bool lacks_room(const struct nvme_ctrlr *c, const struct nvme_mem *mem, int rc)
 {
@@ -310,7 +310,7 @@ void nvme_dma_unmap_late(struct nvme_ctrlr *c)
 /* Takes no lock, because its holder may be waiting for the controller. */
 bool nvme_dma_is_late(const struct nvme_ctrlr *c)
 {
-    /* Acquire: pairs with count_late(). */
+    /* The acquire pairs with the release of count_late(). */
     return __atomic_load_n(&c->late_regions, __ATOMIC_ACQUIRE) != 0;
 }
 

@@ -202,8 +202,8 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c)
 }
 
 /*
- * True if a reset has ended the pair's queues, as it does for every earlier
- * epoch. The caller holds admin_lock.
+ * Returns true if a reset has ended the pair's queues, as it does for every
+ * earlier epoch. The caller holds admin_lock.
  */
 static bool qpair_ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {

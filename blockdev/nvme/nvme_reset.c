@@ -52,7 +52,7 @@ static void resume_users(struct nvme_ctrlr *c, int err)
         u->resume(u, err);
 }
 
-/* True if nothing that was decided at open has changed. */
+/* Returns true if nothing that was decided at open has changed. */
 static bool same_ctrlr(const struct nvme_ctrlr *c, const struct nvme_ctrlr_info *now,
                        const struct nvme_id_facts *facts)
 {

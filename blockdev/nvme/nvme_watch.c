@@ -56,7 +56,7 @@ int nvme_watch_verify(struct nvme_ctrlr *c)
     return rc;
 }
 
-/* True if the admin queue holds a completion that no thread has taken yet. */
+/* Returns true if the admin queue holds a completion that no thread has taken yet. */
 static bool watch_has_completion(const struct nvme_ctrlr *c)
 {
     uint32_t next = __atomic_load_n(&c->watch.next, __ATOMIC_ACQUIRE);

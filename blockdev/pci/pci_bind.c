@@ -30,8 +30,8 @@
 /* --- Permission for VFIO --------------------------------------------------------------------- */
 
 /*
- * True if the neighbour's driver never touches the device's memory: none,
- * vfio-pci, pci-stub, or a bridge's.
+ * Returns true if the neighbour's driver never touches the device's memory:
+ * none, vfio-pci, pci-stub, or a bridge's.
  */
 static bool leaves_alone(const char *root, const struct pci_device *mate)
 {
@@ -164,9 +164,9 @@ static int wait_for_driver(const char *root, const char *bdf, const char *driver
 }
 
 /*
- * True if a program has the device open through VFIO. Unbinding would then
- * block until it closes the device. A group can be opened only once, and not
- * while its device is open, so opening the group tests for that.
+ * Returns true if a program has the device open through VFIO. Unbinding would
+ * then block until it closes the device. A group can be opened only once, and
+ * not while its device is open, so opening the group tests for that.
  */
 static bool vfio_in_use(const char *root, const struct pci_device *p)
 {
@@ -233,9 +233,9 @@ static int bind_hand_over(const char *root, const struct pci_device *p, const ch
 }
 
 /*
- * True if the device may get an IOMMU group from its first driver: virtio-iommu
- * and Arm's SMMU make it then. A device that had a driver has got one, or never
- * will.
+ * Returns true if the device may get an IOMMU group from its first driver:
+ * virtio-iommu and Arm's SMMU make it then. A device that had a driver has got
+ * one, or never will.
  */
 static bool group_may_come(const char *root, const struct pci_device *p)
 {

@@ -39,7 +39,7 @@ int pci_sysfs_number(int64_t *out, int base, const char *path, ...) SYSFS_PRINTF
 int pci_sysfs_link(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
 /* Writes text with a single write(2), as sysfs attributes require. */
 int pci_sysfs_write(const char *text, const char *path, ...) SYSFS_PRINTF(2, 3);
-/* True if the path exists. */
+/* Returns true if the path exists. */
 bool pci_sysfs_exists(const char *path, ...) SYSFS_PRINTF(1, 2);
 
 /*

@@ -84,7 +84,7 @@ struct vfio {
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
                  struct nvme_transport **out, char *why, size_t len);
 
-/* True if this device has a node for iommufd that the process may open. */
+/* Returns true if this device has a node for iommufd that the process may open. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
 /*

@@ -398,8 +398,8 @@ void vfio_pci_close(struct vfio *v)
 }
 
 /*
- * True if nothing answers at its place on the bus. The capability bit is
- * ignored because the kernel emulates it.
+ * Returns true if nothing answers at its place on the bus. The capability bit
+ * is ignored because the kernel emulates it.
  */
 static bool is_unplugged(const struct vfio *v)
 {

@@ -106,7 +106,7 @@ GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
     s->leads = false;
 }
 
-/* True if the bytes are a whole page at multiples of 16, which the lanes load at once. */
+/* Returns true if the bytes are a whole page at multiples of 16, which the lanes load at once. */
 GQ_FN bool gd_lone_is_page(const struct gd_lone *l)
 {
     return (l->len == GD_LONE_BYTES) & (((l->dst | l->staged) & 15) == 0);

@@ -140,7 +140,7 @@ GQ_FN int gd_serve_send(const struct gd_serve *t, struct gq_single *s, const str
     return GQ_FROM32(stale, 0) ? -ESTALE : 0;
 }
 
-/* True if the block at dst matches the checksum at the address `sum`. */
+/* Returns true if the block at dst matches the checksum at the address `sum`. */
 GQ_FN bool gd_serve_matches(const struct gd_serve *t, uint64_t dst, uint64_t sum)
 {
     const struct gq_summer summer = {
@@ -220,7 +220,10 @@ GQ_FN bool gd_serve_poll(struct gd_serve *t, GQ_LANE_OUT(uint64_t, seen))
     return true;
 }
 
-/* True if the block must leave: another block leaves, or its time or the idle time is over. */
+/*
+ * Returns true if the block must leave: another block leaves, or its time or
+ * the idle time is over.
+ */
 GQ_FN bool gd_serve_is_over(struct gd_serve *t)
 {
     const struct gd_reader *w = t->reader;

@@ -101,7 +101,7 @@ int direct_open(struct connection *g, const struct direct_options *options,
                 struct gpunvme_direct **out);
 /*
  * Ends the leases, and its files. No read may be in flight. Returns false if a kernel of its reads
- * does not end: the memory stays then, and that of the connection too. NULL: true.
+ * does not end: the memory stays then, and that of the connection too. Returns true for NULL.
  */
 bool direct_close(struct gpunvme_direct *d);
 /* Behaves like gpunvme_file_renew() for all files of d. */

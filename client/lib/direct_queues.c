@@ -112,7 +112,8 @@ static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply 
 }
 
 /*
- * True if an aligned array of n elements of `size` bytes fits at this offset of a len-byte region.
+ * Returns true if an aligned array of n elements of `size` bytes fits at this
+ * offset of a len-byte region.
  */
 static bool direct_queues_fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
 {

@@ -51,7 +51,7 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
 /*
  * Waits for the end of the blocks and frees the service. Returns false if a block may still run, or
  * waits for room on the GPU, after two deadlines of a command and 10 s for each stream. Nothing is
- * freed then, and the caller frees none of the memory that a block uses. NULL: true.
+ * freed then, and the caller frees none of the memory that a block uses. Returns true for NULL.
  */
 bool direct_service_close(struct direct_service *s);
 /*
@@ -66,11 +66,12 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
  * Called before memory of reads is freed. If a read ended with -ETIMEDOUT since the last call,
  * waits for the end of the blocks, at most for the time to find a queue, the time of a command, and
  * a second. Returns false if a block still runs then, or still does since an earlier call: it may
- * access the memory, and freeing memory on a GPU would wait for it. NULL: true.
+ * access the memory, and freeing memory on a GPU would wait for it. Returns true for NULL.
  */
 bool direct_service_settle(struct direct_service *s);
 /*
- * Returns true if no block runs or is being launched, so that its memory may be freed. NULL: true.
+ * Returns true if no block runs or is being launched, so that its memory may be freed, and for
+ * NULL.
  */
 bool direct_service_has_left(struct direct_service *s);
 

@@ -132,8 +132,8 @@ static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struc
 }
 
 /*
- * True if the next command transfers directly to the buffer. left is the rest
- * of this extent in bytes.
+ * Returns true if the next command transfers directly to the buffer. left is
+ * the rest of this extent in bytes.
  */
 static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
 {

@@ -196,8 +196,8 @@ static const struct gq_job_kind readv_kind = {
 };
 
 /*
- * True if the extent up to `end` is whole LBAs, except the file's last one, and
- * inside the namespace.
+ * Returns true if the extent up to `end` is whole LBAs, except the file's last
+ * one, and inside the namespace.
  */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
 {
@@ -261,8 +261,8 @@ static void set_up_reads(struct readv *v)
 }
 
 /*
- * True if the piece begins inside the mapped part of the file, which is always
- * so for the map of a whole file.
+ * Returns true if the piece begins inside the mapped part of the file, which is
+ * always so for the map of a whole file.
  */
 static bool is_inside(const struct readv *v, uint64_t i)
 {

@@ -97,8 +97,8 @@ static void recover_stop(struct nvme_user *u)
 }
 
 /*
- * True if the reset may create the queue again. Without reservations a queue is
- * free, or it waits for a recovery that the reset makes unnecessary.
+ * Returns true if the reset may create the queue again. Without reservations a
+ * queue is free, or it waits for a recovery that the reset makes unnecessary.
  */
 static bool resumable(struct gq_engine *e, const struct gq_queue *q)
 {

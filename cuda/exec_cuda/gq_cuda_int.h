@@ -62,7 +62,7 @@ static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
     return (struct gq_cuda *)x;
 }
 
-/* True once a kernel has not ended in time. */
+/* Returns true once a kernel has not ended in time. */
 static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
 {
     return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);

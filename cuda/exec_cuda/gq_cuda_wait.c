@@ -37,8 +37,8 @@ static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *
 }
 
 /*
- * True if all queues of the run were returned. The acquire makes their results
- * visible, which were stored before.
+ * Returns true if all queues of the run were returned. The acquire makes their
+ * results visible, which were stored before.
  */
 static bool all_ended(const struct gq_launch *l)
 {
@@ -59,10 +59,10 @@ static uint32_t sum_progress(const struct gq_launch *l)
 }
 
 /*
- * True if the kernel hangs. A kernel whose commands make no progress leaves
- * when the oldest is overdue, which it checks eight times within a command's
- * deadline. It leaves at once at the end of its budget or at the host's
- * request. A kernel that still runs GQ_HANG_MS later hangs.
+ * Returns true if the kernel hangs. A kernel whose commands make no progress
+ * leaves when the oldest is overdue, which it checks eight times within a
+ * command's deadline. It leaves at once at the end of its budget or at the
+ * host's request. A kernel that still runs GQ_HANG_MS later hangs.
  */
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {

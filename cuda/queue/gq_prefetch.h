@@ -23,8 +23,8 @@
 static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
 
 /*
- * True if results are stored before reads begin. This is not done with a part
- * of a map, where reads that are not begun keep their results.
+ * Returns true if results are stored before reads begin. This is not done with
+ * a part of a map, where reads that are not begun keep their results.
  */
 GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
 {

@@ -477,7 +477,7 @@ GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
     return n;
 }
 
-/* True if a command in flight has passed its deadline. */
+/* Returns true if a command in flight has passed its deadline. */
 GQ_FN bool gq_overdue(const struct gq_worker *w)
 {
     const struct gq_port *port = w->port;

@@ -102,7 +102,7 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
     return read;
 }
 
-/* True if another warp loads the list. */
+/* Returns true if another warp loads the list. */
 GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -149,7 +149,7 @@ GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 #endif
 }
 
-/* True if the read is inside the target and not before the map. */
+/* Returns true if the read is inside the target and not before the map. */
 GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
 {
     uint64_t room = reads->target.len;
@@ -262,7 +262,7 @@ GQ_FN uint32_t gq_reading_lanes(const struct gq_reads *reads)
     return reads->lanes ? reads->lanes : GQ_STAGING_LANES;
 }
 
-/* True if copy warps copy the staged bytes. */
+/* Returns true if copy warps copy the staged bytes. */
 GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -371,8 +371,8 @@ GQ_FN uint64_t gq_map_start(const struct gq_file_map *map)
 }
 
 /*
- * True if a read is left to the host, because it is invalid, takes fewer
- * commands on another path, or is outside this part of the map.
+ * Returns true if a read is left to the host, because it is invalid, takes
+ * fewer commands on another path, or is outside this part of the map.
  */
 GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *read)
 {

@@ -358,7 +358,7 @@ GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
     return r->reads->staged && n < batch && gq_in_flight(&r->w) >= batch ? 0 : n;
 }
 
-/* True if reads of this group, or of the list, are not assigned to a lane yet. */
+/* Returns true if reads of this group, or of the list, are not assigned to a lane yet. */
 GQ_FN bool gq_reads_come(const struct gq_reader *r)
 {
     return !r->is_dry || r->coming || r->next != r->held_end;
@@ -392,7 +392,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     }
 }
 
-/* True if there are reads or commands that were not posted. */
+/* Returns true if there are reads or commands that were not posted. */
 GQ_FN bool gq_reads_left(const struct gq_reader *r)
 {
     const struct gq_worker *w = &r->w;

@@ -144,9 +144,9 @@ GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 }
 
 /*
- * True if the run must leave. It is also checked before a deadline is reported,
- * because a reset ends overdue commands (gq_watch). A cancelled group only
- * stops posting, and the only command is posted already.
+ * Returns true if the run must leave. It is also checked before a deadline is
+ * reported, because a reset ends overdue commands (gq_watch). A cancelled group
+ * only stops posting, and the only command is posted already.
  */
 GQ_FN bool gq_single_must_leave(const struct gq_run *run)
 {

@@ -306,7 +306,8 @@ struct lay_time ffs_stamp_exact(struct ffs *fs);
  */
 void ffs_stamp_see(struct ffs_inode *inode);
 /*
- * True if a write now would not change mtime and ctime. The caller holds ffs.meta.
+ * Returns true if a write now would not change mtime and ctime. The caller
+ * holds ffs.meta.
  */
 bool ffs_stamp_stays(struct ffs_inode *inode);
 

@@ -18,7 +18,7 @@ struct fsck_chunk {
 
 /* Fills a place from that of one segment; false if no chunk can be there. */
 bool fsck_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block, struct fsck_chunk *out);
-/* True if the block is sealed for this address. */
+/* Returns true if the block is sealed for this address. */
 bool fsck_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr);
 /*
  * Adds the places (struct fsck_chunk) of chunks whose element of `taken` is 0,

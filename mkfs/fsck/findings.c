@@ -65,7 +65,7 @@ static bool decide(struct fsck *f, enum problem problem, bool shown)
     return yes;
 }
 
-/* True if the user has declined this finding, which recurs in the next round. */
+/* Returns true if the user has declined this finding, which recurs in the next round. */
 static bool was_declined(struct fsck *f, uint64_t hash)
 {
     const uint64_t *declined = f->declined.items;

@@ -290,7 +290,7 @@ static void fix_free_link(struct fsck *f, uint64_t index, struct lay_inode_block
         l->free_block = index;
 }
 
-/* True if the block holds anything that must change. */
+/* Returns true if the block holds anything that must change. */
 static bool concerned(struct fsck *f, uint64_t index, const struct lists *l)
 {
     const struct inode_block_info *block = &f->inode_blocks[index];

@@ -474,14 +474,14 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const c
  * if it is damaged, stale or unreadable.
  */
 const struct lay_bitmap *fsck_bitmap_of(struct fsck *f, uint64_t block);
-/* True if the bitmap of its group marks the block as in use. */
+/* Returns true if the bitmap of its group marks the block as in use. */
 static inline bool fsck_is_marked(const struct lay_bitmap *bm, uint64_t block)
 {
     uint64_t bit = block % LAY_GROUP_BLOCKS;
 
     return bm->bits[bit / 8] >> bit % 8 & 1;
 }
-/* True if the bitmaps mark all blocks of a range as in use, as far as they are sound. */
+/* Returns true if the bitmaps mark all blocks of a range as in use, as far as they are sound. */
 bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len);
 int fsck_sums(struct fsck *f);
 
@@ -506,7 +506,7 @@ int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
 int fsck_add_part(struct fsck_list *parts, const struct lay_xattr *x);
 /* Judges the values whose parts are in the list, and returns how many lack a part. */
 size_t fsck_judge_parts(struct fsck_list *parts);
-/* True if the record is part of a value that was found to lack one. */
+/* Returns true if the record is part of a value that was found to lack one. */
 bool fsck_part_is_broken(const struct fsck_list *parts, const struct lay_xattr *x);
 
 /* --- Repair ----------------------------------------------------------------------------------- */
@@ -568,7 +568,7 @@ int fsck_apply_kept(struct fsck *f);
 
 /* Collects what the transactions behind the gap of a damaged log change. */
 int fsck_find_given_up(struct fsck *f);
-/* True if the block is in use after these transactions. */
+/* Returns true if the block is in use after these transactions. */
 bool fsck_is_given_up(const struct fsck *f, uint64_t block);
 /* Lists the changes, before the first repair. */
 int fsck_list_given_up(struct fsck *f);

@@ -23,7 +23,7 @@ static unsigned ages_count(uint64_t addr)
     return lay_addr_level(addr) == 0 ? LAY_MAP_SLOTS : LAY_AGES;
 }
 
-/* True if a naming block has an age for this index. */
+/* Returns true if a naming block has an age for this index. */
 static bool ages_has(const struct fsck *f, const union lay_block *name, uint64_t addr, unsigned i)
 {
     uint64_t places[2];
@@ -33,7 +33,7 @@ static bool ages_has(const struct fsck *f, const union lay_block *name, uint64_t
     return image_places(&f->img, ages_below(addr, i), places) > 0;
 }
 
-/* True if a block that does not match its checksum may be one of this file system. */
+/* Returns true if a block that does not match its checksum may be one of this file system. */
 static bool ages_is_ours(const struct fsck *f, const union lay_block *b, uint64_t addr)
 {
     return lay_get64(b->head.block) == addr ||

@@ -62,10 +62,10 @@ static bool plan_data_matches(struct plan *p, uint64_t block)
 }
 
 /*
- * True if the blocks of a record are in use, no sound owner has claimed one,
- * and no other record nominates one. Of a wrong record some may be the file's,
- * but at another place in it. A checksum that matches stands in for a bitmap
- * that is not sound.
+ * Returns true if the blocks of a record are in use, no sound owner has claimed
+ * one, and no other record nominates one. Of a wrong record some may be the
+ * file's, but at another place in it. A checksum that matches stands in for a
+ * bitmap that is not sound.
  */
 static bool plan_is_own(struct plan *p, const struct lay_extent *e)
 {
@@ -82,7 +82,7 @@ static bool plan_is_own(struct plan *p, const struct lay_extent *e)
     return true;
 }
 
-/* True if the block's data must not be read: it differs from its checksum. */
+/* Returns true if the block's data must not be read: it differs from its checksum. */
 static bool plan_differs(struct plan *p, const struct lay_extent *e, uint64_t block)
 {
     return !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) && plan_sum_of(p, block) != LAY_NO_SUM &&
@@ -180,7 +180,7 @@ static int plan_fill(struct plan *p, uint64_t at, uint64_t end, size_t count)
     return err || at >= end ? err : fsck_add_damage(&p->out, at, end - at);
 }
 
-/* True if the inode's count of blocks proves that no record is missing. */
+/* Returns true if the inode's count of blocks proves that no record is missing. */
 static bool plan_is_whole(const struct plan *p, const struct lay_inode *inode)
 {
     return p->blocks == fsck_stated_blocks(p->f, p->ino, inode);
@@ -205,7 +205,10 @@ static int plan_compare_range(const void *key, const void *element)
     return block < r->first ? -1 : block > r->last;
 }
 
-/* True if a record of [first, end) may be missing; only file blocks before `limit` matter. */
+/*
+ * Returns true if a record of [first, end) may be missing; only file blocks
+ * before `limit` matter.
+ */
 static bool plan_is_gap(const struct plan *p, uint64_t first, uint64_t end, uint64_t limit)
 {
     return first < end && first < limit &&

@@ -12,7 +12,7 @@
 
 #include "mkfs/fsck/store.h"
 
-/* True if the inode file lacks this inode block; *index is its place. */
+/* Returns true if the inode file lacks this inode block; *index is its place. */
 static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t addr,
                        uint64_t *index)
 {

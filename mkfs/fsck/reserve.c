@@ -9,9 +9,9 @@
 #include "mkfs/fsck/salvage.h"
 
 /*
- * True if all extents of a leaf lie on blocks that are marked as in use but
- * belong to no object that was found. A leaf that was freed has extents that may
- * belong to another file by now.
+ * Returns true if all extents of a leaf lie on blocks that are marked as in use
+ * but belong to no object that was found. A leaf that was freed has extents
+ * that may belong to another file by now.
  */
 static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {

@@ -133,7 +133,10 @@ static int scan_segment(struct chunk_scan *s, uint64_t block)
     return found.score * 2 >= found.used ? scan_add(s, &place, &found) : 0;
 }
 
-/* True if a bitmap that is sound has a free block in the segment. A segment is in one group. */
+/*
+ * Returns true if a bitmap that is sound has a free block in the segment. A
+ * segment is in one group.
+ */
 static bool scan_is_free(struct fsck *f, uint64_t block)
 {
     const struct lay_bitmap *bm = fsck_bitmap_of(f, block);

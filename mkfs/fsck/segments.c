@@ -245,7 +245,7 @@ int fsck_entries(struct fsck *f)
 
 /* --- Allocation ------------------------------------------------------------------------------- */
 
-/* True if transactions that are given up have the block in use, or map the segment. */
+/* Returns true if transactions that are given up have the block in use, or map the segment. */
 static bool segments_is_given_up(const struct fsck *f, uint64_t segment, uint32_t block)
 {
     const struct lay_entries *entries = f->given_entries.items;

@@ -25,7 +25,10 @@
 /* So many empty transactions precede the first one of a repair. */
 #define STORE_FIRST_COMMITS 2u
 
-/* True if writes to this place of a block have failed, and the other place has the block. */
+/*
+ * Returns true if writes to this place of a block have failed, and the other
+ * place has the block.
+ */
 bool store_place_is_bad(const struct fsck *f, uint64_t place);
 
 /* Initialises the store. Returns 0 or -ENOMEM. */

@@ -100,7 +100,7 @@ static int keep_matching(struct fsck *f, uint64_t index, union lay_block *b)
     return store_put(f, addr, b);
 }
 
-/* True if the block as it is on the device is new, or sound and of the named age. */
+/* Returns true if the block as it is on the device is new, or sound and of the named age. */
 static int sum_blocks_is_right(struct fsck *f, uint64_t index, const union lay_block *b,
                                bool *right)
 {

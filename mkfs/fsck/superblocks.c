@@ -31,8 +31,8 @@ static bool must(struct fsck *f, bool yes)
 /* --- Labels ----------------------------------------------------------------------------------- */
 
 /*
- * True if the copy has an earlier label. The one just before the newest may be
- * there after a crash; the next incarnation replaces it.
+ * Returns true if the copy has an earlier label. The one just before the newest
+ * may be there after a crash; the next incarnation replaces it.
  */
 static bool is_stale(const struct lay_label *copy, const struct lay_label *newest)
 {
@@ -82,7 +82,7 @@ int fsck_read_log(struct fsck *f)
     return 0;
 }
 
-/* True if a label of the newest commit's incarnation was lost. */
+/* Returns true if a label of the newest commit's incarnation was lost. */
 static bool label_is_lost(const struct fsck *f)
 {
     const struct lay_incarnation *label = &lay_labels_newest(&f->labels)->incarnation;
@@ -119,8 +119,8 @@ static size_t replayed_transactions(const struct log *log)
 }
 
 /*
- * True if the first commits would hit the tail. Only a crafted log lacks the
- * room for them (R7d).
+ * Returns true if the first commits would hit the tail. Only a crafted log
+ * lacks the room for them (R7d).
  */
 static bool log_is_full(const struct fsck *f)
 {
@@ -212,7 +212,7 @@ void fsck_supers(struct fsck *f)
         f->clear_error = true;
 }
 
-/* True if both places have the superblock that counts. */
+/* Returns true if both places have the superblock that counts. */
 static bool supers_agree(const struct fsck *f)
 {
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {

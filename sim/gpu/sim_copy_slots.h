@@ -83,8 +83,8 @@ struct sim_copy_kernel_ticket {
 };
 
 /*
- * True if a slot can encode the copy: length a power of two, 512 bytes to 64
- * KiB, addresses aligned to 16.
+ * Returns true if a slot can encode the copy: length a power of two, 512 bytes
+ * to 64 KiB, addresses aligned to 16.
  */
 static inline bool sim_copy_kernel_takes(const struct sim_gather *copy)
 {
@@ -101,8 +101,8 @@ int sim_poster_room(const struct sim_poster *p, const struct sim_gather *copies,
 void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsigned n,
                      struct sim_copy_kernel_ticket *ticket);
 /*
- * True if the bytes are visible to the device (or to the host, for copies from
- * the device).
+ * Returns true if the bytes are visible to the device (or to the host, for
+ * copies from the device).
  */
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket);
 /* Arguments of one launch: its blocks, and the first batch of each. */
@@ -146,13 +146,13 @@ void sim_keeper_init(struct sim_keeper *k, const struct sim_poster *p, uint64_t 
  */
 int sim_keeper_peek(struct sim_keeper *k);
 /*
- * True if a block has work and no kernel. sim_keeper_peek() must then be
- * called, at once or when a stream is free.
+ * Returns true if a block has work and no kernel. sim_keeper_peek() must then
+ * be called, at once or when a stream is free.
  */
 bool sim_keeper_is_needed(const struct sim_keeper *k);
 /*
- * True if the rest of the ticket is on blocks without a kernel, so that it is
- * not being copied.
+ * Returns true if the rest of the ticket is on blocks without a kernel, so that
+ * it is not being copied.
  */
 bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kernel_ticket *ticket);
 

@@ -145,7 +145,7 @@ std::vector<uint8_t> Image::copy(uint64_t block)
     return std::vector<uint8_t>(p, p + LAY_BLOCK_SIZE);
 }
 
-/* True if it is the address of a metadata block that another one names. */
+/* Returns true if it is the address of a metadata block that another one names. */
 bool Image::is_metadata(uint64_t addr) const
 {
     if (!lay_home_ok(&geo, addr))

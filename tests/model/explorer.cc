@@ -161,7 +161,7 @@ void Explorer::check(const Disks &image, const Oracle &oracle, int depth)
         go_on(fs, disks, &inner);
 }
 
-/* True if the newest durable commit has gone, and none came after it. */
+/* Returns true if the newest durable commit has gone, and none came after it. */
 bool Explorer::newest_is_lost(const Disks &image, const Oracle &oracle) const
 {
     for (const Block &block : image.durable[0]) {

@@ -254,7 +254,7 @@ std::vector<Block> FileSystem::name_ages(bool clean)
     return changed;
 }
 
-/* True if the log can take the transactions of a checkpoint. */
+/* Returns true if the log can take the transactions of a checkpoint. */
 bool FileSystem::room_for_checkpoint()
 {
     Block saved[ADDRS];

@@ -166,7 +166,7 @@ void FileSystem::use_table(const Block &label)
     }
 }
 
-/* True if a log holds a commit of the incarnation that judges. */
+/* Returns true if a log holds a commit of the incarnation that judges. */
 bool FileSystem::log_holds(const Block &judge,
                            const std::vector<std::optional<Block>> &labels) const
 {

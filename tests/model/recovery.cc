@@ -132,9 +132,9 @@ bool FileSystem::commit_is_misplaced(const Found &newest) const
 }
 
 /*
- * True if a commit lies behind a position. The first write of an incarnation is
- * a commit, and a ring is written in order: as long as the commit of a clean
- * unmount is there, the next mount's first commit follows it.
+ * Returns true if a commit lies behind a position. The first write of an
+ * incarnation is a commit, and a ring is written in order: as long as the
+ * commit of a clean unmount is there, the next mount's first commit follows it.
  */
 bool FileSystem::is_followed(unsigned pos, uint8_t tid) const
 {

@@ -163,7 +163,7 @@ struct Interrupts : Strangers {
         s.cdw11 = 1 | 1 << 16;
         return d.run(0, s);
     }
-    /* True if the eventfd is signalled within the time; its count is cleared. */
+    /* Returns true if the eventfd is signalled within the time; its count is cleared. */
     static bool signalled(int event, int wait_ms = 10000)
     {
         struct pollfd p = {event, POLLIN, 0};

@@ -73,7 +73,7 @@ class Rig
      * after ten seconds.
      */
     void wait_commands(uint64_t n);
-    /* True if no completion arrives within ms. Does not take it. */
+    /* Returns true if no completion arrives within ms. Does not take it. */
     bool quiet(Queue &q, unsigned ms = 20);
     /* Runs one command. Returns its status. */
     uint16_t run(Queue &q, struct nvme_sqe sqe, uint32_t *result = nullptr);
@@ -81,8 +81,8 @@ class Rig
 
     uint64_t events(enum sim_event e);
     /*
-     * True if this event, and no other, was counted, at least `times`; forgives
-     * it.
+     * Returns true if this event, and no other, was counted, at least `times`;
+     * forgives it.
      */
     bool only(enum sim_event e, uint64_t times = 1);
     struct sim_stats stats();

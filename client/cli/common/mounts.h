@@ -25,7 +25,7 @@ struct cli_mounts {
 /* Time in which the daemon of a mount must answer, in milliseconds. */
 #define CLI_ANSWER_MS 5000
 
-/* True if a mount of this type is one of gpunvmefs, with a block device or not. */
+/* Returns true if a mount of this type is one of gpunvmefs, with a block device or not. */
 bool cli_mount_is_ours(const char *type);
 /*
  * Reads a table such as CLI_MOUNTS. Returns 0, -ENOMEM, or an error of open(2).

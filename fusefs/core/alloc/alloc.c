@@ -198,8 +198,8 @@ static void alloc_search_group(struct ffs_group *g, const uint64_t *map, uint64_
 }
 
 /*
- * True if the group may hold a better range than the best one found. Called
- * with alloc.lock held.
+ * Returns true if the group may hold a better range than the best one found.
+ * Called with alloc.lock held.
  */
 static bool alloc_promising(const struct ffs_group *g, const struct search *s)
 {

@@ -143,8 +143,8 @@ void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
 /* Waits until ffs_trim() has returned the blocks that it holds now. */
 void ffs_trim_wait(struct ffs *fs);
 /*
- * True if ffs_commit_freed() would help an allocation that failed. Called under
- * ffs.meta.
+ * Returns true if ffs_commit_freed() would help an allocation that failed.
+ * Called under ffs.meta.
  */
 bool ffs_alloc_starved(struct ffs *fs);
 
@@ -205,8 +205,8 @@ uint8_t ffs_section_hint_of(uint64_t free_blocks);
  */
 struct ffs_group ffs_group_of(const struct lay_bitmap *bm);
 /*
- * True if the section of `group` has fewer than `min` free blocks, as far as
- * hints show.
+ * Returns true if the section of `group` has fewer than `min` free blocks, as
+ * far as hints show.
  */
 bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min);
 
@@ -249,7 +249,7 @@ void ffs_map_set(uint64_t *map, uint32_t bit, uint32_t len);
 void ffs_map_clear(uint64_t *map, uint32_t bit, uint32_t len);
 /* Returns the number of aligned ranges of LAY_GPU_ALIGN zeros. */
 unsigned ffs_map_units(const uint64_t *map);
-/* True if all of the bits have this value. */
+/* Returns true if all of the bits have this value. */
 bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value);
 
 #endif

@@ -344,7 +344,7 @@ static int chunks_take(struct ffs_tx *tx, uint64_t segment, uint32_t from, struc
     return err;
 }
 
-/* True if the segment has a free block, as far as is known, or has not been read. */
+/* Returns true if the segment has a free block, as far as is known, or has not been read. */
 static bool chunks_may_serve(const struct ffs_chunks *c, uint64_t segment, bool unread)
 {
     if (segment >= c->end)
@@ -413,7 +413,7 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *addr)
 
 /* --- Blocks and chunks are freed -------------------------------------------------------------- */
 
-/* True if no block of the chunk is in use. */
+/* Returns true if no block of the chunk is in use. */
 static bool chunks_is_empty(struct ffs *fs, uint64_t first)
 {
     const struct ffs_chunks *c = &fs->chunks;
@@ -429,8 +429,8 @@ static bool chunks_is_empty(struct ffs *fs, uint64_t first)
 }
 
 /*
- * True if the chunk is empty and the others keep enough free blocks without it,
- * so that it is unmapped. Chunk 0 stays.
+ * Returns true if the chunk is empty and the others keep enough free blocks
+ * without it, so that it is unmapped. Chunk 0 stays.
  */
 static bool chunks_is_spare(struct ffs_tx *tx, uint64_t first)
 {

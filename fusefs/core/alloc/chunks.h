@@ -88,7 +88,7 @@ static inline void ffs_chunks_note(struct ffs_chunks *c, uint64_t start, bool th
 
     *units = there ? *units | bit : *units & ~bit;
 }
-/* True if a chunk has one of the blocks, which are in one group. */
+/* Returns true if a chunk has one of the blocks, which are in one group. */
 static inline bool ffs_chunks_have(const struct ffs_chunks *c, uint64_t block, uint32_t len)
 {
     uint64_t first = block % LAY_GROUP_BLOCKS / LAY_SEGMENT_BLOCKS;
@@ -128,9 +128,9 @@ static inline uint64_t ffs_segment_start(const struct ffs_chunks *c, uint64_t se
 }
 /*
  * Changes a place of a mapped chunk in memory: the first place if `place` is 0,
- * the place of the copy, which there may not have been, if it is 1. The caller
- * has copied the blocks, and holds the handle that changes the slots. ffs.home
- * has no image. The caller holds journal.commit_lock, or no other thread uses
+ * and the place of the copy, which may be new, if it is 1. The caller has copied
+ * the blocks, and holds the handle that changes the slots. No image waits in
+ * ffs.home. The caller holds journal.commit_lock, or no other thread uses
  * the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start);

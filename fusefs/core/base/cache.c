@@ -215,9 +215,9 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
 }
 
 /*
- * True if a tree node is at the place that it was checked for. The ranges of a
- * level do not overlap and only a root is empty, so the first key identifies
- * the place, and no node has two parents.
+ * Returns true if a tree node is at the place that it was checked for. The
+ * ranges of a level do not overlap and only a root is empty, so the first key
+ * identifies the place, and no node has two parents.
  */
 static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expect *want)
 {

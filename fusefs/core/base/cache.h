@@ -124,8 +124,9 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out);
 /* Returns the cached block with a reference, or NULL. */
 struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block);
 /*
- * True if nobody uses the block and no transaction or image has it. Its newest
- * contents are then in place, and stay so while the caller holds ffs.meta.
+ * Returns true if nobody uses the block and no transaction or image has it. Its
+ * newest contents are then in place, and stay so while the caller holds
+ * ffs.meta.
  */
 bool ffs_cache_settled(struct ffs *fs, uint64_t block);
 /*

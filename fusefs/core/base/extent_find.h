@@ -16,7 +16,7 @@ struct ffs_extent {
     bool damaged; /* reads fail */
 };
 
-/* True if the extent has the content of its blocks. */
+/* Returns true if the extent has the content of its blocks. */
 static inline bool ffs_extent_is_data(const struct ffs_extent *e)
 {
     return e->block != LAY_NONE && !e->unwritten && !e->damaged;

@@ -164,9 +164,9 @@ static void write_sum_blocks(struct round *r)
 }
 
 /*
- * True if only data has changed: the blocks were written before, the file has
- * not grown, and its time is that of an earlier write. The commit of that write
- * is still to come and also flushes this one.
+ * Returns true if only data has changed: the blocks were written before, the
+ * file has not grown, and its time is that of an earlier write. The commit of
+ * that write is still to come and also flushes this one.
  */
 static bool write_is_settled(const struct round *r)
 {

@@ -35,7 +35,7 @@ int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /*
- * True if the inode named by the hint is the predecessor; *out is then
+ * Returns true if the inode named by the hint is the predecessor; *out is then
  * referenced.
  */
 static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
@@ -124,8 +124,9 @@ static int orphan_finish_one(struct ffs *fs, uint64_t ino)
 }
 
 /*
- * True if the inode could not be finished because a block of it is damaged. It
- * then stays on the list until fsck has repaired it, and so do those after it.
+ * Returns true if the inode could not be finished because a block of it is
+ * damaged. It then stays on the list until fsck has repaired it, and so do
+ * those after it.
  */
 static bool orphan_is_damaged(struct ffs *fs, int err, uint64_t ino)
 {

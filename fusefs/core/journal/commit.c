@@ -136,7 +136,7 @@ uint64_t ffs_running_tid(struct ffs *fs)
 
 /* --- Checkpoints ----------------------------------------------------------------------------- */
 
-/* True if a checkpoint would change more than the newest commit. */
+/* Returns true if a checkpoint would change more than the newest commit. */
 static bool commit_has_work(struct ffs_journal *j)
 {
     return j->used > 1 || atomic_load(&j->owed) > ffs_log_need(1);

@@ -255,7 +255,7 @@ static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found,
     return 0;
 }
 
-/* True if the map has a place for an image, or its address is not in a chunk. */
+/* Returns true if the map has a place for an image, or its address is not in a chunk. */
 static bool recover_is_mapped(const struct ffs *fs, uint64_t addr)
 {
     return lay_addr_kind(addr) != LAY_KIND_CHUNK ||

@@ -133,7 +133,7 @@ static int extents_leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
     return err ? err : extents_fold(tx, l->inode);
 }
 
-/* True if the second extent, which follows the first, can be joined to it. */
+/* Returns true if the second extent, which follows the first, can be joined to it. */
 static bool extents_joins(const struct lay_extent *a, const struct lay_extent *b)
 {
     uint64_t next = ffs_block_after(lay_get64(a->block), lay_get32(a->len));

@@ -10,7 +10,7 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/state.h"
 
-/* True if the block at an address is whole and has the age that is named. */
+/* Returns true if the block at an address is whole and has the age that is named. */
 static bool move_chunk_is_present(struct ffs *fs, uint64_t addr, const void *data, uint32_t age)
 {
     const struct lay_head *head = data;

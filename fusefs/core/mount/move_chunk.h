@@ -23,8 +23,8 @@ int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, v
  */
 int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to);
 /*
- * True if a chunk begins with this segment that has one place, although the
- * file system has copies of metadata. The caller holds ffs.meta.
+ * Returns true if a chunk begins with this segment that has one place, although
+ * the file system has copies of metadata. The caller holds ffs.meta.
  */
 bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first);
 /*

@@ -144,7 +144,7 @@ static void acl_restrict_to(const struct digits *d, uint32_t mode)
     d->other->perm &= (uint16_t)(mode & 7);
 }
 
-/* True if the ACL is equivalent to a mode; it is then not stored. */
+/* Returns true if the ACL is equivalent to a mode; it is then not stored. */
 static bool acl_is_minimal(const struct acl *acl)
 {
     return acl->n == 3;

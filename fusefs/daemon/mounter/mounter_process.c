@@ -479,7 +479,7 @@ static int mounter_process_look(const struct process *p, struct statx *st)
     return statx(AT_FDCWD, p->name, flags, STATX_MNT_ID, st) == 0 ? 0 : -errno;
 }
 
-/* True if the mount at the name is the one that this process made. */
+/* Returns true if the mount at the name is the one that this process made. */
 static bool is_ours(const struct process *p)
 {
     struct statx st;

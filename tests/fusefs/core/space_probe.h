@@ -25,8 +25,9 @@ uint64_t space_segment(struct ffs *fs, uint64_t segment);
 uint64_t space_meta_blocks(struct ffs *fs);
 uint64_t space_meta_free(struct ffs *fs);
 /*
- * Takes the second place of each chunk away, as a repair without space leaves
- * it, and returns how many had one. No other thread uses the file system.
+ * Removes the second place of each chunk, as a repair without space does, and
+ * returns the number of chunks that had one. No other thread uses the file
+ * system.
  */
 uint64_t space_drop_copies(struct ffs *fs);
 
