@@ -12,6 +12,12 @@
 
 #include "tests/mkfs/image_files.h"
 #include "tests/mkfs/problem_cases.h"
+#include "tests/mkfs/repair_fixture.h"
+
+Result Repair::fsck(const std::string &option)
+{
+    return run({FSCK, option, path("img")});
+}
 
 namespace
 {
@@ -21,21 +27,6 @@ void expect_nothing_else_lost(const Files &before, const Files &after,
 {
     EXPECT_EQ(difference(before, after, lost), "");
 }
-
-class Repair : public ToolTest
-{
-  protected:
-    Result fsck(const std::string &option)
-    {
-        return run({FSCK, option, path("img")});
-    }
-    void expect_clean()
-    {
-        Result r = fsck("-n");
-        EXPECT_EQ(r.status, 0) << r.out << r.err;
-    }
-    Image img{path("img")};
-};
 
 class RepairOf : public Repair, public ::testing::WithParamInterface<ProblemCase>
 {

@@ -4,24 +4,12 @@
 
 #include "tests/mkfs/image_files.h"
 #include "tests/mkfs/problem_cases.h"
+#include "tests/mkfs/repair_fixture.h"
 
 namespace
 {
 
-class RepairOfXattrs : public ToolTest
-{
-  protected:
-    Result fsck(const std::string &option)
-    {
-        return run({FSCK, option, path("img")});
-    }
-    void expect_clean()
-    {
-        Result r = fsck("-n");
-        EXPECT_EQ(r.status, 0) << r.out << r.err;
-    }
-    Image img{path("img")};
-};
+using RepairOfXattrs = Repair;
 
 // Records of large values: the length of the value, and its parts.
 void add_head(lay_xattr_block &xb, const std::string &name, uint32_t len)
