@@ -46,7 +46,7 @@ enum gq_p2p {
 struct gq_options {
     enum gq_executor_kind executor;
     enum gq_doorbells doorbells;
-    int cuda_device;      /* ordinal: 0 */
+    int device;           /* ordinal of CUDA, or number of the CPU executor: 0 */
     unsigned queues;      /* queue pairs: 43, or fewer if the controller grants fewer */
     unsigned depth;       /* entries per queue: 1,024; 65 if data of device memory is staged */
     unsigned cpu_lanes;   /* CPU executor: lanes per group, 1 or 32 (lockstep): 1 */
@@ -87,7 +87,7 @@ struct gq_info {
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* maximum bytes per command */
-    uint8_t gpu_uuid[16]; /* UUID of the CUDA device; zero without one */
+    uint8_t gpu_uuid[16]; /* of the CUDA device; the CPU executor's number is the last byte */
 };
 
 struct gq_stats {
@@ -102,6 +102,7 @@ struct gq_stats {
     uint64_t restarts;    /* transfers that a reset interrupted and that then continued */
     unsigned quarantined; /* queue pairs currently out of service */
     unsigned buffers;     /* currently registered */
+    bool lost;            /* the executor has failed: nothing is transferred any more */
 };
 
 /* A kernel that exceeds its deadline by this time counts as hung. */
@@ -150,6 +151,13 @@ unsigned gq_engine_queues(struct gq_engine *e, struct gq_queue_stats *out, unsig
  * Also works without a driver.
  */
 int gq_probe(int cuda_device, char *why, size_t len);
+
+/* A CUDA device that this process sees; its ordinal is its index. */
+struct gq_device {
+    uint8_t uuid[16];
+};
+/* Stores up to max devices and returns how many; 0 without a driver. Creates no context. */
+unsigned gq_devices(struct gq_device *out, unsigned max);
 
 /* The kind of a buffer's memory. */
 enum gq_mem_kind {

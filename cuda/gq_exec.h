@@ -119,8 +119,9 @@ struct gq_exec_ops {
     int (*sums)(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums);
     /*
      * Calls that may make the device wait for running kernels are made between
-     * these two. quiesce() waits for the runs in flight, each of which ends by its
-     * deadlines, and selects the device for the calling thread.
+     * these two. quiesce() waits for the runs in flight of all executors on the
+     * device, each of which ends by its deadlines, and selects the device for the
+     * calling thread.
      */
     void (*quiesce)(struct gq_exec *x);
     void (*resume)(struct gq_exec *x);
@@ -142,7 +143,7 @@ struct gq_exec {
     bool in_reach;  /* the controller may still reach its memory, so it is not closed */
     uint32_t flags; /* atomic; GQ_FLAG_LEAVE makes all runs leave */
     char device[128];
-    uint8_t gpu_uuid[16]; /* zero without a GPU */
+    uint8_t gpu_uuid[16]; /* see gq_info */
 };
 
 /*

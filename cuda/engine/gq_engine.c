@@ -488,7 +488,9 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     err = open_executor(e);
     if (err)
         goto close_locks;
+    e->exec->ops->quiesce(e->exec); /* another engine may have runs on the device */
     err = engine_open_parts(e);
+    e->exec->ops->resume(e->exec);
     if (err)
         goto close_executor;
     fill_info(e);
@@ -521,11 +523,13 @@ void gq_engine_close(struct gq_engine *e)
             gq_buffer_close(e->buffers[i]);
     }
     gq_buffer_close_late(e);
+    e->exec->ops->quiesce(e->exec);
     gq_part_sums_close(e);
     e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);
     close_workspaces(e);
     close_proxy(e);
+    e->exec->ops->resume(e->exec);
     e->exec->ops->close(e->exec);
     engine_close_locks(e);
     free(e->buffers);
@@ -544,6 +548,7 @@ void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)
     out->quarantined = 0;
     for (unsigned i = 0; i < e->n_queues; i++)
         out->quarantined += e->queues[i].use >= GQ_QUEUE_QUARANTINED;
+    out->lost = e->failed;
     out->buffers = 0;
     for (unsigned i = 0; i < e->opts.max_buffers; i++)
         out->buffers += e->buffers[i] != NULL;

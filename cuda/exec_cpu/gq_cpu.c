@@ -398,7 +398,8 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
     cpu->exec = (struct gq_exec){.ops = &cpu_ops,
                                  .kind = GQ_EXECUTOR_CPU,
                                  .tier = opts->n_cpu_memories ? 2 : 1,
-                                 .orders_writes = true};
+                                 .orders_writes = true,
+                                 .gpu_uuid[15] = (uint8_t)opts->device};
     cpu->n_memories = opts->n_cpu_memories;
     memcpy(cpu->memories, opts->cpu_memories, sizeof(cpu->memories));
     cpu->exec.rings = opts->doorbells != GQ_DOORBELLS_CPU;

@@ -107,7 +107,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_run *run = &cu->runs[l->index];
-    int err = gq_gate_enter(&cu->gate, l, &cu->exec.flags);
+    int err = gq_gate_enter(cu->gate, l, &cu->exec.flags);
 
     if (err)
         return err;
@@ -127,7 +127,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
     /* Kernels launched before the error are asked to leave. */
     __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
-    gq_gate_leave(&cu->gate);
+    gq_gate_leave(cu->gate);
     return err;
 }
 
@@ -153,7 +153,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
         gq_persistent_done(cu->persistent, l->slot);
     if (!err)
         err = flush_writes(cu, l);
-    gq_gate_leave(&cu->gate);
+    gq_gate_leave(cu->gate);
     return err;
 }
 
@@ -232,13 +232,13 @@ static void cuda_quiesce(struct gq_exec *x)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
 
-    gq_gate_take(&cu->gate);
+    gq_gate_take(cu->gate);
     cudaSetDevice(cu->device);
 }
 
 static void cuda_resume(struct gq_exec *x)
 {
-    gq_gate_give(&gq_cuda_of(x)->gate);
+    gq_gate_give(gq_cuda_of(x)->gate);
 }
 
 static void close_runs(struct gq_cuda *cu)
@@ -331,27 +331,11 @@ free_ports:
 
 static void close_device(struct gq_cuda *cu)
 {
-    cudaSetDevice(cu->device);
     close_runs(cu);
     cudaFreeHost(cu->sums);
     gq_persistent_close(cu->persistent);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
-}
-
-static int cuda_open_locks(struct gq_cuda *cu)
-{
-    int err = gq_gate_init(&cu->gate);
-
-    if (!err)
-        pthread_mutex_init(&cu->copy_lock, NULL);
-    return err;
-}
-
-static void cuda_close_locks(struct gq_cuda *cu)
-{
-    pthread_mutex_destroy(&cu->copy_lock);
-    gq_gate_destroy(&cu->gate);
 }
 
 static void cuda_close(struct gq_exec *x)
@@ -360,9 +344,11 @@ static void cuda_close(struct gq_exec *x)
 
     if (gq_cuda_stuck(cu) || x->in_reach)
         return;
+    cuda_quiesce(x);
     close_device(cu);
     gq_cuda_unmap_doorbells(cu);
-    cuda_close_locks(cu);
+    cuda_resume(x);
+    pthread_mutex_destroy(&cu->copy_lock);
     free(cu);
 }
 
@@ -417,7 +403,7 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
                  struct gq_exec **out, char *why, size_t why_len)
 {
     struct gq_cuda *cu;
-    int err = gq_probe(opts->cuda_device, why, why_len);
+    int err = gq_probe(opts->device, why, why_len);
 
     if (err)
         return err;
@@ -425,22 +411,25 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     if (!cu)
         return -ENOMEM;
     cu->exec = (struct gq_exec){.ops = &cuda_ops, .kind = GQ_EXECUTOR_CUDA, .tier = 2};
-    cu->device = opts->cuda_device;
+    cu->device = opts->device;
     cu->transport = nvme_ctrlr_transport(c);
     err = gq_cuda_select(cu, why, why_len);
     if (err)
         goto free_cuda;
-    err = cuda_open_locks(cu);
+    err = gq_gate_of_device(cu->device, &cu->gate);
     if (err)
         goto free_cuda;
+    pthread_mutex_init(&cu->copy_lock, NULL);
+    cuda_quiesce(&cu->exec);
     err = cuda_open_parts(cu, opts, max_runs, why, why_len);
+    cuda_resume(&cu->exec);
     if (err)
-        goto close_locks;
+        goto destroy_lock;
     *out = &cu->exec;
     return 0;
 
-close_locks:
-    cuda_close_locks(cu);
+destroy_lock:
+    pthread_mutex_destroy(&cu->copy_lock);
 free_cuda:
     free(cu);
     return err;

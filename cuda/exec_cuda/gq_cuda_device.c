@@ -52,6 +52,18 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return 0;
 }
 
+unsigned gq_devices(struct gq_device *out, unsigned max)
+{
+    struct cudaDeviceProp prop;
+    char why[1];
+    unsigned n = 0;
+
+    while (n < max && gq_probe((int)n, why, sizeof(why)) == 0 &&
+           cudaGetDeviceProperties(&prop, (int)n) == cudaSuccess)
+        memcpy(out[n++].uuid, prop.uuid.bytes, sizeof(out->uuid));
+    return n;
+}
+
 /* Ordering for the device's own kernels suffices, since only they read buffers. */
 static bool device_orders_writes(int device)
 {

@@ -38,7 +38,7 @@ struct gq_cuda {
     int device;
     struct nvme_transport *transport;
     struct gq_persistent *persistent;
-    struct gq_gate gate;
+    struct gq_gate *gate; /* of the device: gq_gate_of_device() */
     /*
      * Atomic. True if a kernel did not end in time and may run forever. Memory
      * that it reaches is not freed any more, and no call is made that may wait

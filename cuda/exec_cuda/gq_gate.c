@@ -30,6 +30,28 @@ void gq_gate_destroy(struct gq_gate *g)
     pthread_rwlock_destroy(&g->lock);
 }
 
+#define GATE_DEVICES 64
+
+static struct gq_gate gates[GATE_DEVICES];
+static int gates_error;
+
+static void gate_init_all(void)
+{
+    for (int i = 0; i < GATE_DEVICES && !gates_error; i++)
+        gates_error = gq_gate_init(&gates[i]);
+}
+
+int gq_gate_of_device(int device, struct gq_gate **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    if (device < 0 || device >= GATE_DEVICES)
+        return -ENODEV;
+    pthread_once(&once, gate_init_all);
+    *out = &gates[device];
+    return gates_error;
+}
+
 /*
  * Returns -EAGAIN, or the reason why a run must not wait any longer. No run is
  * late before a reset: it restarts after the reset, or fails then.

@@ -24,6 +24,11 @@ struct gq_gate {
 /* Initialises the gate. Returns 0 or -errno. */
 int gq_gate_init(struct gq_gate *g);
 void gq_gate_destroy(struct gq_gate *g);
+/*
+ * Stores the gate of a CUDA device, which all executors on the device share and
+ * which is never destroyed. Returns -ENODEV if the ordinal is too large.
+ */
+int gq_gate_of_device(int device, struct gq_gate **out);
 
 /*
  * Enters the gate shared, for a run. Waits behind writers until it gets in,

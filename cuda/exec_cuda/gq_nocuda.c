@@ -12,11 +12,18 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return -ENODEV;
 }
 
+unsigned gq_devices(struct gq_device *out, unsigned max)
+{
+    (void)out;
+    (void)max;
+    return 0;
+}
+
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, char *why, size_t why_len)
 {
     (void)c;
     (void)max_runs;
     (void)out;
-    return gq_probe(opts->cuda_device, why, why_len);
+    return gq_probe(opts->device, why, why_len);
 }

@@ -342,7 +342,7 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .n_cpu_memories = s->drive.n_cpu_memories,
                             .executor = stack_executor_of(opts, demanded),
                             .doorbells = (enum gq_doorbells)opts->doorbells,
-                            .cuda_device = (int)opts->cuda_device,
+                            .device = (int)opts->cuda_device,
                             .queues = engine_queues(opts, s),
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
