@@ -163,6 +163,6 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     }
     d->status_fd = -1;
     log_line(LOG_INFO, "%s on %s: %s%s%s%s%s", d->opts->device, d->opts->mountpoint,
-             d->stack.engine ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
+             d->stack.gpus ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
              gq->fallback, gq->tier_note[0] ? "; " : "", gq->tier_note);
 }

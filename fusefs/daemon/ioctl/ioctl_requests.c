@@ -26,7 +26,7 @@
 
 static uint32_t ioctl_requests_executor_of(const struct stack *s)
 {
-    if (!s->engine)
+    if (!s->gpus)
         return GPUNVME_EXECUTOR_NONE;
     return s->engine_info.executor == GQ_EXECUTOR_CUDA ? GPUNVME_EXECUTOR_CUDA
                                                        : GPUNVME_EXECUTOR_CPU;
@@ -69,25 +69,16 @@ int ioctl_info(const struct ioctl_call *call, void *arg)
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
     memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
     snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
-    snprintf(info->fallback, sizeof(info->fallback), "%s", s->engine ? gq->fallback : s->no_engine);
+    snprintf(info->fallback, sizeof(info->fallback), "%s", s->gpus ? gq->fallback : s->no_engine);
     snprintf(info->transport, sizeof(info->transport), "%s",
              s->drive.transport ? s->drive.transport->ops->name : "kernel");
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
     snprintf(info->tier_note, sizeof(info->tier_note), "%s",
-             s->engine ? gq->tier_note : "no executor runs, see fallback");
+             s->gpus ? gq->tier_note : "no executor runs, see fallback");
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
                  "no writes: the drive or the file system has failed, see the daemon's log");
     return 0;
-}
-
-/* Subtracts the transfers of the self-test, which belong to no application. */
-static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
-{
-    gq->transfers -= selftest->transfers;
-    gq->commands -= selftest->commands;
-    gq->bytes_read -= selftest->bytes_read;
-    gq->staged_read -= selftest->staged_read;
 }
 
 static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
@@ -131,10 +122,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 {
     struct gq_stats gq = {0};
 
-    if (d->stack.engine) {
-        gq_engine_stats(d->stack.engine, &gq);
-        leave_out(&d->stack.selftest_stats, &gq);
-    }
+    if (d->stack.gpus)
+        gpus_stats(d->stack.gpus, &gq);
     *stats = (struct gpunvme_ioc_stats){.abi = stats->abi,
                                         .gpu_transfers = gq.transfers,
                                         .gpu_commands = gq.commands,
@@ -178,6 +167,7 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
 static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
                        struct gpunvme_ioc_register *reg)
 {
+    static const uint8_t any[16];
     struct daemon *d = call->daemon;
     bool has_fd = reg->token || mem->kind != GQ_MEM_CUDA_IPC;
     int err = has_fd ? fdsocket_take(d->socket, reg->token, call->uid, &mem->fd) : 0;
@@ -187,7 +177,7 @@ static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
     if (mem->kind == GQ_MEM_FD)
         err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err = buffers_add(d->buffers, mem, call->uid, call->file, &reg->id, &reg->key);
+        err = buffers_add(d->buffers, mem, any, call->uid, call->file, &reg->id, &reg->key);
     if (has_fd)
         close(mem->fd);
     return err;
@@ -461,8 +451,8 @@ int ioctl_resize(const struct ioctl_call *call, void *argument)
     arg->device = bd_bytes(s->bdev);
     if (err)
         return err;
-    if (s->engine)
-        gq_engine_grown(s->engine, arg->device);
+    if (s->gpus)
+        gpus_grown(s->gpus, arg->device);
     err = ffs_grow(s->fs, (arg->bytes ? arg->bytes : arg->device) / LAY_BLOCK_SIZE);
     ffs_statfs(s->fs, &now);
     if (!err)
@@ -472,17 +462,18 @@ int ioctl_resize(const struct ioctl_call *call, void *argument)
     return err;
 }
 
+/* The reply has room for as many leased queues as there may be. */
+#define MOST_OF_EXECUTORS (GPUNVME_QUEUES_MAX - GQ_MAX_QUEUES)
+
 int ioctl_queues(const struct ioctl_call *call, void *argument)
 {
     struct gpunvme_ioc_queues *arg = argument;
     struct daemon *d = call->daemon;
-    struct gq_queue_stats own[GQ_MAX_QUEUES];
-    unsigned n = d->stack.engine ? gq_engine_queues(d->stack.engine, own, GQ_MAX_QUEUES) : 0;
+    struct gq_queue_stats own[MOST_OF_EXECUTORS];
+    unsigned n = d->stack.gpus ? gpus_queues(d->stack.gpus, own, MOST_OF_EXECUTORS) : 0;
 
     if (arg->reserved)
         return -EINVAL;
-    static_assert(2 * GQ_MAX_QUEUES <= GPUNVME_QUEUES_MAX,
-                  "those of the executor, and leased ones");
     *arg = (struct gpunvme_ioc_queues){.abi = arg->abi};
     for (unsigned i = 0; i < n; i++)
         arg->queues[arg->count++] = (struct gpunvme_queue){

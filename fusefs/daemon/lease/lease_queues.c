@@ -39,7 +39,7 @@ static unsigned count_free(const struct leases *t)
 {
     const struct stack *s = &t->d->stack;
     unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
-    unsigned used = stack_cpu_queues(s) + s->engine_info.queues;
+    unsigned used = stack_cpu_queues(s) + (s->gpus ? gpus_queue_pairs(s->gpus) : 0);
     unsigned left = all > used ? all - used : 0;
 
     left -= (left + SPARE - 1) / SPARE;
@@ -54,7 +54,7 @@ static bool hands_out_doorbells(const struct leases *t)
 {
     const struct stack *s = &t->d->stack;
 
-    return transport_of(t)->doorbells_fd >= 0 && !(s->engine && s->engine_info.tier == 0);
+    return transport_of(t)->doorbells_fd >= 0 && !(s->gpus && s->engine_info.tier == 0);
 }
 
 int lease_queues_open(struct leases *t)

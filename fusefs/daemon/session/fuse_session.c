@@ -257,7 +257,7 @@ static int start_metrics(struct daemon *d)
 
 static int start_services(struct daemon *d)
 {
-    int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
+    int err = buffers_open(d->opts->max_buffers, d->stack.gpus, &d->buffers);
 
     if (!err)
         err = leases_open(d, &d->leases);
@@ -463,7 +463,6 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
                        .access = opts->access,
                        .scrub_rate = opts->scrub_rate,
                        .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
-                       .recovery = PTHREAD_MUTEX_INITIALIZER,
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};
     int status = EXIT_MOUNT;
 

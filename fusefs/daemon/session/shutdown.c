@@ -157,8 +157,8 @@ static void look_at_controller(const struct stack *s)
 {
     nvme_ctrlr_watch(s->ctrlr);
     nvme_dma_unmap_late(s->ctrlr);
-    if (s->engine)
-        gq_engine_free_late(s->engine);
+    if (s->gpus)
+        gpus_tend(s->gpus);
 }
 
 static void *session_shutdown_watch(void *arg)

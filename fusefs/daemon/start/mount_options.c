@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/start/device_tag.h"
@@ -35,7 +36,6 @@ struct number {
 
 static const struct number numbers[] = {
     {"nsid", offsetof(struct options, nsid), 1, BD_NSID_MAX},
-    {"cuda_device", offsetof(struct options, cuda_device), 0, 255},
     {"queues", offsetof(struct options, queues), 1, 1024},
     {"depth", offsetof(struct options, depth), 2, NVME_MAX_DEPTH},
     {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
@@ -214,6 +214,54 @@ static int take_scrub(struct options *opts, const char *arg)
     return 0;
 }
 
+/* Parses "GPU-UUID", "MIG-UUID" or UUID, as nvidia-smi -L prints it. */
+static bool parse_gpu_uuid(const char *text, uint8_t uuid[16])
+{
+    bool prefixed = strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0;
+
+    return uuid_parse(prefixed ? text + 4 : text, uuid) == 0;
+}
+
+static bool parse_gpu(const char *text, struct gpu_name *name)
+{
+    char *end;
+    unsigned long ordinal = strtoul(text, &end, 10);
+
+    *name = (struct gpu_name){.ordinal = (unsigned)ordinal};
+    if (*text >= '0' && *text <= '9' && !*end)
+        return ordinal <= GPU_ORDINAL_MAX;
+    name->by_uuid = true;
+    return parse_gpu_uuid(text, name->uuid);
+}
+
+static int take_gpus(struct options *opts, const char *arg)
+{
+    const char *at = strchr(arg, '=') + 1;
+    char text[64];
+    bool good = true;
+
+    opts->n_gpus = 0;
+    if (strcmp(at, "all") == 0)
+        return 0;
+    for (bool more = true; good && more; at += strcspn(at, ":") + 1) {
+        size_t len = strcspn(at, ":");
+        more = at[len] != '\0';
+        good = opts->n_gpus < GPUS_MAX && len < sizeof(text);
+        snprintf(text, sizeof(text), "%.*s", good ? (int)len : 0, at);
+        good = good && parse_gpu(text, &opts->gpus[opts->n_gpus]);
+        opts->n_gpus += good;
+    }
+    return good ? 0
+                : mount_options_fail(opts, arg,
+                                     "expected all, or ordinals or UUIDs of at most 32 GPUs with "
+                                     "':' between them, see nvidia-smi -L");
+}
+
+static int take_cuda_device(struct options *opts, const char *arg)
+{
+    return mount_options_fail(opts, arg, "this option is gone, name the GPUs by gpus=");
+}
+
 /* The drive parses these options itself when it is opened. */
 static int take_drive(struct options *opts, const char *arg)
 {
@@ -313,7 +361,7 @@ static int take_option(struct options *opts, const char *arg)
         {"gpu", take_other_word},  {"executor", take_other_word}, {"doorbells", take_other_word},
         {"p2p", take_other_word},  {"sandbox", take_other_word},  {"direct", take_group},
         {"metrics", take_metrics}, {"scrub", take_scrub},         {"cpu_memory", take_cpu_memory},
-        {"sim", take_drive},
+        {"sim", take_drive},       {"gpus", take_gpus},           {"cuda_device", take_cuda_device},
     };
     int keep = take_flag(opts, arg);
 
@@ -467,6 +515,18 @@ static int check_p2p(struct options *opts)
     return 0;
 }
 
+static int check_gpus(struct options *opts)
+{
+    if (opts->n_gpus && opts->gpu == GPU_OFF)
+        return mount_options_fail(opts, "gpus=,gpu=off", "these contradict each other");
+    for (unsigned i = 0; i < opts->n_gpus && opts->executor >= GQ_EXECUTOR_CPU; i++) {
+        if (opts->gpus[i].by_uuid)
+            return mount_options_fail(
+                opts, "gpus=", "the CPU executor has no UUIDs, name its GPUs by numbers");
+    }
+    return 0;
+}
+
 static int mount_options_check(struct options *opts)
 {
     if (!opts->device || !opts->mountpoint)
@@ -483,7 +543,7 @@ static int mount_options_check(struct options *opts)
     complete_flags(opts);
     if (mount_options_check_device(opts) != 0)
         return -1;
-    return check_p2p(opts);
+    return check_p2p(opts) == 0 ? check_gpus(opts) : -1;
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)
@@ -557,8 +617,10 @@ void options_print_help(void)
         "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
         "  -o scrub=RATE          read everything in the background, so many bytes per second\n"
         "                         (K, M, G), and correct flipped bits of metadata (0: off)\n"
-        "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
-        "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
+        "  -o gpus=all|GPU[:GPU...]\n"
+        "                         GPUs whose memory the drive fills, by CUDA's ordinal or by UUID\n"
+        "                         (all)\n"
+        "  -o queues=N, depth=N   queue pairs of each GPU's executor and their entries\n"
         "  -o max_buffers=N       buffers registered at once (1024)\n"
         "  -o deadline=MS         time a command may take (10000)\n"
         "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"

@@ -15,6 +15,15 @@
 extern "C" {
 #endif
 
+/* A GPU named by the option gpus=. */
+struct gpu_name {
+    bool by_uuid;
+    uint8_t uuid[16]; /* with by_uuid */
+    unsigned ordinal; /* otherwise: CUDA's ordinal in the daemon */
+};
+#define GPUS_MAX        32u
+#define GPU_ORDINAL_MAX 255u
+
 /* Exit statuses are those of mount(8). */
 #define EXIT_USAGE  1
 #define EXIT_SYSTEM 2
@@ -91,7 +100,8 @@ struct options {
     int metrics_listener;           /* socket of session_listen(), if requested */
     int descriptor_listener;        /* socket of session_listen() */
     int mountinfo;                  /* of /proc/self, opened before the sandbox, or -1 */
-    unsigned cuda_device;
+    struct gpu_name gpus[GPUS_MAX]; /* n_gpus of them; 0: all that the daemon sees */
+    unsigned n_gpus;
     unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0 selects its default */
     unsigned max_buffers;

@@ -32,6 +32,7 @@
  */
 struct test_path {
     struct stack *s;
+    struct gq_engine *engine;
     struct gq_buffer *buffer, *list;
     int fd;
     unsigned char *data;
@@ -49,7 +50,7 @@ static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
                                    .n_extents = 1,
                                    .end = len};
     struct gq_result result;
-    int err = gq_transfer(r->s->engine, &req, &result);
+    int err = gq_transfer(r->engine, &req, &result);
 
     return data_check_error(err, result.nvme_status);
 }
@@ -72,7 +73,7 @@ static int engine_read_list(void *context, const struct data_check_piece *pieces
     for (size_t i = 0; i < n; i++)
         desc[i] = (struct gq_read_desc){
             .file_offset = pieces[i].offset, .at = pieces[i].at, .len = (uint32_t)pieces[i].len};
-    int err = gq_readv(r->s->engine, &req, &result);
+    int err = gq_readv(r->engine, &req, &result);
     return data_check_error(!err && result.partial ? -EIO : err, result.nvme_status);
 }
 
@@ -84,21 +85,22 @@ static int register_both(struct test_path *r)
                           .offset = DATA_CHECK_BUFFER,
                           .len = LIST_BYTES,
                           .is_list = true};
-    int err = gq_buffer_register(r->s->engine, &mem, &r->buffer);
+    int err = gq_buffer_register(r->engine, &mem, &r->buffer);
 
     if (err)
         return err;
-    err = gq_buffer_register(r->s->engine, &list, &r->list);
+    err = gq_buffer_register(r->engine, &list, &r->list);
     if (err)
         gq_buffer_unregister(r->buffer);
     return err;
 }
 
-static int test_path_open(struct stack *s, struct test_path *r)
+static int test_path_open(struct stack *s, struct gq_engine *e, struct test_path *r)
 {
     int err;
 
-    *r = (struct test_path){.s = s, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
+    *r = (struct test_path){
+        .s = s, .engine = e, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
     if (r->fd < 0)
         return -errno;
     if (ftruncate(r->fd, PATH_BYTES))
@@ -127,10 +129,10 @@ static void test_path_close(struct test_path *r)
     close(r->fd);
 }
 
-static int check_engine(struct stack *s, uint64_t start, char *why, size_t len)
+static int check_engine(struct stack *s, struct gq_engine *e, uint64_t start, char *why, size_t len)
 {
     struct test_path r;
-    int err = test_path_open(s, &r);
+    int err = test_path_open(s, e, &r);
 
     if (err) /* as for applications, which then take the bounce path */
         return 0;
@@ -143,7 +145,24 @@ static int check_engine(struct stack *s, uint64_t start, char *why, size_t len)
                                .start = start};
     err = data_check_run(s->bdev, &check, why, len);
     test_path_close(&r);
-    gq_engine_stats(s->engine, &s->selftest_stats);
+    return err;
+}
+
+/*
+ * Checks the first GPU's executor. Others run the same code on the same
+ * controller.
+ */
+static int check_gpus(struct stack *s, uint64_t start, char *why, size_t len)
+{
+    static const uint8_t any[16];
+    struct gpu *gpu;
+    int err = gpus_take(s->gpus, any, &gpu);
+
+    if (err)
+        return 0;
+    err = check_engine(s, gpus_engine(gpu), start, why, len);
+    gpus_uncount(s->gpus);
+    gpus_give(gpu);
     return err;
 }
 
@@ -180,9 +199,9 @@ static int selftest_run(struct stack *s, char *why, size_t len)
     size_t most = nvme_ctrlr_info(s->ctrlr)->max_transfer;
     int err = data_check_device(s->bdev, start, most, false, why, len);
 
-    if (!is_verdict(err) && s->engine) {
+    if (!is_verdict(err) && s->gpus) {
         why[0] = '\0';
-        err = check_engine(s, start, why, len);
+        err = check_gpus(s, start, why, len);
     }
     return is_verdict(err) ? err : 0;
 }
@@ -198,8 +217,6 @@ static int selftest_run(struct stack *s, char *why, size_t len)
  */
 #define CPU_QUEUES 4u
 #define CPU_DEPTH  128
-/* The executor's default number of queues. */
-#define ENGINE_QUEUES 43u
 
 struct problem {
     const char *device;
@@ -292,23 +309,21 @@ static int refuse_cpu(const struct options *opts, const struct stack *s, const s
 {
     char why[256] = "";
 
-    if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
+    if (gq_probe(0, why, sizeof(why)) == 0)
         explain_engine(s, "CUDA executor", err, why, sizeof(why));
     return stack_fail(p, -ENODEV, "%s: %s",
                       opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda", why);
 }
 
 /*
- * Returns the number of the executor's queues, or 0 for its default. With
- * leases, the executor leaves half of the queue pairs of a drive with few.
+ * Returns the number of queue pairs of all executors together. With leases, the
+ * executors leave half of the queue pairs of a drive with few.
  */
-static unsigned engine_queues(const struct options *opts, const struct stack *s)
+static unsigned engine_room(const struct options *opts, const struct stack *s)
 {
     unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
 
-    if (opts->queues || opts->direct == DIRECT_NONE || rest >= 2 * ENGINE_QUEUES)
-        return opts->queues;
-    return rest > 1 ? rest / 2 : 1;
+    return opts->direct == DIRECT_NONE ? rest : rest / 2;
 }
 
 static enum gq_executor_kind stack_executor_of(const struct options *opts, bool demanded)
@@ -317,6 +332,32 @@ static enum gq_executor_kind stack_executor_of(const struct options *opts, bool 
         return GQ_EXECUTOR_CUDA;
     return opts->executor == EXECUTOR_CPU_STAGED ? GQ_EXECUTOR_CPU
                                                  : (enum gq_executor_kind)opts->executor;
+}
+
+static struct gpus_config gpus_config_of(const struct options *opts, const struct stack *s,
+                                         bool demanded)
+{
+    struct gpus_config config = {
+        .ctrlr = s->ctrlr,
+        .nsid = opts->name.nsid,
+        .options = {.p2p = opts->p2p == P2P_OFF ? GQ_P2P_OFF : GQ_P2P_AUTO,
+                    .n_cpu_memories = s->drive.n_cpu_memories,
+                    .executor = stack_executor_of(opts, demanded),
+                    .doorbells = (enum gq_doorbells)opts->doorbells,
+                    .queues = opts->queues,
+                    .depth = opts->depth,
+                    .deadline_ms = opts->deadline_ms,
+                    .max_buffers = opts->max_buffers,
+                    .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED},
+        .room = engine_room(opts, s),
+        .idle_ms = GPUS_IDLE_MS,
+        .must_reach = opts->p2p == P2P_REQUIRE,
+        .device = s->device,
+        .names = opts->gpus,
+        .n_names = opts->n_gpus};
+
+    memcpy(config.options.cpu_memories, s->drive.cpu_memories, sizeof(s->drive.cpu_memories));
+    return config;
 }
 
 static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
@@ -338,30 +379,17 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                  "bounce path");
         return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
-    struct gq_options gq = {.p2p = opts->p2p == P2P_OFF ? GQ_P2P_OFF : GQ_P2P_AUTO,
-                            .n_cpu_memories = s->drive.n_cpu_memories,
-                            .executor = stack_executor_of(opts, demanded),
-                            .doorbells = (enum gq_doorbells)opts->doorbells,
-                            .device = (int)opts->cuda_device,
-                            .queues = engine_queues(opts, s),
-                            .depth = opts->depth,
-                            .deadline_ms = opts->deadline_ms,
-                            .max_buffers = opts->max_buffers,
-                            .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED};
-    memcpy(gq.cpu_memories, s->drive.cpu_memories, sizeof(gq.cpu_memories));
-    int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
+    struct gpus_config config = gpus_config_of(opts, s, demanded);
+    int err = gpus_open(&config, &s->gpus, &s->engine_info);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return stack_fail(p, err,
                           "doorbells=direct: the executor cannot reach them, use auto or cpu");
     if (err && demanded)
         return refuse_cpu(opts, s, p, err);
     if (err) {
-        s->engine = NULL;
         explain_engine(s, "executor", err, s->no_engine, sizeof(s->no_engine));
         log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", p->device, s->no_engine);
-        return 0;
     }
-    gq_engine_info(s->engine, &s->engine_info);
     return 0;
 }
 
@@ -374,7 +402,7 @@ static int check_reach(const struct options *opts, const struct stack *s, const 
     if (opts->p2p != P2P_REQUIRE || s->engine_info.reaches)
         return 0;
     return stack_fail(p, -ENOTSUP, "p2p=require: %s",
-                      s->engine ? s->engine_info.tier_note : s->no_engine);
+                      s->gpus ? s->engine_info.tier_note : s->no_engine);
 }
 
 /*
@@ -438,18 +466,6 @@ static size_t cache_bytes(const struct options *opts)
     return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
 }
 
-/* Without this the executor works, but READV is slower. */
-static void sum_parts(struct stack *s)
-{
-    int err = gq_engine_sum_parts(s->engine);
-
-    if (err)
-        log_line(LOG_WARNING,
-                 "%s: the executor computes no checksums of parts of blocks: %s, they are read "
-                 "through the kernel's path",
-                 s->device, strerror(-err));
-}
-
 /*
  * The signals that end the daemon are blocked until the session handles them,
  * and stay pending.
@@ -503,8 +519,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_statfs fs;
     ffs_statfs(s->fs, &fs);
     s->data_csum = fs.data_csum;
-    if (s->data_csum && s->engine)
-        sum_parts(s);
+    if (s->data_csum && s->gpus)
+        gpus_sum_parts(s->gpus);
     err = stack_scrub(s, opts->scrub_rate);
     return err ? stack_fail(p, err, "cannot start the scrub: %s", strerror(-err)) : 0;
 }
@@ -544,8 +560,8 @@ int stack_close(struct stack *s)
     if (s->watching)
         nvme_ctrlr_remove_user(s->ctrlr, &s->watcher);
     int err = s->fs ? ffs_unmount(s->fs) : 0;
-    if (s->engine)
-        gq_engine_close(s->engine);
+    if (s->gpus)
+        gpus_close(s->gpus);
     if (s->bdev)
         bd_close(s->bdev);
     else if (s->drive.bdev)

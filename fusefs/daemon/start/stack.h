@@ -12,6 +12,7 @@
 #include "blockdev/nvme/nvme.h"
 #include "cuda/gq.h"
 #include "fusefs/core/ffs.h"
+#include "fusefs/daemon/start/mount_gpus.h"
 #include "fusefs/daemon/start/mount_options.h"
 
 /*
@@ -30,15 +31,14 @@ struct drive {
 
 struct stack {
     struct drive drive;
-    struct nvme_ctrlr *ctrlr;       /* NULL without an NVMe controller */
-    struct bd_dev *bdev;            /* holds the file system */
-    struct gq_engine *engine;       /* NULL if every transfer takes the bounce path */
-    struct gq_info engine_info;     /* zero without an engine */
-    struct gq_stats selftest_stats; /* engine's counters after the self-test */
+    struct nvme_ctrlr *ctrlr;   /* NULL without an NVMe controller */
+    struct bd_dev *bdev;        /* holds the file system */
+    struct gpus *gpus;          /* NULL if every transfer takes the bounce path */
+    struct gq_info engine_info; /* of the first GPU's executor; zero without one */
     struct ffs *fs;
     bool protected;           /* the device takes no writes: the mount is read-only */
     bool data_csum;           /* data has checksums, which READ and READV compare */
-    char no_engine[128];      /* the reason why there is no engine; otherwise empty */
+    char no_engine[128];      /* the reason why there is no executor; otherwise empty */
     const char *device;       /* device name for messages */
     struct nvme_user watcher; /* notified of controller resets, if watching */
     bool watching;

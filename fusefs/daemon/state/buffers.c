@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -45,16 +46,28 @@ struct buffer {
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
-    struct gq_buffer *gq; /* NULL without an engine */
-    unsigned char *start; /* first byte; used without an engine */
-    void *map;            /* first page of its mapping; used without an engine */
+    struct gpu *gpu;       /* in use by this buffer; NULL without one */
+    struct gq_buffer *gq;  /* NULL without a GPU */
+    struct copies *copies; /* of a list, for the other GPUs; NULL if there are none */
+    unsigned char *start;  /* first byte; used without a GPU */
+    void *map;             /* first page of its mapping; used without a GPU */
     size_t map_len;
     struct buffer *next;          /* in its bucket, or in a list of removed buffers */
     LIST_HEAD(, buffer_use) uses; /* protected by the table's lock */
 };
 
+/* Registrations of a list with the executors of further GPUs. */
+struct copies {
+    struct gq_mem mem;    /* with a descriptor of its own */
+    pthread_mutex_t lock; /* held during a registration; protects stores to the following */
+    struct {
+        struct gpu *gpu; /* in use by the list */
+        _Atomic(struct gq_buffer *) gq;
+    } at[GPUS_MAX]; /* by gpus_index() */
+};
+
 struct buffers {
-    struct gq_engine *engine;
+    struct gpus *gpus;
     pthread_mutex_t lock;             /* protects the fields below and all lists of uses */
     pthread_cond_t unused;            /* signalled when a use ends */
     bool cancelled;                   /* buffers_cancel_all() was called */
@@ -76,13 +89,13 @@ static void buffers_limit(struct ledger *l, uint64_t total)
     l->for_root = total / ROOT_PART;
 }
 
-int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
+int buffers_open(unsigned max, struct gpus *gpus, struct buffers **out)
 {
     struct buffers *t = calloc(1, sizeof(*t));
 
     if (!t)
         return -ENOMEM;
-    t->engine = engine;
+    t->gpus = gpus;
     buffers_limit(&t->count, max);
     buffers_limit(&t->bytes, memory_of_machine() * MEMORY_TIMES);
     buffers_limit(&t->host, memory_of_machine() / HOST_PART);
@@ -105,16 +118,69 @@ static int buffers_map_host(struct buffer *b, const struct gq_mem *mem)
     return 0;
 }
 
+static int buffers_map_gpu(struct buffers *t, struct buffer *b, const struct gq_mem *mem,
+                           const uint8_t gpu[16])
+{
+    int err = gpus_take(t->gpus, gpu, &b->gpu);
+
+    if (err)
+        return err;
+    err = gq_buffer_register(gpus_engine(b->gpu), mem, &b->gq);
+    if (err)
+        gpus_give(b->gpu);
+    return err;
+}
+
 /*
- * Releases the memory. With an engine, no command can reach the memory
- * afterwards.
+ * Releases the memory. With a GPU, no command can reach the memory afterwards.
  */
 static void buffers_unmap(struct buffer *b)
 {
-    if (b->gq)
-        gq_buffer_unregister(b->gq);
-    else
+    if (!b->gq) {
         munmap(b->map, b->map_len);
+        return;
+    }
+    gq_buffer_unregister(b->gq);
+    gpus_give(b->gpu);
+}
+
+/* A list may be used with buffers of every GPU. */
+static int copies_new(const struct buffers *t, const struct gq_mem *mem, struct buffer *b)
+{
+    if (!mem->is_list || !t->gpus || gpus_count(t->gpus) == 1)
+        return 0;
+    b->copies = calloc(1, sizeof(*b->copies));
+    if (!b->copies)
+        return -ENOMEM;
+    b->copies->mem = *mem;
+    b->copies->mem.fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+    if (b->copies->mem.fd >= 0) {
+        pthread_mutex_init(&b->copies->lock, NULL);
+        return 0;
+    }
+    free(b->copies);
+    b->copies = NULL;
+    return -errno;
+}
+
+/* Precondition: the list has no users. */
+static void copies_free(struct buffer *b)
+{
+    struct copies *c = b->copies;
+
+    for (unsigned i = 0; c && i < GPUS_MAX; i++) {
+        struct gq_buffer *gq = atomic_load_explicit(&c->at[i].gq, memory_order_relaxed);
+        if (!gq)
+            continue;
+        gq_buffer_unregister(gq);
+        gpus_give(c->at[i].gpu);
+    }
+    if (c) {
+        close(c->mem.fd);
+        pthread_mutex_destroy(&c->lock);
+    }
+    free(c);
+    b->copies = NULL;
 }
 
 static struct buffer **buffers_find(struct buffers *t, uint64_t id)
@@ -191,20 +257,26 @@ static int buffers_publish(struct buffers *t, struct buffer *b)
     return err;
 }
 
-static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
+static int take_in(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[16],
+                   struct buffer *b)
 {
-    int err = t->engine ? gq_buffer_register(t->engine, mem, &b->gq) : buffers_map_host(b, mem);
+    int err = copies_new(t, mem, b);
 
+    if (!err)
+        err = t->gpus ? buffers_map_gpu(t, b, mem, gpu) : buffers_map_host(b, mem);
     if (err)
-        return err;
+        goto free_copies;
     err = buffers_publish(t, b);
-    if (err)
-        buffers_unmap(b);
+    if (!err)
+        return 0;
+    buffers_unmap(b);
+free_copies:
+    copies_free(b);
     return err;
 }
 
-int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                uint64_t *id, uint64_t *key)
+int buffers_add(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[16], uid_t uid,
+                const void *owner, uint64_t *id, uint64_t *key)
 {
     struct buffer *b = calloc(1, sizeof(*b));
 
@@ -218,7 +290,7 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const vo
     int err = buffers_reserve(t, b);
     if (err)
         goto free_buffer;
-    err = take_in(t, mem, b);
+    err = take_in(t, mem, gpu, b);
     if (err)
         goto unreserve;
     *id = b->id;
@@ -260,6 +332,7 @@ static void buffers_end(struct buffers *t, struct buffer *b)
     while (!LIST_EMPTY(&b->uses))
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
+    copies_free(b);
     buffers_unmap(b);
     buffers_unreserve(t, b);
     free(b);
@@ -388,10 +461,46 @@ void *buffer_list(const struct buffer *b)
     return b->gq ? gq_buffer_list(b->gq) : b->start;
 }
 
-struct gq_buffer *buffer_gq_list(const struct buffer *b)
+struct gq_engine *buffer_engine(const struct buffer *b)
 {
-    assert(b->kind == BUFFER_LIST);
-    return b->gq;
+    return b->gpu ? gpus_engine(b->gpu) : NULL;
+}
+
+/* The caller holds the copies' lock. */
+static int copies_add(struct copies *c, struct gpu *gpu)
+{
+    unsigned i = gpus_index(gpu);
+    struct gq_buffer *gq;
+    int err = gq_buffer_register(gpus_engine(gpu), &c->mem, &gq);
+
+    if (err)
+        return err;
+    gpus_hold(gpu);
+    c->at[i].gpu = gpu;
+    /* A thread that finds gq sees the registration. */
+    atomic_store_explicit(&c->at[i].gq, gq, memory_order_release);
+    return 0;
+}
+
+int buffer_gq_list(struct buffer *list, const struct buffer *data, struct gq_buffer **out)
+{
+    struct copies *c = list->copies;
+    int err = 0;
+
+    assert(list->kind == BUFFER_LIST);
+    *out = list->gq;
+    if (data->gpu == list->gpu)
+        return 0;
+    unsigned i = gpus_index(data->gpu);
+    *out = atomic_load_explicit(&c->at[i].gq, memory_order_acquire);
+    if (*out)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    if (!atomic_load_explicit(&c->at[i].gq, memory_order_relaxed))
+        err = copies_add(c, data->gpu);
+    *out = atomic_load_explicit(&c->at[i].gq, memory_order_relaxed);
+    pthread_mutex_unlock(&c->lock);
+    return err;
 }
 
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)

@@ -19,21 +19,24 @@
 #include <sys/types.h>
 
 #include "cuda/gq.h"
+#include "fusefs/daemon/start/mount_gpus.h"
 
 struct buffers;
 struct buffer;
 
 /*
- * Opens a table. If engine is NULL, buffers are mapped into this process, and
+ * Opens a table. If gpus is NULL, buffers are mapped into this process, and
  * only the bounce path uses them.
  */
-int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
+int buffers_open(unsigned max, struct gpus *gpus, struct buffers **out);
 /* Precondition: no transfer runs. Removes the remaining buffers and frees t. */
 void buffers_close(struct buffers *t);
 
 /*
- * Registers memory. The caller still owns mem.fd. The executor stages data of
- * memory that the drive cannot reach. Returns -EMFILE (the user's share of max
+ * Registers memory. The caller still owns mem.fd. The executor of the GPU with
+ * this UUID serves the buffer, or, if the UUID is zero, that of the first GPU
+ * that is not lost. It stages data of memory that the drive cannot reach.
+ * Returns -ENODEV (gpus_take()), -EMFILE (the user's share of max
  * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
  * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
  * error of gq_buffer_register(). Users share all three by the rules of
@@ -41,8 +44,8 @@ void buffers_close(struct buffers *t);
  * and the executor can reach, but the drive cannot. The client may write to it
  * at any time.
  */
-int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
-                uint64_t *id, uint64_t *key);
+int buffers_add(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[16], uid_t uid,
+                const void *owner, uint64_t *id, uint64_t *key);
 /*
  * Waits for the transfers that use the buffer and removes it. No command
  * reaches the memory after the return. Returns -ENOENT (no such id) or -EACCES
@@ -85,14 +88,17 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
-/* Returns the buffer for gq_transfer(), or NULL without an engine. */
+/* Return the buffer and the engine for gq_transfer(), or NULL without a GPU. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
-/*
- * Return the first byte of a list, and the list for gq_readv(), which is NULL
- * without an engine.
- */
+struct gq_engine *buffer_engine(const struct buffer *b);
+/* Returns the first byte of a list. */
 void *buffer_list(const struct buffer *b);
-struct gq_buffer *buffer_gq_list(const struct buffer *b);
+/*
+ * Stores the list for gq_readv() into a data buffer of the same table. The
+ * first call for another GPU than the list's registers the list there, too,
+ * until it is removed. Returns an error of gq_buffer_register().
+ */
+int buffer_gq_list(struct buffer *list, const struct buffer *data, struct gq_buffer **out);
 /*
  * Copy between the buffer and host memory. The range must lie inside the
  * buffer.

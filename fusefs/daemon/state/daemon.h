@@ -100,7 +100,6 @@ struct daemon {
     _Atomic unsigned inline_jobs;  /* transfers running in session threads */
     _Atomic unsigned inline_syncs; /* see request_sync() */
     _Atomic unsigned held_writes;  /* delayed replies, see direct_write_hold() */
-    pthread_mutex_t recovery;      /* held while a thread recovers the executor's queues */
     pthread_mutex_t files_lock;
     _Atomic unsigned access; /* enum ffs_access for the time that the mount is writable */
     _Atomic bool remounted_read_only;

@@ -47,7 +47,7 @@
 
 struct batch {
     struct readv *r;
-    const struct buffer *list;
+    struct buffer *list;
     volatile struct gpunvme_piece *pieces; /* memory shared with the client */
     uint64_t count;
     uint64_t buffer_len;
@@ -179,12 +179,17 @@ static int buffer_readv_verify(struct batch *b)
 static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
 {
     struct transfer *t = &b->r->t;
+    struct gq_buffer *list;
+    int err = buffer_gq_list(b->list, t->use.buffer, &list);
+
+    if (err)
+        return err;
     struct gq_readv req = {.buffer = buffer_gq(t->use.buffer),
                            .extents = b->map.extents,
                            .n_extents = b->map.count,
                            .end = b->end,
                            .goes_on = b->end < b->size,
-                           .list = buffer_gq_list(b->list),
+                           .list = list,
                            .first = b->r->v.first,
                            .n = b->count,
                            .most = b->limit - b->tried,
@@ -193,7 +198,7 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
                            .deadline_ms = left,
                            .cancel = (const volatile uint32_t *)&t->cancel};
 
-    return gq_readv(t->daemon->stack.engine, &req, result);
+    return gq_readv(buffer_engine(t->use.buffer), &req, result);
 }
 
 /* Sets *stuck if commands may remain in flight for an unbounded time. */
@@ -226,7 +231,7 @@ static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 
     b->end = start + map->len;
     b->size = map->size;
-    int err = gpu_extents_make(map, b->r->t.daemon->stack.engine_info.lba_size, false, &b->map);
+    int err = gpu_extents_make(map, b->r->t.daemon->stack.bdev->info.lba_size, false, &b->map);
     if (!err && (map->len || b->end == 0))
         err = run_engine(b, &stuck);
     free(b->map.extents);
@@ -473,7 +478,7 @@ static int buffer_readv_read_all(struct batch *b)
     return !err && b->too_long ? -E2BIG : err;
 }
 
-static int run_with_list(struct readv *r, const struct buffer *list)
+static int run_with_list(struct readv *r, struct buffer *list)
 {
     const struct gpunvme_ioc_readv *v = &r->v;
     struct batch b = {

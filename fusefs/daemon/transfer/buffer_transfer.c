@@ -372,12 +372,9 @@ void transfer_run(struct transfer *t)
 
 void transfer_recover(struct daemon *d)
 {
-    if (pthread_mutex_trylock(&d->recovery) != 0)
-        return;
     trace(TRACE_RECOVERY, TRACE_RECOVER_EXECUTOR, 0, 0, 0, 0);
-    int err = gq_engine_recover(d->stack.engine);
+    int err = gpus_recover(d->stack.gpus);
     trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_EXECUTOR, 0, 0, 0, err);
-    pthread_mutex_unlock(&d->recovery);
     if (err)
         log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,
                  strerror(-err));
@@ -405,7 +402,7 @@ static bool may_succeed(const struct transfer *t, int err)
     case -ETIMEDOUT:
         return transfer_time_left(t, &left) == 0;
     case -ENODEV: /* all queues wait for recovery, perhaps beyond a deadline */
-        return !t->deadline && gq_engine_recover(t->daemon->stack.engine) == 0;
+        return !t->deadline && gq_engine_recover(buffer_engine(t->use.buffer)) == 0;
     default:
         return false;
     }
@@ -442,9 +439,10 @@ bool transfer_repeat(struct transfer *t, int err)
  * they cannot be ended. A controller that has failed for good executes no
  * commands, unless it could not be stopped.
  */
-static bool buffer_transfer_gpu_settle(struct daemon *d)
+static bool buffer_transfer_gpu_settle(const struct transfer *t)
 {
-    int err = gq_engine_recover(d->stack.engine);
+    struct daemon *d = t->daemon;
+    int err = gq_engine_recover(buffer_engine(t->use.buffer));
 
     if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
         return true;
@@ -462,7 +460,7 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
         t->rw.nvme_status = result->nvme_status;
     t->status = result->nvme_status;
     t->needs_recovery |= err == -ENODEV;
-    t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t->daemon);
+    t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t);
     return !t->stuck;
 }
 
@@ -482,7 +480,7 @@ static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *ma
 
     if (err)
         return err;
-    err = gpu_extents_make(map, d->stack.engine_info.lba_size, t->write, &x);
+    err = gpu_extents_make(map, d->stack.bdev->info.lba_size, t->write, &x);
     if (err)
         return err;
     struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,
@@ -496,7 +494,7 @@ static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *ma
                              .deadline_ms = left,
                              .cancel = (const volatile uint32_t *)&t->cancel,
                              .listener = parts ? &parts->listener : NULL};
-    err = gq_transfer(d->stack.engine, &req, &result);
+    err = gq_transfer(buffer_engine(t->use.buffer), &req, &result);
     free(x.extents);
     *moved = result.bytes;
     *stuck = !transfer_take_result(t, err, &result);

@@ -200,7 +200,6 @@ int rig_open(const struct rig_config *config, struct rig **out)
                                .deadline_ms = config->deadline_ms ? config->deadline_ms : 10000,
                                .commit_s = 5};
     pthread_mutex_init(&r->daemon.bounces.lock, NULL);
-    pthread_mutex_init(&r->daemon.recovery, NULL);
     pthread_mutex_init(&r->daemon.files_lock, NULL);
     r->daemon.opts = &r->opts;
     int err =
@@ -211,7 +210,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
         return err;
     r->unreachable = config->unreachable;
     r->daemon.bounces.fs = r->daemon.stack.fs;
-    err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
+    err = buffers_open(r->opts.max_buffers, r->daemon.stack.gpus, &r->daemon.buffers);
     if (!err)
         err = open_file(r);
     return err || !config->leases ? err : open_leases(r);
@@ -348,6 +347,7 @@ struct gpunvme_ioc_stats rig_stats_of_ops(void)
 static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid,
                       struct rig_buffer *out)
 {
+    static const uint8_t any[16];
     struct gq_mem mem = *what;
 
     mem.kind = GQ_MEM_FD;
@@ -356,7 +356,7 @@ static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid,
         return -errno;
     *out = (struct rig_buffer){.len = mem.len};
     out->data = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, (off_t)mem.offset);
-    int err = buffers_add(r->daemon.buffers, &mem, uid, r, &out->id, &out->key);
+    int err = buffers_add(r->daemon.buffers, &mem, any, uid, r, &out->id, &out->key);
     close(mem.fd);
     return err;
 }
@@ -398,8 +398,8 @@ static unsigned quarantined(struct rig *r)
 {
     struct gq_stats stats = {0};
 
-    if (r->daemon.stack.engine)
-        gq_engine_stats(r->daemon.stack.engine, &stats);
+    if (r->daemon.stack.gpus)
+        gpus_stats(r->daemon.stack.gpus, &stats);
     return stats.quarantined;
 }
 

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The GPUs of a mount. Each has an executor (gq_engine) with queues of its own.
+ * That of the first GPU is opened with the mount. The executor of another GPU
+ * is opened when a buffer on that GPU is registered, and closed when the GPU
+ * has had no buffer for a while, so that the drive has its queues back. A GPU
+ * is named by its UUID, because ordinals differ between processes.
+ *
+ * The CPU executor stands for one GPU, or, in tests, for each ordinal of the
+ * option gpus=. Functions may be called by any thread.
+ */
+#ifndef FUSEFS_DAEMON_START_MOUNT_GPUS_H
+#define FUSEFS_DAEMON_START_MOUNT_GPUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "blockdev/nvme/nvme.h"
+#include "cuda/gq.h"
+#include "fusefs/daemon/start/mount_options.h"
+
+struct gpus;
+struct gpu;
+
+/* The strings must outlive the table. */
+struct gpus_config {
+    struct nvme_ctrlr *ctrlr;
+    uint32_t nsid;
+    struct gq_options options; /* of each executor; `device` is ignored */
+    unsigned room;             /* queue pairs for all executors, unless options has a number */
+    unsigned idle_ms;          /* time without buffers after which an executor is closed */
+    bool must_reach;           /* the drive must reach the memory of each GPU */
+    const char *device;        /* of the mount, for messages */
+    const struct gpu_name *names;
+    unsigned n_names; /* 0: all GPUs that this process sees */
+};
+
+#define GPUS_IDLE_MS 10000u
+
+/*
+ * Opens the table and the executor of its first GPU, which is described in
+ * *info. Returns an error of gq_engine_open().
+ */
+int gpus_open(const struct gpus_config *config, struct gpus **out, struct gq_info *info);
+/* Precondition: no GPU is in use. */
+void gpus_close(struct gpus *t);
+
+/* Returns the number of GPUs, at least 1. */
+unsigned gpus_count(const struct gpus *t);
+/* Returns the number of queue pairs that the executors may have together. */
+unsigned gpus_queue_pairs(const struct gpus *t);
+
+/*
+ * Begins a use of the GPU with this UUID, and opens its executor if necessary.
+ * A UUID of zeros selects the first GPU that is not lost. A GPU that the option
+ * gpus= names twice has two executors, which take turns. Returns -ENODEV if the
+ * mount does not use the GPU, if its executor does not start, or if the GPU is
+ * lost and still in use.
+ */
+int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out);
+/* Begins another use of a GPU that the caller uses. */
+void gpus_hold(struct gpu *g);
+void gpus_give(struct gpu *g);
+/* The executor of a GPU, valid while the caller uses the GPU. */
+struct gq_engine *gpus_engine(const struct gpu *g);
+/* Returns the GPU's place in the table, below gpus_count(). */
+unsigned gpus_index(const struct gpu *g);
+
+/* Makes all executors fill in checksums of parts (gq_engine_sum_parts()). */
+void gpus_sum_parts(struct gpus *t);
+/* Tells all executors that the namespace has grown to `bytes`. */
+void gpus_grown(struct gpus *t, uint64_t bytes);
+/* Leaves transfers until now out of gpus_stats(). */
+void gpus_uncount(struct gpus *t);
+/*
+ * Frees what is late, reports lost GPUs, and closes idle executors and, when
+ * they are no longer in use, those of lost GPUs. The daemon calls it about once
+ * a second, from one thread.
+ */
+void gpus_tend(struct gpus *t);
+/*
+ * Returns queues of all executors to service (gq_engine_recover()), except of
+ * those that another thread recovers. Returns the first error.
+ */
+int gpus_recover(struct gpus *t);
+
+/* What the mount knows of one GPU. */
+struct gpu_status {
+    uint8_t uuid[16];
+    bool open;             /* it has an executor at present */
+    bool lost;             /* its executor has failed */
+    struct gq_info info;   /* of its executor, or of the first GPU before there was one */
+    struct gq_stats stats; /* of all its executors since the mount */
+};
+void gpus_status(struct gpus *t, unsigned index, struct gpu_status *out);
+/* Stores the sum of all GPUs. */
+void gpus_stats(struct gpus *t, struct gq_stats *out);
+/* Stores up to max queue pairs of all executors and returns how many. */
+unsigned gpus_queues(struct gpus *t, struct gq_queue_stats *out, unsigned max);
+
+#endif
