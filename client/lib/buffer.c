@@ -55,6 +55,10 @@ static void buffer_unlink(struct gpunvme_buffer *b)
 
 static int register_failed(int err, size_t len)
 {
+    if (err == -EXDEV)
+        return gpunvme_fail(err, "the memory is on a GPU that the mount does not serve (-o gpus=)");
+    if (err == -ENODEV)
+        return gpunvme_fail(err, "the mount's executor on this GPU does not run, see its log");
     if (err == -EMFILE)
         return gpunvme_fail(err, "the mount's limit of registered buffers is reached");
     return gpunvme_fail(err, "REGISTER of %zu bytes: %s", len, strerror(-err));
@@ -93,15 +97,12 @@ static void send_export(struct gpunvme_buffer *b, uint64_t *token)
 
 static int register_cuda(struct gpunvme_buffer *b)
 {
-    uint8_t uuid[16];
     struct cuda_driver *cu = b->owner->cuda;
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_CUDA_IPC};
-    int err = cuda_driver_uuid(cu, b->device, uuid);
+    int err = cuda_driver_uuid(cu, b->device, reg.gpu_uuid);
 
     if (err)
         return err;
-    if (memcmp(uuid, b->owner->info.gpu_uuid, sizeof(uuid)) != 0)
-        return gpunvme_fail(-EXDEV, "the memory is on another GPU than the mount's");
     err = cuda_driver_export(cu, b->device, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
     if (err)
         return err;

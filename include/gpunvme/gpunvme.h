@@ -209,7 +209,8 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
  * It is necessary for kernels of the program, and for memory that direct files
  * read in stream order. A CUDA device pointer is shared with a mount whose
  * executor is CUDA on that GPU. Transfers of any other memory (host memory, VMM,
- * managed memory, pools, another GPU) take the bounce pipeline.
+ * managed memory, pools, a GPU that the mount does not serve) take the bounce
+ * pipeline.
  *
  * The memory must stay allocated until gpunvme_unregister() has returned.
  * Transfers are not ordered with streams: earlier work of the GPU on the memory

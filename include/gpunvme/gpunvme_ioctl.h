@@ -65,7 +65,7 @@ struct gpunvme_ioc_info {
     uint32_t max_buffers;
     uint32_t block_size; /* of the file system, bytes */
     uint8_t fs_uuid[16];
-    uint8_t gpu_uuid[16]; /* of the daemon's CUDA device; zero without one */
+    uint8_t gpu_uuid[16]; /* of the mount's first GPU; zero without one */
     char executor_name[64];
     char fallback[128];       /* reason why no GPU serves this mount; empty if one does */
     char transport[16];       /* "sim", "vfio", "vfio-user" */
@@ -126,6 +126,11 @@ struct gpunvme_ioc_register {
     uint8_t ipc[64];
     uint64_t id;  /* out */
     uint64_t key; /* out */
+    /*
+     * UUID of the GPU whose executor serves the buffer. GPUNVME_MEM_CUDA_IPC
+     * needs that of the memory. Zeros leave the choice to the daemon.
+     */
+    uint8_t gpu_uuid[16];
 };
 
 struct gpunvme_ioc_unregister {
@@ -722,7 +727,8 @@ static_assert(sizeof(struct gpunvme_ioc_lease_end) == 24, "lease end");
 static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
 static_assert(sizeof(struct gpunvme_request) == 32, "ask");
 static_assert(sizeof(struct gpunvme_reply) == 48, "told");
-static_assert(sizeof(struct gpunvme_ioc_register) == 120, "register");
+static_assert(sizeof(struct gpunvme_ioc_register) == 136, "register");
+static_assert(offsetof(struct gpunvme_ioc_register, gpu_uuid) == 120, "register.gpu_uuid");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");

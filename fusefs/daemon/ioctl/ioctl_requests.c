@@ -167,7 +167,6 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
 static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
                        struct gpunvme_ioc_register *reg)
 {
-    static const uint8_t any[16];
     struct daemon *d = call->daemon;
     bool has_fd = reg->token || mem->kind != GQ_MEM_CUDA_IPC;
     int err = has_fd ? fdsocket_take(d->socket, reg->token, call->uid, &mem->fd) : 0;
@@ -177,7 +176,7 @@ static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
     if (mem->kind == GQ_MEM_FD)
         err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err = buffers_add(d->buffers, mem, any, call->uid, call->file, &reg->id, &reg->key);
+        err = buffers_add(d->buffers, mem, reg->gpu_uuid, call->uid, call->file, &reg->id, &reg->key);
     if (has_fd)
         close(mem->fd);
     return err;

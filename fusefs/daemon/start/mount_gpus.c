@@ -425,7 +425,7 @@ static struct gpu *gpus_find(struct gpus *t, const uint8_t uuid[16])
 int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out)
 {
     *out = gpus_find(t, uuid);
-    return *out ? gpus_begin_open(*out) : -ENODEV;
+    return *out ? gpus_begin_open(*out) : -EXDEV;
 }
 
 /* --- All executors --------------------------------------------------------------------------- */

@@ -53,9 +53,9 @@ unsigned gpus_queue_pairs(const struct gpus *t);
 /*
  * Begins a use of the GPU with this UUID, and opens its executor if necessary.
  * A UUID of zeros selects the first GPU that is not lost. A GPU that the option
- * gpus= names twice has two executors, which take turns. Returns -ENODEV if the
- * mount does not use the GPU, if its executor does not start, or if the GPU is
- * lost and still in use.
+ * gpus= names twice has two executors, which take turns. Returns -EXDEV if the
+ * mount does not use the GPU, and -ENODEV if its executor does not start, or if
+ * the GPU is lost and still in use.
  */
 int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out);
 /* Begins another use of a GPU that the caller uses. */

@@ -36,7 +36,7 @@ void buffers_close(struct buffers *t);
  * Registers memory. The caller still owns mem.fd. The executor of the GPU with
  * this UUID serves the buffer, or, if the UUID is zero, that of the first GPU
  * that is not lost. It stages data of memory that the drive cannot reach.
- * Returns -ENODEV (gpus_take()), -EMFILE (the user's share of max
+ * Returns -EXDEV or -ENODEV (gpus_take()), -EMFILE (the user's share of max
  * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
  * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
  * error of gq_buffer_register(). Users share all three by the rules of

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cuda/engine/gq_internal.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
@@ -201,6 +202,8 @@ int rig_open(const struct rig_config *config, struct rig **out)
                                .commit_s = 5};
     pthread_mutex_init(&r->daemon.bounces.lock, NULL);
     pthread_mutex_init(&r->daemon.files_lock, NULL);
+    for (unsigned i = 0; i < config->gpus; i++)
+        r->opts.gpus[r->opts.n_gpus++].ordinal = i;
     r->daemon.opts = &r->opts;
     int err =
         make_image(r, config->image_bytes ? config->image_bytes : IMAGE_BYTES, config->data_csum);
@@ -344,10 +347,61 @@ struct gpunvme_ioc_stats rig_stats_of_ops(void)
     return out;
 }
 
-static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid,
-                      struct rig_buffer *out)
+/* --- GPUs ------------------------------------------------------------------------------------ */
+
+static _Atomic bool gpus_lost[GPUS_MAX];
+static const struct gq_exec_ops *cpu_ops;
+static struct gq_exec_ops failing_ops;
+
+static int start_unless_lost(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    static const uint8_t any[16];
+    return gpus_lost[x->gpu_uuid[15]] ? -EIO : cpu_ops->start(x, l, chunk);
+}
+
+static int fail_on_demand(struct rig *r, const uint8_t uuid[16])
+{
+    struct gpu *gpu;
+    int err = gpus_take(r->daemon.stack.gpus, uuid, &gpu);
+
+    if (err)
+        return err;
+    struct gq_exec *x = gpus_engine(gpu)->exec;
+    if (x->ops != &failing_ops) {
+        cpu_ops = x->ops;
+        failing_ops = *cpu_ops;
+        failing_ops.start = start_unless_lost;
+        x->ops = &failing_ops;
+    }
+    gpus_give(gpu);
+    return 0;
+}
+
+void rig_lose_gpu(struct rig *r, unsigned gpu, bool lost)
+{
+    (void)r;
+    gpus_lost[gpu] = lost;
+}
+
+struct rig_gpu rig_gpu(struct rig *r, unsigned gpu)
+{
+    struct gpu_status s;
+
+    gpus_status(r->daemon.stack.gpus, gpu, &s);
+    return (struct rig_gpu){.open = s.open,
+                            .lost = s.lost,
+                            .bytes_read = s.stats.bytes_read,
+                            .buffers = s.stats.buffers,
+                            .queues = s.info.queues};
+}
+
+void rig_tend(struct rig *r)
+{
+    gpus_tend(r->daemon.stack.gpus);
+}
+
+static int add_memory_on(struct rig *r, const struct gq_mem *what, const uint8_t gpu[16],
+                         uint32_t uid, struct rig_buffer *out)
+{
     struct gq_mem mem = *what;
 
     mem.kind = GQ_MEM_FD;
@@ -356,9 +410,22 @@ static int add_memory(struct rig *r, const struct gq_mem *what, uint32_t uid,
         return -errno;
     *out = (struct rig_buffer){.len = mem.len};
     out->data = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, (off_t)mem.offset);
-    int err = buffers_add(r->daemon.buffers, &mem, any, uid, r, &out->id, &out->key);
+    int err = buffers_add(r->daemon.buffers, &mem, gpu, uid, r, &out->id, &out->key);
     close(mem.fd);
     return err;
+}
+
+static int add_memory(struct rig *r, const struct gq_mem *mem, uint32_t uid, struct rig_buffer *out)
+{
+    return add_memory_on(r, mem, (const uint8_t[16]){0}, uid, out);
+}
+
+int rig_register_on(struct rig *r, unsigned gpu, uint64_t len, uint32_t uid, struct rig_buffer *out)
+{
+    const uint8_t uuid[16] = {[15] = (uint8_t)gpu};
+    int err = fail_on_demand(r, uuid);
+
+    return err ? err : add_memory_on(r, &(struct gq_mem){.len = len}, uuid, uid, out);
 }
 
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out)

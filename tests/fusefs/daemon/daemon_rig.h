@@ -30,6 +30,7 @@ struct rig_config {
     uint64_t image_bytes; /* 0: 128 MiB */
     bool leases;          /* leases are permitted to every user */
     bool data_csum;       /* data has checksums */
+    unsigned gpus;        /* CPU executors, each for a GPU; 0: one */
 };
 
 struct rig;
@@ -68,6 +69,9 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
+/* The same for the GPU with this number. */
+int rig_register_on(struct rig *r, unsigned gpu, uint64_t len, uint32_t uid,
+                    struct rig_buffer *out);
 /* Registers memory for lists. */
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
@@ -93,6 +97,18 @@ int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lea
 int rig_lease_with(struct rig *r, uint32_t *flags);
 int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out);
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
+
+/* The mount's view of a GPU. */
+struct rig_gpu {
+    bool open, lost;
+    uint64_t bytes_read;
+    unsigned buffers, queues;
+};
+struct rig_gpu rig_gpu(struct rig *r, unsigned gpu);
+/* Each run of the executor of this GPU fails from now on, or no longer does. */
+void rig_lose_gpu(struct rig *r, unsigned gpu, bool lost);
+/* As the daemon does about once a second. */
+void rig_tend(struct rig *r);
 
 /* Latencies and fallbacks alone. */
 struct gpunvme_ioc_stats rig_stats(struct rig *r);

@@ -251,6 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
                             r.len = 4096;
                         },
                         -EINVAL},
+        BadRegistration{"another_gpu", [](gpunvme_ioc_register &r) { r.gpu_uuid[0] = 1; }, -EXDEV},
         BadRegistration{"empty", [](gpunvme_ioc_register &r) { r.len = 0; }, -EINVAL},
         BadRegistration{"longer_than_the_memory",
                         [](gpunvme_ioc_register &r) { r.len = kBuffer + 1; }, -ERANGE},
