@@ -155,6 +155,7 @@ int gq_probe(int cuda_device, char *why, size_t len);
 /* A CUDA device that this process sees; its ordinal is its index. */
 struct gq_device {
     uint8_t uuid[16];
+    char name[64];
 };
 /* Stores up to max devices and returns how many; 0 without a driver. Creates no context. */
 unsigned gq_devices(struct gq_device *out, unsigned max);

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <uuid/uuid.h>
 
 const struct metrics_counter metrics_counters[] = {
 #define COUNTER(field, label, help)                                           \
@@ -233,6 +234,67 @@ static void metrics_print_fallbacks(const struct metrics_mount *m, FILE *to)
     }
 }
 
+static const struct {
+    const char *name, *help;
+    size_t at; /* offset of a uint64_t in struct gpunvme_gpu */
+} metrics_gpu_counters[] = {
+    {"device_transfers_total", "Transfers by the executor of a GPU",
+     offsetof(struct gpunvme_gpu, transfers)},
+    {"device_read_bytes_total", "Bytes read by the executor of a GPU",
+     offsetof(struct gpunvme_gpu, read_bytes)},
+    {"device_written_bytes_total", "Bytes written by the executor of a GPU",
+     offsetof(struct gpunvme_gpu, written_bytes)},
+    {"device_errors_total", "Transfers of a GPU that ended with an error",
+     offsetof(struct gpunvme_gpu, errors)},
+};
+
+/* A GPU that is named twice has two samples, of which the second has a number. */
+static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t i, uint64_t value,
+                      FILE *to)
+{
+    const struct gpunvme_gpu *g = &m->gpus->gpus[i];
+    unsigned before = 0;
+    char uuid[UUID_STR_LEN];
+
+    for (uint32_t j = 0; j < i; j++)
+        before += memcmp(m->gpus->gpus[j].uuid, g->uuid, sizeof(g->uuid)) == 0;
+    uuid_unparse_lower(g->uuid, uuid);
+    fprintf(to, "gpunvme_%s", name);
+    print_mount(m->point, to);
+    fprintf(to, ",gpu=\"%s", uuid);
+    if (before)
+        fprintf(to, "/%u", before);
+    fprintf(to, "\"} %" PRIu64 "\n", value);
+}
+
+static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t at)
+{
+    uint64_t value;
+
+    memcpy(&value, (const char *)g + at, sizeof(value));
+    return value;
+}
+
+static void metrics_print_gpus(const struct metrics_mount *mounts, size_t n, FILE *to)
+{
+    for (size_t k = 0; k < sizeof(metrics_gpu_counters) / sizeof(metrics_gpu_counters[0]); k++) {
+        const char *name = metrics_gpu_counters[k].name;
+        print_head(name, metrics_gpu_counters[k].help, "counter", to);
+        for (size_t m = 0; m < n; m++) {
+            for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
+                print_gpu(name, &mounts[m], i,
+                          metrics_gpu_value(&mounts[m].gpus->gpus[i], metrics_gpu_counters[k].at),
+                          to);
+        }
+    }
+    print_head("device_lost", "1 if the executor of a GPU has failed", "gauge", to);
+    for (size_t m = 0; m < n; m++) {
+        for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
+            print_gpu("device_lost", &mounts[m], i,
+                      mounts[m].gpus->gpus[i].state == GPUNVME_GPU_LOST, to);
+    }
+}
+
 void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)
 {
     for (size_t k = 0; k < metrics_n_counters; k++)
@@ -240,6 +302,7 @@ void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)
     print_head("fallbacks_total", "Transfers that left the GPU path or had none", "counter", to);
     for (size_t i = 0; i < n; i++)
         metrics_print_fallbacks(&mounts[i], to);
+    metrics_print_gpus(mounts, n, to);
     print_transfers(mounts, n, to);
     metrics_print_programs(mounts, n, to);
 }

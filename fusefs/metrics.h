@@ -37,6 +37,7 @@ uint64_t metrics_bucket_us(unsigned i);
 struct metrics_mount {
     const char *point;
     const struct gpunvme_ioc_stats *stats;
+    const struct gpunvme_ioc_gpus *gpus;
 };
 /*
  * Prints the statistics of n mounts. The caller keeps ownership of points and

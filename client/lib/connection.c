@@ -154,6 +154,12 @@ int gpunvme_queues(int fd, struct gpunvme_ioc_queues *out)
     return connection_report(fd, GPUNVME_IOC_QUEUES, out, sizeof(*out), "QUEUES");
 }
 
+int gpunvme_gpus(int fd, struct gpunvme_ioc_gpus *out)
+{
+    memset(out, 0, sizeof(*out));
+    return connection_report(fd, GPUNVME_IOC_GPUS, out, sizeof(*out), "GPUS");
+}
+
 int gpunvme_trace(int fd, uint64_t next, struct gpunvme_ioc_trace *out)
 {
     memset(out, 0, sizeof(*out));

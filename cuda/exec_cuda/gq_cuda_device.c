@@ -59,8 +59,11 @@ unsigned gq_devices(struct gq_device *out, unsigned max)
     unsigned n = 0;
 
     while (n < max && gq_probe((int)n, why, sizeof(why)) == 0 &&
-           cudaGetDeviceProperties(&prop, (int)n) == cudaSuccess)
-        memcpy(out[n++].uuid, prop.uuid.bytes, sizeof(out->uuid));
+           cudaGetDeviceProperties(&prop, (int)n) == cudaSuccess) {
+        memcpy(out[n].uuid, prop.uuid.bytes, sizeof(out->uuid));
+        snprintf(out[n].name, sizeof(out->name), "%.63s", prop.name);
+        n++;
+    }
     return n;
 }
 

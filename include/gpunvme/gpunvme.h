@@ -551,6 +551,8 @@ int gpunvme_stats(int fd, struct gpunvme_ioc_stats *out);
  */
 int gpunvme_open_files(int fd, uint64_t below, struct gpunvme_ioc_open_files *out);
 int gpunvme_queues(int fd, struct gpunvme_ioc_queues *out);
+/* Reports the GPUs that the mount serves, with their executors and counters. */
+int gpunvme_gpus(int fd, struct gpunvme_ioc_gpus *out);
 /*
  * Reads records of the mount's trace from number `next` on. out->next is the
  * number to pass to the next call. Returns -ENODATA if the mount was made

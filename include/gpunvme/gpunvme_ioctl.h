@@ -457,6 +457,36 @@ struct gpunvme_ioc_queues {
     struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
 };
 
+#define GPUNVME_GPU_CLOSED 0u /* no executor: no application has registered a buffer there */
+#define GPUNVME_GPU_OPEN   1u
+#define GPUNVME_GPU_LOST   2u /* the executor has failed: its buffers take the bounce path */
+
+/* A GPU of the mount. Counters are those since the mount. */
+struct gpunvme_gpu {
+    uint8_t uuid[16];
+    char name[64];
+    uint32_t state;            /* GPUNVME_GPU_* */
+    uint32_t tier, lease_tier; /* as in INFO; of a GPU that never had an executor: expected */
+    uint32_t queues;           /* queue pairs of its executor; 0 without one */
+    uint32_t buffers;          /* registered now, and lists for each GPU that uses them */
+    uint32_t reserved;
+    uint64_t transfers, commands, read_bytes, written_bytes;
+    uint64_t staged_read_bytes, staged_written_bytes; /* the part of these bytes: STATS */
+    uint64_t errors, timeouts;                        /* of its transfers */
+};
+#define GPUNVME_GPUS_MAX 32u
+
+/*
+ * Returns the GPUs of the mount, the one of INFO first. Without a GPU the CPU
+ * executor is the only entry, and a mount without an executor has none.
+ */
+struct gpunvme_ioc_gpus {
+    struct gpunvme_abi abi;
+    uint32_t count; /* out */
+    uint32_t reserved;
+    struct gpunvme_gpu gpus[GPUNVME_GPUS_MAX]; /* out */
+};
+
 /*
  * Kinds of trace records. Each comment lists the values of id, a, b, len and
  * result.
@@ -712,6 +742,7 @@ struct gpunvme_ioc_share_calls {
 #define GPUNVME_IOC_RESIZE      _IOWR('G', 0x70, struct gpunvme_ioc_resize)
 #define GPUNVME_IOC_SHARE_CALLS _IOWR('G', 0x71, struct gpunvme_ioc_share_calls)
 #define GPUNVME_IOC_TRACE       _IOWR('G', 0x72, struct gpunvme_ioc_trace)
+#define GPUNVME_IOC_GPUS        _IOWR('G', 0x73, struct gpunvme_ioc_gpus)
 
 /* C99 has no static_assert. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -741,6 +772,9 @@ static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");
 static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
 static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_gpu) == 168, "GPU");
+static_assert(offsetof(struct gpunvme_gpu, transfers) == 104, "gpu.transfers");
+static_assert(sizeof(struct gpunvme_ioc_gpus) == 16 + 168 * GPUNVME_GPUS_MAX, "GPUs");
 static_assert(sizeof(struct gpunvme_trace_record) == 40, "trace record");
 static_assert(sizeof(struct gpunvme_ioc_trace) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_ioc_resize) == 32, "resize");

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -117,13 +118,23 @@ static void stats_print_stats(const struct cli_watch *w, bool json)
     cli_out_end(&out);
 }
 
-static void print_prometheus(const struct cli_watch *w, FILE *to)
+static int print_prometheus(const struct cli_watch *w, FILE *to)
 {
+    int failed = 0;
     struct metrics_mount mounts[CLI_WATCH_MOUNTS];
+    struct gpunvme_ioc_gpus *gpus = calloc(w->n + 1, sizeof(*gpus));
 
-    for (size_t i = 0; i < w->n; i++)
-        mounts[i] = (struct metrics_mount){w->mounts[i].point, &w->mounts[i].now};
+    if (!gpus)
+        return cli_error("stats", "out of memory");
+    for (size_t i = 0; i < w->n; i++) {
+        const struct cli_watched *m = &w->mounts[i];
+        if (gpunvme_gpus(connection_fd(m->g), &gpus[i]))
+            failed |= cli_error(m->point, "%s", gpunvme_error());
+        mounts[i] = (struct metrics_mount){m->point, &m->now, &gpus[i]};
+    }
     metrics_print(mounts, w->n, to);
+    free(gpus);
+    return failed;
 }
 
 /* A collector sees the old or the new text. */
@@ -137,8 +148,8 @@ static int write_textfile(const struct cli_watch *w, const char *name)
     FILE *to = fopen(temporary, "we");
     if (!to)
         return cli_error(temporary, "%s", strerror(errno));
-    print_prometheus(w, to);
-    bool bad = ferror(to) != 0;
+    bool bad = print_prometheus(w, to) != 0;
+    bad |= ferror(to) != 0;
     bad |= fclose(to) != 0;
     if (!bad && rename(temporary, name) == 0)
         return 0;
@@ -160,7 +171,7 @@ int cli_stats(int argc, char **argv)
     if (options.textfile)
         failed |= write_textfile(&w, options.textfile);
     else if (options.prometheus)
-        print_prometheus(&w, stdout);
+        failed |= print_prometheus(&w, stdout);
     else
         stats_print_stats(&w, options.json);
     cli_watch_close(&w);

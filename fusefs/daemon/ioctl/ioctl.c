@@ -110,6 +110,7 @@ static const struct request {
     {GPUNVME_IOC_SCRUB, ioctl_scrub, true, false},
     {GPUNVME_IOC_OPEN_FILES, handle_open_files, false, false},
     {GPUNVME_IOC_QUEUES, ioctl_queues, false, false},
+    {GPUNVME_IOC_GPUS, ioctl_gpus, false, false},
     {GPUNVME_IOC_RESIZE, ioctl_resize, true, false},
     {GPUNVME_IOC_SHARE_CALLS, handle_share_calls, false, false},
     {GPUNVME_IOC_TRACE, handle_trace, false, false},
@@ -142,6 +143,7 @@ struct request_job {
         struct gpunvme_ioc_scrub scrub;
         struct gpunvme_ioc_open_files open_files;
         struct gpunvme_ioc_queues queue_list;
+        struct gpunvme_ioc_gpus gpus;
         struct gpunvme_ioc_resize resize;
         struct gpunvme_ioc_share_calls share_calls;
         struct gpunvme_ioc_trace trace;

@@ -38,10 +38,13 @@ int ioctl_extents(const struct ioctl_call *call, void *arg);
  * caller may not see are reported as 0.
  */
 int ioctl_queues(const struct ioctl_call *call, void *arg);
+/* Reports the GPUs of the mount. */
+int ioctl_gpus(const struct ioctl_call *call, void *arg);
 int ioctl_resize(const struct ioctl_call *call, void *arg);
 int ioctl_scrub(const struct ioctl_call *call, void *arg);
 
 /* Fills in all members but abi. */
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats);
+void ioctl_fill_gpus(struct daemon *d, struct gpunvme_ioc_gpus *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the requests INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES,
+ * Implements the requests INFO, GPUS, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES,
  * RESIZE and SCRUB.
  */
 #include <assert.h>
@@ -176,7 +176,8 @@ static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
     if (mem->kind == GQ_MEM_FD)
         err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err = buffers_add(d->buffers, mem, reg->gpu_uuid, call->uid, call->file, &reg->id, &reg->key);
+        err =
+            buffers_add(d->buffers, mem, reg->gpu_uuid, call->uid, call->file, &reg->id, &reg->key);
     if (has_fd)
         close(mem->fd);
     return err;
@@ -459,6 +460,53 @@ int ioctl_resize(const struct ioctl_call *call, void *argument)
                  (unsigned long long)now.blocks * LAY_BLOCK_SIZE);
     arg->bytes = now.blocks * LAY_BLOCK_SIZE;
     return err;
+}
+
+static struct gpunvme_gpu gpu_entry(const struct gpu_status *s)
+{
+    struct gpunvme_gpu gpu = {.state = s->lost   ? GPUNVME_GPU_LOST
+                                       : s->open ? GPUNVME_GPU_OPEN
+                                                 : GPUNVME_GPU_CLOSED,
+                              .tier = s->info.tier,
+                              .lease_tier = s->info.lease_tier,
+                              .queues = s->open ? s->info.queues : 0,
+                              .buffers = s->stats.buffers,
+                              .transfers = s->stats.transfers,
+                              .commands = s->stats.commands,
+                              .read_bytes = s->stats.bytes_read,
+                              .written_bytes = s->stats.bytes_written,
+                              .staged_read_bytes = s->stats.staged_read,
+                              .staged_written_bytes = s->stats.staged_written,
+                              .errors = s->stats.errors,
+                              .timeouts = s->stats.timeouts};
+
+    memcpy(gpu.uuid, s->uuid, sizeof(gpu.uuid));
+    snprintf(gpu.name, sizeof(gpu.name), "%s", s->name);
+    return gpu;
+}
+
+void ioctl_fill_gpus(struct daemon *d, struct gpunvme_ioc_gpus *out)
+{
+    static_assert(GPUS_MAX <= GPUNVME_GPUS_MAX, "GPUS has room for all");
+    unsigned n = d->stack.gpus ? gpus_count(d->stack.gpus) : 0;
+
+    *out = (struct gpunvme_ioc_gpus){.abi = out->abi, .count = n};
+    for (unsigned i = 0; i < n; i++) {
+        struct gpu_status status;
+
+        gpus_status(d->stack.gpus, i, &status);
+        out->gpus[i] = gpu_entry(&status);
+    }
+}
+
+int ioctl_gpus(const struct ioctl_call *call, void *arg)
+{
+    struct gpunvme_ioc_gpus *out = arg;
+
+    if (out->reserved)
+        return -EINVAL;
+    ioctl_fill_gpus(call->daemon, out);
+    return 0;
 }
 
 /* The reply has room for as many leased queues as there may be. */

@@ -240,9 +240,11 @@ static void print_metrics(void *context, FILE *to)
 {
     struct daemon *d = context;
     struct gpunvme_ioc_stats stats = {.abi = {0}};
-    const struct metrics_mount mount = {d->opts->mountpoint, &stats};
+    struct gpunvme_ioc_gpus gpus = {.abi = {0}};
+    const struct metrics_mount mount = {d->opts->mountpoint, &stats, &gpus};
 
     ioctl_fill_stats(d, &stats);
+    ioctl_fill_gpus(d, &gpus);
     metrics_print(&mount, 1, to);
 }
 

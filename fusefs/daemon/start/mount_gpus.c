@@ -22,6 +22,7 @@
 struct gpu {
     struct gpus *table;
     uint8_t uuid[16];
+    char name[64];            /* known before there is an executor */
     int device;               /* ordinal of CUDA, or number of the CPU executor */
     pthread_mutex_t recovery; /* held while a thread recovers the queues */
     pthread_mutex_t lock;     /* protects the fields below */
@@ -232,6 +233,7 @@ static void gpus_init(struct gpus *t, const struct gq_device *d, int device)
 
     *g = (struct gpu){.table = t, .device = device};
     memcpy(g->uuid, d->uuid, sizeof(g->uuid));
+    memcpy(g->name, d->name, sizeof(g->name));
     pthread_mutex_init(&g->recovery, NULL);
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
@@ -296,7 +298,8 @@ static void gpus_select(struct gpus *t, const struct gq_device *devices, unsigne
 static void gpus_select_cpu(struct gpus *t)
 {
     for (unsigned i = 0; i < t->config.n_names; i++) {
-        struct gq_device d = {.uuid[15] = (uint8_t)t->config.names[i].ordinal};
+        struct gq_device d = {.uuid[15] = (uint8_t)t->config.names[i].ordinal,
+                              .name = "CPU executor"};
 
         gpus_init(t, &d, d.uuid[15]);
     }
@@ -308,14 +311,14 @@ static void gpus_select_cpu(struct gpus *t)
  */
 static void gpus_fill(struct gpus *t)
 {
-    struct gq_device devices[GPUS_MAX] = {{{0}}};
+    struct gq_device devices[GPUS_MAX];
 
     if (t->config.options.executor == GQ_EXECUTOR_CPU)
         gpus_select_cpu(t);
     else
         gpus_select(t, devices, gq_devices(devices, GPUS_MAX));
     if (!t->n)
-        gpus_init(t, &(struct gq_device){{0}}, 0);
+        gpus_init(t, &(struct gq_device){.name = ""}, 0);
 }
 
 static void gpus_divide(struct gpus *t)
@@ -341,6 +344,7 @@ static void gpus_follow_first(struct gpus *t)
     while (t->n > 1 && t->first.executor == GQ_EXECUTOR_CPU && asked != GQ_EXECUTOR_CPU)
         gpus_remove_last(t);
     memcpy(t->gpus[0].uuid, t->first.gpu_uuid, sizeof(t->gpus[0].uuid));
+    snprintf(t->gpus[0].name, sizeof(t->gpus[0].name), "%.63s", t->first.device);
 }
 
 int gpus_open(const struct gpus_config *config, struct gpus **out, struct gq_info *info)
@@ -552,6 +556,7 @@ void gpus_status(struct gpus *t, unsigned index, struct gpu_status *out)
     if (out->open)
         gq_engine_stats(g->engine, &now);
     memcpy(out->uuid, g->uuid, sizeof(out->uuid));
+    memcpy(out->name, g->name, sizeof(out->name));
     out->info = !g->busy && g->info.queues ? g->info : t->first;
     pthread_mutex_unlock(&g->lock);
     out->lost = now.lost;

@@ -87,6 +87,7 @@ int gpus_recover(struct gpus *t);
 /* What the mount knows of one GPU. */
 struct gpu_status {
     uint8_t uuid[16];
+    char name[64];
     bool open;             /* it has an executor at present */
     bool lost;             /* its executor has failed */
     struct gq_info info;   /* of its executor, or of the first GPU before there was one */

@@ -190,6 +190,17 @@ class OnMount(unittest.TestCase):
             self.assertEqual(found["fallback"], "gpu=off")
             self.assertRegex(run("info", mount)[0], "(?m)^Tier: +none$")
 
+    def test_info_lists_each_gpu(self):
+        with mounted_elsewhere("executor=cpu,gpus=0:3") as mount:
+            found = document("info", mount)["gpus"]
+            self.assertEqual([g["uuid"][-2:] for g in found], ["00", "03"])
+            self.assertEqual([g["state"] for g in found], ["open", "closed"])
+            self.assertEqual(found[1]["queues"], 0)
+            self.assertGreater(found[0]["queues"], 0)
+            text = run("stats", "-o", "prometheus", mount)[0]
+            self.assertEqual(len(re.findall("^gpunvme_device_lost.*gpu=.* 0$", text, re.M)), 2)
+            self.assertRegex(run("info", mount)[0], "(?m)^GPU +NAME +EXECUTOR")
+
     def test_a_trace_has_each_step_of_a_write_in_its_order(self):
         self.assertIn("-o trace", run("trace", self.mount, status=1)[1])
         with mounted_elsewhere("executor=cpu,trace") as mount:
@@ -538,7 +549,7 @@ class OnMount(unittest.TestCase):
         text = run("stats", "-o", "prometheus", self.mount)[0]
         sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
         kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
-        self.assertEqual(len(kinds), 38)
+        self.assertEqual(len(kinds), 43)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():
