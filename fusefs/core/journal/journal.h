@@ -50,6 +50,7 @@ struct ffs_journal {
     uint64_t used;               /* log blocks from the tail to the head, at least 1 */
     uint32_t super_age;          /* age of the superblock as of the tail */
     bool closing;                /* the next commit with images is the last one: a clean unmount */
+    bool unwritable;             /* a write to the log has failed (-EIO) */
     struct ffs_ranges freed;     /* blocks that the newest commit has freed */
     void *staging;               /* FFS_STAGING_BLOCKS of DMA memory */
     _Atomic uint64_t committed;  /* last durable transaction */
@@ -191,7 +192,7 @@ struct ffs_log_tx {
 /*
  * Writes transaction journal.tid at the head of the log, and makes it and all data written before
  * it durable, unless it is empty, which needs no flush. Then releases the blocks that the commit
- * before has freed.
+ * before has freed. Goes on without a block that one of two logs cannot hold.
  */
 int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx);
 

@@ -58,6 +58,7 @@ struct writer {
     uint64_t pos; /* of the next block */
     uint64_t count;
     uint32_t chain;
+    uint8_t lost[FFS_STAGING_BLOCKS]; /* of each staged block: the log that cannot hold it, a bit */
 };
 
 /* Staging memory is halved if blocks are read back into the other half. */
@@ -85,31 +86,84 @@ static size_t log_parts(const struct writer *w, unsigned log, struct bd_io like,
     return w->staged > a ? 2 : 1;
 }
 
+/*
+ * Goes on without a staged block that a log cannot hold, if the other one can
+ * (R8). Returns `err` otherwise.
+ */
+static int log_lose(struct writer *w, unsigned log, size_t i, int err)
+{
+    const struct lay_geometry *geo = &w->fs->geo;
+
+    if (err != -EIO || lay_logs(geo) == 1 || w->lost[i])
+        return err;
+    w->lost[i] = (uint8_t)(1u << log);
+    ffs_checked_lose_place(w->fs, lay_log_block(geo, log, ffs_log_after(w->fs, w->first, i)));
+    return 0;
+}
+
+/*
+ * Transfers the staged blocks of a log one by one, `like` the first of them, but
+ * for those that the log cannot hold.
+ */
+static int log_transfer_singly(struct writer *w, unsigned log, struct bd_io like)
+{
+    uint8_t *buf = like.buf;
+    int err = 0;
+
+    for (size_t i = 0; i < w->staged && !err; i++) {
+        uint64_t pos = ffs_log_after(w->fs, w->first, i);
+        if (w->lost[i] >> log & 1)
+            continue;
+        like.offset = ffs_bytes(lay_log_block(&w->fs->geo, log, pos));
+        like.len = LAY_BLOCK_SIZE;
+        like.buf = buf + ffs_bytes(i);
+        err = bd_submit(w->fs->dev, &like, 1);
+        if (err)
+            err = log_lose(w, log, i, err);
+    }
+    return err;
+}
+
 /* Writes the staged blocks to all logs at the same time. */
-static int log_write_all(const struct writer *w, unsigned flags)
+static int log_write_all(struct writer *w, unsigned flags)
 {
     const struct bd_io like = {.op = BD_WRITE, .flags = flags, .buf = w->fs->journal.staging};
+    const unsigned logs = lay_logs(&w->fs->geo);
     struct bd_io ios[2 * LAY_LOGS];
     size_t n = 0;
 
-    for (unsigned i = 0; i < lay_logs(&w->fs->geo); i++)
+    for (unsigned i = 0; i < logs; i++)
         n += log_parts(w, i, like, ios + n);
-    return bd_submit(w->fs->dev, ios, n);
+    int err = bd_submit(w->fs->dev, ios, n);
+    if (err != -EIO || logs == 1)
+        return err;
+    err = 0;
+    for (unsigned i = 0; i < logs && !err; i++)
+        err = log_transfer_singly(w, i, like);
+    return err;
 }
 
 /* Reads the staged blocks from a log. Returns -EUCLEAN if they differ. */
-static int log_compare(const struct writer *w, unsigned log)
+static int log_compare(struct writer *w, unsigned log)
 {
     uint8_t *staging = w->fs->journal.staging, *back = staging + ffs_bytes(log_staging(w));
+    const struct bd_io like = {.op = BD_READ, .buf = back};
     struct bd_io ios[2];
-    size_t n = log_parts(w, log, (struct bd_io){.op = BD_READ, .buf = back}, ios);
+    size_t n = log_parts(w, log, like, ios);
     int err = bd_submit(w->fs->dev, ios, n);
 
-    return !err && memcmp(staging, back, ffs_bytes(w->staged)) != 0 ? -EUCLEAN : err;
+    if (err == -EIO && lay_logs(&w->fs->geo) > 1)
+        err = log_transfer_singly(w, log, like);
+    for (size_t i = 0; i < w->staged && !err; i++) {
+        bool lost = w->lost[i] >> log & 1;
+        if (!lost && memcmp(staging + ffs_bytes(i), back + ffs_bytes(i), LAY_BLOCK_SIZE) != 0)
+            err = -EUCLEAN;
+    }
+    return err;
 }
 
 /* Writes the staged blocks and reads them back. Returns -EUCLEAN if they differ. */
-static int log_write_and_compare(const struct writer *w, unsigned flags)
+static int log_write_and_compare(struct writer *w, unsigned flags)
 {
     int err = log_write_all(w, flags);
 
@@ -121,7 +175,7 @@ static int log_write_and_compare(const struct writer *w, unsigned flags)
 }
 
 /* A write that the device has acknowledged and lost is repeated once. */
-static int log_write_verified(const struct writer *w, unsigned flags)
+static int log_write_verified(struct writer *w, unsigned flags)
 {
     int err = log_write_and_compare(w, flags);
 
@@ -143,8 +197,11 @@ static int log_write_staged(struct writer *w, unsigned flags)
         err = log_write_verified(w, flags);
     else
         err = log_write_all(w, flags);
+    if (err == -EIO)
+        w->fs->journal.unwritable = true;
     w->first = w->pos;
     w->staged = 0;
+    memset(w->lost, 0, sizeof(w->lost));
     return err;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/image_check.h"
@@ -79,6 +80,12 @@ class FsTwoLogs : public FsEverything
         for (uint64_t pos : records)
             equal = equal && memcmp(in_log(0, pos), in_log(1, pos), 4096) == 0;
         return equal;
+    }
+    bool failed()
+    {
+        struct ffs_statfs st;
+        ffs_statfs(fs, &st);
+        return st.failed;
     }
     void expect_everything()
     {
@@ -208,6 +215,61 @@ TEST_F(FsTwoLogs, APlaceMayBeBroken)
             EXPECT_EQ(fsck(), "");
         }
     }
+}
+
+// A place ahead of the newest commit that can be neither read nor written does not end a mount: the
+// other log gets the block.
+TEST_F(FsTwoLogs, APlaceAheadMayBeBroken)
+{
+    const uint64_t last = newest();
+    for (unsigned log : {0, 1}) {
+        for (uint64_t ahead = 1; ahead < 12; ahead++) {
+            const uint64_t place = lay_log_block(&geo, log, (last + ahead) % geo.log_blocks);
+            SCOPED_TRACE(place);
+            restore();
+            device.make_broken(place);
+            ASSERT_EQ(mount(), 0);
+            create("later");
+            EXPECT_EQ(ffs_sync(fs), 0);
+            EXPECT_FALSE(failed());
+            struct ffs_metadata_counts counts;
+            ffs_metadata_counts(fs, &counts);
+            std::vector<uint8_t> after(device.bytes(), device.bytes() + device.size());
+            unmount();
+            // A crash behind the commit loses nothing.
+            memcpy(device.bytes(), after.data(), after.size());
+            ASSERT_EQ(mount(), 0);
+            EXPECT_EQ(read_everything(), 0);
+            EXPECT_EQ(lookup_error(root, "later"), 0);
+            unmount();
+            expect_everything();
+            device.make_broken(UINT64_MAX);
+            EXPECT_EQ(fsck(), "");
+            EXPECT_TRUE(ahead > 2 || counts.unwritten > 0);
+        }
+    }
+}
+
+// Nor does one that breaks while the file system is mounted. If neither log can hold a block, the
+// mount becomes read-only.
+TEST_F(FsTwoLogs, APlaceMayBreakWhileMounted)
+{
+    ASSERT_EQ(mount(), 0);
+    uint64_t ahead = lay_log_after(&geo, newest());
+    device.make_broken(lay_log_block(&geo, 0, ahead));
+    create("first");
+    EXPECT_EQ(ffs_sync(fs), 0);
+    ahead = lay_log_after(&geo, newest());
+    device.make_broken(lay_log_block(&geo, 0, ahead), lay_log_block(&geo, 1, ahead));
+    create("second");
+    EXPECT_EQ(ffs_sync(fs), -EIO);
+    EXPECT_TRUE(failed());
+    device.make_broken(UINT64_MAX);
+    root.reset();
+    EXPECT_EQ(ffs_unmount(std::exchange(fs, nullptr)), -EROFS);
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(lookup_error(root, "first"), 0);
+    EXPECT_EQ(lookup_error(root, "second"), -ENOENT);
 }
 
 // One block is damaged in both: the rest is kept, and can be mended in either log.
