@@ -123,6 +123,14 @@ struct fsck_copy {
     bool heal; /* it will be written from the other one */
 };
 
+/* A block of a log behind the newest commit that cannot be read or written. */
+struct fsck_ahead {
+    uint64_t pos, place; /* in the log, and on the device */
+    bool bad;            /* until the repair has written it */
+};
+/* So many blocks behind the newest commit are looked at, at most. */
+#define FSCK_AHEAD 256u
+
 /* The count of blocks that an inode stated before its fields were corrected. */
 struct fsck_doubt {
     uint64_t ino, blocks;
@@ -250,6 +258,7 @@ struct fsck {
     struct fsck_list corrected;    /* uint64_t: blocks with a flipped bit, reported in this round */
     struct fsck_list copies;       /* struct fsck_copy, sorted; reported in this round */
     struct fsck_list bad_places;   /* uint64_t: places that cannot be written, over all rounds */
+    struct fsck_list ahead;        /* struct fsck_ahead: bad blocks of the log, to be repaired */
     bool gave_up;                  /* something that must be in the report */
     bool keep_report, report_kept; /* in lost+found */
     struct fsck_list losses;       /* struct fsck_loss but ranges, over all rounds */
@@ -451,13 +460,19 @@ int fsck_says_clean(struct fsck *f, bool *clean);
 void fsck_end(struct fsck *f);
 
 /*
+ * Reports bad blocks of the log from a position on, where it continues, and
+ * records those that are to be repaired (log_ahead.c). Returns 0, -ENOMEM or a
+ * device error.
+ */
+int fsck_log_ahead(struct fsck *f, uint64_t pos);
+/*
  * Reads superblocks and log, once. Returns 0, -EUCLEAN with f->why if no
  * superblock is usable, -ENOMEM or a device error.
  */
 int fsck_read_log(struct fsck *f);
 /* The passes in order; fsck_inodes() calls fsck_map() per inode. */
 void fsck_labels(struct fsck *f);
-void fsck_journal(struct fsck *f);
+int fsck_journal(struct fsck *f);
 void fsck_supers(struct fsck *f);
 int fsck_inodes(struct fsck *f);
 int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);

@@ -23,11 +23,12 @@ static void end_round(struct fsck *f)
 }
 
 /* Checks labels, log and superblocks; after the first round they are in memory. */
-static void read_start(struct fsck *f)
+static int read_start(struct fsck *f)
 {
     fsck_labels(f);
-    fsck_journal(f);
+    int err = fsck_journal(f);
     fsck_supers(f);
+    return err;
 }
 
 /* Reads everything else that has to be known before the first round. */
@@ -53,9 +54,9 @@ static int begin_round(struct fsck *f)
     f->alloc_at = 1;
     f->bitmap_group = UINT64_MAX;
     f->meta_at = 0;
-    if (f->round == 1)
-        read_start(f);
-    int err = fsck_levels(f);
+    int err = f->round == 1 ? read_start(f) : 0;
+    if (!err)
+        err = fsck_levels(f);
     if (!err)
         err = fsck_load_map(f);
     if (!err && f->round == 1)
@@ -209,6 +210,7 @@ void fsck_end(struct fsck *f)
     free(f->corrected.items);
     free(f->copies.items);
     free(f->bad_places.items);
+    free(f->ahead.items);
     free(f->doubts.items);
     free(f->suspects.items);
     free(f->losses.items);

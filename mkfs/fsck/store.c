@@ -37,7 +37,8 @@ struct store {
     size_t room;             /* blocks per transaction, excluding the superblock */
     uint64_t tid, pos;       /* next transaction and its position in the log */
     bool in_place;           /* the log is damaged: write without it */
-    bool begun;              /* the incarnation is made, and the log's images are in place */
+    uint64_t skipped; /* bad blocks that are passed over, so that the log begins behind them */
+    bool begun;       /* the incarnation is made, and the log's images are in place */
     /* The newest superblock in place. */
     union lay_block super;
 };
@@ -632,6 +633,7 @@ static int checkpoint_write(struct fsck *f, union lay_block *super)
     struct store *s = f->store;
     const struct lay_log_mark *newest = &f->log.reader.newest;
     uint64_t room = f->log.reader.left + f->log.reader.replace;
+    uint64_t need = checkpoint_blocks(s) + STORE_FIRST_COMMITS + s->skipped;
 
     store_enter_ages(f);
     remove_sums(f);
@@ -641,23 +643,28 @@ static int checkpoint_write(struct fsck *f, union lay_block *super)
     int err = fsck_store_put(f, LAY_ADDR_SUPER, super);
     if (err || s->in_place)
         return err;
-    if (checkpoint_blocks(s) + STORE_FIRST_COMMITS > room) {
+    if (need > room) {
         s->in_place = true;
         return 0;
     }
+    if (s->skipped)
+        return restart_log(f);
     return write_log(f, newest->tail_tid, newest->tail_pos);
 }
 
 /*
  * Names the ages of the log's images, apart from what the repair has changed,
- * and puts everything in place. `names` is the store for that.
+ * and puts everything in place. `names` is the store for that. A log that begins
+ * anew does not have the images, so they are in place before.
  */
 static int checkpoint_log(struct fsck *f, struct store *names)
 {
     union lay_block super = names->super;
     int err = checkpoint_name_images(f);
 
-    if (!err && (names->placed.count || f->empty_sums))
+    if (!err && names->skipped)
+        err = write_patches(f);
+    if (!err && (names->placed.count || f->empty_sums || names->skipped))
         err = checkpoint_write(f, &super);
     if (!err)
         err = write_patches(f);
@@ -694,6 +701,7 @@ static int store_checkpoint(struct fsck *f)
     names->tid = s->tid;
     names->pos = s->pos;
     names->in_place = s->in_place;
+    names->skipped = s->skipped;
     names->super = s->super;
     store_use_for_image(f, names);
     int err = checkpoint_log(f, names);
@@ -707,13 +715,66 @@ static int store_checkpoint(struct fsck *f)
     return err;
 }
 
-/* --- Beginning -------------------------------------------------------------------------------- */
+/* --- Bad blocks ahead in the log -------------------------------------------------------------- */
+
+/* Returns true if no log can hold a block at a position. */
+static bool ahead_is_bad(const struct fsck *f, uint64_t pos)
+{
+    const struct fsck_ahead *a = f->ahead.items;
+    unsigned bad = 0;
+
+    for (size_t i = 0; i < f->ahead.count; i++)
+        bad += a[i].bad && a[i].pos == pos;
+    return bad == lay_logs(&f->img.geo);
+}
 
 /* Implements lay_log_lost_fn. */
 static int store_lost(void *arg, uint64_t place, const union lay_block *b)
 {
     return store_try_place(arg, place, b);
 }
+
+/*
+ * Writes the bad blocks, which no transaction has. A drive may have another
+ * place for them then. What only one of two logs can hold is reported.
+ */
+static int ahead_heal(struct fsck *f)
+{
+    static const union lay_block zeros;
+    struct fsck_ahead *a = f->ahead.items;
+    int err = 0;
+
+    for (size_t i = 0; i < f->ahead.count && !err; i++) {
+        err = write_block(f, a[i].place, &zeros, BD_FUA);
+        if (!err)
+            err = verify_block(f, a[i].place, &zeros);
+        a[i].bad = err == -EIO;
+        err = a[i].bad ? 0 : err;
+    }
+    for (size_t i = 0; i < f->ahead.count && !err; i++) {
+        if (a[i].bad && !ahead_is_bad(f, a[i].pos))
+            err = store_lost(f, a[i].place, &zeros);
+    }
+    return err;
+}
+
+/*
+ * Passes over blocks that no log can hold. The old log stays until a new one has
+ * begun behind them.
+ */
+static void ahead_skip(struct fsck *f)
+{
+    struct store *s = f->store;
+    const uint64_t blocks = f->img.geo.log_blocks;
+
+    for (uint64_t i = 0; i < FSCK_AHEAD + 1 && i < blocks; i++) {
+        if (ahead_is_bad(f, (s->pos + i) % blocks))
+            s->skipped = i + 1;
+    }
+    s->pos = (s->pos + s->skipped) % blocks;
+}
+
+/* --- Beginning -------------------------------------------------------------------------------- */
 
 /*
  * Makes an incarnation and moves the log's images to their places, so that
@@ -726,9 +787,12 @@ static int store_recover(struct fsck *f)
     int err = new_incarnation(f);
 
     s->begun = true;
+    if (!err)
+        err = ahead_heal(f);
+    ahead_skip(f);
     if (!err && !s->in_place)
         err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count, store_lost, f);
-    if (!err && !s->in_place)
+    if (!err && !s->in_place && !s->skipped)
         err = first_commit(f);
     if (!err)
         err = store_checkpoint(f);

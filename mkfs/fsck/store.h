@@ -6,7 +6,9 @@
  * nothing.
  *
  * If the log itself is damaged, blocks are written in place until the log has
- * been kept in a file. The next transaction then begins it anew.
+ * been kept in a file. The next transaction then begins it anew. If only blocks
+ * ahead in the log are bad, the log's images are written in place, and it begins
+ * anew behind those blocks.
  *
  * A power cut after any write leaves the file system as it was, or with some of
  * the transactions, in a state that another run can repair. This holds because

@@ -150,8 +150,11 @@ static void report_log(struct fsck *f)
         fsck_say(f, "Journal: %zu transactions replayed in memory, checking the result", replayed);
 }
 
-/* Chooses where the log continues, or begins anew if part of it is given up. */
-static void choose_start(struct fsck *f)
+/*
+ * Chooses where the log continues, or begins anew if part of it is given up, and
+ * looks for bad blocks there.
+ */
+static int choose_start(struct fsck *f)
 {
     const struct lay_log *log = &f->log.reader;
     const struct lay_log_mark *newest = &log->newest;
@@ -177,12 +180,14 @@ static void choose_start(struct fsck *f)
         tid = 1;
     }
     store_start_at(f, tid, pos, damaged || log_is_full(f));
+    /* A commit that is replaced stays until the next one counts. */
+    return fsck_log_ahead(f, log->replace ? lay_log_after(&f->img.geo, pos) : pos);
 }
 
-void fsck_journal(struct fsck *f)
+int fsck_journal(struct fsck *f)
 {
     report_log(f);
-    choose_start(f);
+    return choose_start(f);
 }
 
 /* --- Superblocks ------------------------------------------------------------------------------ */

@@ -63,7 +63,8 @@ static const char *scrub_kind(uint64_t address)
 {
     static const char *const kinds[16] = {
         [0] = "label",   [2] = "superblock",        [3] = "chunk map",
-        [5] = "bitmaps", [6] = "checksums of data", [4] = "inodes, trees or attributes"};
+        [5] = "bitmaps", [6] = "checksums of data", [4] = "inodes, trees or attributes",
+        [7] = "journal"};
     const char *kind = kinds[address >> 60];
 
     return kind ? kind : "unknown";

@@ -164,11 +164,7 @@ static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, u
 
 /* --- Two places ------------------------------------------------------------------------------- */
 
-/*
- * Writes `data`, which the other place has, to a place of a block. Returns 0,
- * or an error if the place stays damaged.
- */
-static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
+int ffs_checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
 {
     if (!checked_may_write(fs))
         return -EUCLEAN;
@@ -179,7 +175,7 @@ static int checked_write_copy(struct ffs *fs, uint64_t place, const void *data)
 
 static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
 {
-    int err = checked_write_copy(fs, place, data);
+    int err = ffs_checked_write_copy(fs, place, data);
     const char *healed = err == 0 ? " and written again" : ", and cannot be written";
 
     ffs_log(fs, LOG_WARNING, "%s: block %llu is damaged; read from its copy%s", fs->dev->info.name,
@@ -290,8 +286,8 @@ static bool checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, voi
 static void checked_scrub_copy(struct ffs *fs, uint64_t addr, const void *data,
                                struct ffs_scrubbed *s)
 {
-    int err =
-        lay_addr_kind(addr) == LAY_KIND_LABEL ? -EUCLEAN : checked_write_copy(fs, s->place, data);
+    int err = lay_addr_kind(addr) == LAY_KIND_LABEL ? -EUCLEAN
+                                                    : ffs_checked_write_copy(fs, s->place, data);
 
     s->copied = err == 0;
     if (err != -EUCLEAN)

@@ -85,6 +85,12 @@ int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void 
  */
 int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char *why);
 /*
+ * Writes `data`, which the other place has, durably to a place of a block, and
+ * counts that. Returns 0, the error of the device, or -EUCLEAN if the mount does
+ * not write: the place stays damaged.
+ */
+int ffs_checked_write_copy(struct ffs *fs, uint64_t place, const void *data);
+/*
  * Logs and counts a place that cannot be written, of a block whose other place
  * has been written.
  */

@@ -279,10 +279,12 @@ static int start_from(struct ffs *fs, struct ffs_recovered *found, const struct 
     return ffs_recover_chunks(fs, r);
 }
 
-static int explain_writing(int err, const struct ffs_reason *r)
+static int explain_writing(const struct ffs *fs, int err, const struct ffs_reason *r)
 {
     if (err == -EINTR)
         return ffs_refuse(r, err, "interrupted, the next mount goes on");
+    if (fs->journal.unwritable)
+        return ffs_refuse(r, err, "cannot write to the journal; run fsck.gpunvme -p");
     return ffs_refuse(r, err, "cannot write to the device");
 }
 
@@ -300,12 +302,12 @@ static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
     if (!err)
         err = count_mount(fs);
     if (err)
-        return explain_writing(err, r);
+        return explain_writing(fs, err, r);
     fs->checked.may_write = true;
     ffs_chunks_heal(fs);
     err = ffs_orphans_finish(fs);
-    if (err == -EINTR)
-        return explain_writing(err, r);
+    if (err == -EINTR || (err && fs->journal.unwritable))
+        return explain_writing(fs, err, r);
     if (err)
         return ffs_refuse(r, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
                           strerror(-err));

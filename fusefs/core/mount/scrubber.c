@@ -3,17 +3,19 @@
  * The background scrub: reads what nobody else may read for years, so that one
  * flipped bit is corrected before a second one joins it.
  *
- *     labels, superblock -> map, bitmaps, checksums, each from the top of its
+ *     labels, superblock -> log -> map, bitmaps, checksums, each from the top of its
  *     levels down -> segments: entries, then the blocks in use -> data of files
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <time.h>
 
 #include "fusefs/core/data/data.h"
+#include "fusefs/core/mount/log_scrub.h"
 #include "fusefs/core/mount/move_chunk.h"
 #include "fusefs/core/state.h"
 #include "support/clock.h"
@@ -80,6 +82,8 @@ struct scrubber_found {
     unsigned n;
     bool pending;     /* its newest version is not in place */
     uint64_t written; /* blocks of a chunk that has got a second place */
+    uint64_t read;    /* blocks of the log that were only read */
+    uint64_t last;    /* address of the last one */
 };
 
 /*
@@ -141,15 +145,31 @@ static void scrubber_add_copy(struct ffs *fs, uint64_t addr, struct scrubber_fou
             fs->dev->info.name, (unsigned long long)lay_addr_segment(addr));
 }
 
+/* Reads a part of the log. */
+static void scrubber_log(struct ffs *fs, uint64_t addr, struct scrubber_found *out)
+{
+    struct log_scrubbed log;
+    uint64_t next = ffs_log_scrub(fs, addr - LAY_ADDR(LAY_KIND_LOG, 0), &log);
+
+    memcpy(out->places, log.places, sizeof(out->places));
+    out->n = log.n;
+    out->read = log.blocks;
+    out->last = LAY_ADDR(LAY_KIND_LOG, next - 1);
+}
+
 /*
- * Reads both places of a block, if there is one with this address. At the start
- * of a chunk, first gives that its second place.
+ * Reads both places of a block, or a part of the log, if there is one with this address. At the
+ * start of a chunk, first gives that its second place.
  */
 static void scrubber_block(struct ffs *fs, uint64_t addr, void *block, struct scrubber_found *out)
 {
     uint32_t age;
 
-    *out = (struct scrubber_found){.n = 0};
+    *out = (struct scrubber_found){.last = addr};
+    if (lay_addr_kind(addr) == LAY_KIND_LOG) {
+        scrubber_log(fs, addr, out);
+        return;
+    }
     if (scrubber_lacks_copy(fs, addr))
         scrubber_add_copy(fs, addr, out);
     if (addr == LAY_ADDR_LABEL || addr == LAY_ADDR_SUPER) {
@@ -200,7 +220,12 @@ static uint64_t scrubber_next(struct ffs *fs, uint64_t addr)
         next = LAY_ADDR_SUPER;
         break;
     case LAY_KIND_SUPER:
-        next = scrubber_first(&fs->geo, LAY_KIND_MAP);
+        next = LAY_ADDR(LAY_KIND_LOG, 0);
+        break;
+    case LAY_KIND_LOG:
+        next = addr + 1;
+        if (lay_addr_number(next) >= fs->geo.log_blocks)
+            next = scrubber_first(&fs->geo, LAY_KIND_MAP);
         break;
     case LAY_KIND_CHUNK:
         if (lay_addr_number(addr) + 1 < fs->chunks.end * LAY_SEGMENT_BLOCKS)
@@ -220,7 +245,7 @@ static uint64_t scrubber_next(struct ffs *fs, uint64_t addr)
 
 static struct ffs_scrub_counts scrubber_counts_of(const struct scrubber_found *found)
 {
-    struct ffs_scrub_counts n = {.bytes = ffs_bytes(found->n + found->written),
+    struct ffs_scrub_counts n = {.bytes = ffs_bytes(found->n + found->written + found->read),
                                  .chunks = found->written > 0};
 
     for (unsigned i = 0; i < found->n; i++) {
@@ -240,7 +265,7 @@ static bool scrubber_metadata(struct scrubber *s)
         struct ffs_scrub_counts n = scrubber_counts_of(&found);
         if (!scrubber_spend(s, &n))
             return false;
-        addr = scrubber_next(s->fs, addr);
+        addr = scrubber_next(s->fs, found.last);
     } while (addr != LAY_ADDR_LABEL);
     return true;
 }
@@ -279,7 +304,7 @@ int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out)
 {
     void *block = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
     struct scrubber_found found;
-    uint64_t addr = from;
+    uint64_t addr = from, read = 0;
 
     *out = (struct ffs_scrub){.next = LAY_ADDR_LABEL};
     int err = block ? ffs_alive(fs) : -ENOMEM;
@@ -289,9 +314,10 @@ int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out)
         scrubber_block(fs, addr, block, &found);
         struct ffs_scrub_counts n = scrubber_counts_of(&found);
         scrubber_count(fs, &n);
-        scrubber_enter(out, addr, &found);
-        addr = scrubber_next(fs, addr);
-        if (addr == LAY_ADDR_LABEL || out->matching + out->nbad >= SCRUBBER_PLACES ||
+        scrubber_enter(out, found.last, &found);
+        read += found.n + found.read;
+        addr = scrubber_next(fs, found.last);
+        if (addr == LAY_ADDR_LABEL || read >= SCRUBBER_PLACES ||
             out->nbad + FFS_PLACES > FFS_SCRUB_BAD)
             break;
     }

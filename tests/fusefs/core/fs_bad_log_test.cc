@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Tests blocks ahead of the newest commit of the only log that can be neither read nor written.
+#include <errno.h>
+#include <string.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/fusefs/core/fs_everything.h"
+#include "tests/fusefs/core/image_check.h"
+#include "tests/fusefs/core/image_repair.h"
+
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+namespace
+{
+
+class FsBadLog : public FsEverything
+{
+  protected:
+    void SetUp() override
+    {
+        meta_copies = false;
+        FsTest::SetUp();
+        geo = *ffs_geometry(fs);
+        make_everything();
+        ASSERT_EQ(ffs_sync(fs), 0);
+        keep();
+        create("last");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        crashed.assign(device.bytes(), device.bytes() + device.size());
+        unmount();
+        clean.assign(device.bytes(), device.bytes() + device.size());
+    }
+    void keep()
+    {
+        before.assign(device.bytes(), device.bytes() + device.size());
+    }
+    void restore(const std::vector<uint8_t> &image)
+    {
+        memcpy(device.bytes(), image.data(), image.size());
+    }
+    // The block of the device at so many positions behind the newest commit.
+    uint64_t ahead(uint64_t n)
+    {
+        const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
+        uint64_t pos = lay_addr_number(lay_get64(c->head.block));
+        return lay_log_block(&geo, 0, (pos + n) % geo.log_blocks);
+    }
+    void expect_everything(bool last)
+    {
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_EQ(lookup_error(root, "last"), last ? 0 : -ENOENT);
+        create("later");
+        EXPECT_EQ(ffs_sync(fs), 0);
+        EXPECT_EQ(ffs_unlink(root, "later"), 0);
+        unmount();
+    }
+    // What `fsck -p` of a device with such a block says.
+    std::string preen()
+    {
+        testing::internal::CaptureStdout();
+        int64_t problems = image_preen(device.dev());
+        std::string said = testing::internal::GetCapturedStdout();
+        EXPECT_GT(problems, 0) << said;
+        return said;
+    }
+
+    lay_geometry geo = {};
+    std::vector<uint8_t> before, crashed, clean;
+};
+
+TEST_F(FsBadLog, RefusesAMountThatNamesTheRepair)
+{
+    char why[256];
+    for (const auto *image : {&crashed, &clean}) {
+        restore(*image);
+        device.make_broken(ahead(1));
+        EXPECT_EQ(ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)), -EIO);
+        fs = nullptr;
+        EXPECT_STREQ(why, "cannot write to the journal; run fsck.gpunvme -p");
+        EXPECT_GT(image_check(device.dev()), 0) << "a check reports it";
+    }
+}
+
+// Wherever the block is, a repair that loses nothing lets the mount go on.
+TEST_F(FsBadLog, IsPassedByARepair)
+{
+    for (const auto *image : {&before, &crashed, &clean}) {
+        for (uint64_t n : {1, 2, 3, 5, 9}) {
+            SCOPED_TRACE(n);
+            restore(*image);
+            const uint64_t place = ahead(n);
+            device.make_broken(place);
+            EXPECT_NE(preen().find("F1008 block " + std::to_string(place) + ": "),
+                      std::string::npos);
+            EXPECT_EQ(image_check(device.dev()), 0);
+            expect_everything(image != &before);
+            device.make_broken(UINT64_MAX);
+            EXPECT_EQ(fsck(), "");
+        }
+    }
+}
+
+// The mount that was refused has made a new incarnation of the label.
+TEST_F(FsBadLog, IsPassedAfterARefusedMount)
+{
+    for (const auto *image : {&crashed, &clean}) {
+        restore(*image);
+        device.make_broken(ahead(1), ahead(2));
+        EXPECT_EQ(mount(), -EIO);
+        preen();
+        expect_everything(true);
+    }
+}
+
+// A repair that is cut anywhere has lost nothing, and another one completes it.
+TEST_F(FsBadLog, IsPassedByARepairThatWasCut)
+{
+    bool cut = true;
+    for (long n = 0; cut; n += 17) {
+        SCOPED_TRACE(n);
+        restore(crashed);
+        device.make_broken(ahead(1), ahead(3));
+        device.fail(MemDevice::FAIL_FROM, n, -ENODEV);
+        testing::internal::CaptureStdout();
+        image_preen(device.dev());
+        cut = device.countdown() < 0;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        image_preen(device.dev());
+        std::string said = testing::internal::GetCapturedStdout();
+        EXPECT_EQ(image_check(device.dev()), 0) << said;
+        ASSERT_NO_FATAL_FAILURE(expect_everything(true));
+    }
+}
+
+// A block that can be written again is written.
+TEST_F(FsBadLog, IsWrittenAgain)
+{
+    restore(crashed);
+    device.make_unreadable(ahead(1));
+    EXPECT_GT(image_check(device.dev()), 0);
+    preen();
+    EXPECT_EQ(image_check(device.dev()), 0);
+    expect_everything(true);
+}
+
+// A scrub reads the log, too. It writes an unreadable block again, or reports it.
+TEST_F(FsBadLog, IsFoundByAScrub)
+{
+    ASSERT_EQ(mount(), 0);
+    ASSERT_EQ(ffs_sync(fs), 0);
+    const uint64_t place = ahead(geo.log_blocks / 2);
+    for (bool broken : {false, true}) {
+        if (broken)
+            device.make_broken(place);
+        else
+            device.make_unreadable(place);
+        struct ffs_scrub found = {};
+        std::vector<uint64_t> bad;
+        do {
+            ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
+            for (size_t i = 0; i < found.nbad; i++) {
+                bad.push_back(found.bad[i].device / 4096);
+                EXPECT_TRUE(found.bad[i].unreadable);
+                EXPECT_EQ(found.bad[i].copied, !broken);
+                EXPECT_EQ(found.bad[i].offset >> 60, static_cast<uint64_t>(LAY_KIND_LOG));
+            }
+        } while (found.next != 0);
+        EXPECT_EQ(bad, std::vector<uint64_t>{place});
+    }
+    device.make_broken(UINT64_MAX);
+}
+
+// Of two logs, one that has the block suffices, and the repair reports the other place.
+TEST_F(FsBadLog, OfBothLogsIsPassedToo)
+{
+    meta_copies = true;
+    format();
+    ASSERT_EQ(mount(), 0);
+    geo = *ffs_geometry(fs);
+    make_everything();
+    create("last");
+    ASSERT_EQ(ffs_sync(fs), 0);
+    crashed.assign(device.bytes(), device.bytes() + device.size());
+    unmount();
+    restore(crashed);
+    const uint64_t first = ahead(2), second = first - geo.log_start + geo.log_copy;
+    device.make_broken(first, second);
+    EXPECT_EQ(preen().find("F203"), std::string::npos);
+    expect_everything(true);
+    restore(crashed);
+    device.make_broken(first);
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(image_preen(device.dev()), -ENOTRECOVERABLE);
+    std::string said = testing::internal::GetCapturedStdout();
+    EXPECT_NE(said.find("F203 block " + std::to_string(first)), std::string::npos) << said;
+    expect_everything(true);
+}
+
+} // namespace
