@@ -218,6 +218,12 @@ struct ffs_reason;
  */
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why);
 /*
+ * R8: writes what one of two logs lacks from the other one, before the first
+ * commit of the mount. Returns 0, -EINTR if the mount was interrupted, so that
+ * the next one goes on, or an error.
+ */
+int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found);
+/*
  * Goes on when the superblock is cached: reads the chunk map, and drops the images of chunks that
  * it does not have, since their space may hold data (FORMAT.md 10.4). Returns -EUCLEAN if the map
  * is damaged.

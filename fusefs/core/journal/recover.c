@@ -325,3 +325,55 @@ int ffs_recover_chunks(struct ffs *fs, const struct ffs_reason *why)
     ffs_home_filter(&fs->home, recover_is_mapped, fs);
     return ffs_naming_begin(fs) ? ffs_refuse(why, -ENOMEM, "out of memory") : 0;
 }
+
+/* --- Two logs -------------------------------------------------------------------------------- */
+
+/* Implements lay_log_lost_fn. The other log is whole, and the tail will pass the block. */
+static int recover_lost(void *arg, uint64_t place, const union lay_block *b)
+{
+    (void)b;
+    ffs_checked_lose_place(arg, place);
+    return 0;
+}
+
+/* Returns how many of n blocks follow each other in the same log and fit into staging memory. */
+static size_t recover_run(const struct lay_log_lack *lacks, size_t n)
+{
+    size_t run = 1;
+
+    while (run < n && run < FFS_STAGING_BLOCKS && lacks[run].log == lacks[0].log &&
+           lacks[run].pos == lacks[0].pos + run)
+        run++;
+    return run;
+}
+
+/* Writes a run of blocks with one command, or block by block if the device refuses one of them. */
+static int recover_mend_run(struct ffs *fs, const struct lay_log_lack *lacks, size_t n)
+{
+    const struct lay_io io = ffs_io(fs->dev);
+    uint64_t from = lay_log_block(&fs->geo, !lacks->log, lacks->pos);
+    uint64_t to = lay_log_block(&fs->geo, lacks->log, lacks->pos);
+    int err = bd_read(fs->dev, ffs_bytes(from), fs->journal.staging, ffs_bytes(n));
+
+    if (!err)
+        err = bd_write(fs->dev, ffs_bytes(to), fs->journal.staging, ffs_bytes(n), 0);
+    return err == -EIO ? lay_log_mend(&io, &fs->geo, lacks, n, recover_lost, fs) : err;
+}
+
+int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found)
+{
+    size_t n;
+    int err = 0;
+
+    if (found->lack_count == 0)
+        return 0;
+    ffs_log(fs, LOG_NOTICE, "%s: journal: writing %zu blocks from its other place",
+            fs->dev->info.name, found->lack_count);
+    for (size_t i = 0; i < found->lack_count && !err; i += n) {
+        n = recover_run(found->lacks + i, found->lack_count - i);
+        err = ffs_interrupted(fs);
+        if (!err)
+            err = recover_mend_run(fs, found->lacks + i, n);
+    }
+    return err ? err : ffs_flush(fs);
+}

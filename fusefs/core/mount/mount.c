@@ -165,25 +165,6 @@ static int heal_supers(struct ffs *fs, const struct ffs_recovered *found)
     return err;
 }
 
-/* Implements lay_log_lost_fn. The other log is whole, and the tail will pass the block. */
-static int mend_lost(void *arg, uint64_t place, const union lay_block *b)
-{
-    (void)b;
-    ffs_checked_lose_place(arg, place);
-    return 0;
-}
-
-/* Makes two logs equal (R8). */
-static int mend_logs(struct ffs *fs, const struct ffs_recovered *found)
-{
-    const struct lay_io io = ffs_io(fs->dev);
-
-    if (found->lack_count > 0)
-        ffs_log(fs, LOG_NOTICE, "%s: journal: %zu blocks written from its other place",
-                fs->dev->info.name, found->lack_count);
-    return lay_log_mend(&io, &fs->geo, found->lacks, found->lack_count, mend_lost, fs);
-}
-
 /*
  * Makes a new incarnation, whose labels are durable before any other write and
  * whose first write, apart from that of what a log lacks, is a commit (R2). Then
@@ -200,7 +181,7 @@ static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
     if (err)
         return err;
     fs->label = label;
-    err = mend_logs(fs, found);
+    err = ffs_recover_mend(fs, found);
     if (!err)
         err = ffs_log_write(fs, &empty);
     if (!err)
