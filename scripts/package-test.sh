@@ -51,7 +51,7 @@ build_packages() {
 
 # The packages compress manual pages and changelogs; some pages are links.
 check_contents() {
-    local missing twice package
+    local missing twice package page
     for package in *.deb; do
         dpkg-deb -c "$package" | awk '$1 !~ /^d/ { sub(/^\./, "", $6); print $6 }'
     done | sort >"$work/files"
@@ -60,6 +60,10 @@ check_contents() {
         sed 's,/doc/gpunvmefs/examples/,/doc/libgpunvme-dev/examples/,' |
         sort | comm -23 - <(sed '/\/man\//s/\.gz$//' "$work/files" | sort))
     [ -z "$missing" ] || wrong "installed, but in no package: $missing"
+    # man(1) runs tbl only for pages whose first line requests it.
+    while IFS= read -r page; do
+        [[ $(head -n 1 "$page") = "'\\\" t" ]] || wrong "${page##*/}: its first line lacks tbl"
+    done < <(grep -rl '^\.TS' "$work/installed" --include='*.[1-8]')
     twice=$(uniq -d "$work/files")
     [ -z "$twice" ] || wrong "in two packages: $twice"
     for package in *.deb; do
@@ -88,13 +92,15 @@ next_packages() {
     done
 }
 
-# In the namespaces, mounts and daemons end with the script. Files are on a
-# tmpfs, because an overlay cannot have its upper folder on another one.
+# In the namespaces, mounts and daemons end with the script, and other mounts of
+# this system are not kept alive. Files are on a tmpfs, because an overlay cannot
+# have its upper folder on another one.
 install_packages() {
     next_packages
     cp "$source/debian/tests/mount" "$GPUNVME_ROOT/tests/install/packages.sh" .
     # shellcheck disable=SC2016 # expanded by the inner shell
-    unshare --mount --pid --fork --kill-child --propagation private bash -ec '
+    unshare --mount --pid --fork --kill-child --propagation slave bash -ec '
+        umount -ila -t fuse.gpunvmefs,fuseblk.gpunvmefs
         mount -t tmpfs none "$1"
         mkdir "$1"/{upper,work,root}
         mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" none "$1/root"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # Follows the documents in clean roots of Debian: runs the commands of README.md
-# and docs/quickstart.md as they stand there, and makes, installs and tests the
-# Debian packages. sid has the newest compilers and libraries (libfuse 3.18).
+# and docs/quickstart.md as they stand there, and runs scripts/package-test.sh
+# and, with the packages that it makes, autopkgtest. sid has the newest compilers
+# and libraries (libfuse 3.18).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -43,6 +44,7 @@ make_root() {
 # in_root SUITE SCRIPT: runs a script in a copy of the root, in /src, where the
 # tree is. In the namespaces, mounts and daemons end with the script. The
 # certificates are those of this system, which may include those of a proxy.
+# They do not keep other mounts of this system alive.
 # shellcheck disable=SC2317 # called by step
 in_root() {
     local suite=$1 run=$2
@@ -53,8 +55,9 @@ in_root() {
         tar -x -C "$work/upper/src"
     cp "$run" "$work/upper/src.sh"
     # shellcheck disable=SC2016 # expanded by the inner shell
-    unshare --mount --pid --fork --kill-child --propagation private bash -ec '
+    unshare --mount --pid --fork --kill-child --propagation slave bash -ec '
         work=$1 lower=$2 debs=$3 ccache=$4
+        umount -ila -t fuse.gpunvmefs,fuseblk.gpunvmefs
         mount -t overlay -o "lowerdir=$lower,upperdir=$work/upper,workdir=$work/work" none "$work/root"
         root=$work/root
         mkdir "$root/ccache"
@@ -76,11 +79,10 @@ python3 -B "$GPUNVME_ROOT/tests/install/documents.py" "$GPUNVME_ROOT" >"$work.do
 cat >"$work.packages" <<'SCRIPT'
 set -e
 bash scripts/setup.sh --package
-DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage -b -us -uc -d >/log 2>&1 || { tail -n 40 /log; exit 1; }
-apt-get install -y -q --no-install-recommends ../*gpunvme*.deb
-lintian --allow-root --fail-on error ../*gpunvme*.deb
-bash debian/tests/mount
+bash scripts/package-test.sh /packages
+apt-get install -y -q --no-install-recommends /packages/*.deb autopkgtest
 apt-get purge -y -q gpunvmefs libgpunvme0 libgpunvme-dev python3-gpunvme
+autopkgtest --no-built-binaries /packages/*.deb . -- null
 SCRIPT
 trap 'rm -rf "$work" "$work.documents" "$work.packages"' EXIT
 for suite in "${suites[@]}"; do
