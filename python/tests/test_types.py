@@ -19,7 +19,7 @@ def test_mypy(tmp_path):
         with open(documents, encoding="utf-8") as file:
             programs = re.findall("```python\n(.*?)```", file.read(), re.DOTALL)
     names = "from typing import Any\nimport torch\nimport gpunvme\n" \
-            "tensor: Any\nx: Any\nblock: Any\n"
+            "tensor: Any\nx: Any\nblock: Any\ngraph: Any\n"
     for i, text in enumerate(programs):
         (tmp_path / f"program{i}.py").write_text(names + text)
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports",
