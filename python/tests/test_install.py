@@ -23,7 +23,7 @@ def run(program, *arguments, path=START, cwd=None, **variables):
     environment = {**os.environ, "GPUNVME_SAFETENSORS": "cpu", "PYTHONDONTWRITEBYTECODE": "1",
                    "PYTHONPATH": os.pathsep.join([path, os.path.join(HERE, "..")]), **variables}
     done = subprocess.run([sys.executable, "-c", program, *arguments], env=environment, text=True,
-                          capture_output=True, check=False, timeout=120, cwd=cwd)
+                          capture_output=True, check=False, timeout=600, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -121,3 +121,33 @@ def test_transformers_and_checkpoints_of_torch(tmpfs):
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     run(MODEL, tmpfs)
+
+
+DIFFUSERS = """
+import sys, torch
+from accelerate import load_checkpoint_in_model
+from diffusers import UNet2DModel
+import gpunvme
+
+def moved():
+    return sum(call.bytes for call in gpunvme.stats().values())
+
+def same(model):
+    return all(torch.equal(expected[name], tensor) for name, tensor in model.state_dict().items())
+
+model = UNet2DModel(sample_size=8, layers_per_block=1, block_out_channels=(32,),
+                    down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",))
+model.save_pretrained(sys.argv[1])
+expected = model.state_dict()
+total = sum(tensor.nbytes for tensor in expected.values())
+assert same(UNet2DModel.from_pretrained(sys.argv[1])) and moved() == total
+again = UNet2DModel.from_config(model.config)
+load_checkpoint_in_model(again, sys.argv[1] + "/diffusion_pytorch_model.safetensors")
+assert same(again) and moved() == 2 * total
+"""
+
+
+def test_diffusers_and_accelerate(tmpfs):
+    for name in ("torch", "accelerate", "diffusers"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    run(DIFFUSERS, tmpfs)
