@@ -471,17 +471,52 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
     return 0;
 }
 
+/* Searches space for one place of a chunk. */
+static int alloc_search_chunk(struct ffs *fs, uint64_t goal, struct search *s)
+{
+    uint32_t len = (uint32_t)ffs_chunk_blocks(&fs->geo);
+
+    *s = (struct search){.goal = goal, .min = len, .want = len, .align = LAY_SEGMENT_BLOCKS};
+    int err = alloc_search(fs, s);
+    if (err == -ENOSPC)
+        ffs_section_want(fs, s->align);
+    return err;
+}
+
 static int alloc_chunk_place(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 {
-    struct ffs *fs = tx->fs;
-    uint32_t len = (uint32_t)ffs_chunk_blocks(&fs->geo);
-    struct search s = {.goal = goal, .min = len, .want = len, .align = LAY_SEGMENT_BLOCKS};
-    int err = alloc_search(fs, &s);
+    struct search s;
+    int err = alloc_search_chunk(tx->fs, goal, &s);
 
-    if (err == -ENOSPC)
-        ffs_section_want(fs, s.align);
     if (!err)
         err = alloc_take(tx, s.best, s.len);
+    *block = s.best;
+    return err;
+}
+
+int ffs_alloc_keep_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
+{
+    struct ffs *fs = tx->fs;
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_ranges taken = {0};
+    struct search s;
+    int err = alloc_available(fs) < ffs_chunk_blocks(&fs->geo) ? -ENOSPC : 0;
+
+    if (!err)
+        err = alloc_search_chunk(fs, goal, &s);
+    if (err)
+        return err;
+    const uint64_t group = s.best / LAY_GROUP_BLOCKS;
+    const struct ffs_found part = {(uint32_t)(s.best % LAY_GROUP_BLOCKS), s.len};
+    err = ffs_alloc_hold(fs, group);
+    if (err)
+        return err;
+    pthread_mutex_lock(&a->lock);
+    ffs_alloc_take_free(a, group, part, s.len, &taken);
+    ffs_alloc_idle(a, group, 1);
+    pthread_mutex_unlock(&a->lock);
+    err = taken.n == 1 ? 0 : -ENOMEM;
+    ffs_ranges_free(&taken);
     *block = s.best;
     return err;
 }

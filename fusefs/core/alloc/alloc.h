@@ -85,6 +85,12 @@ void ffs_alloc_destroy(struct ffs *fs);
  */
 int ffs_alloc_chunk(struct ffs_tx *tx, const uint64_t *goals, unsigned n, uint64_t *blocks);
 /*
+ * Finds space for one place of a chunk near a goal, and keeps it from other use,
+ * in memory only, until ffs_alloc_give_back() of a busy range. The caller has a
+ * handle, which changes nothing. Fails like ffs_alloc_chunk().
+ */
+int ffs_alloc_keep_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
+/*
  * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
  * blocks that no pin covers become free with the one after.
  */

@@ -5,6 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/sealed_blocks.h"
@@ -338,6 +342,35 @@ TEST_F(FsOnePlace, SoDoesOneOnRequest)
     EXPECT_EQ(added, chunks);
     EXPECT_EQ(chunks_copied(), chunks);
     expect_two_places();
+}
+
+// Others go on while a chunk is copied, and the copy has what they have changed.
+TEST_F(FsOnePlace, OthersWriteWhileAChunkIsCopied)
+{
+    ASSERT_EQ(mount(), 0);
+    std::atomic<bool> begun{false};
+    std::future<int> other;
+    device.before_write = [&](const bd_io &io) {
+        if (io.len < LAY_SEGMENT_BLOCKS * 4096 || begun.exchange(true))
+            return;
+        other = std::async(std::launch::async, [&] {
+            for (int i = 0; i < 100; i++)
+                create("meanwhile" + std::to_string(i));
+            return ffs_sync(fs);
+        });
+        EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    };
+    struct ffs_scrub found = {};
+    do {
+        ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
+        EXPECT_EQ(found.nbad, 0u) << "the scrub of the blocks behind it finds nothing";
+    } while (found.next != 0);
+    ASSERT_TRUE(begun);
+    EXPECT_EQ(other.get(), 0);
+    EXPECT_EQ(chunks_copied(), chunks);
+    expect_two_places();
+    EXPECT_EQ(mount(), 0);
+    EXPECT_EQ(lookup_error(root, "meanwhile99"), 0);
 }
 
 TEST_F(FsOnePlace, AReadOnlyMountAddsNone)

@@ -88,6 +88,8 @@ int MemDevice::transfer(bd_io *io)
         if (left == 0 || (left < 0 && how_ == FAIL_FROM))
             return error_;
     }
+    if (io->op == BD_WRITE && before_write)
+        before_write(*io);
     bool bad = covers(io, unreadable_);
     if (covers(io, broken_[0]) || covers(io, broken_[1]))
         return -EIO;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -79,6 +80,8 @@ class MemDevice
         broken_[0] = block;
         broken_[1] = other;
     }
+    // Called before each write, without locks of the device; may be set while nothing is written.
+    std::function<void(const bd_io &)> before_write;
     // Writes that have changed a byte.
     long changes() const
     {
