@@ -765,13 +765,17 @@ static int ahead_heal(struct fsck *f)
 static void ahead_skip(struct fsck *f)
 {
     struct store *s = f->store;
-    const uint64_t blocks = f->img.geo.log_blocks;
+    uint64_t pos = s->pos;
 
-    for (uint64_t i = 0; i < FSCK_AHEAD + 1 && i < blocks; i++) {
-        if (ahead_is_bad(f, (s->pos + i) % blocks))
-            s->skipped = i + 1;
+    /* A commit that is replaced precedes the blocks that were looked at. */
+    for (uint64_t i = 1; i <= FSCK_AHEAD + 1 && i < f->img.geo.log_blocks; i++) {
+        bool bad = ahead_is_bad(f, pos);
+        pos = lay_log_after(&f->img.geo, pos);
+        if (bad) {
+            s->skipped = i;
+            s->pos = pos;
+        }
     }
-    s->pos = (s->pos + s->skipped) % blocks;
 }
 
 /* --- Beginning -------------------------------------------------------------------------------- */

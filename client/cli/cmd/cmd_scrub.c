@@ -271,6 +271,17 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
 
 /* --- Trees of files -------------------------------------------------------------------------- */
 
+/* Reports an operand that is a device, a FIFO or a socket, or a link to nothing. */
+static void scrub_refuse_operand(struct scrub *s, const FTSENT *f)
+{
+    if (f->fts_level > 0)
+        return;
+    s->failed = true;
+    cli_error(f->fts_path, "%s",
+              f->fts_info == FTS_SLNONE ? "is a link to nothing"
+                                        : "is no file and no directory, name one of the mount");
+}
+
 static void scrub_visit(struct scrub *s, const FTSENT *f)
 {
     if (f->fts_level == 0 && (f->fts_info == FTS_F || f->fts_info == FTS_D))
@@ -286,10 +297,9 @@ static void scrub_visit(struct scrub *s, const FTSENT *f)
         s->failed = true;
         cli_error(f->fts_path, "%s", strerror(f->fts_errno));
         break;
+    case FTS_SLNONE:
     case FTS_DEFAULT:
-        s->failed |= f->fts_level == 0;
-        if (f->fts_level == 0)
-            cli_error(f->fts_path, "is no file and no directory");
+        scrub_refuse_operand(s, f);
         break;
     default: /* directories, and links in them */
         break;

@@ -311,9 +311,16 @@ class Refuses(Scrub):
         self.assertIn("Permission denied", run("scrub", "-a", path, status=1, user=OTHER_USER)[1])
 
     def test_what_is_no_file_of_a_mount(self):
+        fifo, link = (os.path.join(self.mount, name) for name in ("fifo", "link"))
+        os.mkfifo(fifo)
+        os.symlink("nothing", link)
         for path, said in ((self.image, "on no gpunvmefs mount"), ("/none", "No such file"),
-                           ("/dev/null", "no file and no directory")):
-            self.assertIn(said, run("scrub", path, status=1)[1])
+                           ("/dev/null", "no file and no directory"),
+                           (fifo, "no file and no directory"), (link, "is a link to nothing")):
+            for options in ((), ("-m",)):
+                errors = run("scrub", *options, path, status=1)[1]
+                self.assertIn(said, errors)
+                self.assertEqual(len(errors.splitlines()), 1)
         run("scrub", status=2)
 
 
