@@ -88,6 +88,13 @@ free_handle:
     return err;
 }
 
+void connection_abandon(struct connection *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->abandoned = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
 void connection_close(struct connection *g)
 {
     if (!g)
@@ -95,7 +102,8 @@ void connection_close(struct connection *g)
     while (!LIST_EMPTY(&g->directs))
         direct_close(LIST_FIRST(&g->directs));
     if (g->abandoned) { /* the mount ends the buffers with their owner */
-        close(g->fd);
+        if (g->fd >= 0)
+            close(g->fd);
         return;
     }
     pipeline_free(g->pipeline); /* its staging consists of buffers */

@@ -144,9 +144,7 @@ static void direct_abandon(struct gpunvme_direct *d)
 {
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
     unlink_direct(d);
-    pthread_mutex_lock(&d->g->lock);
-    d->g->abandoned = true;
-    pthread_mutex_unlock(&d->g->lock);
+    connection_abandon(d->g);
 }
 
 /*
@@ -157,7 +155,8 @@ bool direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return true;
-    if (!direct_service_close(d->service)) {
+    /* If another one is stuck, so is what follows. */
+    if (direct_service_any_stuck() || !direct_service_close(d->service)) {
         direct_abandon(d);
         return false;
     }

@@ -48,7 +48,12 @@ struct direct_service {
     bool given_up; /* atomic; a read timed out, and a block that may have begun it may still run */
     bool stuck;    /* atomic; the last wait for such a block was in vain */
     bool failed;   /* atomic; the CUDA context had failed at the last check */
+    struct direct_service *next_stuck;
 };
+
+/* Services that were closed in vain, and stay. */
+static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the list */
+static struct direct_service *stuck_services;
 
 static int direct_service_launch_kernel(void *ctx, const struct gq_service_launch *launch)
 {
@@ -134,13 +139,33 @@ static void free_stream(const struct memory_space *p, void *stream)
         cuda_driver_stream_free(p->cuda, p->device, stream);
 }
 
+static bool service_remains(struct direct_service *s)
+{
+    pthread_mutex_lock(&stuck_lock);
+    s->next_stuck = stuck_services;
+    stuck_services = s;
+    pthread_mutex_unlock(&stuck_lock);
+    return false;
+}
+
+bool direct_service_any_stuck(void)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&stuck_lock);
+    for (struct direct_service *s = stuck_services; s && !any; s = s->next_stuck)
+        any = !direct_service_has_left(s);
+    pthread_mutex_unlock(&stuck_lock);
+    return any;
+}
+
 bool direct_service_close(struct direct_service *s)
 {
     if (!s)
         return true;
     const struct memory_space *p = &s->space;
     if (!drain_stream(s, s->stream) || !drain_stream(s, s->launches))
-        return false;
+        return service_remains(s);
     free_stream(p, s->stream);
     free_stream(p, s->launches);
     if (s->memory) {

@@ -55,6 +55,11 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
  */
 bool direct_service_close(struct direct_service *s);
 /*
+ * Returns true if a service of this process was closed in vain and a block may still run. Freeing
+ * or unpinning any memory on its GPU would wait for that, also memory of another mount.
+ */
+bool direct_service_any_stuck(void);
+/*
  * Makes a read and waits for it. Returns its bytes, fewer than requested only after an error in a
  * later part, or -errno with gpunvme_error() set. More threads than slots take turns. Returns
  * -ETIMEDOUT also if no block answered in time, for example because the GPU has no room for one; a

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/lib/direct_service.h"
+
 /* --- Mounts ---------------------------------------------------------------------------------- */
 
 static void mount_free(struct handle_mount *m)
@@ -108,7 +110,8 @@ int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out)
     if (!err)
         err = mount_new(g, -1, NULL, &g->local);
     if (err) {
-        submit_free(g->submitter);
+        if (g->submitter && submit_stop(g->submitter))
+            submit_free(g->submitter);
         regions_free(g->regions);
         free(g);
         return err;
@@ -118,15 +121,32 @@ int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out)
     return 0;
 }
 
+/*
+ * Returns true if a kernel of a direct path does not end, of this handle or another one. Then the
+ * memory of all mounts stays, because freeing memory on a GPU waits for its kernels.
+ */
+static bool handle_abandon(struct gpunvme *g)
+{
+    if (!direct_service_any_stuck())
+        return false;
+    for (struct handle_mount *m = g->mounts; m; m = m->next)
+        connection_abandon(m->connection);
+    connection_abandon(g->local->connection);
+    return true;
+}
+
 void gpunvme_close(struct gpunvme *g)
 {
     if (!g || handle_check_process(g))
         return;
-    submit_free(g->submitter);
+    bool idle = submit_stop(g->submitter);
     for (struct gpunvme_file *f = LIST_FIRST(&g->files), *next; f; f = next) {
         next = LIST_NEXT(f, entry);
         file_put(f);
     }
+    bool stuck = handle_abandon(g);
+    if (idle && !stuck)
+        submit_free(g->submitter);
     regions_free(g->regions);
     while (g->mounts) {
         struct handle_mount *m = g->mounts;
@@ -134,7 +154,8 @@ void gpunvme_close(struct gpunvme *g)
         mount_free(m);
     }
     mount_free(g->local);
-    cuda_driver_close(g->cuda);
+    if (!stuck)
+        cuda_driver_close(g->cuda);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }

@@ -90,9 +90,12 @@ int file_cached(struct gpunvme_file *f);
 int file_use(struct gpunvme_file *f, void *addr, size_t len, struct region_use *out);
 
 /*
- * Creates the threads and streams of transfers. Freeing waits for all transfers; NULL does nothing.
+ * Creates the threads and streams of transfers. submit_stop() waits for all
+ * transfers and ends the threads. It returns false if a stream does not get to a
+ * transfer: the object stays then. submit_free() frees a stopped one.
  */
 int submit_new(struct submitter **out);
+bool submit_stop(struct submitter *a);
 void submit_free(struct submitter *a);
 
 #endif

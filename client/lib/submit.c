@@ -194,14 +194,16 @@ static bool await_ops(struct submitter *a)
     return idle;
 }
 
+bool submit_stop(struct submitter *a)
+{
+    bool idle = await_ops(a);
+
+    submit_threads_free(a->threads);
+    return idle; /* otherwise CUDA may call begin_op() yet */
+}
+
 void submit_free(struct submitter *a)
 {
-    if (!a)
-        return;
-    bool idle = await_ops(a);
-    submit_threads_free(a->threads);
-    if (!idle) /* CUDA may call begin_op() yet */
-        return;
     if (a->words) {
         cuda_driver_unpin(a->cuda, a->device, a->words);
         munmap(a->words, OPS * sizeof(*a->words));

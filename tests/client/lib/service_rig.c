@@ -152,6 +152,11 @@ bool service_rig_settle(void)
     return direct_service_settle(own.service);
 }
 
+bool service_rig_any_stuck(void)
+{
+    return direct_service_any_stuck();
+}
+
 void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
 {
     r->fail = err;

@@ -68,6 +68,7 @@ int64_t service_rig_command(const struct gpunvme_device_file *f, const struct gd
 
 bool service_rig_has_left(void);
 bool service_rig_settle(void);
+bool service_rig_any_stuck(void);
 
 /* A read from this offset on ends with the given -errno. */
 void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err);

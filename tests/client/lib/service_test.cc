@@ -155,9 +155,14 @@ TEST_F(Service, ABlockThatNeverLeavesKeepsItsMemoryAtTheEnd)
 {
     start(kHasty);
     stick_in_a_read();
+    EXPECT_FALSE(service_rig_any_stuck());
     EXPECT_FALSE(service_rig_close(rig_));
     EXPECT_EQ(rig_->held, 4) << "the block may access all of it";
+    EXPECT_TRUE(service_rig_any_stuck());
     rig_->stick = false;
+    for (int i = 0; i < 30000 && service_rig_any_stuck(); i++)
+        usleep(1000);
+    EXPECT_FALSE(service_rig_any_stuck()) << "it has left after all";
 }
 
 TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
