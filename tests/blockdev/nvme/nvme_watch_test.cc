@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "tests/blockdev/nvme/nvme_sim_rig.h"
@@ -135,6 +136,22 @@ TEST_F(Watch, ALostAdminCommandDuringTheComparisonEndsInAResetThatCompares)
     ASSERT_EQ(sim_change_ns(rig.sim, 1, true), 0);
     EXPECT_EQ(write(0, 2), -EIO);
     EXPECT_EQ(rig.peek(0, 4096), Bytes(4096, 1));
+}
+
+TEST_F(Watch, AControllerThatDoesNotAnswerTheRequestForEventsIsNotOpened)
+{
+    char why[128] = "";
+    ASSERT_EQ(sim_create(&rig.cfg, &rig.sim, &rig.t), 0);
+    sim_fault f = lose_fault(NVME_ADMIN_SET_FEATURES, 1);
+    f.admin = true;
+    f.skip = 1; /* the number of queues */
+    rig.fault(f);
+    rig.opts.admin_timeout_ms = 200;
+    rig.opts.why = why;
+    rig.opts.why_len = sizeof(why);
+    EXPECT_NE(nvme_ctrlr_open(rig.t, &rig.opts, &rig.c), 0);
+    EXPECT_NE(std::string(why).find("Asynchronous Events"), std::string::npos) << why;
+    rig.t->ops->close(rig.t);
 }
 
 } // namespace
