@@ -9,6 +9,7 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
+#include "client/lib/mount_gpu.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/socket.h"
 
@@ -26,6 +27,7 @@ static struct gpunvme_buffer *buffer_new(struct connection *g, size_t len, int *
     b->len = len;
     b->fd = -1;
     b->device = CUDA_NO_DEVICE;
+    b->wanted = CUDA_NO_DEVICE;
     b->pinned_for = CUDA_NO_DEVICE;
     return b;
 }
@@ -248,9 +250,12 @@ static int alloc_shared(struct gpunvme_buffer *b)
 static int find_gpu(struct gpunvme_buffer *b, int *device)
 {
     struct cuda_driver *cu;
-    int err = gpunvme_cuda(b->owner, &cu);
+    struct mount_gpu gpu = {.device = b->wanted};
+    int err = b->wanted == CUDA_NO_DEVICE ? mount_gpu_choose(b->owner, &gpu)
+                                          : gpunvme_cuda(b->owner, &cu);
 
-    return err ? err : cuda_driver_find(cu, b->owner->info.gpu_uuid, device);
+    *device = gpu.device;
+    return err;
 }
 
 static int alloc_cuda(struct gpunvme_buffer *b)
@@ -326,7 +331,7 @@ static void buffer_free_memory(struct gpunvme_buffer *b)
         close(b->fd);
 }
 
-static int alloc_for(struct connection *g, size_t len, bool for_lease,
+static int alloc_for(struct connection *g, size_t len, bool for_lease, int device,
                      int (*make)(struct gpunvme_buffer *b), struct gpunvme_buffer **out)
 {
     int err;
@@ -336,6 +341,7 @@ static int alloc_for(struct connection *g, size_t len, bool for_lease,
         return err;
     b->allocated = true;
     b->for_lease = for_lease;
+    b->wanted = device;
     err = make(b);
     if (err) {
         buffer_free_memory(b);
@@ -347,32 +353,39 @@ static int alloc_for(struct connection *g, size_t len, bool for_lease,
     return 0;
 }
 
-static int alloc_at_mount(struct connection *g, size_t len, bool host, bool for_lease,
+static int alloc_at_mount(struct connection *g, size_t len, bool host, bool for_lease, int device,
                           struct gpunvme_buffer **out)
 {
     if (g->info.executor == GPUNVME_EXECUTOR_CUDA)
-        return alloc_for(g, len, for_lease, host ? alloc_pinned : alloc_cuda, out);
-    return alloc_for(g, len, for_lease, host ? alloc_shared_host : alloc_shared, out);
+        return alloc_for(g, len, for_lease, device, host ? alloc_pinned : alloc_cuda, out);
+    return alloc_for(g, len, for_lease, device, host ? alloc_shared_host : alloc_shared, out);
 }
 
 int buffer_alloc(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc_at_mount(g, len, false, false, out);
+    return buffer_alloc_on(g, len, false, CUDA_NO_DEVICE, out);
 }
 
 int buffer_alloc_host(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc_at_mount(g, len, true, false, out);
+    return buffer_alloc_on(g, len, true, CUDA_NO_DEVICE, out);
 }
 
-int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, struct gpunvme_buffer **out)
+int buffer_alloc_on(struct connection *g, size_t len, bool host, int device,
+                    struct gpunvme_buffer **out)
 {
-    return alloc_at_mount(g, len, host, true, out);
+    return alloc_at_mount(g, len, host, false, device, out);
+}
+
+int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, int device,
+                           struct gpunvme_buffer **out)
+{
+    return alloc_at_mount(g, len, host, true, device, out);
 }
 
 int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc_for(g, len, false, buffer_make_staging, out);
+    return alloc_for(g, len, false, CUDA_NO_DEVICE, buffer_make_staging, out);
 }
 
 /* Waits until the last transfer has released the buffer. */

@@ -44,6 +44,7 @@ struct gpunvme_buffer {
     void *addr;
     size_t len;
     int device;        /* CUDA ordinal, or CUDA_NO_DEVICE if it is host memory */
+    int wanted;        /* device to allocate for, or CUDA_NO_DEVICE: mount_gpu_choose() */
     int fd;            /* memfd of host memory, or -1 */
     int pinned_for;    /* device whose kernels reach the host memory, or CUDA_NO_DEVICE */
     bool allocated;    /* the library allocated the memory */
@@ -70,10 +71,15 @@ int buffer_register_host(struct connection *g, void *addr, size_t len, struct gp
  */
 int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out);
 /*
- * Allocates the staging of a lease, which may use the regions that other buffers leave free. `host`
- * selects the memory of buffer_alloc_host(), otherwise that of buffer_alloc().
+ * Allocates like buffer_alloc_host() with `host`, otherwise like buffer_alloc(), for this CUDA
+ * device of the process. CUDA_NO_DEVICE leaves the choice to mount_gpu_choose().
  */
-int buffer_alloc_for_lease(struct connection *g, size_t len, bool host,
+int buffer_alloc_on(struct connection *g, size_t len, bool host, int device,
+                    struct gpunvme_buffer **out);
+/*
+ * The same for the staging of a lease, which may use the regions that other buffers leave free.
+ */
+int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, int device,
                            struct gpunvme_buffer **out);
 
 /*

@@ -190,6 +190,13 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16])
     return 0;
 }
 
+int cuda_driver_current(struct cuda_driver *cu)
+{
+    CUdevice device;
+
+    return cu->cuCtxGetDevice(&device) ? CUDA_NO_DEVICE : device;
+}
+
 int cuda_driver_devices(struct cuda_driver *cu)
 {
     int devices = 0;
@@ -228,7 +235,7 @@ int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device
             return 0;
         }
     }
-    return gpunvme_fail(-ENODEV, "this process does not see the GPU of the mount "
+    return gpunvme_fail(-ENODEV, "this process does not see a GPU of the mount "
                                  "(CUDA_VISIBLE_DEVICES?)");
 }
 

@@ -48,6 +48,8 @@ int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_al
 /* Returns only the id of the allocation; 0 if it has none or is not memory of CUDA. */
 uint64_t cuda_driver_allocation_id(struct cuda_driver *cu, uint64_t addr);
 int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
+/* Returns the device of the calling thread's current context, or CUDA_NO_DEVICE. */
+int cuda_driver_current(struct cuda_driver *cu);
 /* Stores the device with this UUID. Returns -ENODEV if this process does not see it. */
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
 

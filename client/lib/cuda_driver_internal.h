@@ -56,6 +56,7 @@ enum {
     X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                       \
     X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                        \
     X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext *))                                        \
+    X(cuCtxGetDevice, "cuCtxGetDevice", (CUdevice *))                                              \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))                  \
     X(cuPointerSetAttribute, "cuPointerSetAttribute", (const void *, int, CUdeviceptr))            \
     X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))     \

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/device/device_image.h"
+#include "client/lib/mount_gpu.h"
 #include "client/lib/shared_list.h"
 #include "support/page.h"
 
@@ -27,18 +28,15 @@ static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
     return 0;
 }
 
-/* Opens the memory space of the mount's executor, in which the buffers are. */
+/* Opens the memory space of the GPU that the application has chosen, or of the host. */
 static int open_memory_space(struct gpunvme_direct *d)
 {
     struct connection *g = d->g;
-    struct cuda_driver *cu = NULL;
-    int device = CUDA_NO_DEVICE, err = 0;
+    struct mount_gpu gpu;
+    int err = mount_gpu_choose(g, &gpu), device = gpu.device;
+    struct cuda_driver *cu = device == CUDA_NO_DEVICE ? NULL : g->cuda;
 
-    if (g->info.executor == GPUNVME_EXECUTOR_CUDA) {
-        err = gpunvme_cuda(g, &cu);
-        if (!err)
-            err = cuda_driver_find(cu, g->info.gpu_uuid, &device);
-    }
+    d->lease_tier = gpu.lease_tier;
     if (!err)
         err = memory_space_open(&d->space, cu, device);
     if (!err && cu && direct_image())
@@ -48,7 +46,7 @@ static int open_memory_space(struct gpunvme_direct *d)
     if (!err)
         err = direct_sums_load(d);
     if (!err && cu)
-        err = direct_service_open(&d->space, d->list_kernel.function && g->info.lease_tier < 2,
+        err = direct_service_open(&d->space, d->list_kernel.function && d->lease_tier < 2,
                                   &d->service);
     return err;
 }
@@ -61,13 +59,13 @@ static int open_memory_space(struct gpunvme_direct *d)
  */
 static int direct_alloc_staging(struct gpunvme_direct *d)
 {
-    bool stages_all = d->g->info.lease_tier < 2;
+    bool stages_all = d->lease_tier < 2;
     size_t len;
 
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
     len = (d->want_queues + 1) * (size_t)GD_QUEUE_STAGING(d->staged_bytes) +
           (size_t)d->want_queues * GD_STAGED_CIDS * d->staged_bytes;
-    return buffer_alloc_for_lease(d->g, len, stages_all, &d->staging);
+    return buffer_alloc_for_lease(d->g, len, stages_all, d->space.device, &d->staging);
 }
 
 static int link_direct(struct gpunvme_direct *d)

@@ -36,6 +36,7 @@ struct gpunvme_direct {
     struct direct_service *service; /* NULL if there is none */
     uint32_t want_queues, want_depth;
     bool unverified; /* the option GPUNVME_UNVERIFIED was set */
+    uint32_t lease_tier;
 
     /* The lease of the queues. It changes only during opening, renewing and closing. */
     struct gpunvme_ioc_queue_lease lease; /* id 0 if there is none */

@@ -101,6 +101,9 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 {
     struct gd_buffer entry = {0};
 
+    /* A kernel does not reach the memory of another GPU. */
+    if (b->device != CUDA_NO_DEVICE && b->device != d->space.device)
+        return;
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
     pthread_mutex_lock(&d->lock);

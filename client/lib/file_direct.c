@@ -13,6 +13,7 @@
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
 #include "client/lib/handle.h"
+#include "client/lib/mount_gpu.h"
 #include "support/clock.h"
 
 #define LANES     8
@@ -20,6 +21,7 @@
 #define WORDS_LEN 4096       /* one result for each lane */
 
 struct file_queues {
+    struct file_queues *next; /* of the mount, on another GPU */
     struct gpunvme_direct *direct;
     unsigned users;     /* number of files; under gpunvme.lock */
     _Atomic bool stale; /* revoked or lost: the next direct file leases new queues */
@@ -86,24 +88,53 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
     return err;
 }
 
-/* Returns the queues of the file's mount and counts one more user of them. */
+/* The caller holds the lock. Removes stale queues from the mount's list; their files keep them. */
+static void queues_drop_stale(struct handle_mount *m)
+{
+    struct file_queues **link = &m->queues;
+
+    while (*link) {
+        if ((*link)->stale)
+            *link = (*link)->next;
+        else
+            link = &(*link)->next;
+    }
+}
+
+/* The caller holds the lock. Returns NULL if the mount has no queues on this device. */
+static struct file_queues *queues_find(struct handle_mount *m, int device)
+{
+    struct file_queues *q = m->queues;
+
+    while (q && q->direct->space.device != device)
+        q = q->next;
+    return q;
+}
+
+/*
+ * Returns the queues of the file's mount on the GPU that the calling thread uses, and counts one
+ * more user of them.
+ */
 static int queues_get(struct gpunvme_file *f, struct file_queues **out)
 {
     struct handle_mount *m = f->mount;
-    int err = 0;
+    struct mount_gpu gpu;
+    int err = mount_gpu_choose(m->connection, &gpu);
 
+    *out = NULL;
+    if (err)
+        return err;
     pthread_mutex_lock(&f->g->lock);
-    struct file_queues *q = m->queues;
-    if (!q || q->stale) {
-        q = NULL;
+    queues_drop_stale(m);
+    struct file_queues *q = queues_find(m, gpu.device);
+    if (!q)
         err = queues_new(f, &q);
-    }
-    if (q) {
+    if (!err && q->users++ == 0) {
+        q->next = m->queues;
         m->queues = q;
-        q->users++;
     }
     pthread_mutex_unlock(&f->g->lock);
-    *out = q;
+    *out = err ? NULL : q;
     return err;
 }
 
@@ -111,8 +142,11 @@ static void queues_put(struct gpunvme_file *f, struct file_queues *q)
 {
     pthread_mutex_lock(&f->g->lock);
     bool last = --q->users == 0;
-    if (last && f->mount->queues == q)
-        f->mount->queues = NULL;
+    struct file_queues **link = &f->mount->queues;
+    while (last && *link && *link != q)
+        link = &(*link)->next;
+    if (last && *link)
+        *link = q->next;
     pthread_mutex_unlock(&f->g->lock);
     if (last)
         queues_free(q);
@@ -143,6 +177,11 @@ void file_direct_end(struct gpunvme_file *f)
         queues_put(f, f->queues);
     f->leased = NULL;
     f->queues = NULL;
+}
+
+int file_direct_device(const struct gpunvme_file *f)
+{
+    return f->queues ? f->queues->direct->space.device : CUDA_NO_DEVICE;
 }
 
 /* --- What a direct file is ------------------------------------------------------------------- */

@@ -308,15 +308,15 @@ int gpunvme_unregister(struct gpunvme *g, void *addr)
     return err ? err : regions_remove(g->regions, addr);
 }
 
-typedef int (*alloc_fn)(struct connection *c, size_t len, struct gpunvme_buffer **out);
-
-static int handle_alloc(struct gpunvme_file *f, size_t len, alloc_fn alloc, void **out)
+static int handle_alloc(struct gpunvme_file *f, size_t len, bool host, void **out)
 {
     struct gpunvme_buffer *b = NULL;
+    struct connection *c = f->mount->connection;
     int err = handle_check_process(f->g);
 
     if (!err)
-        err = (f->why[0] ? buffer_alloc_staging : alloc)(f->mount->connection, len, &b);
+        err = f->why[0] ? buffer_alloc_staging(c, len, &b)
+                        : buffer_alloc_on(c, len, host, file_direct_device(f), &b);
     if (err)
         return err;
     err = regions_add(f->g->regions, b->device == CUDA_NO_DEVICE ? NULL : handle_cuda(f->g),
@@ -330,12 +330,12 @@ static int handle_alloc(struct gpunvme_file *f, size_t len, alloc_fn alloc, void
 
 int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out)
 {
-    return handle_alloc(f, len, buffer_alloc, out);
+    return handle_alloc(f, len, false, out);
 }
 
 int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out)
 {
-    return handle_alloc(f, len, buffer_alloc_host, out);
+    return handle_alloc(f, len, true, out);
 }
 
 int gpunvme_pieces_alloc(struct gpunvme_file *f, size_t n, struct gpunvme_piece **out)

@@ -15,7 +15,7 @@ struct handle_mount {
     struct handle_mount *next;
     dev_t dev;
     struct connection *connection;
-    struct file_queues *queues; /* leased for direct files, or NULL; under gpunvme.lock */
+    struct file_queues *queues; /* leased for direct files, by GPU; under gpunvme.lock */
 };
 
 struct submitter;
@@ -66,6 +66,8 @@ int handle_check_process(const struct gpunvme *g);
 int file_direct_begin(struct gpunvme_file *f);
 /* Ends the leases of the file, if it has any. No read may be in flight. */
 void file_direct_end(struct gpunvme_file *f);
+/* Returns the CUDA device of a direct file, or CUDA_NO_DEVICE. */
+int file_direct_device(const struct gpunvme_file *f);
 /* Reads into the memory of u, which is at addr, and waits. Returns bytes or -errno. */
 ssize_t file_direct_read(struct gpunvme_file *f, const struct region_use *u, void *addr, size_t len,
                          uint64_t file_offset);

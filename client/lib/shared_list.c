@@ -176,8 +176,8 @@ int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces,
 }
 
 /*
- * The caller holds the lock. Maps the list for the memory space. All memory spaces with CUDA belong
- * to the mount's GPU.
+ * The caller holds the lock. Maps the list for the memory space. Kernels
+ * of all GPUs reach the pinned memory.
  */
 static int map_for(struct shared_list *l, const struct memory_space *p)
 {

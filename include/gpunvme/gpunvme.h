@@ -116,8 +116,11 @@ void gpunvme_close(struct gpunvme *g);
 
 /*
  * The file leases its extents, and queue pairs of the drive that all direct
- * files of a mount share. Its reads then make no call into the daemon, and
- * kernels of the program read it by themselves (gpunvme_device.h).
+ * files of a mount and GPU share. Its reads then make no call into the daemon,
+ * and kernels of the program read it by themselves (gpunvme_device.h). The GPU
+ * is that of the calling thread's current CUDA context if the mount serves it,
+ * otherwise the first GPU of the mount that the process sees. Only memory of
+ * this GPU and of gpunvme_alloc_host() is read into.
  */
 #define GPUNVME_FILE_DIRECT 1u
 
@@ -232,15 +235,16 @@ int gpunvme_register(struct gpunvme *g, void *addr, size_t len);
 int gpunvme_unregister(struct gpunvme *g, void *addr);
 /*
  * Allocates and registers memory for the mount of f: GPU memory if its executor
- * is CUDA, host memory otherwise. gpunvme_unregister(g, *out) frees it.
+ * is CUDA, host memory otherwise. The GPU is that of a direct file; for other
+ * files it is chosen as for a direct file. gpunvme_unregister(g, *out) frees it.
  */
 int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out);
 /*
  * Allocates and registers zeroed host memory that the mount of f can reach, or
  * plain memory if no mount serves f. If the executor is CUDA, the process and
- * the mount both pin the memory, and kernels on the mount's GPU use it at the
+ * the mount both pin the memory, and kernels on the mount's GPUs use it at the
  * same address. Pinning allocates every page. Returns -ENODEV if the process
- * does not see the mount's GPU, and -ENOMEM if the memory exceeds the limit of
+ * sees no GPU of the mount, and -ENOMEM if the memory exceeds the limit of
  * pinned memory of the machine or of the mount (docs/ioctl.md).
  */
 int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out);

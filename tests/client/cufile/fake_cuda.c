@@ -472,6 +472,12 @@ EXPORT int cuCtxPushCurrent_v2(void *context)
     return context ? 0 : INVALID_VALUE;
 }
 
+EXPORT int cuCtxGetDevice(int *out)
+{
+    *out = 0;
+    return 0;
+}
+
 EXPORT int cuCtxPopCurrent_v2(void **out)
 {
     *out = NULL;

@@ -57,7 +57,7 @@ gpunvme_ioc_stats stats_of(int fd)
     return stats;
 }
 
-Buffer::Buffer(int fd, size_t len, uint32_t flags)
+Buffer::Buffer(int fd, size_t len, uint32_t flags, uint8_t gpu)
     : len_(len), reg_(abi_struct<gpunvme_ioc_register>())
 {
     int memory = shared_memory(len);
@@ -66,6 +66,7 @@ Buffer::Buffer(int fd, size_t len, uint32_t flags)
     reg_.kind = GPUNVME_MEM_FD;
     reg_.flags = flags;
     reg_.len = len;
+    reg_.gpu_uuid[15] = gpu;
     reg_.token = token_of(fd, memory);
     error_ = issue(fd, GPUNVME_IOC_REGISTER, &reg_);
     close(memory);

@@ -27,7 +27,8 @@ int issue(int fd, unsigned long request, void *arg);
 class Buffer
 {
   public:
-    Buffer(int fd, size_t len, uint32_t flags = 0); // GPUNVME_REGISTER_LIST
+    // GPUNVME_REGISTER_LIST; the last byte of the GPU's UUID, which is the number of a CPU executor
+    Buffer(int fd, size_t len, uint32_t flags = 0, uint8_t gpu = 0);
     ~Buffer();
     Buffer(const Buffer &) = delete;
     Buffer &operator=(const Buffer &) = delete;

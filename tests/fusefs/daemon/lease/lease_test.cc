@@ -50,6 +50,31 @@ TEST_F(LeaseTest, LeasedQueuesReadAFileIntoABuffer)
     EXPECT_EQ(extents.end(fd_), 0);
 }
 
+// Leases leave queues for the executors of GPUs that had no buffer before.
+TEST_F(LeaseTest, BuffersOfAllGpusAreReadByLeasedQueues)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,gpus=0:1,direct=root"));
+    Queues queues(fd_, GPUNVME_LEASE_MAX);
+    Extents extents(fd_);
+    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    Buffer buffers[] = {Buffer(fd_, kFile), Buffer(fd_, kFile, 0, 1)};
+    auto gpus = abi_struct<gpunvme_ioc_gpus>();
+    ASSERT_EQ(issue(fd_, GPUNVME_IOC_GPUS, &gpus), 0);
+    ASSERT_EQ(gpus.count, 2u);
+    EXPECT_EQ(gpus.gpus[1].state, GPUNVME_GPU_OPEN);
+    EXPECT_EQ(gpus.gpus[1].queues, gpus.gpus[0].queues);
+    for (size_t i = 0; i < 2; i++) {
+        int error;
+        uint64_t iova = iova_of(fd_, buffers[i], &error).iova;
+        ASSERT_EQ(error, 0);
+        ASSERT_TRUE(reads(&queues, i, extents, iova, 0, kFile));
+        EXPECT_EQ(memcmp(buffers[i].data(), content(kFile, 1).data(), kFile), 0);
+        EXPECT_EQ(buffers[i].read(fd_, 0, 0, kFile), (ssize_t)kFile);
+    }
+    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_EQ(extents.end(fd_), 0);
+}
+
 TEST_F(LeaseTest, NoUserLeasesWithoutTheOption)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu"));
