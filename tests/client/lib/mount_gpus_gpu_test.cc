@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// A mount that serves two GPUs. On a machine with one GPU the mount uses it as two executors, which
+// take turns at the registration of buffers.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/lib/connection.h"
+#include "tests/client/lib/gpu_mount.h"
+#include "tests/e2e/content.h"
+
+extern char **environ;
+
+namespace
+{
+
+constexpr size_t kFile = 64u << 20, kPiece = 4096, kPieces = 2000;
+constexpr uint64_t kSeed = 44;
+constexpr int kGpus = 2;
+// Set in processes that the test starts: the mount point, and "once" or "forever".
+constexpr const char *kMount = "MOUNT_GPUS_MOUNT", *kReads = "MOUNT_GPUS_READS";
+
+// A connection to the mount and memory of a GPU that is registered there.
+class Gpu
+{
+  public:
+    Gpu() = default;
+    Gpu(const Gpu &) = delete;
+    Gpu &operator=(const Gpu &) = delete;
+    ~Gpu()
+    {
+        connection_close(g);
+        cudaFree(memory);
+    }
+    void open(const std::string &mountpoint, int device)
+    {
+        gpunvme_options options = {};
+        options.path = GPUNVME_PATH_GPU;
+        file.resize(kFile);
+        content_fill(kSeed, 0, file.data(), kFile);
+        use(device);
+        ASSERT_EQ(connection_open(mountpoint.c_str(), &g), 0) << gpunvme_error();
+        ASSERT_EQ(bounce_set_options(g, &options), 0) << gpunvme_error();
+        ASSERT_EQ(cudaMalloc(&memory, kFile), cudaSuccess);
+        ASSERT_EQ(buffer_register(g, memory, kFile, &b), 0) << gpunvme_error();
+    }
+    void use(int device)
+    {
+        ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+        ASSERT_EQ(cudaFree(nullptr), cudaSuccess); // makes its context current
+    }
+    void poison()
+    {
+        ASSERT_EQ(cudaMemset(memory, 0x5a, kFile), cudaSuccess);
+        ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    }
+    bool holds(size_t at, size_t n)
+    {
+        std::vector<unsigned char> bytes(n);
+
+        EXPECT_EQ(cudaMemcpy(bytes.data(), static_cast<char *>(memory) + at, n, cudaMemcpyDefault),
+                  cudaSuccess);
+        return std::equal(bytes.begin(), bytes.end(), file.begin() + static_cast<ptrdiff_t>(at));
+    }
+    void read(int fd)
+    {
+        gpunvme_result result;
+
+        poison();
+        ASSERT_EQ(transfer_read(b, fd, 0, 0, kFile, &result), static_cast<ssize_t>(kFile))
+            << gpunvme_error();
+        ASSERT_EQ(result.path, GPUNVME_PATH_GPU) << result.why;
+        ASSERT_TRUE(holds(0, kFile));
+    }
+    void read_list(int fd)
+    {
+        std::vector<gpunvme_piece> pieces(kPieces);
+        gpunvme_result result;
+
+        poison();
+        for (size_t i = 0; i < kPieces; i++) {
+            uint64_t at = i * 7919 % (kFile / kPiece) * kPiece;
+            pieces[i] = {at, at, kPiece, 0};
+        }
+        ASSERT_EQ(readv_buffer(b, fd, pieces.data(), kPieces, &result), 0) << gpunvme_error();
+        ASSERT_EQ(result.path, GPUNVME_PATH_GPU) << result.why;
+        for (const gpunvme_piece &p : pieces) {
+            ASSERT_EQ(p.result, static_cast<int32_t>(kPiece));
+            ASSERT_TRUE(holds(p.buffer_offset, kPiece)) << p.buffer_offset;
+        }
+    }
+    // By leased queues.
+    void read_direct(int fd)
+    {
+        gpunvme_direct *d = nullptr;
+        leased_file *f = nullptr;
+
+        poison();
+        ASSERT_EQ(direct_open(g, nullptr, &d), 0) << gpunvme_error();
+        EXPECT_EQ(leased_file_open(d, fd, false, &f), 0) << gpunvme_error();
+        EXPECT_EQ(direct_read_wait(f, memory, kFile, 0), static_cast<ssize_t>(kFile))
+            << gpunvme_error();
+        EXPECT_TRUE(holds(0, kFile));
+        leased_file_close(f);
+        EXPECT_TRUE(direct_close(d));
+    }
+
+    connection *g = nullptr;
+    gpunvme_buffer *b = nullptr;
+    void *memory = nullptr;
+    std::vector<unsigned char> file;
+};
+
+class MountGpusTest : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why = why_no_gpu_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        ASSERT_EQ(cudaGetDeviceCount(&devices_), cudaSuccess);
+        mount_ = std::make_unique<Mounted>(512u << 20);
+        const std::string gpus = devices_ > 1 ? "0:1" : "0:0";
+        ASSERT_TRUE(mount_->mount("gpu=require,direct=all,gpus=" + gpus)) << mount_->log();
+        std::vector<unsigned char> file(kFile);
+        content_fill(kSeed, 0, file.data(), kFile);
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_EQ(pwrite(fd_, file.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(fsync(fd_), 0);
+    }
+    void TearDown() override
+    {
+        for (auto &gpu : gpus_)
+            gpu.reset();
+        if (fd_ >= 0)
+            close(fd_);
+        if (mount_ && mount_->pid() > 0) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+    }
+    int device(int gpu) const
+    {
+        return devices_ > 1 ? gpu : 0;
+    }
+    void open_both()
+    {
+        for (int i = 0; i < kGpus; i++) {
+            gpus_[i] = std::make_unique<Gpu>();
+            ASSERT_NO_FATAL_FAILURE(gpus_[i]->open(mount_->mountpoint(), device(i)));
+        }
+    }
+    gpunvme_ioc_gpus status()
+    {
+        gpunvme_ioc_gpus gpus = {};
+
+        EXPECT_EQ(gpunvme_gpus(fd_, &gpus), 0) << gpunvme_error();
+        return gpus;
+    }
+    // Starts a process that reads into memory of its first device.
+    pid_t reader(const std::string &reads, const std::string &visible)
+    {
+        std::vector<std::string> set = {std::string(kMount) + "=" + mount_->mountpoint(),
+                                        std::string(kReads) + "=" + reads};
+        if (!visible.empty())
+            set.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+        std::vector<char *> env;
+        for (std::string &s : set)
+            env.push_back(&s[0]);
+        for (char **e = environ; *e; e++)
+            env.push_back(*e);
+        env.push_back(nullptr);
+        std::string program = "/proc/self/exe", filter = "--gtest_filter=MountGpusReader.*";
+        char *argv[] = {&program[0], &filter[0], nullptr};
+        pid_t pid = -1;
+        EXPECT_EQ(posix_spawn(&pid, argv[0], nullptr, nullptr, argv, env.data()), 0);
+        return pid;
+    }
+
+    int devices_ = 0, fd_ = -1;
+    std::unique_ptr<Mounted> mount_;
+    std::unique_ptr<Gpu> gpus_[kGpus];
+};
+
+// Only in processes that the tests below start.
+TEST(MountGpusReader, ReadsIntoItsFirstDevice)
+{
+    const char *mountpoint = getenv(kMount), *reads = getenv(kReads);
+    if (!mountpoint || !reads)
+        GTEST_SKIP() << "for processes of other tests";
+    Gpu gpu;
+    ASSERT_NO_FATAL_FAILURE(gpu.open(mountpoint, 0));
+    int fd = open((std::string(mountpoint) + "/file").c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    do {
+        ASSERT_NO_FATAL_FAILURE(gpu.read(fd));
+        ASSERT_NO_FATAL_FAILURE(gpu.read_list(fd));
+    } while (std::string(reads) == "forever");
+    ASSERT_NO_FATAL_FAILURE(gpu.read_direct(fd));
+    close(fd);
+}
+
+TEST_F(MountGpusTest, BuffersOfBothAreOnTheGpuPath)
+{
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    for (auto &gpu : gpus_) {
+        ASSERT_NO_FATAL_FAILURE(gpu->read(fd_));
+        ASSERT_NO_FATAL_FAILURE(gpu->read_list(fd_));
+    }
+    gpunvme_ioc_gpus gpus = status();
+    ASSERT_EQ(gpus.count, static_cast<uint32_t>(kGpus));
+    for (int i = 0; i < kGpus; i++) {
+        EXPECT_EQ(gpus.gpus[i].state, GPUNVME_GPU_OPEN);
+        EXPECT_EQ(gpus.gpus[i].read_bytes, kFile + kPieces * kPiece);
+        EXPECT_EQ(gpus.gpus[i].queues, gpus.gpus[0].queues);
+    }
+}
+
+TEST_F(MountGpusTest, BothWrite)
+{
+    std::vector<unsigned char> bytes(kFile);
+
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    for (auto &gpu : gpus_) {
+        gpunvme_result result;
+        ASSERT_NO_FATAL_FAILURE(gpu->read(fd_));
+        ASSERT_EQ(ftruncate(fd_, 0), 0);
+        ASSERT_EQ(transfer_write(gpu->b, fd_, 0, 0, kFile, &result), static_cast<ssize_t>(kFile));
+        EXPECT_EQ(result.path, GPUNVME_PATH_GPU) << result.why;
+        ASSERT_EQ(pread(fd_, bytes.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        EXPECT_EQ(bytes, gpu->file);
+    }
+}
+
+TEST_F(MountGpusTest, BothReadByLeasedQueuesOfTheirOwn)
+{
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    for (int i = 0; i < kGpus; i++) {
+        gpus_[i]->use(device(i));
+        ASSERT_NO_FATAL_FAILURE(gpus_[i]->read_direct(fd_));
+    }
+}
+
+// Registrations wait for runs, of which each must be able to end.
+TEST_F(MountGpusTest, BothReadAtOnceWhileBuffersComeAndGo)
+{
+    constexpr int kRounds = 8;
+    std::atomic<int> ended{0};
+    std::thread threads[kGpus];
+
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    for (int i = 0; i < kGpus; i++) {
+        threads[i] = std::thread([this, i, &ended] {
+            gpus_[i]->use(device(i));
+            for (int n = 0; n < kRounds && !HasFailure(); n++) {
+                gpus_[i]->read(fd_);
+                gpus_[i]->read_list(fd_);
+            }
+            ended++;
+        });
+    }
+    while (ended < kGpus && !HasFailure()) {
+        for (auto &gpu : gpus_) {
+            gpunvme_buffer *host = nullptr;
+            ASSERT_EQ(buffer_alloc_host(gpu->g, kFile / 16, &host), 0) << gpunvme_error();
+            EXPECT_EQ(buffer_unregister(host), 0);
+        }
+    }
+    for (std::thread &t : threads)
+        t.join();
+}
+
+TEST_F(MountGpusTest, AKilledProcessTakesNoTransferOfTheOtherGpuAlong)
+{
+    constexpr int kReadsMore = 20;
+
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    gpus_[1].reset();
+    uint64_t before = status().gpus[1].read_bytes;
+    pid_t pid = reader("forever", devices_ > 1 ? "1" : "");
+    gpus_[0]->use(device(0));
+    while (status().gpus[1].read_bytes < before + kFile && waitpid(pid, nullptr, WNOHANG) == 0)
+        gpus_[0]->read(fd_);
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    for (int i = 0; i < kReadsMore; i++)
+        ASSERT_NO_FATAL_FAILURE(gpus_[0]->read(fd_));
+    ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+// The first device of the process is another one of the mount's.
+TEST_F(MountGpusTest, ProcessesAndTheMountAgreeByUuid)
+{
+    std::vector<std::string> sets = {"0"};
+
+    if (devices_ > 1)
+        sets = {"1", "1,0", "0,1"};
+    for (const std::string &visible : sets) {
+        int status = -1;
+        pid_t pid = reader("once", visible);
+        ASSERT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << visible;
+    }
+    if (devices_ > 1) {
+        EXPECT_EQ(this->status().gpus[1].read_bytes, 2 * (kFile + kPieces * kPiece));
+    }
+}
+
+} // namespace
