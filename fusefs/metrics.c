@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <uuid/uuid.h>
 
 const struct metrics_counter metrics_counters[] = {
 #define COUNTER(field, label, help)                                           \
@@ -254,14 +253,14 @@ static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t 
 {
     const struct gpunvme_gpu *g = &m->gpus->gpus[i];
     unsigned before = 0;
-    char uuid[UUID_STR_LEN];
 
     for (uint32_t j = 0; j < i; j++)
         before += memcmp(m->gpus->gpus[j].uuid, g->uuid, sizeof(g->uuid)) == 0;
-    uuid_unparse_lower(g->uuid, uuid);
     fprintf(to, "gpunvme_%s", name);
     print_mount(m->point, to);
-    fprintf(to, ",gpu=\"%s", uuid);
+    fputs(",gpu=\"", to);
+    for (unsigned j = 0; j < sizeof(g->uuid); j++)
+        fprintf(to, "%s%02x", j >= 4 && j <= 10 && j % 2 == 0 ? "-" : "", g->uuid[j]);
     if (before)
         fprintf(to, "/%u", before);
     fprintf(to, "\"} %" PRIu64 "\n", value);
