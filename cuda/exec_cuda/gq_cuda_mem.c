@@ -400,6 +400,53 @@ static const char *why_not_mapped(const struct nvme_transport *t)
     return "CUDA does not map the server's doorbell page, whose file must be on tmpfs (/dev/shm)";
 }
 
+/*
+ * Doorbells that are registered with CUDA. An address can be registered once in
+ * a process, so the executors of a controller share it.
+ */
+#define SHARED_DOORBELLS 16
+static struct {
+    pthread_mutex_t lock; /* protects the rest */
+    struct {
+        void *at; /* NULL: free */
+        unsigned users;
+    } of[SHARED_DOORBELLS];
+} cuda_mem_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The caller holds the lock. Returns the entry of `at`, else a free one, or the number of all. */
+static unsigned find_doorbells(const void *at)
+{
+    unsigned unused = SHARED_DOORBELLS;
+
+    for (unsigned i = 0; i < SHARED_DOORBELLS; i++) {
+        if (cuda_mem_shared.of[i].at == at)
+            return i;
+        if (!cuda_mem_shared.of[i].at)
+            unused = i;
+    }
+    return unused;
+}
+
+/* Registers the doorbells, or takes the device's address of registered ones. */
+static int share_doorbells(void *at, const struct nvme_transport *t, void **out)
+{
+    unsigned flags = t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0;
+    int err = -ENOTSUP;
+
+    pthread_mutex_lock(&cuda_mem_shared.lock);
+    unsigned i = find_doorbells(at);
+    if (i < SHARED_DOORBELLS && cuda_mem_shared.of[i].users)
+        err = gq_cuda_errno(cudaHostGetDevicePointer(out, at, 0));
+    else if (i < SHARED_DOORBELLS)
+        err = cuda_mem_map_host(at, t->doorbells_len, flags, out);
+    if (!err) {
+        cuda_mem_shared.of[i].at = at;
+        cuda_mem_shared.of[i].users++;
+    }
+    pthread_mutex_unlock(&cuda_mem_shared.lock);
+    return err;
+}
+
 int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 {
     struct nvme_transport *t = cu->transport;
@@ -408,9 +455,7 @@ int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 
     snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_REQUESTED);
     if (want != GQ_DOORBELLS_CPU) {
-        err = cuda_mem_map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
-                                t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0,
-                                (void **)&cu->doorbells);
+        err = share_doorbells((void *)(uintptr_t)t->doorbells, t, (void **)&cu->doorbells);
         snprintf(x->note, sizeof(x->note), "%s", err ? why_not_mapped(t) : "");
     }
     x->rings = !err;
@@ -419,6 +464,15 @@ int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 
 void gq_cuda_unmap_doorbells(struct gq_cuda *cu)
 {
-    if (cu->doorbells)
-        cudaHostUnregister((void *)(uintptr_t)cu->transport->doorbells);
+    void *at = (void *)(uintptr_t)cu->transport->doorbells;
+
+    if (!cu->doorbells)
+        return;
+    pthread_mutex_lock(&cuda_mem_shared.lock);
+    unsigned i = find_doorbells(at);
+    if (--cuda_mem_shared.of[i].users == 0) {
+        cudaHostUnregister(at);
+        cuda_mem_shared.of[i].at = NULL;
+    }
+    pthread_mutex_unlock(&cuda_mem_shared.lock);
 }
