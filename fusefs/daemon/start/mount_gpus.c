@@ -387,11 +387,11 @@ unsigned gpus_queue_pairs(const struct gpus *t)
     return t->n * t->first.queues;
 }
 
-static bool gpus_is_named(const struct gpu *g, const uint8_t uuid[16])
+static bool gpus_is_any(const uint8_t uuid[16])
 {
     static const uint8_t any[16];
 
-    return memcmp(uuid, any, sizeof(any)) == 0 || memcmp(uuid, g->uuid, sizeof(g->uuid)) == 0;
+    return memcmp(uuid, any, sizeof(any)) == 0;
 }
 
 /* Returns the users of a GPU, or UINT_MAX if it is lost. */
@@ -409,16 +409,16 @@ static unsigned gpus_load(struct gpu *g)
  */
 static struct gpu *gpus_find(struct gpus *t, const uint8_t uuid[16])
 {
+    bool any = gpus_is_any(uuid);
     struct gpu *found = NULL;
     unsigned least = 0;
 
     for (unsigned i = 0; i < t->n; i++) {
         struct gpu *g = &t->gpus[i];
-        if (!gpus_is_named(g, uuid))
+        if (!any && memcmp(uuid, g->uuid, sizeof(g->uuid)) != 0)
             continue;
-        bool same = found && memcmp(found->uuid, g->uuid, sizeof(g->uuid)) == 0;
         unsigned users = gpus_load(g);
-        if (!found || (same ? users < least : least == UINT_MAX && users != UINT_MAX)) {
+        if (!found || (any ? least == UINT_MAX && users != UINT_MAX : users < least)) {
             found = g;
             least = users;
         }

@@ -225,6 +225,7 @@ TEST_F(MountGpusTest, BuffersOfBothAreOnTheGpuPath)
         EXPECT_EQ(gpus.gpus[i].state, GPUNVME_GPU_OPEN);
         EXPECT_EQ(gpus.gpus[i].read_bytes, kFile + kPieces * kPiece);
         EXPECT_EQ(gpus.gpus[i].queues, gpus.gpus[0].queues);
+        EXPECT_GT(gpus.gpus[i].tier, 0u) << "its kernels ring the doorbells";
     }
 }
 
