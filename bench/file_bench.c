@@ -470,10 +470,8 @@ static int make_fragmented(struct bench *b, uint64_t fragment)
 
     for (uint64_t i = 0; i < n && !err; i++)
         err = bench_file_write(&b->file, order[i] * fragment, fragment, SEED, order[i] * fragment);
-    if (!err && fsync(b->file.fd))
-        err = bench_fail_with(b->file.path, -errno);
     free(order);
-    return err;
+    return err ? err : bench_file_seal(&b->file);
 }
 
 /*

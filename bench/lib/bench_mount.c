@@ -136,15 +136,30 @@ int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint
     return err ? bench_fail_with(f->path, err) : 0;
 }
 
+int bench_file_seal(struct bench_file *f)
+{
+    int written = f->fd;
+
+    if (fsync(written))
+        return bench_fail_with(f->path, -errno);
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (f->fd < 0) {
+        int err = bench_fail_with(f->path, -errno);
+
+        f->fd = written; /* bench_file_close() removes the file */
+        return err;
+    }
+    close(written);
+    return 0;
+}
+
 int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed)
 {
     int err = bench_file_create(f, dir);
 
     if (!err)
         err = bench_file_write(f, 0, bytes, seed, 0);
-    if (!err && fsync(f->fd))
-        err = bench_fail_with(f->path, -errno);
-    return err;
+    return err ? err : bench_file_seal(f);
 }
 
 void bench_file_close(struct bench_file *f)

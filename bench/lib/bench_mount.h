@@ -42,7 +42,7 @@ struct bench_report *bench_mount_report(const struct bench_mount *m, bool json);
  */
 struct bench_file {
     char path[4096];
-    int fd; /* for reading and writing, through the page cache */
+    int fd; /* for reading and writing, through the page cache; see bench_file_seal() */
 };
 
 /*
@@ -54,9 +54,12 @@ int bench_file_create(struct bench_file *f, const char *dir);
 int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
                      uint64_t place);
 /*
- * Creates the file with the first `bytes` of the pattern. The bytes are on the
- * drive when this returns.
+ * Moves the bytes to the drive, and opens the file anew for reading only, as a
+ * program does that reads a finished file. Before each READ of a file that is
+ * open for writing the daemon drops the kernel's pages of it.
  */
+int bench_file_seal(struct bench_file *f);
+/* Creates the file with the first `bytes` of the pattern, and seals it. */
 int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed);
 void bench_file_close(struct bench_file *f);
 
