@@ -306,12 +306,13 @@ static int check_transfer(const struct open_file *file, const struct transfer_jo
 #define MOST_LONG  1u
 
 /*
- * A transfer that must first write dirty pages back does not run in a session
- * thread, because the write-back needs session threads.
+ * A long transfer that must first write dirty pages back does not run in a
+ * session thread, because the write-back needs session threads. Short ones leave
+ * it enough of them, and a worker would take longer than most of them.
  */
 static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
 {
-    if (kernel_cache_is_newer(d, inode))
+    if (!is_short && kernel_cache_is_newer(d, inode))
         return false;
     /* Relaxed: the counter limits threads and orders no memory. */
     if (atomic_fetch_add_explicit(&d->inline_jobs, 1, memory_order_relaxed) <
