@@ -129,12 +129,12 @@ static int queues_get(struct gpunvme_file *f, struct file_queues **out)
     struct file_queues *q = queues_find(m, gpu.device);
     if (!q)
         err = queues_new(f, &q);
-    if (!err && q->users++ == 0) {
+    if (q && q->users++ == 0) {
         q->next = m->queues;
         m->queues = q;
     }
     pthread_mutex_unlock(&f->g->lock);
-    *out = err ? NULL : q;
+    *out = q;
     return err;
 }
 

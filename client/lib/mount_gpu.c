@@ -43,17 +43,18 @@ static const struct gpunvme_gpu *find_first(struct cuda_driver *cu,
 
 int mount_gpu_choose(struct connection *g, struct mount_gpu *out)
 {
-    struct gpunvme_ioc_gpus gpus;
+    struct gpunvme_ioc_gpus gpus = {.count = 0};
     struct cuda_driver *cu;
 
     *out = (struct mount_gpu){CUDA_NO_DEVICE, g->info.lease_tier};
     if (g->info.executor != GPUNVME_EXECUTOR_CUDA)
         return 0;
     int err = gpunvme_cuda(g, &cu);
-    if (!err)
-        err = gpunvme_gpus(g->fd, &gpus);
     if (err)
         return err;
+    err = gpunvme_ioctl(g->fd, GPUNVME_IOC_GPUS, &gpus, sizeof(gpus));
+    if (err)
+        return gpunvme_fail(err, "GPUS: %s", strerror(-err));
     const struct gpunvme_gpu *gpu = find_current(cu, &gpus, &out->device);
     if (!gpu)
         gpu = find_first(cu, &gpus, &out->device);

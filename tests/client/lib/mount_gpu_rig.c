@@ -17,9 +17,13 @@ int gpunvme_cuda(struct connection *g, struct cuda_driver **out)
 }
 
 /* The lease tier of a GPU is its place in the list. */
-int gpunvme_gpus(int fd, struct gpunvme_ioc_gpus *out)
+int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 {
+    struct gpunvme_ioc_gpus *out = arg;
+
     (void)fd;
+    if (request != GPUNVME_IOC_GPUS || size != sizeof(*out))
+        return -ENOTTY;
     *out = (struct gpunvme_ioc_gpus){.count = (uint32_t)strlen(rig->mount)};
     for (uint32_t i = 0; i < out->count; i++) {
         memset(out->gpus[i].uuid, rig->mount[i], 16);
