@@ -74,7 +74,7 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
         GQ_FOR_LANES(lane)
         {
             if (first + lane < slots)
-                t->slots[first + lane].key = 0;
+                t->slots[first + lane] = (struct gd_table_slot){0};
             if (first + lane < t->n_files)
                 t->counts[first + lane] = 0;
             if (first + lane == 0) {
@@ -119,19 +119,23 @@ GQ_FN uint32_t gd_table_least_units(const struct gd_row_table *t)
     return ((t->row_bytes - 1) >> t->unit_shift) + 1;
 }
 
-GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row)
+/*
+ * Returns the key of the range that a row touches. Stores 1 to *more if the row
+ * reaches into one unit more than the shortest range has, otherwise 0.
+ */
+GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row, uint32_t *more)
 {
     uint32_t file;
     uint64_t offset = gd_table_offset(t, row, &file), unit = offset >> t->unit_shift;
     uint64_t units = ((offset + t->row_bytes - 1) >> t->unit_shift) - unit + 1;
 
-    return GD_TABLE_USED | (uint64_t)file << (GD_TABLE_UNIT_BITS + 1) | unit << 1 |
-           (units > gd_table_least_units(t));
+    *more = units > gd_table_least_units(t);
+    return GD_TABLE_USED | (uint64_t)file << GD_TABLE_UNIT_BITS | unit;
 }
 
 GQ_FN uint32_t gd_table_file(uint64_t key)
 {
-    return (uint32_t)(key >> (GD_TABLE_UNIT_BITS + 1)) & ((1u << GD_TABLE_FILE_BITS) - 1);
+    return (uint32_t)(key >> GD_TABLE_UNIT_BITS) & ((1u << GD_TABLE_FILE_BITS) - 1);
 }
 
 /* Returns the number by which the search for a key begins. */
@@ -180,6 +184,7 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
     const struct gd_table_launch *l = w->l;
     GQ_LANE_VAR(uint32_t, searches);
     GQ_LANE_VAR(uint32_t, slot);
+    GQ_LANE_VAR(uint32_t, more);
     GQ_LANE_VAR(uint64_t, key);
 
     GQ_FOR_LANES(lane)
@@ -190,7 +195,7 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
 
             l->table.places[first + lane] = special;
             GQ_AT(searches) = !special;
-            GQ_AT(key) = special ? 0 : gd_table_key(&l->table, (uint64_t)id);
+            GQ_AT(key) = special ? 0 : gd_table_key(&l->table, (uint64_t)id, &GQ_AT(more));
             GQ_AT(slot) = gd_table_hash(GQ_AT(key)) & l->mask;
         }
     }
@@ -202,6 +207,8 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
 
                 l->table.places[first + lane] = place;
                 GQ_AT(searches) = place == GD_TABLE_BAD;
+                if (!GQ_AT(searches) && GQ_AT(more))
+                    gq_atomic_store(&l->table.slots[GQ_AT(slot)].more, 1);
                 GQ_AT(slot) = (GQ_AT(slot) + 1) & l->mask;
             }
         }
@@ -253,8 +260,8 @@ GQ_FN void gd_table_claim(const struct gd_table_worker *w)
 GQ_FN void gd_table_place_piece(const struct gd_row_table *t, struct gd_table_slot *s)
 {
     uint32_t piece = t->bounds[gd_table_file(s->key)] + s->piece;
-    uint64_t unit = (s->key >> 1) & (((uint64_t)1 << GD_TABLE_UNIT_BITS) - 1);
-    uint32_t units = gd_table_least_units(t) + (uint32_t)(s->key & 1);
+    uint64_t unit = s->key & (((uint64_t)1 << GD_TABLE_UNIT_BITS) - 1);
+    uint32_t units = gd_table_least_units(t) + s->more;
 
     s->piece = piece;
     t->pieces[piece] = (struct gq_read_desc){.file_offset = unit << t->unit_shift,

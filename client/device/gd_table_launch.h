@@ -27,9 +27,10 @@ struct gd_table_segment {
 
 /*
  * An entry of the hash table: one range of units of a file that rows of this
- * gather touch. A key has these fields, from its lowest bit on: 1 bit that is
- * set if the range has one unit more than the shortest one, 48 bits of the
- * first unit's number, 14 bits of the file's number, and a bit that is 1.
+ * gather touch. A key has these fields, from its lowest bit on: 48 bits of the
+ * first unit's number, 14 bits of the file's number, an unused bit, and a bit
+ * that is 1. Rows that begin in one unit share a range, also if only some of
+ * them reach into one unit more.
  */
 #define GD_TABLE_UNIT_BITS 48u
 #define GD_TABLE_FILE_BITS 14u
@@ -37,7 +38,7 @@ struct gd_table_segment {
 struct gd_table_slot {
     uint64_t key;   /* 0: unused */
     uint32_t piece; /* number among the pieces of its file, then of the list */
-    uint32_t reserved;
+    uint32_t more;  /* 1: the range has one unit more than the shortest one */
 };
 
 /*

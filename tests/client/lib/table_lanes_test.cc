@@ -166,6 +166,22 @@ TEST_F(TableLanes, ARowInTwoLbasIsOneCommand)
     rows.expect_rows(ids);
 }
 
+// Of two rows that begin in one LBA the second one reaches into the next LBA.
+TEST_F(TableLanes, RowsThatBeginInOneLbaAreOneCommand)
+{
+    Rows rows(stack_, 256, 128, 9, 4096);
+    for (const std::vector<int64_t> &ids : {std::vector<int64_t>{0, 1}, {1, 0, 1}, {0}, {1}}) {
+        EXPECT_EQ(rows.gather(ids), 1u);
+        rows.expect_rows(ids);
+    }
+    std::vector<int64_t> ids(1000);
+    for (size_t i = 0; i < ids.size(); i++)
+        ids[i] = static_cast<int64_t>(i);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(3));
+    EXPECT_EQ(rows.gather(ids), 500u);
+    rows.expect_rows(ids);
+}
+
 TEST_F(TableLanes, RowsThatDoNotExistAreZerosAndCounted)
 {
     Rows rows(stack_, 100, 3, 9, 200);
