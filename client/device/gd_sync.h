@@ -84,6 +84,26 @@ GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
 }
 
 /*
+ * Defines a function that changes a word of 64 bits by one PTX instruction and
+ * returns its old value.
+ */
+#define GD_ATOMIC_FETCH64(name, instruction)              \
+    GQ_FN uint64_t name(uint64_t *word, uint64_t operand) \
+    {                                                     \
+        uint64_t old;                                     \
+        asm volatile(instruction " %0, [%1], %2;"         \
+                     : "=l"(old)                          \
+                     : "l"(word), "l"(operand)            \
+                     : "memory");                         \
+                                                          \
+        return old;                                       \
+    }
+
+GD_ATOMIC_FETCH64(gd_add64, "atom.relaxed.gpu.add.u64")
+GD_ATOMIC_FETCH64(gd_or64, "atom.relaxed.gpu.or.b64")
+GD_ATOMIC_FETCH64(gd_and64, "atom.relaxed.gpu.and.b64")
+
+/*
  * Stores with release at system scope, because the host may poll the word
  * before the kernel has ended.
  */
@@ -198,6 +218,21 @@ GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
 {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return expected;
+}
+
+GQ_FN uint64_t gd_add64(uint64_t *word, uint64_t operand)
+{
+    return __atomic_fetch_add(word, operand, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN uint64_t gd_or64(uint64_t *word, uint64_t operand)
+{
+    return __atomic_fetch_or(word, operand, __ATOMIC_ACQ_REL);
+}
+
+GQ_FN uint64_t gd_and64(uint64_t *word, uint64_t operand)
+{
+    return __atomic_fetch_and(word, operand, __ATOMIC_ACQ_REL);
 }
 
 GQ_FN void gd_store_own_result(int64_t *at, int64_t value)

@@ -1,0 +1,968 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A set-associative cache of one leased file. Groups read parts of lines; a
+ * line that is not in its set is read through the shared queues (gd_lone.h) by
+ * the group that claims it:
+ *
+ *   gd_cache_find     looks for the line among the words of its set
+ *   gd_cache_pin      counts the group as a reader of a valid line
+ *   gd_cache_claim    takes a way for the line, by CLOCK, under the set's lock
+ *   gd_cache_fill     reads a claimed line and makes it valid
+ *   gd_cache_bypass   reads only the wanted bytes, through a slot
+ *
+ * The word of a line changes by atomics only, which preserve the number of its
+ * readers. Only a word without readers is claimed, so a line does not change
+ * while it is copied. The lock of a set is held for a few loads and atomics,
+ * never during a wait. A group that waits for another group's fill bypasses the
+ * cache at the deadline of a command, and one that finds no way to claim does
+ * so at once; so no group depends on another one.
+ *
+ * A command that was lost may still write to its line or slot. Neither is used
+ * again before the host has renewed the leases and cleared all words.
+ *
+ * Every function is called by all lanes of a group together unless noted
+ * otherwise.
+ */
+#ifndef CLIENT_DEVICE_GD_CACHE_H
+#define CLIENT_DEVICE_GD_CACHE_H
+
+#include "client/device/gd_cache_types.h"
+#include "client/device/gd_lone.h"
+
+/* Not inlined: the registers of a read would be those of every hit. */
+#ifdef __CUDACC__
+#define GD_CACHE_CALL static inline __device__ __noinline__
+#else
+#define GD_CACHE_CALL GQ_FN
+#endif
+
+#define GD_CACHE_NONE  UINT32_MAX /* no way, or no slot */
+#define GD_CACHE_ALL   UINT32_MAX /* instead of a lane: all of them */
+#define GD_CACHE_RESTS 16u        /* short pauses of a wait before longer ones */
+
+struct gd_cache_reader {
+    struct gq_group group;
+    const struct gpunvme_device_cache *cache;
+    uint64_t generation; /* in its place in a word; 0: the cache keeps no line */
+    uint64_t end;        /* of the file */
+};
+
+/* The place of a line. */
+struct gd_cache_line {
+    uint64_t number;
+    uint64_t tag;   /* in its place in a word, if it fits */
+    uint64_t first; /* number of its set's first word */
+    uint32_t set;
+    uint32_t way;
+    bool fits;
+};
+
+enum gd_cache_found { GD_CACHE_HIT, GD_CACHE_CLAIMED, GD_CACHE_AROUND, GD_CACHE_AGAIN };
+
+/* --- Words ----------------------------------------------------------------------------------- */
+
+GQ_FN struct gd_cache_line gd_cache_line_of(const struct gpunvme_device_cache *c, uint64_t offset)
+{
+    uint64_t number = offset >> c->line_shift, tag = number >> c->set_shift;
+    uint32_t set = (uint32_t)(number ^ tag) & ((1u << c->set_shift) - 1u);
+
+    return (struct gd_cache_line){.number = number,
+                                  .tag = tag << GD_CACHE_TAG_SHIFT,
+                                  .first = (uint64_t)set * c->ways,
+                                  .set = set,
+                                  .way = GD_CACHE_NONE,
+                                  .fits = tag < GD_CACHE_TAGS};
+}
+
+GQ_FN uint32_t gd_cache_state(uint64_t word)
+{
+    return (uint32_t)word & GD_CACHE_STATE;
+}
+
+/*
+ * Returns true if a word is that of the line, in a state other than free. A
+ * failed line stays failed in later generations.
+ */
+GQ_FN bool gd_cache_is(const struct gd_cache_reader *w, uint64_t word, uint64_t tag)
+{
+    uint32_t state = gd_cache_state(word);
+    bool is_current = (word & GD_CACHE_GENERATION_MASK) == w->generation;
+
+    return word >> GD_CACHE_TAG_SHIFT == tag >> GD_CACHE_TAG_SHIFT && state != GD_CACHE_FREE &&
+           (is_current || state == GD_CACHE_FAILED);
+}
+
+GQ_FN bool gd_cache_is_valid(const struct gd_cache_reader *w, uint64_t word, uint64_t tag)
+{
+    return gd_cache_is(w, word, tag) && gd_cache_state(word) == GD_CACHE_VALID;
+}
+
+GQ_FN uint64_t *gd_cache_word(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    return &w->cache->words[l->first + l->way];
+}
+
+GQ_FN uint64_t gd_cache_address(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    return w->cache->lines + ((l->first + l->way) << w->cache->line_shift);
+}
+
+/* Returns the bytes of a line, which are fewer at the end of the file. */
+GQ_FN uint64_t gd_cache_line_bytes(const struct gd_cache_reader *w, uint64_t number)
+{
+    uint64_t from = number << w->cache->line_shift, len = (uint64_t)1 << w->cache->line_shift;
+
+    return w->end - from < len ? w->end - from : len;
+}
+
+/* Adds n events to one of the counters. `at` is that of the first copy. */
+GQ_FN void gd_cache_count(const struct gd_cache_reader *w, const uint64_t *at, uint32_t n)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && n)
+            (void)gd_add64((uint64_t *)(uintptr_t)at +
+                               (gd_seed() & (GD_CACHE_COUNTERS - 1)) *
+                                   (sizeof(struct gd_cache_counts) / sizeof(uint64_t)),
+                           n);
+    }
+}
+
+/* --- Begin ----------------------------------------------------------------------------------- */
+
+/*
+ * Begins reads of a group. Returns 0, or -ESTALE if the leases have ended,
+ * which may be noticed GD_CHECK_MOST_NS late, as by other reads.
+ */
+GQ_FN int gd_cache_begin(struct gd_cache_reader *w, struct gq_group group,
+                         const struct gpunvme_device_cache *cache)
+{
+    const struct gpunvme_device_file *f = cache->file;
+    GQ_LANE_VAR(uint32_t, stale);
+    GQ_LANE_VAR(uint64_t, generation);
+    GQ_LANE_VAR(uint64_t, end);
+
+    w->group = group;
+    w->cache = cache;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            uint64_t checked = gd_load64(f->checked_ns);
+
+            GQ_AT(generation) = gd_load64(&cache->generation);
+            GQ_AT(end) = gd_load64(&f->map.end);
+            GQ_AT(stale) = gd_load32(&f->set.n_queues) == 0 ||
+                           gd_shared_lease_ended(f, gq_clock_ns(), checked);
+        }
+    }
+    w->generation = GQ_FROM64(generation, 0) << GD_CACHE_GENERATION_SHIFT;
+    w->end = GQ_FROM64(end, 0);
+    return GQ_FROM32(stale, 0) ? -ESTALE : 0;
+}
+
+/* --- Lookups --------------------------------------------------------------------------------- */
+
+/* Stores the way of the line, or GD_CACHE_NONE. Returns its state. */
+GQ_FN uint32_t gd_cache_find(const struct gd_cache_reader *w, struct gd_cache_line *l)
+{
+    const struct gpunvme_device_cache *c = w->cache;
+
+    for (uint32_t first = 0; first < c->ways; first += w->group.lanes) {
+        GQ_LANE_VAR(uint64_t, word);
+        GQ_LANE_VAR(uint32_t, is);
+        uint32_t mask;
+
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane < c->ways) {
+                GQ_AT(word) = gd_load64(&c->words[l->first + first + lane]);
+                GQ_AT(is) = gd_cache_is(w, GQ_AT(word), l->tag);
+            }
+        }
+        mask = GQ_BALLOT(is);
+        if (mask) {
+            uint32_t i = gq_take_one(&mask);
+
+            l->way = first + i;
+            return gd_cache_state(GQ_FROM64(word, i));
+        }
+    }
+    l->way = GD_CACHE_NONE;
+    return GD_CACHE_FREE;
+}
+
+/*
+ * Called by one lane. Counts a reader of the line in a word, and returns true if
+ * the word is still that of the valid line.
+ */
+GQ_FN bool gd_cache_pin_word(const struct gd_cache_reader *w, uint64_t *word, uint64_t tag)
+{
+    uint64_t old = gd_add64(word, GD_CACHE_PIN);
+
+    if (!gd_cache_is_valid(w, old, tag)) {
+        (void)gd_add64(word, -GD_CACHE_PIN);
+        return false;
+    }
+    if (!(old & GD_CACHE_TOUCHED))
+        (void)gd_or64(word, GD_CACHE_TOUCHED);
+    return true;
+}
+
+/*
+ * Counts the group as a reader of the line. The fence acquires the bytes, which
+ * the group that has filled the line has released.
+ */
+GQ_FN bool gd_cache_pin(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    GQ_LANE_VAR(uint32_t, is);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(is) = gd_cache_pin_word(w, gd_cache_word(w, l), l->tag);
+    }
+    if (!GQ_FROM32(is, 0))
+        return false;
+    gq_fence_device();
+    return true;
+}
+
+/* The fence orders the loads of the line before the next claim of its word. */
+GQ_FN void gd_cache_unpin(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            (void)gd_add64(gd_cache_word(w, l), -GD_CACHE_PIN);
+    }
+}
+
+/* --- Claims ---------------------------------------------------------------------------------- */
+
+/* Ways of a set, one bit each. */
+struct gd_cache_ways {
+    uint32_t found;  /* the line is there */
+    uint32_t unused; /* free, or valid in an earlier generation */
+    uint32_t cold;   /* valid, without readers, and not touched */
+    uint32_t warm;   /* the same, and touched */
+};
+
+/* Returns true if a word has no readers and may be claimed. */
+GQ_FN bool gd_cache_is_idle(uint64_t word)
+{
+    uint32_t state = gd_cache_state(word);
+
+    return (word & GD_CACHE_PINS) == 0 && (state == GD_CACHE_FREE || state == GD_CACHE_VALID);
+}
+
+GQ_FN struct gd_cache_ways gd_cache_load_ways(const struct gd_cache_reader *w,
+                                              const struct gd_cache_line *l)
+{
+    const struct gpunvme_device_cache *c = w->cache;
+    struct gd_cache_ways ways = {0, 0, 0, 0};
+
+    for (uint32_t first = 0; first < c->ways; first += w->group.lanes) {
+        GQ_LANE_VAR(uint32_t, found);
+        GQ_LANE_VAR(uint32_t, unused);
+        GQ_LANE_VAR(uint32_t, cold);
+        GQ_LANE_VAR(uint32_t, warm);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane < c->ways) {
+                uint64_t word = gd_load64(&c->words[l->first + first + lane]);
+                bool idle = gd_cache_is_idle(word);
+                bool valid = gd_cache_state(word) == GD_CACHE_VALID &&
+                             (word & GD_CACHE_GENERATION_MASK) == w->generation;
+
+                GQ_AT(found) = gd_cache_is(w, word, l->tag);
+                GQ_AT(unused) = idle && !valid;
+                GQ_AT(cold) = idle && valid && !(word & GD_CACHE_TOUCHED);
+                GQ_AT(warm) = idle && valid && (word & GD_CACHE_TOUCHED);
+            }
+        }
+        ways.found |= GQ_BALLOT(found) << first;
+        ways.unused |= GQ_BALLOT(unused) << first;
+        ways.cold |= GQ_BALLOT(cold) << first;
+        ways.warm |= GQ_BALLOT(warm) << first;
+    }
+    return ways;
+}
+
+/* Returns the first way of a mask, which is not 0, from `hand` on. */
+GQ_FN uint32_t gd_cache_from_hand(uint32_t mask, uint32_t hand)
+{
+    uint32_t ahead = mask & (UINT32_MAX << hand);
+
+    mask = ahead ? ahead : mask;
+    return gq_take_one(&mask);
+}
+
+/* Returns the ways from `hand` on that come before `way`, cyclically. */
+GQ_FN uint32_t gd_cache_passed(uint32_t hand, uint32_t way)
+{
+    uint32_t from = UINT32_MAX << hand, to = (1u << way) - 1u;
+
+    return way >= hand ? from & to : from | to;
+}
+
+/*
+ * Clears the bit TOUCHED of the warm ways that CLOCK has passed on its way to
+ * one that is not warm.
+ */
+GQ_FN void gd_cache_cool(const struct gd_cache_reader *w, const struct gd_cache_line *l,
+                         uint32_t passed)
+{
+    const struct gpunvme_device_cache *c = w->cache;
+
+    for (uint32_t first = 0; first < c->ways && passed; first += w->group.lanes) {
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane < c->ways && (passed >> (first + lane) & 1u))
+                (void)gd_and64(&c->words[l->first + first + lane], ~(uint64_t)GD_CACHE_TOUCHED);
+        }
+    }
+}
+
+/*
+ * Called by one lane with the set's lock. Takes an idle way. The word then has
+ * no readers, except those that find out that they came too late.
+ */
+GQ_FN bool gd_cache_take_way(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    uint64_t *word = gd_cache_word(w, l), old = gd_load64(word);
+
+    return gd_cache_is_idle(old) &&
+           gd_replace64(word, old, l->tag | w->generation | GD_CACHE_FILLING) == old;
+}
+
+/*
+ * Called with the set's lock. Takes a way that is unused or that CLOCK selects,
+ * and moves *hand behind the latter.
+ */
+GQ_FN enum gd_cache_found gd_cache_select(const struct gd_cache_reader *w, struct gd_cache_line *l,
+                                          uint32_t *hand)
+{
+    struct gd_cache_ways ways = gd_cache_load_ways(w, l);
+    uint32_t others = ways.cold ? ways.cold : ways.warm;
+    GQ_LANE_VAR(uint32_t, taken);
+
+    if (ways.found)
+        return GD_CACHE_AGAIN;
+    if (!(ways.unused | others))
+        return GD_CACHE_AROUND;
+    if (ways.unused) {
+        l->way = gd_cache_from_hand(ways.unused, *hand);
+    } else {
+        l->way = gd_cache_from_hand(others, *hand);
+        gd_cache_cool(w, l, ways.cold ? ways.warm & gd_cache_passed(*hand, l->way) : ways.warm);
+        *hand = l->way + 1 < w->cache->ways ? l->way + 1 : 0;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(taken) = gd_cache_take_way(w, l);
+    }
+    return GQ_FROM32(taken, 0) ? GD_CACHE_CLAIMED : GD_CACHE_AGAIN;
+}
+
+/*
+ * Claims a way for a line that was not found. Returns GD_CACHE_AGAIN if another
+ * group claims a line of this set, or has claimed this line. The fence orders
+ * the loads of earlier readers, which their changes of the word have released,
+ * before the writes of the fill.
+ */
+GQ_FN enum gd_cache_found gd_cache_claim(const struct gd_cache_reader *w, struct gd_cache_line *l)
+{
+    uint32_t *lock = &w->cache->locks[l->set], was, hand;
+    enum gd_cache_found found;
+    GQ_LANE_VAR(uint32_t, word);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_take_lock(lock);
+    }
+    was = GQ_FROM32(word, 0);
+    if (was & GD_TAKEN)
+        return GD_CACHE_AGAIN;
+    hand = was >> 1;
+    found = gd_cache_select(w, l, &hand);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gd_unlock(lock, hand << 1);
+    }
+    if (found == GD_CACHE_CLAIMED)
+        gq_fence_device();
+    return found;
+}
+
+/* --- Waits ----------------------------------------------------------------------------------- */
+
+/*
+ * Pauses between two tries of a wait. Returns false at the deadline of a
+ * command.
+ */
+GQ_FN bool gd_cache_wait(const struct gd_cache_reader *w, uint64_t start, uint32_t tries)
+{
+    uint64_t limit = GQ_SAME64(gd_load64(&w->cache->file->set.command_ns));
+
+    if (tries < GD_CACHE_RESTS)
+        gd_rest();
+    else
+        gd_pause();
+    return GQ_SAME64(gq_clock_ns()) - start < limit;
+}
+
+/*
+ * Finds the line and counts the group as its reader, claims a way for it, or
+ * returns GD_CACHE_AROUND. Waits while another group fills the line.
+ */
+GQ_FN enum gd_cache_found gd_cache_seek(const struct gd_cache_reader *w, struct gd_cache_line *l)
+{
+    uint64_t start = 0;
+
+    if (!l->fits || w->generation == 0)
+        return GD_CACHE_AROUND;
+    for (uint32_t tries = 0;; tries++) {
+        uint32_t state = gd_cache_find(w, l);
+
+        if (state == GD_CACHE_FAILED)
+            return GD_CACHE_AROUND;
+        if (state == GD_CACHE_VALID && gd_cache_pin(w, l))
+            return GD_CACHE_HIT;
+        if (state == GD_CACHE_FREE) {
+            enum gd_cache_found found = gd_cache_claim(w, l);
+
+            if (found != GD_CACHE_AGAIN)
+                return found;
+        }
+        if (tries == 0)
+            start = GQ_SAME64(gq_clock_ns());
+        if (!gd_cache_wait(w, start, tries))
+            return GD_CACHE_AROUND;
+    }
+}
+
+/* --- Reads ----------------------------------------------------------------------------------- */
+
+/* Reads to memory of the cache by a whole warp. Returns 0 or -errno. */
+GQ_FN int gd_cache_read_whole(const struct gd_cache_reader *w, uint64_t dst, uint64_t len,
+                              uint64_t offset)
+{
+    const struct gd_known k = gd_load_known(w->cache->file);
+    struct gd_share s;
+
+    return gd_read_warp(&s, w->cache->file, &k, dst, len, offset);
+}
+
+/* The lanes' reads to memory of the cache, each of `len` bytes or of none. */
+struct gd_cache_reads {
+    GQ_LANE_MEMBER(uint64_t, dst);
+    GQ_LANE_MEMBER(uint64_t, offset);
+    GQ_LANE_MEMBER(uint64_t, len);
+    GQ_LANE_MEMBER(int32_t, err); /* the result: 0 or -errno */
+};
+
+GQ_FN void gd_cache_set_parts(struct gd_share *s, const struct gd_cache_reads *r)
+{
+    struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(s->part).dst = GQ_AT(r->dst);
+        GQ_AT(s->part).offset = GQ_AT(r->offset);
+        GQ_AT(s->part).left = GQ_AT(r->len);
+    }
+}
+
+/* Makes the reads of all lanes at a time. */
+GD_CACHE_CALL void gd_cache_read_lines(const struct gd_cache_reader *w, struct gd_cache_reads *r)
+{
+    const struct gd_known k = gd_load_known(w->cache->file);
+    struct gd_share share, *s = &share;
+
+    gd_share_open(s, w->group, w->cache->file, &k, (uint64_t)1 << w->cache->line_shift);
+    gd_cache_set_parts(s, r);
+    gd_share_begin(s, &k);
+    gd_share_end(s);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r->err) = GQ_AT(s->part).err;
+    }
+}
+
+/* Makes one read by the group. Returns 0 or -errno. */
+GD_CACHE_CALL int gd_cache_read_one(const struct gd_cache_reader *w, uint64_t dst, uint64_t len,
+                                    uint64_t offset)
+{
+    struct gd_cache_reads r = {0};
+
+    if (w->group.lanes == GD_GROUP)
+        return gd_cache_read_whole(w, dst, len, offset);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r.dst) = dst;
+        GQ_AT(r.offset) = offset;
+        GQ_AT(r.len) = lane == 0 ? len : 0;
+    }
+    gd_cache_read_lines(w, &r);
+    return (int)GQ_FROM32(r.err, 0);
+}
+
+/*
+ * Returns true if a command of a read that has failed may still write to memory.
+ * -EIO is the error of a command that has ended unless a queue is lost.
+ */
+GQ_FN bool gd_cache_is_in_reach(const struct gd_cache_reader *w, int err)
+{
+    const struct gd_known k = gd_load_known(w->cache->file);
+    uint32_t lost = 0;
+
+    if (err != -EIO || k.n_queues == 0)
+        return true;
+    for (uint32_t first = 0; first < k.n_queues; first += w->group.lanes) {
+        GQ_LANE_VAR(uint32_t, is);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane < k.n_queues)
+                GQ_AT(is) = gq_atomic_load(&k.cids[first + lane].lost) ||
+                            (gd_load32(&k.locks[first + lane]) & GD_LOST);
+        }
+        lost |= GQ_BALLOT(is);
+    }
+    return lost != 0;
+}
+
+/*
+ * Called by one lane. Ends the fill of a word: the line is valid, or failed, or
+ * the word becomes free. `pins` is GD_CACHE_PIN for a reader of a valid line,
+ * otherwise 0.
+ */
+GQ_FN void gd_cache_end_fill(uint64_t *word, int err, bool in_reach, uint64_t pins)
+{
+    if (!err)
+        (void)gd_add64(word, GD_CACHE_VALID - GD_CACHE_FILLING + pins);
+    else if (in_reach)
+        (void)gd_add64(word, GD_CACHE_FAILED - GD_CACHE_FILLING);
+    else
+        (void)gd_add64(word, -(uint64_t)GD_CACHE_FILLING);
+}
+
+/*
+ * Reads a claimed line. Returns 0, and the group is its reader, or -errno. The
+ * fence releases the bytes, which all lanes have stored or seen.
+ */
+GQ_FN int gd_cache_fill(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    int err = gd_cache_read_one(w, gd_cache_address(w, l), gd_cache_line_bytes(w, l->number),
+                                l->number << w->cache->line_shift);
+    bool in_reach = err && gd_cache_is_in_reach(w, err);
+
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gd_cache_end_fill(gd_cache_word(w, l), err, in_reach, GD_CACHE_PIN);
+    }
+    return err;
+}
+
+/*
+ * Copies n bytes by all lanes, or by lane `who` alone, whose destination other
+ * lanes may be unable to address. Other groups may have stored the bytes, so
+ * they are not loaded from the cache of an SM.
+ */
+GQ_FN void gd_cache_copy(const struct gd_cache_reader *w, uint32_t who, uint64_t dst, uint64_t src,
+                         uint64_t n)
+{
+    bool words = ((dst | src | n) & 3) == 0;
+    uint64_t units = words ? n / 4 : n;
+
+    if (who == GD_CACHE_ALL) {
+        GQ_FOR_LANES(lane)
+        {
+            gq_copy_4k(dst, src, n, lane, w->group.lanes);
+        }
+        return;
+    }
+    for (uint64_t i = 0; i < units; i++) {
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == who && words)
+                ((uint32_t *)dst)[i] = ((const volatile uint32_t *)src)[i];
+            else if (lane == who)
+                ((unsigned char *)dst)[i] = ((const volatile unsigned char *)src)[i];
+        }
+    }
+}
+
+/* --- Slots ----------------------------------------------------------------------------------- */
+
+/* Called by one lane. Takes a slot of a word of slots. Returns its number, or GD_CACHE_NONE. */
+GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t word)
+{
+    uint32_t taken = gq_atomic_load(&c->slots[word]), i = gq_prefix_ones(taken);
+
+    if (i == 32 || (gq_atomic_or(&c->slots[word], 1u << i) >> i & 1u))
+        return GD_CACHE_NONE;
+    return word * 32 + i;
+}
+
+/* Returns a slot, or GD_CACHE_NONE if none is free before the deadline of a command. */
+GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w)
+{
+    uint32_t words = w->cache->n_slots / 32, seed = GQ_SAME32(gd_seed()), slot;
+    uint64_t start = GQ_SAME64(gq_clock_ns());
+    GQ_LANE_VAR(uint32_t, got);
+
+    for (uint32_t tries = 0;; tries++) {
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == 0)
+                GQ_AT(got) = gd_cache_try_slot(w->cache, (seed + tries) % words);
+        }
+        slot = GQ_FROM32(got, 0);
+        if (slot != GD_CACHE_NONE || (tries >= words && !gd_cache_wait(w, start, tries)))
+            break;
+    }
+    gq_fence_device(); /* orders the loads of the last user before the writes of this one */
+    return slot;
+}
+
+/* Returns a slot after its last load, which the fence orders before the next use. */
+GQ_FN void gd_cache_give_slot(const struct gd_cache_reader *w, uint32_t slot)
+{
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_atomic_clear(&w->cache->slots[slot / 32], 1u << slot % 32);
+    }
+}
+
+/*
+ * Reads n bytes of one line through a slot. The slot stays taken if a command
+ * may still write to it.
+ */
+GQ_FN int gd_cache_bypass(const struct gd_cache_reader *w, uint32_t who, uint64_t dst, uint64_t n,
+                          uint64_t offset)
+{
+    uint32_t slot = gd_cache_take_slot(w);
+    uint64_t at = w->cache->slots_at + ((uint64_t)slot << w->cache->line_shift);
+    int err;
+
+    if (slot == GD_CACHE_NONE)
+        return -ETIMEDOUT;
+    gd_cache_count(w, &w->cache->counts->bypasses, 1);
+    err = gd_cache_read_one(w, at, n, offset);
+    if (!err)
+        gd_cache_copy(w, who, dst, at, n);
+    if (!err || !gd_cache_is_in_reach(w, err))
+        gd_cache_give_slot(w, slot);
+    return err;
+}
+
+/* --- Parts of lines -------------------------------------------------------------------------- */
+
+/*
+ * Reads n bytes of one line, for all lanes or for lane `who`. If the drive
+ * cannot read the line, it may be able to read the bytes.
+ */
+GQ_FN int gd_cache_read_part(const struct gd_cache_reader *w, uint32_t who, uint64_t dst,
+                             uint64_t n, uint64_t offset)
+{
+    struct gd_cache_line line = gd_cache_line_of(w->cache, offset);
+    enum gd_cache_found found = gd_cache_seek(w, &line);
+    int err = 0;
+
+    gd_cache_count(w, &w->cache->counts->hits, found == GD_CACHE_HIT);
+    gd_cache_count(w, &w->cache->counts->misses, found == GD_CACHE_CLAIMED);
+    if (found == GD_CACHE_CLAIMED)
+        err = gd_cache_fill(w, &line);
+    if (found == GD_CACHE_AROUND || err == -EIO)
+        return gd_cache_bypass(w, who, dst, n, offset);
+    if (err)
+        return err;
+    gd_cache_copy(w, who, dst,
+                  gd_cache_address(w, &line) + (offset - (line.number << w->cache->line_shift)), n);
+    gd_cache_unpin(w, &line);
+    return 0;
+}
+
+/* Reads n bytes, which end before the file does, line by line. Returns 0 or -errno. */
+GQ_FN int gd_cache_read(const struct gd_cache_reader *w, uint32_t who, uint64_t dst, uint64_t n,
+                        uint64_t offset)
+{
+    uint64_t line = (uint64_t)1 << w->cache->line_shift;
+
+    for (uint64_t at = 0; at < n;) {
+        uint64_t left = line - ((offset + at) & (line - 1));
+        int err;
+
+        left = left < n - at ? left : n - at;
+        err = gd_cache_read_part(w, who, dst + at, left, offset + at);
+        if (err)
+            return err;
+        at += left;
+    }
+    return 0;
+}
+
+/* --- Reads of lanes -------------------------------------------------------------------------- */
+
+/*
+ * Reads of one element for each lane, each of `size` bytes. A destination need
+ * be addressable only by its lane.
+ */
+struct gd_cache_elements {
+    uint32_t size;
+    GQ_LANE_MEMBER(uint64_t, dst);
+    GQ_LANE_MEMBER(uint64_t, offset);
+    GQ_LANE_MEMBER(uint32_t, left); /* 1 until the element is read */
+    GQ_LANE_MEMBER(int32_t, err);   /* the result: 0 or -errno */
+};
+
+/* Returns the lanes whose element is not read yet, as bits. */
+GQ_FN uint32_t gd_cache_left(const struct gd_cache_reader *w, const struct gd_cache_elements *e)
+{
+    (void)w;
+    return GQ_BALLOT(e->left);
+}
+
+/* Called by one lane. Returns true if an element lies in one line that can be cached. */
+GQ_FN bool gd_cache_is_inside(const struct gd_cache_reader *w, uint64_t offset, uint32_t size)
+{
+    uint64_t line = (uint64_t)1 << w->cache->line_shift;
+
+    return w->generation && (offset & (line - 1)) + size <= line;
+}
+
+/*
+ * Stores the address of each lane's element if its line is valid, and counts a
+ * reader of the line. Otherwise stores 0. All lanes look up at a time.
+ */
+GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct gd_cache_elements *e,
+                                 GQ_LANE_OUT(uint64_t, src), GQ_LANE_OUT(uint64_t *, pinned))
+{
+    const struct gpunvme_device_cache *c = w->cache;
+    GQ_LANE_VAR(struct gd_cache_line, line);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(src) = 0;
+        GQ_AT(pinned) = NULL;
+        GQ_AT(line) = gd_cache_line_of(c, GQ_AT(e->offset));
+        if (!GQ_AT(e->left) || !gd_cache_is_inside(w, GQ_AT(e->offset), e->size))
+            GQ_AT(line).fits = false;
+    }
+    for (uint32_t way = 0; way < c->ways; way++) {
+        GQ_FOR_LANES(lane)
+        {
+            struct gd_cache_line *l = &GQ_AT(line);
+
+            if (l->fits && gd_cache_is_valid(w, gd_load64(&c->words[l->first + way]), l->tag))
+                l->way = way;
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        struct gd_cache_line *l = &GQ_AT(line);
+
+        if (l->way != GD_CACHE_NONE && gd_cache_pin_word(w, gd_cache_word(w, l), l->tag)) {
+            GQ_AT(pinned) = gd_cache_word(w, l);
+            GQ_AT(src) =
+                gd_cache_address(w, l) + (GQ_AT(e->offset) & (((uint64_t)1 << c->line_shift) - 1));
+        }
+    }
+    gq_fence_device(); /* acquires the bytes */
+}
+
+/* Copies the elements that have a source; every lane copies its own. */
+GQ_FN void gd_cache_copy_elements(const struct gd_cache_reader *w,
+                                  const struct gd_cache_elements *e, GQ_LANE_PARAM(uint64_t, src))
+{
+    GQ_LANE_VAR(uint32_t, odd);
+    uint32_t unit;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(odd) = GQ_AT(src) && ((GQ_AT(src) | GQ_AT(e->dst) | e->size) & 3);
+    }
+    unit = GQ_BALLOT(odd) ? 1 : 4;
+    for (uint32_t at = 0; at < e->size; at += unit) {
+        GQ_FOR_LANES(lane)
+        {
+            if (GQ_AT(src) && unit == 4)
+                *(uint32_t *)(GQ_AT(e->dst) + at) = *(const volatile uint32_t *)(GQ_AT(src) + at);
+            else if (GQ_AT(src))
+                *(unsigned char *)(GQ_AT(e->dst) + at) =
+                    *(const volatile unsigned char *)(GQ_AT(src) + at);
+        }
+    }
+}
+
+/* Reads the elements whose lines are valid, for all lanes at a time. */
+GQ_FN void gd_cache_hit_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
+{
+    uint32_t before = gd_cache_left(w, e);
+    GQ_LANE_VAR(uint64_t, src);
+    GQ_LANE_VAR(uint64_t *, pinned);
+
+    gd_cache_pin_elements(w, e, src, pinned);
+    gd_cache_copy_elements(w, e, src);
+    gq_fence_device(); /* as in gd_cache_unpin() */
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(pinned)) {
+            (void)gd_add64(GQ_AT(pinned), -GD_CACHE_PIN);
+            GQ_AT(e->left) = 0;
+        }
+    }
+    gd_cache_count(w, &w->cache->counts->hits, gq_count_ones(before & ~gd_cache_left(w, e)));
+}
+
+/* --- Fills of several lines ------------------------------------------------------------------ */
+
+/*
+ * Claims the lines at the offsets of the lanes in `of`, as far as no other group
+ * has them, without a wait. Prepares their reads, and stores their words.
+ */
+GQ_FN uint32_t gd_cache_claim_lines(const struct gd_cache_reader *w,
+                                    GQ_LANE_PARAM(uint64_t, offset), uint32_t of,
+                                    struct gd_cache_reads *r, GQ_LANE_OUT(uint64_t *, word))
+{
+    uint32_t claimed = 0;
+
+    while (of) {
+        uint32_t i = gq_take_one(&of);
+        struct gd_cache_line line = gd_cache_line_of(w->cache, GQ_FROM64(offset, i));
+
+        if (!line.fits || gd_cache_find(w, &line) != GD_CACHE_FREE ||
+            gd_cache_claim(w, &line) != GD_CACHE_CLAIMED)
+            continue;
+        claimed |= 1u << i;
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i) {
+                GQ_AT(r->dst) = gd_cache_address(w, &line);
+                GQ_AT(r->offset) = line.number << w->cache->line_shift;
+                GQ_AT(r->len) = gd_cache_line_bytes(w, line.number);
+                GQ_AT(word) = gd_cache_word(w, &line);
+            }
+        }
+    }
+    return claimed;
+}
+
+/*
+ * Reads the lines at the offsets of the lanes in `of`, all at a time, as far as
+ * no other group has them. Returns the error of one that was not read, or 0.
+ */
+GQ_FN int gd_cache_fill_lines(const struct gd_cache_reader *w, GQ_LANE_PARAM(uint64_t, offset),
+                              uint32_t of)
+{
+    struct gd_cache_reads r = {0};
+    GQ_LANE_VAR(uint64_t *, word);
+    GQ_LANE_VAR(uint32_t, failed);
+    uint32_t claimed = w->generation ? gd_cache_claim_lines(w, offset, of, &r, word) : 0, failures;
+    bool in_reach = false;
+    int err = 0;
+
+    if (!claimed)
+        return 0;
+    gd_cache_count(w, &w->cache->counts->misses, gq_count_ones(claimed));
+    gd_cache_read_lines(w, &r);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(failed) = GQ_AT(r.err) != 0;
+    }
+    failures = GQ_BALLOT(failed);
+    while (failures) {
+        err = (int)GQ_FROM32(r.err, gq_take_one(&failures));
+        in_reach = in_reach || gd_cache_is_in_reach(w, err);
+    }
+    gq_fence_device(); /* as in gd_cache_fill() */
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(word))
+            gd_cache_end_fill(GQ_AT(word), GQ_AT(r.err), in_reach, 0);
+    }
+    return err;
+}
+
+/*
+ * Reads an element for each lane: those in valid lines, then those in lines that
+ * the group reads, all at a time, and the rest one after another.
+ */
+GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
+{
+    uint32_t left;
+
+    gd_cache_hit_elements(w, e);
+    left = gd_cache_left(w, e);
+    if (left & (left - 1)) {
+        (void)gd_cache_fill_lines(w, e->offset, left);
+        gd_cache_hit_elements(w, e);
+        left = gd_cache_left(w, e);
+    }
+    while (left) {
+        uint32_t i = gq_take_one(&left);
+        int err = gd_cache_read(w, i, GQ_FROM64(e->dst, i), e->size, GQ_FROM64(e->offset, i));
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i)
+                GQ_AT(e->err) = err;
+        }
+    }
+}
+
+/*
+ * Reads the lines that contain some of n bytes from offset on, as far as they
+ * are not there. Returns 0, or the error of one of them.
+ */
+GQ_FN int gd_cache_prefetch(const struct gd_cache_reader *w, uint64_t n, uint64_t offset)
+{
+    uint64_t line = (uint64_t)1 << w->cache->line_shift,
+             end = n < w->end - offset ? offset + n : w->end;
+    int err = 0;
+
+    if (offset >= w->end)
+        return 0;
+    for (uint64_t first = offset & ~(line - 1); first < end; first += line * w->group.lanes) {
+        uint64_t lines = (end - first + line - 1) >> w->cache->line_shift;
+        GQ_LANE_VAR(uint64_t, at);
+        int found;
+
+        lines = lines < w->group.lanes ? lines : w->group.lanes;
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(at) = first + lane * line;
+        }
+        found = gd_cache_fill_lines(w, at, lines == 32 ? UINT32_MAX : (1u << lines) - 1u);
+        err = err ? err : found;
+    }
+    return err;
+}
+
+/*
+ * Reads by a whole warp, any n bytes to memory that all its lanes address.
+ * Returns the bytes, fewer at the end of the file, or -errno.
+ */
+GQ_FN int64_t gd_cache_pread_warp(const struct gpunvme_device_cache *cache, uint64_t dst,
+                                  uint64_t n, uint64_t offset)
+{
+    struct gd_cache_reader self, *w = &self;
+    int err = gd_cache_begin(w, gq_whole_group(), cache);
+    uint64_t len = offset < w->end ? (n < w->end - offset ? n : w->end - offset) : 0;
+
+    if (!err)
+        err = gd_cache_read(w, GD_CACHE_ALL, dst, len, offset);
+    return err ? err : (int64_t)len;
+}
+
+#endif

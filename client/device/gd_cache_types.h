@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The words of a cache of a leased file (gd_cache.h), in memory of the executor.
+ * Plain data; C11 and CUDA.
+ */
+#ifndef CLIENT_DEVICE_GD_CACHE_TYPES_H
+#define CLIENT_DEVICE_GD_CACHE_TYPES_H
+
+#include <assert.h>
+
+#include "client/device/gd_types.h"
+
+/*
+ * Lines of a set are its ways. A set has from GD_CACHE_WAYS on to twice as many
+ * minus one, so that the number of sets can be a power of two; a cache of fewer
+ * lines has one set.
+ */
+#define GD_CACHE_WAYS 16u
+
+/*
+ * Each line has one word. Its fields, from the lowest bit on, are the state, a
+ * bit that a hit sets and CLOCK clears, the number of readers that use the
+ * line, the generation of the cache in which the line was claimed, and the tag.
+ * A GPU has fewer threads at a time than the field of readers can count.
+ */
+#define GD_CACHE_FREE    0u
+#define GD_CACHE_FILLING 1u /* one group reads the line; all others wait */
+#define GD_CACHE_VALID   2u
+#define GD_CACHE_FAILED  3u /* a lost command may still write to the line */
+#define GD_CACHE_STATE   3u
+#define GD_CACHE_TOUCHED 4u
+#define GD_CACHE_PIN     ((uint64_t)1 << 3)
+#define GD_CACHE_PINS    ((((uint64_t)1 << 20) - 1) << 3)
+
+#define GD_CACHE_GENERATION_SHIFT 23u
+#define GD_CACHE_GENERATIONS      ((uint64_t)1 << 14)
+#define GD_CACHE_GENERATION_MASK  ((GD_CACHE_GENERATIONS - 1) << GD_CACHE_GENERATION_SHIFT)
+#define GD_CACHE_TAG_SHIFT        37u
+#define GD_CACHE_TAGS             ((uint64_t)1 << 27)
+
+/* The generation of a cache that keeps no line. */
+#define GD_CACHE_OFF 0u
+
+/*
+ * Counters that the groups of some SMs share. They are apart from the counters
+ * of other SMs because a GPU adds to one word after another.
+ */
+#define GD_CACHE_COUNTERS 64u /* a power of two */
+struct gd_cache_counts {
+    uint64_t hits;     /* reads of a part of a line that was valid */
+    uint64_t misses;   /* lines that were filled, or failed */
+    uint64_t bypasses; /* reads through the slots */
+    uint64_t reserved;
+};
+
+/* Memory of reads that bypass the lines: slots of one line each. */
+#define GD_CACHE_SLOTS      512u /* the maximum */
+#define GD_CACHE_SLOT_BYTES ((size_t)16 << 20)
+
+/* A cache; opaque in gpunvme_array.cuh. Only the host changes it. */
+struct gpunvme_device_cache {
+    const struct gpunvme_device_file *file;
+    uint64_t *words; /* of each line, set by set */
+    /*
+     * Of each set: the bit GD_TAKEN while a group claims a line, and above it
+     * the way at which CLOCK begins.
+     */
+    uint32_t *locks;
+    uint32_t *slots; /* bits of the slots in use */
+    struct gd_cache_counts *counts;
+    uint64_t lines;      /* address of the lines, in registered memory */
+    uint64_t slots_at;   /* address of the slots, likewise */
+    uint64_t generation; /* from 1 on, or GD_CACHE_OFF; words of another one are not valid */
+    uint32_t line_shift; /* a line has 1 << line_shift bytes */
+    uint32_t set_shift;  /* there are 1 << set_shift sets */
+    uint32_t ways;
+    uint32_t n_slots; /* a multiple of 32 */
+};
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A cache (client/device/gd_cache.h) as warps use it, by a host thread. */
+#ifndef TESTS_CLIENT_LIB_CACHE_RIG_H
+#define TESTS_CLIENT_LIB_CACHE_RIG_H
+
+#include "client/device/gd_cache_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CACHE_LANES 32u
+
+/* An element of a lane, and its result: 0 or -errno. */
+struct cache_element {
+    uint64_t dst, offset;
+    int err;
+};
+
+/* Reads as a warp. Returns the bytes or -errno. */
+int64_t cache_rig_read(const struct gpunvme_device_cache *c, void *dst, uint64_t n,
+                       uint64_t offset);
+/* Reads CACHE_LANES elements of `size` bytes, one by each lane of a warp. */
+void cache_rig_elements(const struct gpunvme_device_cache *c, uint32_t size,
+                        struct cache_element *elements);
+/* Prefetches as a warp. Returns 0 or -errno. */
+int cache_rig_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
