@@ -57,17 +57,16 @@ function(gpunvme_public_library target)
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
 
-# gpunvme_device_headers(TOP HEADER...) installs headers of device code, named
-# from the top of the tree. TOP is installed in gpunvme/ with the other public
-# headers, and the rest below it with their folders. Includes are written from
-# the top of the tree here. In the installed headers they are relative to the
-# file, so that nvcc finds them with only one include folder.
-function(gpunvme_device_headers top)
+# gpunvme_device_headers(HEADER...) installs headers of device code, named from
+# the top of the tree. Those of include/gpunvme are installed with the other
+# public headers, and the rest below them with their folders. Includes are
+# written from the top of the tree here. In the installed headers they are
+# relative to the file, so that nvcc finds them with only one include folder.
+function(gpunvme_device_headers)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/include)
-    foreach(header ${top} ${ARGN})
-        if(header STREQUAL top)
-            get_filename_component(name ${header} NAME)
-            set(installed gpunvme/${name})
+    foreach(header ${ARGN})
+        if(header MATCHES "^include/(gpunvme/.*)")
+            set(installed ${CMAKE_MATCH_1})
             set(to_tree .)
         else()
             set(installed gpunvme/${header})

@@ -7,6 +7,7 @@
 #include "client/device/gd_launch.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/direct_service.h"
+#include "client/lib/leased_cache.h"
 #include "client/lib/memory_space.h"
 
 /* The memory of a leased queue that the daemon shares. */
@@ -79,6 +80,7 @@ struct leased_file {
     uint64_t checked_at;
     uint64_t bad_block_at;
     uint64_t ino;
+    LIST_HEAD(, leased_cache) caches; /* under d->lease_lock */
 };
 
 /*
@@ -185,6 +187,17 @@ int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
 int leased_file_renew(struct leased_file *f);
 /* Makes reads end with -ESTALE, without using a queue, until leased_file_renew(). */
 int leased_file_disable(struct leased_file *f);
+/*
+ * Link and unlink a cache of the file, the latter if it is linked. A renewal
+ * makes the lines of linked caches invalid.
+ */
+void leased_file_add_cache(struct leased_file *f, struct leased_cache *c);
+void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c);
+/*
+ * Makes all lines of a cache free. Returns -EBUSY if a lost command may still
+ * write to its memory.
+ */
+int leased_file_drop_cache(struct leased_file *f, struct leased_cache *c);
 
 /*
  * Load the kernel that compares data, if there is one, and create the table for checksums and the

@@ -143,6 +143,19 @@ static struct gpunvme_device_file device_file(const struct leased_file *f, const
 }
 
 /*
+ * Makes the lines of all caches invalid. With new queues no command of the old ones can write to
+ * their memory.
+ */
+static int leased_file_invalidate(struct leased_file *f, bool new_queues)
+{
+    int err = 0;
+
+    for (struct leased_cache *c = LIST_FIRST(&f->caches); c && !err; c = LIST_NEXT(c, entry))
+        err = new_queues ? leased_cache_clear(c) : leased_cache_next(c);
+    return err;
+}
+
+/*
  * Renews the lease. The words that kernels see change before the old lease ends, so that no kernel
  * uses it after its end.
  */
@@ -159,12 +172,38 @@ int leased_file_renew(struct leased_file *f)
         lease_drop(f, &fresh);
         return err;
     }
+    bool new_queues = f->device.set.number != device.set.number;
     f->device = device;
     f->lease = fresh.ioc;
     f->page = fresh.page;
     f->extents_at = fresh.extents_at;
     lease_drop(f, &old);
-    return 0;
+    return leased_file_invalidate(f, new_queues);
+}
+
+void leased_file_add_cache(struct leased_file *f, struct leased_cache *c)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    LIST_INSERT_HEAD(&f->caches, c, entry);
+    pthread_mutex_unlock(&f->d->lease_lock);
+}
+
+void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    if (c->entry.le_prev)
+        LIST_REMOVE(c, entry);
+    pthread_mutex_unlock(&f->d->lease_lock);
+}
+
+int leased_file_drop_cache(struct leased_file *f, struct leased_cache *c)
+{
+    pthread_mutex_lock(&f->d->lease_lock);
+    int err = direct_queues_lost(f->d)
+                  ? gpunvme_fail(-EBUSY, "a lost command may write to the cache: renew the leases")
+                  : leased_cache_clear(c);
+    pthread_mutex_unlock(&f->d->lease_lock);
+    return err;
 }
 
 /*

@@ -53,7 +53,7 @@ int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size
     return 0;
 }
 
-static int clear(const struct memory_space *p, uint64_t addr, size_t len)
+int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len)
 {
     void *zeros = calloc(1, len);
     int err =
@@ -77,7 +77,7 @@ int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr)
         return err;
     if (!*addr)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    err = clear(p, *addr, len);
+    err = memory_space_clear(p, *addr, len);
     if (err) {
         memory_space_free(p, *addr);
         *addr = 0;

@@ -27,6 +27,7 @@ void memory_space_close(struct memory_space *p);
  */
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr);
 void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0 does nothing */
+int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len);
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 

@@ -541,6 +541,58 @@ struct gpunvme_table_stats {
  */
 int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out, size_t size);
 
+/* --- Caches -------------------------------------------------------------- */
+
+/*
+ * A cache keeps lines of one direct file in memory, for kernels that read parts
+ * of the file repeatedly (gpunvme_array.cuh). It serves reads of this process
+ * only, and writes nothing.
+ *
+ * A line is valid until the leases of the file are refreshed or renewed, or the
+ * cache is dropped. Data that others rewrite in place is not noticed. Reads
+ * return -ESTALE at most 2 ms after the leases have been revoked.
+ */
+struct gpunvme_cache;
+/*
+ * Opens a cache of about `bytes` bytes (struct gpunvme_cache_stats has the
+ * size), in lines of line_bytes: a power of two from 512 to 65536 that is at
+ * least an LBA, or 4096 if data is compared with checksums; 0 means 4096. The
+ * memory is that of gpunvme_alloc(), with up to 16 MiB more for reads that
+ * bypass the lines, and 9 bytes for each line. The cache keeps the file open.
+ * Returns 0, -EINVAL (also for a file that is not direct), -ENOMEM, or an error
+ * of gpunvme_alloc().
+ */
+int gpunvme_cache_open(struct gpunvme_file *f, size_t bytes, uint32_t line_bytes,
+                       struct gpunvme_cache **out);
+/*
+ * Frees a cache. Called before its handle is closed and when no kernel uses the
+ * cache. NULL does nothing.
+ */
+void gpunvme_cache_close(struct gpunvme_cache *c);
+/*
+ * Returns the argument for kernels. It is memory of the GPU, at the same
+ * address until the cache is closed.
+ */
+struct gpunvme_device_cache;
+const struct gpunvme_device_cache *gpunvme_cache_device(const struct gpunvme_cache *c);
+/*
+ * Makes all lines invalid, so that reads see data that was rewritten in place.
+ * No read through the cache may be in flight. Returns 0, an error of CUDA, or
+ * -EBUSY after -ETIMEDOUT of a read: a command that was lost may still write to
+ * a line, and gpunvme_file_renew() makes all lines invalid.
+ */
+int gpunvme_cache_drop(struct gpunvme_cache *c);
+
+/* Sizes of a cache, and sums over all its reads. */
+struct gpunvme_cache_stats {
+    uint64_t bytes, line_bytes;
+    uint64_t hits;     /* parts of lines that were copied from a line that was there */
+    uint64_t misses;   /* lines that were read */
+    uint64_t bypasses; /* parts that were read without a line */
+};
+/* Stores the sums in *out. `size` is as in gpunvme_table_stats(). */
+int gpunvme_cache_stats(struct gpunvme_cache *c, struct gpunvme_cache_stats *out, size_t size);
+
 /* --- Reports ------------------------------------------------------------- */
 
 /*

@@ -93,7 +93,7 @@ LIBRARIES = {
 PUBLIC = "include/gpunvme/"
 
 # What kernels include, and where CMake installs it with all that it includes.
-DEVICE_HEADER = PUBLIC + "gpunvme_device.h"
+DEVICE_HEADERS = (PUBLIC + "gpunvme_device.h", PUBLIC + "gpunvme_array.cuh")
 INSTALLED_BY = "client/CMakeLists.txt"
 INSTALLED = re.compile(r"set\(device_headers([^)]*)\)")
 
@@ -192,9 +192,12 @@ def included(root, name):
 
 
 def check_installed(root):
-    if not os.path.isfile(os.path.join(root, DEVICE_HEADER)):
+    needed = set()
+    for name in DEVICE_HEADERS:
+        if os.path.isfile(os.path.join(root, name)):
+            needed |= included(root, name)
+    if not needed:
         return []
-    needed = included(root, DEVICE_HEADER)
     installed = set(INSTALLED.search(tree.read(root, INSTALLED_BY)).group(1).split())
     # Public headers are installed by a list of their own.
     return [f"{name}: kernels include it, but {INSTALLED_BY} does not install it"

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Allocates and clears the words of a cache in the memory space of its leases. */
+#include "client/lib/leased_cache.h"
+
+#include <stddef.h>
+
+#define ALIGNMENT 256u
+
+/* Returns the address of an array of n elements, and advances *at to its end. */
+static void *leased_cache_place(uint64_t *at, uint64_t n, size_t size)
+{
+    uint64_t place = *at;
+
+    *at += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (void *)(uintptr_t)place;
+}
+
+/*
+ * Places the arrays from `at` on, those that are cleared first, and returns
+ * their end.
+ */
+static uint64_t leased_cache_place_all(struct leased_cache *c, uint64_t at)
+{
+    struct gpunvme_device_cache *d = &c->device;
+    uint64_t sets = (uint64_t)1 << d->set_shift, first = at;
+
+    d->words = leased_cache_place(&at, sets * d->ways, sizeof(*d->words));
+    d->locks = leased_cache_place(&at, sets, sizeof(*d->locks));
+    d->slots = leased_cache_place(&at, d->n_slots / 32, sizeof(*d->slots));
+    c->words_len = at - first;
+    d->counts = leased_cache_place(&at, GD_CACHE_COUNTERS, sizeof(*d->counts));
+    c->device_at = (uintptr_t)leased_cache_place(&at, 1, sizeof(*d));
+    return at;
+}
+
+static int leased_cache_put_generation(struct leased_cache *c, uint64_t generation)
+{
+    uint64_t at = c->device_at + offsetof(struct gpunvme_device_cache, generation);
+
+    c->device.generation = generation;
+    return memory_space_put(c->space, at, &generation, sizeof(generation));
+}
+
+int leased_cache_open(struct leased_cache *c)
+{
+    int err = memory_space_alloc(c->space, leased_cache_place_all(c, 0), &c->words_at);
+
+    if (err)
+        return err;
+    (void)leased_cache_place_all(c, c->words_at);
+    c->device.generation = GD_CACHE_OFF + 1;
+    return memory_space_put(c->space, c->device_at, &c->device, sizeof(c->device));
+}
+
+void leased_cache_close(struct leased_cache *c)
+{
+    memory_space_free(c->space, c->words_at);
+    c->words_at = 0;
+}
+
+int leased_cache_clear(struct leased_cache *c)
+{
+    int err = memory_space_clear(c->space, c->words_at, c->words_len);
+
+    return err ? err : leased_cache_put_generation(c, GD_CACHE_OFF + 1);
+}
+
+int leased_cache_next(struct leased_cache *c)
+{
+    uint64_t next = c->device.generation + 1;
+
+    if (c->device.generation == GD_CACHE_OFF || next == GD_CACHE_GENERATIONS)
+        next = GD_CACHE_OFF;
+    return leased_cache_put_generation(c, next);
+}
+
+int leased_cache_counts(const struct leased_cache *c, struct gd_cache_counts *out)
+{
+    struct gd_cache_counts all[GD_CACHE_COUNTERS];
+    int err = memory_space_get(c->space, all, (uintptr_t)c->device.counts, sizeof(all));
+
+    *out = (struct gd_cache_counts){0};
+    for (size_t i = 0; i < GD_CACHE_COUNTERS && !err; i++) {
+        out->hits += all[i].hits;
+        out->misses += all[i].misses;
+        out->bypasses += all[i].bypasses;
+    }
+    return err;
+}

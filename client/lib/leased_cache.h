@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The words of caches of leased files, which end with the leases. */
+#ifndef CLIENT_LIB_LEASED_CACHE_H
+#define CLIENT_LIB_LEASED_CACHE_H
+
+#include <stdbool.h>
+#include <sys/queue.h>
+
+#include "client/device/gd_cache_types.h"
+#include "client/lib/memory_space.h"
+
+struct leased_cache {
+    LIST_ENTRY(leased_cache) entry; /* in leased_file.caches, under the lease lock */
+    const struct memory_space *space;
+    struct gpunvme_device_cache device; /* copy of the struct in the memory space */
+    uint64_t device_at;                 /* addresses in the memory space */
+    uint64_t words_at;                  /* of the words, locks and slots */
+    size_t words_len;
+};
+
+/*
+ * Allocates the words of a cache, whose sizes are set in c->device, and stores
+ * its struct. No line is valid.
+ */
+int leased_cache_open(struct leased_cache *c);
+void leased_cache_close(struct leased_cache *c);
+/*
+ * Makes all lines free. No kernel may be using the cache, and no command may be
+ * in flight that could write to its memory.
+ */
+int leased_cache_clear(struct leased_cache *c);
+/*
+ * Makes all lines invalid. Lines and slots of lost commands stay out of use. A
+ * cache that has had all generations is off until it is cleared.
+ */
+int leased_cache_next(struct leased_cache *c);
+/* Stores the sums of the counters. */
+int leased_cache_counts(const struct leased_cache *c, struct gd_cache_counts *out);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Caches of direct files for kernels: their memory and their ends of validity. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/direct.h"
+#include "client/lib/handle.h"
+#include "support/minmax.h"
+
+#define DEFAULT_LINE 4096u
+#define LEAST_LINE   512u
+#define MOST_LINE    65536u
+#define MOST_LINES   ((uint64_t)1 << 32)
+
+struct gpunvme_cache {
+    struct gpunvme_file *file; /* counts the cache as a user */
+    struct leased_cache words;
+    void *lines; /* registered memory of the lines and of the slots; NULL: none yet */
+};
+
+/* Returns the smallest line whose fill reads nothing else. */
+static uint32_t cache_least_line(const struct leased_file *f)
+{
+    uint32_t least = f->device.sums.words ? GQ_SUM_BLOCK : f->d->lease.lba_size;
+
+    return least > LEAST_LINE ? least : LEAST_LINE;
+}
+
+static int cache_check(const struct gpunvme_file *f, size_t bytes, uint32_t line)
+{
+    if (!f->leased)
+        return gpunvme_fail(-EINVAL, "a cache needs a direct file (GPUNVME_FILE_DIRECT)%s%s",
+                            f->why[0] ? ": " : "", f->why);
+    uint32_t least = cache_least_line(f->leased);
+    if (line < least || line > MOST_LINE || (line & (line - 1)))
+        return gpunvme_fail(-EINVAL, "lines of %u bytes: not a power of two from %u to %u", line,
+                            least, MOST_LINE);
+    if (bytes / line == 0 || bytes / line > MOST_LINES)
+        return gpunvme_fail(-EINVAL, "a cache of %zu bytes: no line of %u bytes, or too many",
+                            bytes, line);
+    return 0;
+}
+
+/* Divides the lines among sets of GD_CACHE_WAYS ways or some more. */
+static void cache_divide(struct gpunvme_device_cache *d, size_t bytes, uint32_t line)
+{
+    uint64_t lines = bytes / line;
+
+    while (1u << d->line_shift < line)
+        d->line_shift++;
+    while (lines >> (d->set_shift + 1) >= GD_CACHE_WAYS)
+        d->set_shift++;
+    d->ways = (uint32_t)(lines >> d->set_shift);
+    d->n_slots = (uint32_t)min_u64(GD_CACHE_SLOTS, GD_CACHE_SLOT_BYTES / line);
+}
+
+static uint64_t cache_lines_len(const struct gpunvme_device_cache *d)
+{
+    return ((uint64_t)d->ways << d->set_shift) << d->line_shift;
+}
+
+static int cache_alloc(struct gpunvme_cache *c)
+{
+    struct gpunvme_device_cache *d = &c->words.device;
+    size_t len = cache_lines_len(d) + ((size_t)d->n_slots << d->line_shift);
+    int err = gpunvme_alloc(c->file, len, &c->lines);
+
+    if (err)
+        return err;
+    d->lines = (uintptr_t)c->lines;
+    d->slots_at = d->lines + cache_lines_len(d);
+    d->file = leased_file_device(c->file->leased);
+    return leased_cache_open(&c->words);
+}
+
+int gpunvme_cache_open(struct gpunvme_file *f, size_t bytes, uint32_t line_bytes,
+                       struct gpunvme_cache **out)
+{
+    uint32_t line = line_bytes ? line_bytes : DEFAULT_LINE;
+    int err = handle_check_process(f->g);
+
+    if (!err)
+        err = cache_check(f, bytes, line);
+    if (err)
+        return err;
+    struct gpunvme_cache *c = calloc(1, sizeof(*c));
+    if (!c)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    file_get(f);
+    c->file = f;
+    c->words.space = &f->leased->d->space;
+    cache_divide(&c->words.device, bytes, line);
+    err = cache_alloc(c);
+    if (err) {
+        gpunvme_cache_close(c);
+        return err;
+    }
+    leased_file_add_cache(f->leased, &c->words);
+    *out = c;
+    return 0;
+}
+
+void gpunvme_cache_close(struct gpunvme_cache *c)
+{
+    if (!c || handle_check_process(c->file->g))
+        return;
+    leased_file_remove_cache(c->file->leased, &c->words);
+    leased_cache_close(&c->words);
+    if (c->lines)
+        (void)gpunvme_unregister(c->file->g, c->lines); /* the mount may no longer exist */
+    file_put(c->file);
+    free(c);
+}
+
+const struct gpunvme_device_cache *gpunvme_cache_device(const struct gpunvme_cache *c)
+{
+    return (const struct gpunvme_device_cache *)(uintptr_t)c->words.device_at;
+}
+
+int gpunvme_cache_drop(struct gpunvme_cache *c)
+{
+    int err = handle_check_process(c->file->g);
+
+    return err ? err : leased_file_drop_cache(c->file->leased, &c->words);
+}
+
+int gpunvme_cache_stats(struct gpunvme_cache *c, struct gpunvme_cache_stats *out, size_t size)
+{
+    const struct gpunvme_device_cache *d = &c->words.device;
+    struct gd_cache_counts counts;
+    int err = handle_check_process(c->file->g);
+
+    if (!err)
+        err = leased_cache_counts(&c->words, &counts);
+    if (err)
+        return err;
+    const struct gpunvme_cache_stats all = {.bytes = cache_lines_len(d),
+                                            .line_bytes = (uint64_t)1 << d->line_shift,
+                                            .hits = counts.hits,
+                                            .misses = counts.misses,
+                                            .bypasses = counts.bypasses};
+    memset(out, 0, size);
+    memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
+    return 0;
+}

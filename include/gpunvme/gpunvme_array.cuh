@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Arrays in files: kernels read elements of a file as if it were memory, through
+ * a cache of its lines. For CUDA C++ with compute capability 8.0 or newer; the
+ * code is in headers only.
+ *
+ *     // host: f by gpunvme_file_open() with GPUNVME_FILE_DIRECT
+ *     gpunvme_cache_open(f, 1 << 30, 4096, &c);
+ *     kernel<<<blocks, threads, 0, stream>>>(gpunvme_cache_device(c));
+ *
+ *     // device
+ *     gpunvme_array<float> a(cache);
+ *     float x;
+ *     int err = a.get(i, &x);
+ *
+ * All functions have these rules in common:
+ *  - They return 0 or a number of bytes, or -errno as listed in
+ *    gpunvme_device.h. With success every byte is the file's. Destinations may
+ *    be any memory that the callers can store to, registered or not: local
+ *    variables, shared memory, memory of the GPU.
+ *  - A line that is not in the cache is read by the group that finds that out
+ *    first, and other groups wait for it. Every wait is bounded by the deadline
+ *    of a command; a read makes at most three such waits for each line.
+ *  - If the drive cannot read a line, the bytes are read without it. If no line
+ *    of its set is free, too, so a cache of few lines never blocks.
+ *  - A line whose command was lost stays out of use until
+ *    gpunvme_file_renew().
+ *  - Others must not change the file meanwhile (gpunvme_cache_open(3)).
+ *  - Kernels must run in the primary context of the device, and threads of other
+ *    blocks may use the cache at the same time.
+ *  - A kernel that calls them uses 237 to 255 registers per thread on sm_90,
+ *    168 in blocks of 128 threads with __launch_bounds__, and about 140 with
+ *    GPUNVME_DEVICE_SMALL. Blocks of 1,024 threads spill some 3,000 bytes.
+ */
+#ifndef GPUNVME_ARRAY_CUH
+#define GPUNVME_ARRAY_CUH
+
+#ifndef __CUDACC__
+#error "gpunvme_array.cuh is for CUDA C++"
+#endif
+
+#include "gpunvme_device.h" /* in this header's folder */
+
+#include "client/device/gd_cache.h"
+
+/*
+ * Called by all threads of a warp with the same arguments, for one read to
+ * memory that all of them can store to. Returns the number of bytes to all of
+ * them, less than n only at the end of the file.
+ */
+static inline __device__ __noinline__ int64_t gpunvme_cache_read_warp(
+    const struct gpunvme_device_cache *cache, void *dst, uint64_t n, uint64_t offset)
+{
+    return gd_cache_pread_warp(cache, (uint64_t)dst, n, offset);
+}
+
+/*
+ * Called by any threads of a warp, each for a read of its own. Threads that call
+ * together are served together, if n is the same. Returns 0, or -ERANGE if the
+ * bytes do not end before the file does; dst is not changed then.
+ */
+static inline __device__ __noinline__ int
+gpunvme_cache_read(const struct gpunvme_device_cache *cache, void *dst, uint32_t n, uint64_t offset)
+{
+    uint32_t mask = __match_any_sync(__activemask(), (unsigned long long)cache);
+    struct gd_cache_elements e = {.size = n, .dst = (uint64_t)dst, .offset = offset};
+    struct gd_cache_reader reader;
+    int err = gd_cache_begin(&reader, gd_group(__match_any_sync(mask, n)), cache);
+
+    if (!err && (offset > reader.end || n > reader.end - offset))
+        err = -ERANGE;
+    e.left = !err && n;
+    gd_cache_read_elements(&reader, &e);
+    return err ? err : e.err;
+}
+
+/*
+ * Called by all threads of a warp with the same arguments. Brings the lines of n
+ * bytes into the cache, 32 at a time, and waits for them; lines that other warps
+ * are reading are left to those. Returns 0, or the error of one of the lines.
+ */
+static inline __device__ __noinline__ int
+gpunvme_cache_prefetch_warp(const struct gpunvme_device_cache *cache, uint64_t n, uint64_t offset)
+{
+    struct gd_cache_reader reader;
+    int err = gd_cache_begin(&reader, gq_whole_group(), cache);
+
+    return err ? err : gd_cache_prefetch(&reader, n, offset);
+}
+
+/* Returns the size of the file in bytes, as it was leased. */
+static inline __device__ uint64_t gpunvme_cache_size(const struct gpunvme_device_cache *cache)
+{
+    return gd_load64(&cache->file->map.end);
+}
+
+/*
+ * Elements of type T, which can be copied byte by byte, in the file of a cache.
+ * An element may lie in two lines, and need not be aligned in the file.
+ */
+template <typename T> class gpunvme_array
+{
+    static_assert(__is_trivially_copyable(T), "elements are copied byte by byte");
+
+  public:
+    /* The elements from byte `first` of the file on, all that the file has. */
+    __device__ explicit gpunvme_array(const struct gpunvme_device_cache *cache, uint64_t first = 0)
+        : cache_(cache), first_(first)
+    {
+        uint64_t end = gpunvme_cache_size(cache);
+
+        count_ = first < end ? (end - first) / sizeof(T) : 0;
+    }
+
+    /* The first `count` of them, or all if there are fewer. */
+    __device__ gpunvme_array(const struct gpunvme_device_cache *cache, uint64_t first,
+                             uint64_t count)
+        : gpunvme_array(cache, first)
+    {
+        count_ = count < count_ ? count : count_;
+    }
+
+    __device__ uint64_t size() const
+    {
+        return count_;
+    }
+
+    /*
+     * Copies element i. Called by any threads, each for an element of its own.
+     * Returns 0, -ERANGE if there is no such element, or another -errno.
+     */
+    __device__ int get(uint64_t i, T *out) const
+    {
+        uint64_t at = i < count_ ? first_ + i * sizeof(T) : UINT64_MAX;
+
+        return gpunvme_cache_read(cache_, out, sizeof(T), at);
+    }
+
+    /*
+     * Copies the n elements from i on to memory that all threads of the warp can
+     * store to. Called by all of them with the same arguments. Returns as get().
+     */
+    __device__ int get_warp(uint64_t i, T *out, uint64_t n = 1) const
+    {
+        if (i > count_ || n > count_ - i)
+            return -ERANGE;
+        int64_t got = gpunvme_cache_read_warp(cache_, out, n * sizeof(T), first_ + i * sizeof(T));
+        return got < 0 ? (int)got : 0;
+    }
+
+    /*
+     * Brings the lines of the n elements from i on into the cache, as far as
+     * there are such elements. Called by all threads of a warp with the same
+     * arguments. Returns 0, or the error of one of the lines.
+     */
+    __device__ int prefetch(uint64_t i, uint64_t n) const
+    {
+        if (i >= count_)
+            return 0;
+        n = n < count_ - i ? n : count_ - i;
+        return gpunvme_cache_prefetch_warp(cache_, n * sizeof(T), first_ + i * sizeof(T));
+    }
+
+  private:
+    const struct gpunvme_device_cache *cache_;
+    uint64_t first_, count_;
+};
+
+#endif
