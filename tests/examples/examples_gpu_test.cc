@@ -38,6 +38,13 @@ TEST_F(ExamplesInCuda, StreamSumsTheWords)
     EXPECT_EQ(run({EXAMPLE_STREAM, data()}), expected);
 }
 
+TEST_F(ExamplesInCuda, ArrayAddsVectors)
+{
+    std::string output = run({EXAMPLE_ARRAY, data()}), sums = std::to_string(kBytes / 8);
+    EXPECT_NE(output.find(sums + " sums, equal to those of the host\n"), std::string::npos)
+        << output;
+}
+
 // The places that kernel.cu reads: 256 for each of 32 warps.
 TEST_F(ExamplesInCuda, KernelCountsTheZeros)
 {
