@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Measures a cache in GPU memory (gpunvme_cache_open()).
+ *
+ * Warps get lines in an order without a pattern, and threads get elements of
+ * eight bytes. With a cache as large as the file all of them are hits after the
+ * first round; the bound is the same kernel over a copy of the file in GPU
+ * memory. With a cache of an eighth of the file and rounds in the same order
+ * all lines are misses, each of which evicts a line; the bound is
+ * gpunvme_pread_warp() of the same pieces. Each lane compares a word of what it
+ * got. The program needs a GPU and -o direct=.
+ *
+ * Example: on_mount.sh 1G gpu=require,direct=all,sim=threads:8:lba:512 cache_bench
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/cache_kernels.h"
+#include "bench/lib/pattern.h"
+#include "gpunvme/gpunvme.h"
+
+#define PROGRAM  "cache_bench"
+#define SEED     0x6361636865u
+#define MOST     65536u /* bytes of a line */
+#define ELEMENTS ((uint64_t)1 << 24)
+
+static const uint32_t line_sizes[] = {512, 4096, MOST};
+
+struct bench {
+    uint64_t size; /* of the file, a power of two */
+    unsigned repeats, warps;
+    bool json;
+    struct direct_options lease;
+    struct bench_mount mount;
+    struct bench_file made;
+    struct gpunvme *g;
+    struct gpunvme_file *file;
+    void *copy, *to;
+    struct bench_report *report;
+};
+
+/* A way to get n lines or elements, and its row in the report. */
+struct row {
+    enum cache_way way;
+    const char *name;
+    const char *bound; /* name of an earlier row, or NULL */
+    uint64_t n;
+};
+
+static int cache_measure(struct bench *b, struct gpunvme_cache *c, uint32_t line,
+                         const struct row *row)
+{
+    struct cache_run run = {.cache = gpunvme_cache_device(c),
+                            .file = gpunvme_file_device(b->file),
+                            .copy = b->copy,
+                            .to = b->to,
+                            .seed = SEED,
+                            .line = line,
+                            .lines = b->size / line,
+                            .n = row->n,
+                            .warps = b->warps};
+    bool is_elements = row->way == CACHE_LOADS || row->way == CACHE_ELEMENTS;
+    double unit = is_elements ? 1e6 : 1e9 / line;
+    struct bench_samples rates = {.n = 0};
+    int64_t result = 0;
+    int err = 0;
+
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        double seconds;
+
+        err = kernel_cache(row->way, &run, &seconds, &result);
+        if (i > 0) /* the first round warms up */
+            bench_add(&rates, (double)row->n / unit / seconds);
+    }
+    if (err)
+        return bench_fail(row->name, result ? strerror((int)-result) : "the GPU failed");
+    bench_report_row(b->report, row->name, is_elements ? "M/s" : "GB/s", &rates, row->bound);
+    return 0;
+}
+
+/* Reports the share of hits of a cache, in percent of the lines that were asked for. */
+static int cache_report_share(struct bench *b, struct gpunvme_cache *c, const char *name)
+{
+    struct bench_samples share = {.n = 0};
+    struct gpunvme_cache_stats s;
+
+    if (gpunvme_cache_stats(c, &s, sizeof(s)))
+        return bench_fail("cache", gpunvme_error());
+    bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
+    bench_report_row(b->report, name, "%", &share, NULL);
+    return 0;
+}
+
+/* Measures the rows with a cache of `bytes`. */
+static int cache_measure_rows(struct bench *b, uint64_t bytes, uint32_t line,
+                              const struct row *rows, size_t n)
+{
+    struct gpunvme_cache *c;
+    char name[64];
+    int err = 0;
+
+    if (gpunvme_cache_open(b->file, bytes, line, &c))
+        return bench_fail("cache", gpunvme_error());
+    for (size_t i = 0; i < n && !err; i++)
+        err = cache_measure(b, c, line, &rows[i]);
+    snprintf(name, sizeof(name), "share of hits, %u B, cache of %llu MiB", line,
+             (unsigned long long)(bytes >> 20));
+    if (!err)
+        err = cache_report_share(b, c, name);
+    gpunvme_cache_close(c);
+    return err;
+}
+
+static int cache_measure_line(struct bench *b, uint32_t line)
+{
+    char names[6][64];
+    uint64_t lines = b->size / line;
+    static const char *const what[] = {
+        "copy of the file, lines", "hits, lines",        "copy of the file, elements, lines",
+        "hits, elements, lines",   "pread_warp, pieces", "misses, lines"};
+
+    for (size_t i = 0; i < 6; i++)
+        snprintf(names[i], sizeof(names[i]), "%s of %u B", what[i], line);
+    const struct row hits[] = {{CACHE_COPY, names[0], NULL, lines},
+                               {CACHE_LINES, names[1], names[0], lines},
+                               {CACHE_LOADS, names[2], NULL, ELEMENTS},
+                               {CACHE_ELEMENTS, names[3], names[2], ELEMENTS}};
+    const struct row misses[] = {{CACHE_PREAD, names[4], NULL, lines},
+                                 {CACHE_LINES, names[5], names[4], lines}};
+    int err = cache_measure_rows(b, b->size, line, hits, 4);
+
+    return err ? err : cache_measure_rows(b, b->size / 8, line, misses, 2);
+}
+
+/* Opens the file as programs do, and registers memory for a line of each warp. */
+static int cache_open(struct bench *b)
+{
+    const struct gpunvme_options o = {.lease_queues = b->lease.queues,
+                                      .lease_depth = b->lease.depth};
+
+    if (gpunvme_open(&o, &b->g) ||
+        gpunvme_file_open(b->g, b->made.fd, GPUNVME_FILE_DIRECT, &b->file) ||
+        gpunvme_alloc(b->file, (size_t)b->warps * MOST, &b->to))
+        return bench_fail("mount", gpunvme_error());
+    b->copy = kernel_cache_alloc(b->size);
+    if (!b->copy)
+        return bench_fail("memory", "not enough of it");
+    return pattern_gpu_write(b->copy, b->size, SEED, 0, false);
+}
+
+static int cache_set_up(struct bench *b, const char *dir)
+{
+    if (bench_mount_open(&b->mount, dir, MOST))
+        return -EIO;
+    if (!b->mount.g || !b->mount.memory.on_gpu || !b->mount.info.direct)
+        return bench_fail(dir, "not on a gpunvmefs mount with a GPU and -o direct=");
+    b->report = bench_mount_report(&b->mount, b->json);
+    if (!b->report)
+        return bench_fail("memory", "not enough of it");
+    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "warps", b->warps);
+    bench_report_number(b->report, "leased_queues", b->lease.queues);
+    bench_report_number(b->report, "seed", SEED);
+    int err = bench_file_make(&b->made, dir, b->size, SEED);
+    return err ? err : cache_open(b);
+}
+
+static void cache_tear_down(struct bench *b)
+{
+    kernel_cache_free(b->copy);
+    gpunvme_close(b->g);
+    bench_file_close(&b->made);
+    bench_mount_close(&b->mount);
+}
+
+static int cache_parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:w:h")) != -1) {
+        if (opt == 'w')
+            b->warps = (unsigned)strtoul(optarg, NULL, 10);
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    return !bench_arguments_fit(argc, b->repeats) || b->size < (uint64_t)16 << 20 ||
+           (b->size & (b->size - 1)) || b->warps < 1 || b->warps > 1u << 16;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = (uint64_t)256 << 20,
+                             .repeats = 5,
+                             .warps = 1584,
+                             .lease = {.queues = 32, .depth = 256},
+                             .made = {.fd = -1}};
+    int err, failed;
+
+    if (cache_parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM " [-s MiB, a power of two from 16 on] [-r REPEATS] [-o json]\n"
+              "                   [-q QUEUES leased, -d of DEPTH] [-w WARPS] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    err = cache_set_up(&b, argv[optind]);
+    for (size_t i = 0; i < sizeof(line_sizes) / sizeof(line_sizes[0]) && !err; i++) {
+        if (line_sizes[i] >= b.mount.info.lba_size)
+            err = cache_measure_line(&b, line_sizes[i]);
+    }
+    failed = bench_report_close(b.report, err);
+    cache_tear_down(&b);
+    return failed;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of the benchmark of caches. */
+#ifndef BENCH_LIB_CACHE_KERNELS_H
+#define BENCH_LIB_CACHE_KERNELS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpunvme_device_cache;
+struct gpunvme_device_file;
+
+/* How warps get lines, or threads elements of eight bytes. */
+enum cache_way {
+    CACHE_COPY,     /* lines: a copy of the file in GPU memory */
+    CACHE_PREAD,    /* lines: gpunvme_pread_warp() */
+    CACHE_LINES,    /* lines: gpunvme_cache_read_warp() */
+    CACHE_LOADS,    /* elements: the copy */
+    CACHE_ELEMENTS, /* elements: gpunvme_array */
+};
+
+struct cache_run {
+    const struct gpunvme_device_cache *cache;
+    const struct gpunvme_device_file *file;
+    const void *copy; /* the file in GPU memory */
+    void *to;         /* registered GPU memory: a line for each warp */
+    uint64_t seed;    /* of the pattern of the file */
+    uint64_t line;    /* bytes of a line */
+    uint64_t lines;   /* of the file, a power of two */
+    uint64_t n;       /* lines or elements to get, in an order without a pattern */
+    unsigned warps;
+};
+
+/*
+ * Runs one way and compares what it got with the pattern. Returns the seconds
+ * in *seconds. Returns 0, or -EIO if a read has failed, a byte was wrong or the
+ * GPU failed, with the error of a read in *result.
+ */
+int kernel_cache(enum cache_way way, const struct cache_run *r, double *seconds, int64_t *result);
+
+/* Allocates GPU memory. Returns NULL if there is not enough. */
+void *kernel_cache_alloc(uint64_t bytes);
+void kernel_cache_free(void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
