@@ -132,6 +132,24 @@ static int alloc_hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf,
     return 0;
 }
 
+void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
+                         struct ffs_ranges *taken)
+{
+    struct ffs_group *g = &a->groups[group];
+    uint32_t end = part.bit + part.len;
+
+    for (uint32_t bit = part.bit; bit < end;) {
+        uint32_t len = ffs_map_zeros(g->map, bit, end);
+        if (len >= least && len > 0 && !ffs_ranges_reserve(taken, 1)) {
+            ffs_ranges_add(taken, group * LAY_GROUP_BLOCKS + bit, len);
+            ffs_map_set(g->map, bit, len);
+            g->free = (uint16_t)(g->free - len);
+            ffs_alloc_busy(a, group, len);
+        }
+        bit += len + 1;
+    }
+}
+
 int ffs_alloc_hold(struct ffs *fs, uint64_t group)
 {
     struct ffs_buf *buf;

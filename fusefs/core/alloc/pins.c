@@ -98,24 +98,6 @@ bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, u
     return false;
 }
 
-void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
-                         struct ffs_ranges *taken)
-{
-    struct ffs_group *g = &a->groups[group];
-    uint32_t end = part.bit + part.len;
-
-    for (uint32_t bit = part.bit; bit < end;) {
-        uint32_t len = ffs_map_zeros(g->map, bit, end);
-        if (len >= least && len > 0 && !ffs_ranges_reserve(taken, 1)) {
-            ffs_ranges_add(taken, group * LAY_GROUP_BLOCKS + bit, len);
-            ffs_map_set(g->map, bit, len);
-            g->free = (uint16_t)(g->free - len);
-            ffs_alloc_busy(a, group, len);
-        }
-        bit += len + 1;
-    }
-}
-
 static_assert(LAY_GROUP_BLOCKS % LAY_SUMS_ENTRIES == 0, "a checksum block is of one group");
 
 /* Makes the free blocks busy whose checksums are in this checksum block. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Health of the file system: its flags, failures, log messages.
+ * Health of the file system: its flags, failures, log messages. Also the calls
+ * by which layout/ reads and writes the device.
  */
 #include "fusefs/core/state.h"
 
@@ -176,4 +177,26 @@ int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
         vsnprintf(r->text, r->len, fmt, ap);
     va_end(ap);
     return err;
+}
+
+/* --- The device ------------------------------------------------------------------------------- */
+
+static int state_read(void *dev, uint64_t block, void *data)
+{
+    return bd_read(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE);
+}
+
+static int state_write(void *dev, uint64_t block, const void *data)
+{
+    return bd_write(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE, 0);
+}
+
+static int state_flush(void *dev)
+{
+    return bd_flush(dev);
+}
+
+struct lay_io ffs_io(struct bd_dev *dev)
+{
+    return (struct lay_io){state_read, state_write, state_flush, dev};
 }

@@ -8,26 +8,6 @@
 
 #include "fusefs/core/state.h"
 
-static int incarnation_read(void *dev, uint64_t block, void *data)
-{
-    return bd_read(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE);
-}
-
-static int incarnation_write(void *dev, uint64_t block, const void *data)
-{
-    return bd_write(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE, 0);
-}
-
-static int incarnation_flush(void *dev)
-{
-    return bd_flush(dev);
-}
-
-struct lay_io ffs_io(struct bd_dev *dev)
-{
-    return (struct lay_io){incarnation_read, incarnation_write, incarnation_flush, dev};
-}
-
 int ffs_read_label(struct bd_dev *dev, struct lay_label *out)
 {
     const struct lay_io io = ffs_io(dev);
