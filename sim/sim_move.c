@@ -507,14 +507,14 @@ int sim_dma_engine_attach(struct sim *s, uint64_t device)
     bool pinned[SIM_MAX_NAMESPACES];
     int rc = 0;
 
-    if (s->device_mappings) {
-        s->device_mappings++;
-        return 0;
-    }
     if (!dma_engine || !dma_engine->channels || !dma_engine->ops->max_copies)
         return -EFAULT;
     if (dma_engine->ops->open && dma_engine->ops->open(dma_engine->ctx, device))
         return -EFAULT;
+    if (s->device_mappings) {
+        s->device_mappings++;
+        return 0;
+    }
     for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
         rc = move_new(s, dma_engine, i, &moves[i]);
     if (rc) {

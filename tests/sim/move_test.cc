@@ -527,6 +527,24 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
+/* As the memory of a GPU that the engine's copies do not reach. */
+TEST(MoveMap, MemoryOfAnotherDeviceIsRefusedAlsoByAnEngineInUse)
+{
+    FakeEngine engine(1 << 20);
+    Rig r(small_config());
+    struct nvme_mem mem = device_memory(0, 4096), other = device_memory(1 << 20, 4096);
+    uint64_t iova, refused;
+
+    engine.ops.open = [](void *, uint64_t device) {
+        return device < DEVICE + (1 << 20) ? 0 : -EFAULT;
+    };
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &engine.dma_engine), 0);
+    EXPECT_EQ(r.t->ops->map(r.t, &other, &refused), -EFAULT);
+    ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
+    EXPECT_EQ(r.t->ops->map(r.t, &other, &refused), -EFAULT);
+    EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+}
+
 TEST(MoveMap, AnEngineInUseCannotBeReplaced)
 {
     FakeEngine a(1 << 20), b(1 << 20);
