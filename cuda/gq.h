@@ -53,8 +53,8 @@ struct gq_options {
     unsigned cpu_threads; /* CPU executor: maximum threads per transfer: 1 */
     unsigned deadline_ms; /* after this time a command is timed out: 10,000 */
     unsigned max_buffers; /* maximum registered at once: 1024 */
-    size_t staging;       /* bytes for partial LBAs: 16 MiB; lanes have separate parts */
     uint32_t max_command; /* maximum bytes per command: the controller's limit */
+    uint64_t part;        /* bytes of a part (struct gq_listener): 64 MiB */
     /*
      * CPU executor: buffers act as device memory. They are offered to the transport
      * as such, which refuses them, so all data is staged.
@@ -243,8 +243,8 @@ int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 enum gq_op { GQ_READ, GQ_WRITE };
 
 /*
- * Callbacks for the parts of a transfer, of about 64 MiB each, while the next
- * parts are in flight. They allow work that would otherwise come before or
+ * Callbacks for the parts of a transfer (gq_options.part), while the next part is
+ * in flight. They allow work that would otherwise come before or
  * after the whole transfer. Ranges are bytes of the request, contiguous from 0
  * on. The thread of the transfer calls the functions while it holds queues. So
  * they must not wait for anything that another transfer may hold, and must not
@@ -254,12 +254,12 @@ enum gq_op { GQ_READ, GQ_WRITE };
 struct gq_listener {
     /*
      * May be NULL. Called before the commands of a part are posted; after a reset
-     * again for an earlier part.
+     * again for the rest of that part.
      */
     void (*begins)(struct gq_listener *l, uint64_t from, uint64_t to);
     /*
-     * The part was transferred, and bytes read are visible. Not called if data is
-     * staged.
+     * The part was transferred, and bytes read are visible. A reset ends a part
+     * where it interrupts it.
      */
     void (*ended)(struct gq_listener *l, uint64_t from, uint64_t to);
 };

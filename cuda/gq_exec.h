@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An executor drives the queue pairs and copies bytes, on a GPU or on host
- * threads. The engine above it (planning, reservations, quarantine) is the same
- * for both kinds.
+ * threads. The engine above it (lists, reservations, quarantine) is the same for
+ * both kinds.
  */
 #ifndef CUDA_GQ_EXEC_H
 #define CUDA_GQ_EXEC_H
@@ -15,36 +15,32 @@
 extern "C" {
 #endif
 
-#define GQ_CHUNK_CMDS   16384u
-#define GQ_CHUNK_COPIES 4096u
-
 /*
- * A bounded part of a transfer, ready to run. The executor owns the arrays,
- * which both sides can access, except stream, which only the host reads. A list
- * of reads uses only n_cmds.
+ * A list of reads or writes, in memory that both sides access
+ * (gq_exec_ops.shared_alloc). It remains in place and unchanged during its run.
  */
-struct gq_chunk {
-    struct gq_cmd *cmds;
-    uint32_t *results;
-    struct gq_copy *copies;
-    uint64_t *stream; /* stream position of each command's first byte */
-    uint32_t n_cmds, n_copies;
-    uint64_t start, end; /* stream positions */
-    uint64_t staging_used;
+#define GQ_FEW_EXTENTS 8u
+struct gq_list {
+    struct gq_reads reads;
+    /*
+     * Memory for a map of so few extents: a lane loads each of them over the bus
+     * once, which takes less time than a copy to the executor's memory.
+     */
+    struct gq_file_extent few[GQ_FEW_EXTENTS];
+    uint64_t start, end; /* the part of the transfer in bytes; for the host only */
+    uint32_t n;          /* reads or units */
 };
 
 /* Parameters of one run: its queues and their state. */
 struct gq_launch {
     struct gq_run run;
-    const struct gq_reads *reads;    /* NULL if the run executes commands, else these reads */
+    const struct gq_list *list;
     unsigned index;                  /* number of the run; one run at a time per index */
     uint16_t queues[GQ_MAX_QUEUES];  /* queue numbers of port_add() */
     struct gq_state *states;         /* run.n_queues of them, from run_states() */
     const volatile uint32_t *cancel; /* NULL means never; may be replaced before wait() */
-    bool is_write;
-    bool beside;         /* the caller has another run in flight */
-    uint64_t started_ns; /* used by the executor, like the next two */
-    bool persistent;     /* the list is in a slot of the persistent kernel: */
+    uint64_t started_ns;             /* used by the executor, like the next two */
+    bool persistent;                 /* the list is in a slot of the persistent kernel: */
     int slot;
 };
 
@@ -91,24 +87,19 @@ struct gq_exec_ops {
     void (*port_remove)(struct gq_exec *x, unsigned i);
     /* Copies the depth - 1 trackers of queue i as its last run left them. */
     int (*port_trackers)(struct gq_exec *x, unsigned i, struct gq_tracker *out);
-    /* Allocates the arrays of a chunk: GQ_CHUNK_CMDS commands, GQ_CHUNK_COPIES copies. */
-    int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);
-    void (*chunk_free)(struct gq_exec *x, struct gq_chunk *chunk);
     /* Returns the states of run `index`, one per queue. */
     struct gq_state *(*run_states)(struct gq_exec *x, unsigned index);
     /*
-     * Runs the chunk: copies before commands for writes, after them for reads. A
-     * run of reads has an area of staging for each queue number. start() may return
+     * Runs the list. Each queue number has an area of staging. start() may return
      * before the run has ended; wait() does not. After these errors of start()
-     * nothing has begun: -EAGAIN (a writer waits for the gate, and the caller has
-     * another run in flight), -ECANCELED and -ETIMEDOUT (the run was cancelled or
-     * its budget spent while it waited), and -ERESTART (all runs were asked to
-     * leave). Any other error means that the executor has failed: the state of
+     * nothing has begun: -ECANCELED and -ETIMEDOUT (the run was cancelled or its
+     * budget spent while it waited for the gate), and -ERESTART (all runs were asked
+     * to leave). Any other error means that the executor has failed: the state of
      * the commands and of the run is unknown, and the executor frees no memory
      * that the run may reach.
      */
-    int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
-    int (*wait)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
+    int (*start)(struct gq_exec *x, struct gq_launch *l);
+    int (*wait)(struct gq_exec *x, struct gq_launch *l);
     /* Copy from and to host memory. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);

@@ -5,10 +5,10 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
+#include "bench/lib/bare_list.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/kernel_times.cuh"
 #include "bench/lib/pattern.h"
-#include "cuda/queue/gq_list_protocol.h"
 #include "gpunvme/gpunvme_device.h"
 
 struct bare_loop {
@@ -92,31 +92,30 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     const struct gpunvme_device_file f = gd_load_file(b.file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
     struct gq_run run = gd_run(&f, b.n, gridDim.x);
-    struct gq_worker w;
+    struct bare_list list = {.cmds = b.cmds, .results = b.results};
+    struct gq_worker *w = &list.w;
     uint32_t bad = 0;
 
     if (gd_take_from(r, blockIdx.x) != 0) {
         atomicAdd(b.wrong, 1);
         return;
     }
-    run.cmds = b.cmds;
-    run.results = b.results;
     run.opcode = b.is_write ? NVME_IO_WRITE : NVME_IO_READ;
     run.group_shift = kGroupShift;
-    gq_begin(&w, r->group, &run, &r->port, &f.set.queues[r->queue].state, blockIdx.x);
-    w.sq_tail = w.cq_head = r->position.entry;
-    w.phase = r->position.phase;
-    w.cq_db_pending = r->position.cq_db_pending != 0;
-    while (gq_round(&w) != GQ_ROUND_ENDED)
+    gq_begin(w, r->group, &run, &r->port, &f.set.queues[r->queue].state, blockIdx.x);
+    w->sq_tail = w->cq_head = r->position.entry;
+    w->phase = r->position.phase;
+    w->cq_db_pending = r->position.cq_db_pending != 0;
+    while (bare_round(&list) != GQ_ROUND_ENDED)
         ;
-    r->in_flight = gq_in_flight(&w);
-    r->outcome = w.outcome;
-    r->position = (struct gq_position){.entry = w.cq_head, .phase = w.phase};
-    gq_end(&w);
+    r->in_flight = gq_in_flight(w);
+    r->outcome = w->outcome;
+    r->position = (struct gq_position){.entry = w->cq_head, .phase = w->phase};
+    gq_end(w);
     gd_give(r);
-    for (uint32_t j = gq_thread(); j < w.share; j += GQ_LANES)
-        bad += b.results[gq_stripe(&w, j)] != GQ_ENDED;
-    atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
+    for (uint32_t j = gq_thread(); j < w->share; j += GQ_LANES)
+        bad += b.results[gq_stripe(w, j)] != GQ_ENDED;
+    atomicAdd(b.wrong, bad + (w->outcome != GQ_OUT_DONE));
 }
 
 /*

@@ -152,7 +152,6 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
 GQ_FN struct gq_run gd_run(const struct gpunvme_device_file *f, uint32_t n, uint32_t groups)
 {
     return (struct gq_run){
-        .cmds = NULL,
         .results = NULL,
         .flags = NULL,
         .cancel = NULL,

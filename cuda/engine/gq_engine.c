@@ -16,7 +16,8 @@
 #define DEPTH_OF_STAGED     (2u * GQ_STAGING_LANES + 1u)
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
-#define DEFAULT_STAGING     (16u << 20)
+/* A part is large compared to a launch, small compared to typical transfers. */
+#define DEFAULT_PART ((uint64_t)64 << 20)
 /*
  * Staging per lane if all data of device memory is staged: the length of its
  * commands.
@@ -26,7 +27,7 @@
  * The same if only partial LBAs and bytes for odd addresses are staged: one
  * command reads the LBAs around a short piece.
  */
-#define LANE_STAGING_OF_PARTS (8u << 10)
+#define LANE_STAGING_OF_PARTS (16u << 10)
 /* The same for long transfers, with at least LANES_OF_LONG lanes. */
 #define LANE_STAGING_OF_LONG (64u << 10)
 #define LANES_OF_LONG        16u
@@ -41,6 +42,7 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
         o->queues = GQ_MAX_QUEUES;
     o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
+    o->part = o->part ? o->part : DEFAULT_PART;
 }
 
 /*
@@ -64,17 +66,16 @@ static int set_max_command(struct gq_engine *e)
 static int open_executor(struct gq_engine *e)
 {
     enum gq_executor_kind kind = e->opts.executor;
-    unsigned runs = GQ_WORKSPACES * GQ_JOB_RUNS;
     char why[sizeof(e->info.fallback)] = "";
     int err;
 
     if (kind != GQ_EXECUTOR_CPU) {
-        err = gq_cuda_open(e->ctrlr, &e->opts, runs, &e->exec, why, sizeof(why));
+        err = gq_cuda_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec, why, sizeof(why));
         if (!err || kind == GQ_EXECUTOR_CUDA || err == -ENOTSUP)
             return err;
     }
     snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
-    return gq_cpu_open(e->ctrlr, &e->opts, runs, &e->exec);
+    return gq_cpu_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec);
 }
 
 static void close_queue(struct gq_engine *e, unsigned i)
@@ -147,48 +148,14 @@ static int engine_open_queues(struct gq_engine *e)
     return err;
 }
 
-static void close_chunk(struct gq_engine *e, struct gq_chunk *chunk)
-{
-    e->exec->ops->chunk_free(e->exec, chunk);
-    free(chunk->stream);
-}
-
 static void close_workspaces(struct gq_engine *e)
 {
     while (e->n_workspaces) {
         struct gq_workspace *workspace = &e->workspaces[--e->n_workspaces];
 
-        for (unsigned i = 0; i < GQ_JOB_CHUNKS; i++)
-            close_chunk(e, &workspace->chunks[i]);
+        e->exec->ops->shared_free(e->exec, workspace->lists);
         free(workspace->map);
     }
-}
-
-static int open_chunk(struct gq_engine *e, struct gq_chunk *chunk)
-{
-    int err;
-
-    chunk->stream = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->stream));
-    if (!chunk->stream)
-        return -ENOMEM;
-    err = e->exec->ops->chunk_alloc(e->exec, chunk);
-    if (err)
-        free(chunk->stream);
-    return err;
-}
-
-static int open_workspace(struct gq_engine *e, struct gq_workspace *workspace)
-{
-    unsigned n = 0;
-    int err = 0;
-
-    while (n < GQ_JOB_CHUNKS && !err) {
-        err = open_chunk(e, &workspace->chunks[n]);
-        n += !err;
-    }
-    while (err && n)
-        close_chunk(e, &workspace->chunks[--n]);
-    return err;
 }
 
 static int open_workspaces(struct gq_engine *e)
@@ -197,8 +164,11 @@ static int open_workspaces(struct gq_engine *e)
     int err = 0;
 
     while (e->n_workspaces < n && !err) {
-        err = open_workspace(e, &e->workspaces[e->n_workspaces]);
-        e->n_workspaces += !err;
+        void *lists;
+
+        err = e->exec->ops->shared_alloc(e->exec, GQ_JOB_LISTS * sizeof(struct gq_list), &lists);
+        if (!err)
+            e->workspaces[e->n_workspaces++].lists = lists;
     }
     if (err)
         close_workspaces(e);
@@ -239,7 +209,11 @@ static uint32_t lane_staging(const struct gq_engine *e, uint32_t most)
     return bytes;
 }
 
-static void lay_out_area(struct gq_engine *e)
+/*
+ * Every lane of every queue has its own part of staging, so that late data of
+ * one cannot reach another. Returns the total size in bytes.
+ */
+static size_t lay_out_staging(struct gq_engine *e)
 {
     uint32_t all, of_long;
 
@@ -248,25 +222,7 @@ static void lay_out_area(struct gq_engine *e)
     all = GQ_STAGING_LANES * e->lane_staging;
     of_long = LANES_OF_LONG * e->long_staging;
     e->queue_area = all > of_long ? all : of_long;
-}
-
-/*
- * Every chunk of every workspace and every lane of every queue has its own part
- * of staging, so that late data of one cannot reach another. Returns the total
- * size in bytes.
- */
-static size_t lay_out_staging(struct gq_engine *e)
-{
-    uint64_t parts = (uint64_t)GQ_JOB_CHUNKS * e->n_workspaces;
-    uint64_t bytes = e->opts.staging ? e->opts.staging : DEFAULT_STAGING;
-
-    e->chunk_staging = bytes / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
-    if (e->chunk_staging < NVME_PAGE_SIZE)
-        e->chunk_staging = NVME_PAGE_SIZE;
-    lay_out_area(e);
-    e->queue_staging = e->chunk_staging * parts;
-    e->queue_staging += -e->queue_staging % e->long_staging;
-    return e->queue_staging + (uint64_t)e->n_queues * e->queue_area;
+    return (size_t)e->n_queues * e->queue_area;
 }
 
 /*

@@ -6,14 +6,12 @@
 #include <pthread.h>
 
 #include "cuda/engine/gq_doorbell_proxy.h"
-#include "cuda/engine/gq_plan.h"
 #include "cuda/engine/gq_region.h"
 #include "cuda/gq_exec.h"
 #include "support/clock.h"
 
-#define GQ_WORKSPACES 8u
-#define GQ_JOB_RUNS   2u /* chunks of a transfer in flight at once */
-#define GQ_JOB_CHUNKS 3u /* the runs, and one chunk that is planned meanwhile */
+#define GQ_WORKSPACES 16u
+#define GQ_JOB_LISTS  2u /* of a transfer: one that runs, and one that is planned meanwhile */
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
@@ -36,23 +34,15 @@ struct gq_queue {
     /* Memory that late data may reach until the queue's commands have ended: */
     bool holds;
     struct gq_buffer *held_buffer; /* NULL if the buffer was unregistered */
-    unsigned held_workspace;
 };
 
 /* Resources of one transfer at a time, in addition to queues. */
 struct gq_workspace {
-    struct gq_chunk chunks[GQ_JOB_CHUNKS];
+    struct gq_list *lists;      /* GQ_JOB_LISTS */
     struct gq_file_extent *map; /* contents of the workspace's part of engine.maps */
     size_t map_extents;
     bool reserved;
-    unsigned holds; /* quarantined queues that may still write to its staging */
 };
-
-/* Returns the executor's index of run i of a workspace. */
-static inline unsigned gq_run_index(unsigned workspace, unsigned i)
-{
-    return i * GQ_WORKSPACES + workspace;
-}
 
 /*
  * Maximum queues of a staged transfer. Software controllers serve few queues
@@ -85,13 +75,11 @@ struct gq_engine {
 
     struct gq_import staging_mem;
     struct gq_region staging;
-    uint64_t chunk_staging; /* bytes of staging per chunk of each workspace */
-    uint64_t queue_staging; /* offset in staging of the areas for reads, one per queue */
-    uint32_t queue_area;    /* bytes of such an area */
-    uint32_t lane_staging;  /* bytes of an area per lane */
-    uint32_t long_staging;  /* the same for a long transfer, which uses fewer lanes */
-    bool stages;            /* the controller does not reach device memory */
-    char reach[192];        /* the provider that maps device memory, or why none does */
+    uint32_t queue_area;   /* bytes of staging per queue */
+    uint32_t lane_staging; /* bytes of an area per lane */
+    uint32_t long_staging; /* the same for a long transfer, which uses fewer lanes */
+    bool stages;           /* the controller does not reach device memory */
+    char reach[192];       /* the provider that maps device memory, or why none does */
     struct gq_part_sums part_sums;
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents per workspace */
 
@@ -159,16 +147,16 @@ void gq_buffer_close_late(struct gq_engine *e);
  * Reserves a workspace and up to `want` queues, at least one; a large transfer
  * leaves a quarter of the queues to small ones. Waits for the first queue until
  * `deadline_ns` (now_ns()), or, if that is 0, for the deadline of a command,
- * not counting the time of a reset. Returns 0, -ENODEV if every queue or
- * workspace is quarantined, -EIO if the controller has failed for good,
+ * not counting the time of a reset. Returns 0, -ENODEV if every queue is
+ * quarantined, -EIO if the controller has failed for good,
  * -ETIMEDOUT or -ECANCELED.
  */
 int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                         const volatile uint32_t *cancel, struct gq_reservation *out);
 /*
  * Releases the reservation. Queues whose state says that commands may be in
- * flight are quarantined; they hold b and the workspace until they are
- * recovered. Returns true if there were such queues.
+ * flight are quarantined; they hold b until they are recovered. Returns true if there were such
+ * queues.
  */
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
@@ -178,12 +166,12 @@ int gq_engine_add_port(struct gq_engine *e, unsigned i);
 /* Removes pair i from the executor; no effect if adding it has failed. */
 void gq_engine_remove_port(struct gq_engine *e, unsigned i);
 /*
- * Called under e->lock when the queue's commands have ended: it no longer holds
- * its buffer and workspace.
+ * Called under the engine's lock when the queue's commands have ended: it no
+ * longer holds its buffer.
  */
-void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
-/* Called under e->lock for a pair that was created again: returns it to service. */
-void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
+void gq_queue_settle(struct gq_queue *q);
+/* Called under the engine's lock for a pair that was created again: returns it to service. */
+void gq_queue_renew(struct gq_queue *q);
 
 /* Frees the memory of part sums. */
 void gq_part_sums_close(struct gq_engine *e);

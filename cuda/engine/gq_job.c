@@ -5,8 +5,8 @@
  *   RESERVE -> SUBMIT <-> PLAN -> WAIT -> COMPLETE -> SUBMIT ... RELEASE -> END
  *
  * PLAN without a list goes to WAIT, or to RELEASE if none is in flight. An
- * error of a list goes to DRAIN and RELEASE; an error at its start lets the
- * lists in flight end first. RELEASE goes to RESERVE after a reset.
+ * error of a list goes to DRAIN and RELEASE; an error at its start lets the list
+ * in flight end first. RELEASE goes to RESERVE after a reset.
  */
 #include "cuda/engine/gq_job.h"
 
@@ -67,7 +67,7 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
         .staging = {.base = e->staging.base,
                     .iova = e->staging.iova,
                     .prps_iova = e->staging.prps.iova,
-                    .head = e->queue_staging},
+                    .head = 0},
         .lane_staging = e->lane_staging,
         .queue_area = e->queue_area,
         .staged = b->staged,
@@ -87,75 +87,54 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
     j->least_portion = 1;
 }
 
-/* Distributes the reserved queues among the runs. */
-static void job_share_queues(struct gq_job *j)
+static struct gq_list *list_of(const struct gq_job *j, unsigned i)
 {
-    for (unsigned i = 0; i < j->n_runs; i++) {
-        unsigned first = i * j->reservation.n / j->n_runs;
-
-        j->runs[i].queues = &j->reservation.queues[first];
-        j->runs[i].n_queues = (i + 1) * j->reservation.n / j->n_runs - first;
-        j->runs[i].index = gq_run_index(j->reservation.workspace, i);
-        j->runs[i].failed = false;
-    }
-}
-
-static struct gq_chunk *chunk_of(const struct gq_job *j, unsigned i)
-{
-    return &j->e->workspaces[j->reservation.workspace].chunks[i % GQ_JOB_CHUNKS];
-}
-
-static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
-{
-    return &j->runs[i % j->n_runs];
+    return &j->e->workspaces[j->reservation.workspace].lists[i % GQ_JOB_LISTS];
 }
 
 /*
- * Returns log2 of the size of the groups in which queues get commands. Larger
+ * Returns log2 of the size of the groups in which queues get reads. Larger
  * groups keep neighbours on one queue; small lists are spread over all queues.
  * A list of reads is in host memory, where each page that a queue touches costs
  * it an address translation, so long lists have groups that fill most of a
  * page.
  */
-static uint16_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
+static uint16_t group_shift(const struct gq_list *list, uint32_t queues)
 {
     uint16_t shift = 0;
 
-    while (shift < 5 && (queues << (shift + 1)) <= cmds)
+    while (shift < 5 && (queues << (shift + 1)) <= list->n)
         shift++;
-    while (j->reads && shift >= 5 && shift < 7 && (queues << (shift + 4)) <= cmds)
+    while (list->reads.desc && shift >= 5 && shift < 7 && (queues << (shift + 4)) <= list->n)
         shift++;
     return shift;
 }
 
-static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_t budget_ns)
+static void set_up(struct gq_job *j, const struct gq_list *list, uint64_t budget_ns)
 {
     struct gq_engine *e = j->e;
-    struct gq_launch *l = &run->launch;
-    const struct gq_chunk *chunk = chunk_of(j, i);
+    struct gq_launch *l = &j->launch;
+    const struct gq_reservation *r = &j->reservation;
 
-    l->run = (struct gq_run){.cmds = chunk->cmds,
-                             .results = j->reads ? NULL : chunk->results,
-                             .n_cmds = chunk->n_cmds,
-                             .n_queues = run->n_queues,
-                             .group_shift = group_shift(j, chunk->n_cmds, run->n_queues),
+    l->run = (struct gq_run){.n_cmds = list->n,
+                             .n_queues = r->n,
+                             .group_shift = group_shift(list, r->n),
                              .least_portion = j->least_portion,
                              .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
                              .budget_ns = budget_ns,
                              .nsid = e->ns.nsid,
                              .opcode = j->opcode};
-    l->reads = j->reads;
-    l->index = run->index;
-    l->states = e->exec->ops->run_states(e->exec, run->index);
+    l->list = list;
+    l->index = r->workspace;
+    l->states = e->exec->ops->run_states(e->exec, l->index);
     l->cancel = j->cancel;
-    l->is_write = j->opcode == NVME_IO_WRITE;
-    l->beside = j->started > j->ended;
-    memcpy(l->queues, run->queues, run->n_queues * sizeof(l->queues[0]));
-    for (unsigned q = 0; q < run->n_queues; q++) {
-        l->states[q] = e->queues[l->queues[q]].state;
+    memcpy(l->queues, r->queues, r->n * sizeof(l->queues[0]));
+    for (unsigned q = 0; q < r->n; q++) {
+        l->states[q] = e->queues[r->queues[q]].state;
         l->states[q].sent = 0;
         l->states[q].bytes = 0;
         l->states[q].status = 0;
+        l->states[q].bad = 0; /* without a report nothing of the list is certain */
         l->states[q].outcome = GQ_OUT_RUNNING;
     }
 }
@@ -181,15 +160,15 @@ static int check_time(const struct gq_job *j, uint64_t *budget_ns)
  * The executor has failed, so the state of the queues is unknown: all are
  * treated as if they had commands in flight.
  */
-static void mark_failed(struct gq_job *j, struct gq_job_run *run)
+static void mark_failed(struct gq_job *j)
 {
-    for (unsigned i = 0; i < run->n_queues; i++) {
-        struct gq_state *state = &j->e->queues[run->queues[i]].state;
+    for (unsigned i = 0; i < j->reservation.n; i++) {
+        struct gq_state *state = &j->e->queues[j->reservation.queues[i]].state;
 
         state->in_flight = j->e->opts.depth - 1;
         state->outcome = GQ_OUT_BROKEN;
     }
-    run->failed = true;
+    j->failed = true;
     if (j->e->proxy)
         gq_doorbell_proxy_silence(j->e->proxy);
     pthread_mutex_lock(&j->e->lock);
@@ -199,26 +178,24 @@ static void mark_failed(struct gq_job *j, struct gq_job_run *run)
 
 static bool has_not_begun(int err)
 {
-    return err == -EAGAIN || err == -ECANCELED || err == -ETIMEDOUT || err == -ERESTART;
+    return err == -ECANCELED || err == -ETIMEDOUT || err == -ERESTART;
 }
 
 /*
  * Starts a run of the next list. Returns -ECANCELED or -ETIMEDOUT if it is too
- * late, -ERESTART if a reset comes first, -EAGAIN if it cannot run alongside
- * the other run, or the error of the executor.
+ * late, -ERESTART if a reset comes first, or the error of the executor.
  */
 static int job_start_list(struct gq_job *j)
 {
-    struct gq_job_run *run = run_of(j, j->started);
     uint64_t budget_ns;
     int err = check_time(j, &budget_ns);
 
     if (err)
         return err;
-    set_up(j, run, j->started, budget_ns);
-    err = j->e->exec->ops->start(j->e->exec, &run->launch, chunk_of(j, j->started));
+    set_up(j, list_of(j, j->started), budget_ns);
+    err = j->e->exec->ops->start(j->e->exec, &j->launch);
     if (err && !has_not_begun(err))
-        mark_failed(j, run);
+        mark_failed(j);
     j->started += !err;
     return err;
 }
@@ -228,14 +205,14 @@ static int job_start_list(struct gq_job *j)
  * -ETIMEDOUT or -ECANCELED. Completed commands count as progress of the
  * controller.
  */
-static int take_states(struct gq_job *j, const struct gq_job_run *run)
+static int take_states(struct gq_job *j)
 {
     bool late = false, cancelled = false, left = false, completed = false;
 
-    for (unsigned i = 0; i < run->n_queues; i++) {
-        struct gq_queue *q = &j->e->queues[run->queues[i]];
+    for (unsigned i = 0; i < j->reservation.n; i++) {
+        struct gq_queue *q = &j->e->queues[j->reservation.queues[i]];
 
-        q->state = run->launch.states[i];
+        q->state = j->launch.states[i];
         j->result->commands += q->state.sent;
         __atomic_fetch_add(&q->commands, q->state.sent, __ATOMIC_RELAXED);
         late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
@@ -256,23 +233,23 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
     return cancelled ? -ECANCELED : 0;
 }
 
-static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_chunk *chunk)
+static int wait_run(struct gq_job *j)
 {
-    int err = j->e->exec->ops->wait(j->e->exec, &run->launch, chunk);
+    int err = j->e->exec->ops->wait(j->e->exec, &j->launch);
 
     if (!err)
-        return take_states(j, run);
-    mark_failed(j, run);
+        return take_states(j);
+    mark_failed(j);
     return err;
 }
 
 enum step {
     RESERVE,  /* take queues and a workspace */
-    SUBMIT,   /* start filled lists, as many as may be in flight */
+    SUBMIT,   /* start the next filled list if none is in flight */
     PLAN,     /* fill the next list */
-    WAIT,     /* wait for the oldest list in flight */
+    WAIT,     /* wait for the list in flight */
     COMPLETE, /* take its results */
-    DRAIN,    /* cancel the lists in flight after an error */
+    DRAIN,    /* cancel the list in flight after an error */
     RELEASE,  /* return the reservation */
     END,
 };
@@ -293,77 +270,60 @@ static enum step job_reserve(struct gq_job *j)
         gq_doorbell_proxy_begin(e->proxy);
     j->filled = j->started = j->ended = 0;
     j->stop = 0;
+    j->failed = false;
     j->err = j->kind->prepare(j);
-    j->n_runs = j->split && j->reservation.n > 1 ? GQ_JOB_RUNS : 1;
-    job_share_queues(j);
     return j->err ? RELEASE : SUBMIT;
 }
 
 static enum step job_submit(struct gq_job *j)
 {
-    int err = 0;
-
-    while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
-        err = job_start_list(j);
-    if (!err)
-        return PLAN;
-    j->stop = err == -EAGAIN ? 0 : err;
-    if (is_under_way(j))
-        return WAIT;
-    return j->stop ? RELEASE : SUBMIT;
+    if (j->started < j->filled && !is_under_way(j))
+        j->stop = job_start_list(j);
+    return j->stop ? RELEASE : PLAN;
 }
 
 /*
- * Each list is submitted as soon as it is filled; up to GQ_JOB_CHUNKS are
- * filled ahead.
+ * Each list is submitted as soon as it is filled, if none is in flight; up to
+ * GQ_JOB_LISTS are filled ahead.
  */
 static enum step job_plan(struct gq_job *j)
 {
-    bool has_room = j->filled - j->ended < GQ_JOB_CHUNKS;
+    bool has_room = j->filled - j->ended < GQ_JOB_LISTS;
 
-    if (has_room && j->kind->plan(j, j->filled, chunk_of(j, j->filled))) {
+    if (has_room && j->kind->plan(j, list_of(j, j->filled))) {
         j->filled++;
         return SUBMIT;
     }
     return is_under_way(j) ? WAIT : RELEASE;
 }
 
-/*
- * Starts the next filled list on the queues of a list that has ended, while
- * that list's results are taken.
- */
+/* Starts the next filled list while the results of the last one are taken. */
 static void start_next(struct gq_job *j)
 {
-    int err = j->started < j->filled ? job_start_list(j) : 0;
-
-    j->stop = err == -EAGAIN ? 0 : err;
+    j->stop = j->started < j->filled ? job_start_list(j) : 0;
 }
 
-static enum step wait_oldest(struct gq_job *j)
+static enum step wait_for_list(struct gq_job *j)
 {
-    struct gq_job_run *run = run_of(j, j->ended);
-    bool failed;
-
-    j->err = wait_run(j, run, chunk_of(j, j->ended));
-    failed = run->failed;
+    j->err = wait_run(j);
     j->ended++;
-    if (!j->err && !j->stop)
+    if (j->failed)
+        return RELEASE;
+    if (!j->err)
         start_next(j);
-    return failed ? DRAIN : COMPLETE;
+    return COMPLETE;
 }
 
 static enum step job_complete(struct gq_job *j)
 {
-    unsigned i = j->ended - 1;
+    int err = j->err;
 
-    j->result->timed_out |= j->err == -ETIMEDOUT;
-    j->result->cancelled |= j->err == -ECANCELED;
-    j->err = j->kind->complete(j, i, chunk_of(j, i), j->err);
+    j->result->timed_out |= err == -ETIMEDOUT;
+    j->result->cancelled |= err == -ECANCELED;
+    j->err = j->kind->complete(j, list_of(j, j->ended - 1), err);
     if (j->err)
         return DRAIN;
-    if (!j->stop)
-        return SUBMIT;
-    return is_under_way(j) ? WAIT : RELEASE;
+    return j->stop ? RELEASE : SUBMIT;
 }
 
 static enum step drain(struct gq_job *j)
@@ -371,10 +331,8 @@ static enum step drain(struct gq_job *j)
     static const uint32_t cancel = 1;
 
     while (is_under_way(j)) {
-        struct gq_job_run *run = run_of(j, j->ended);
-
-        run->launch.cancel = &cancel;
-        wait_run(j, run, chunk_of(j, j->ended));
+        j->launch.cancel = &cancel;
+        wait_run(j);
         j->ended++;
     }
     return RELEASE;
@@ -424,7 +382,7 @@ static enum step take_step(struct gq_job *j, enum step step)
     case PLAN:
         return job_plan(j);
     case WAIT:
-        return wait_oldest(j);
+        return wait_for_list(j);
     case COMPLETE:
         return job_complete(j);
     case DRAIN:

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Jobs: the state machine that all kinds of transfers share (gq_job.c). A job
- * reserves queues and executes lists, each in a chunk of its workspace. A large
- * job has two lists in flight at once, each on half of its queues, so that one
- * half works while the other is between two lists; a third list is filled
- * meanwhile. Lists are completed in the order in which they were filled, in
- * whatever order they end.
+ * reserves queues and executes lists in turn. The next list may be planned while
+ * one is in flight, and is then started as soon as that one has ended.
  *
  * All functions are called by the thread of the job.
  */
@@ -23,31 +20,20 @@ struct gq_job;
 struct gq_job_kind {
     /* Returns the number of queues for the remaining work. */
     uint64_t (*want)(const struct gq_job *j);
-    /*
-     * Starts the remaining work after each reservation, and sets split. Returns 0
-     * or -errno.
-     */
+    /* Starts the remaining work after each reservation. Returns 0 or -errno. */
     int (*prepare)(struct gq_job *j);
     /*
-     * Fills list i. Returns false if no work is left, if the work depends on lists
+     * Fills the next list. Returns false if no work is left, if the work depends on lists
      * in flight, or if err was set, which is only allowed without lists in flight.
      * Called again after each completion.
      */
-    bool (*plan)(struct gq_job *j, unsigned i, struct gq_chunk *chunk);
+    bool (*plan)(struct gq_job *j, struct gq_list *list);
     /*
-     * List i, the next in order, has ended. err is 0, -ERESTART, -ETIMEDOUT or
-     * -ECANCELED, from the states of its queues. Returns 0, or the error because of
-     * which later lists are ignored.
+     * The list has ended (gq_job_state()). err is 0, -ERESTART, -ETIMEDOUT or
+     * -ECANCELED, from the states of its queues. Returns 0, or the error because
+     * of which later lists are ignored.
      */
-    int (*complete)(struct gq_job *j, unsigned i, const struct gq_chunk *chunk, int err);
-};
-
-/* A share of a job's queues, and the list that they execute. */
-struct gq_job_run {
-    struct gq_launch launch;
-    const uint16_t *queues; /* queues of the job's reservation */
-    unsigned n_queues, index;
-    bool failed; /* the executor has failed: the state of the list is unknown */
+    int (*complete)(struct gq_job *j, const struct gq_list *list, int err);
 };
 
 struct gq_job {
@@ -59,18 +45,16 @@ struct gq_job {
     struct gq_result *result; /* filled in here except bytes and nvme_status */
     uint64_t deadline_ns;     /* now_ns() time for the whole job; 0: none */
     uint32_t opcode;
-    const struct gq_reads *reads; /* the lists are of these reads; NULL: of commands */
-    uint16_t least_portion;       /* gq_run.least_portion */
+    uint16_t least_portion; /* gq_run.least_portion */
 
     /*
      * State of the current reservation. Lists are numbered from 0; list i is in
-     * chunk i % GQ_JOB_CHUNKS.
+     * lists[i % GQ_JOB_LISTS] of the workspace.
      */
-    bool split; /* two lists at once if there are enough queues */
     struct gq_reservation reservation;
-    struct gq_job_run runs[GQ_JOB_RUNS]; /* list i is run by runs[i % n_runs] */
-    unsigned n_runs;
+    struct gq_launch launch;         /* of the list in flight */
     unsigned filled, started, ended; /* lists */
+    bool failed;                     /* the executor has failed: the state of the list is unknown */
     int err;                         /* error of the last step */
     int stop;                        /* the error because of which no further list is started */
 
@@ -106,6 +90,15 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
                          struct gq_reads *reads);
 
 /*
+ * Returns the state of queue i of the reservation at the end of the last list,
+ * for complete().
+ */
+static inline const struct gq_state *gq_job_state(const struct gq_job *j, unsigned i)
+{
+    return &j->e->queues[j->reservation.queues[i]].state;
+}
+
+/*
  * Called before the first list of a staged job of long reads or units: makes
  * commands long_staging bytes long. A software controller spends a part of a
  * command's time independently of its length. At the end of the list queues
@@ -124,12 +117,6 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads);
  */
 int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_t n,
                    const struct gq_file_extent **out);
-
-/*
- * Does gq_transfer() of a staged buffer after all checks (gq_staged.c); len is
- * not 0.
- */
-int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 
 /*
  * Executes the job to its end, again after each reset. Returns 0; an error of

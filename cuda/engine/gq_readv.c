@@ -136,20 +136,19 @@ static int copy_map(struct gq_job *job)
  * Makes the slice the list. The next slice depends on its results; there is
  * none if the list is known to be too long.
  */
-static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
+static bool plan_slice(struct gq_job *job, struct gq_list *list)
 {
     struct readv *v = (struct readv *)job;
     uint64_t most = v->req->most - v->all.taken;
 
-    (void)i;
     if (job->filled > job->ended || v->at >= v->req->n || v->all.taken > v->req->most)
         return false;
     v->reads.desc = v->desc + v->at;
     if (v->sums_parts)
         gq_part_sums_use(job->e, job->reservation.workspace, v->n, &v->reads);
     v->reads.most = most ? most : 1; /* the remaining pieces may be empty */
-    chunk->n_cmds = (uint32_t)v->n;
-    chunk->n_copies = 0;
+    list->reads = v->reads;
+    list->n = (uint32_t)v->n;
     return true;
 }
 
@@ -166,16 +165,14 @@ static void take_part_sums(const struct readv *v)
 }
 
 /* Takes the states of the queues as the result of the slice. */
-static int complete_slice(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
+static int complete_slice(struct gq_job *job, const struct gq_list *list, int err)
 {
     struct readv *v = (struct readv *)job;
-    const struct gq_launch *l = &job->runs[0].launch;
 
-    (void)i;
-    (void)chunk;
+    (void)list;
     v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
-    for (unsigned q = 0; q < l->run.n_queues; q++)
-        take_state(&v->last, &l->states[q]);
+    for (unsigned q = 0; q < job->reservation.n; q++)
+        take_state(&v->last, gq_job_state(job, q));
     if (v->sums_parts)
         take_part_sums(v);
     if (!err)
@@ -297,7 +294,7 @@ static void lose_rest(const struct readv *v, int32_t error)
     uint64_t end = v->req->n;
 
     if (v->reads.is_part)
-        end = v->job.runs[0].failed ? v->at + v->n : v->at;
+        end = v->job.failed ? v->at + v->n : v->at;
     for (uint64_t i = v->at; i < end; i++) {
         if (is_inside(v, i))
             v->pieces[i].result = error;
@@ -308,7 +305,7 @@ static void readv_conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
-    if (v->last.is_known && !v->job.runs[0].failed)
+    if (v->last.is_known && !v->job.failed)
         pass_slice(v);
     lose_rest(v, err ? -ECANCELED : -E2BIG);
     result->partial = v->all.bad || v->at < v->req->n;
@@ -324,8 +321,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .buffer = req->buffer,
                               .cancel = req->cancel,
                               .result = result,
-                              .opcode = NVME_IO_READ,
-                              .reads = &v.reads},
+                              .opcode = NVME_IO_READ},
                       .req = req,
                       .slices = slices_enough(req)};
     int err = readv_check(e, req);

@@ -122,11 +122,11 @@ static void resume_queue(struct gq_engine *e, unsigned i)
     err = create_again(e, i, &refused);
     pthread_mutex_lock(&e->lock);
     if (err) {
-        gq_queue_settle(e, q);
+        gq_queue_settle(q);
         q->use = GQ_QUEUE_QUARANTINED;
         q->state = NO_QUEUE;
     } else {
-        gq_queue_renew(e, q);
+        gq_queue_renew(q);
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -135,7 +135,7 @@ static void settle_all(struct gq_engine *e)
 {
     for (unsigned i = 0; i < e->n_queues; i++) {
         if (e->queues[i].use == GQ_QUEUE_QUARANTINED)
-            gq_queue_settle(e, &e->queues[i]);
+            gq_queue_settle(&e->queues[i]);
     }
     e->settled++;
 }
@@ -428,7 +428,7 @@ static bool return_queue(struct gq_engine *e, struct gq_queue *q, int err, enum 
     while (e->stopped)
         pthread_cond_wait(&e->changed, &e->lock);
     if (!err || nvme_ctrlr_settled(e->ctrlr))
-        gq_queue_settle(e, q);
+        gq_queue_settle(q);
     if (!err && use == GQ_QUEUE_FREE && reset_since(e, q))
         done = false;
     else

@@ -11,7 +11,7 @@
 static int free_workspace(const struct gq_engine *e)
 {
     for (unsigned i = 0; i < e->n_workspaces; i++) {
-        if (!e->workspaces[i].reserved && !e->workspaces[i].holds)
+        if (!e->workspaces[i].reserved)
             return (int)i;
     }
     return -1;
@@ -27,18 +27,14 @@ static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
 }
 
 /*
- * Returns the error if waiting is useless, because all queues or all workspaces
- * are out of service; else 0.
+ * Returns the error if waiting is useless, because all queues are out of
+ * service; else 0.
  */
 static int lost(const struct gq_engine *e)
 {
-    bool workspaces_lost = true;
-
     if (e->dead)
         return -EIO;
-    for (unsigned i = 0; i < e->n_workspaces; i++)
-        workspaces_lost = workspaces_lost && !e->workspaces[i].reserved && e->workspaces[i].holds;
-    if (e->failed || (!e->stopped && workspaces_lost))
+    if (e->failed)
         return -ENODEV;
     return !e->stopped && count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues ? -ENODEV : 0;
 }
@@ -109,15 +105,12 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
     return err;
 }
 
-static void quarantine(struct gq_engine *e, struct gq_queue *q, unsigned workspace,
-                       struct gq_buffer *b)
+static void quarantine(struct gq_queue *q, struct gq_buffer *b)
 {
     q->use = GQ_QUEUE_QUARANTINED;
     q->holds = true;
     q->held_buffer = b;
-    q->held_workspace = workspace;
     b->holds++;
-    e->workspaces[workspace].holds++;
 }
 
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
@@ -130,7 +123,7 @@ bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
         struct gq_queue *q = &e->queues[r->queues[i]];
 
         if (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN) {
-            quarantine(e, q, r->workspace, b);
+            quarantine(q, b);
             unsettled = true;
         } else {
             q->use = GQ_QUEUE_FREE;
@@ -143,7 +136,7 @@ bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
     return unsettled;
 }
 
-void gq_queue_settle(struct gq_engine *e, struct gq_queue *q)
+void gq_queue_settle(struct gq_queue *q)
 {
     if (!q->holds)
         return;
@@ -151,12 +144,11 @@ void gq_queue_settle(struct gq_engine *e, struct gq_queue *q)
     if (q->held_buffer)
         q->held_buffer->holds--;
     q->held_buffer = NULL;
-    e->workspaces[q->held_workspace].holds--;
 }
 
-void gq_queue_renew(struct gq_engine *e, struct gq_queue *q)
+void gq_queue_renew(struct gq_queue *q)
 {
-    gq_queue_settle(e, q);
+    gq_queue_settle(q);
     q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
     q->use = GQ_QUEUE_FREE;
 }

@@ -171,47 +171,9 @@ static int cpu_port_trackers(struct gq_exec *x, unsigned i, struct gq_tracker *o
     return 0;
 }
 
-static void cpu_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
-{
-    (void)x;
-    free(chunk->cmds);
-    free(chunk->results);
-    free(chunk->copies);
-}
-
-static int cpu_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
-{
-    chunk->cmds = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->cmds));
-    chunk->results = malloc(GQ_CHUNK_CMDS * sizeof(*chunk->results));
-    chunk->copies = malloc(GQ_CHUNK_COPIES * sizeof(*chunk->copies));
-    if (chunk->cmds && chunk->results && chunk->copies)
-        return 0;
-    cpu_chunk_free(x, chunk);
-    return -ENOMEM;
-}
-
 static struct gq_state *cpu_run_states(struct gq_exec *x, unsigned index)
 {
     return cpu_of(x)->states[index];
-}
-
-/*
- * Makes the copies of a chunk. Copies of a failed command's staging are
- * skipped, because the staging may hold data of another transfer.
- */
-static void cpu_make_copies(const struct gq_chunk *chunk)
-{
-    for (uint32_t i = 0; i < chunk->n_copies; i++) {
-        const struct gq_copy *copy = &chunk->copies[i];
-        void *dst = (void *)(uintptr_t)copy->dst;
-
-        if (copy->cmd != GQ_COPY_ALWAYS && chunk->results[copy->cmd] != GQ_ENDED)
-            continue;
-        if (copy->src)
-            memcpy(dst, (const void *)(uintptr_t)copy->src, copy->len);
-        else
-            memset(dst, 0, copy->len);
-    }
 }
 
 struct drive_thread {
@@ -255,9 +217,8 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
  * Only prepares the run, because no thread runs alongside the caller; wait()
  * executes it. With proxied doorbells the proxy notifies the controller.
  */
-static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+static int cpu_start(struct gq_exec *x, struct gq_launch *l)
 {
-    (void)chunk;
     l->run.kick = x->rings ? cpu_of(x)->transport : NULL;
     l->run.flags = &x->flags;
     l->run.dealing = &cpu_of(x)->dealings[l->index];
@@ -285,17 +246,20 @@ static enum gq_outcome cpu_too_late(struct gq_launch *l)
 
 static void lose_reads(const struct gq_launch *l)
 {
-    if (l->reads->is_part)
+    const struct gq_reads *reads = &l->list->reads;
+
+    if (reads->is_part || !reads->desc)
         return;
     for (uint32_t i = 0; i < l->run.n_cmds; i++)
-        l->reads->desc[i].result = -ECANCELED;
+        reads->desc[i].result = -ECANCELED;
 }
 
-static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+static int cpu_wait(struct gq_exec *x, struct gq_launch *l)
 {
     struct gq_cpu *cpu = cpu_of(x);
     const struct gq_port *ports[GQ_MAX_QUEUES];
-    struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues, l->reads, l->queues};
+    struct gq_cpu_drive d = {&l->run,         ports,           l->states,
+                             l->run.n_queues, &l->list->reads, l->queues};
     enum gq_outcome outcome = cpu_too_late(l);
 
     l->run.cancel = l->cancel;
@@ -303,14 +267,10 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
         ports[i] = &cpu->ports[l->queues[i]];
         l->states[i].outcome = outcome;
     }
-    if (l->is_write)
-        cpu_make_copies(chunk);
-    if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
+    if (outcome == GQ_OUT_RUNNING)
         drive_all(cpu, &d);
-    else if (l->reads)
+    else
         lose_reads(l);
-    if (!l->is_write)
-        cpu_make_copies(chunk);
     return 0;
 }
 
@@ -363,8 +323,6 @@ static const struct gq_exec_ops cpu_ops = {
     .port_add = cpu_port_add,
     .port_remove = cpu_port_remove,
     .port_trackers = cpu_port_trackers,
-    .chunk_alloc = cpu_chunk_alloc,
-    .chunk_free = cpu_chunk_free,
     .run_states = cpu_run_states,
     .start = cpu_start,
     .wait = cpu_wait,

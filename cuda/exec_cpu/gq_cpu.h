@@ -11,8 +11,8 @@ struct gq_cpu_drive {
     const struct gq_port *const *ports;
     struct gq_state *states;
     unsigned n;
-    const struct gq_reads *reads; /* NULL if the run executes commands */
-    const uint16_t *areas;        /* areas of staging, for reads */
+    const struct gq_reads *reads;
+    const uint16_t *areas; /* areas of staging */
 };
 
 /*

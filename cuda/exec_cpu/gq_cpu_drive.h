@@ -8,30 +8,16 @@
 #include <time.h>
 
 #include "cuda/exec_cpu/gq_cpu.h"
-#include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_reads_protocol.h"
 
-static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)
+static enum gq_round turn_of_rank(struct gq_reader *r)
 {
-    if (d->reads)
-        gq_reads_begin(r, gq_whole_group(), d->run, d->reads, d->ports[i], &d->states[i], i,
-                       d->areas[i]);
-    else
-        gq_begin(&r->w, gq_whole_group(), d->run, d->ports[i], &d->states[i], i);
-}
-
-static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive *d)
-{
-    enum gq_round round = d->reads ? gq_reads_round(r) : gq_round(&r->w);
+    enum gq_round round = gq_reads_round(r);
 
     if (round == GQ_ROUND_ENDED) {
-        if (d->reads) {
-            gq_conclude_reads(r);
-            gq_report_reads(r);
-            gq_reads_end(r);
-        } else {
-            gq_end(&r->w);
-        }
+        gq_conclude_reads(r);
+        gq_report_reads(r);
+        gq_reads_end(r);
     }
     return round;
 }
@@ -63,14 +49,15 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
     unsigned running = 0, idle = 0;
 
     for (unsigned i = first; i < d->n; i += step) {
-        begin_rank(&readers[i], d, i);
+        gq_reads_begin(&readers[i], gq_whole_group(), d->run, d->reads, d->ports[i], &d->states[i],
+                       i, d->areas[i]);
         running++;
     }
     while (running) {
         bool busy = false;
 
         for (unsigned i = first; i < d->n; i += step) {
-            enum gq_round round = ended[i] ? GQ_ROUND_IDLE : turn_of_rank(&readers[i], d);
+            enum gq_round round = ended[i] ? GQ_ROUND_IDLE : turn_of_rank(&readers[i]);
 
             if (round == GQ_ROUND_ENDED) {
                 ended[i] = true;

@@ -23,13 +23,13 @@ static struct gq_state *cuda_run_states(struct gq_exec *x, unsigned index)
     return gq_cuda_of(x)->runs[index].states;
 }
 
-static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l)
+static cudaError_t launch_list(struct gq_cuda *cu, const struct gq_launch *l)
 {
     struct gq_kernel_run k = {
         .run = l->run, .ports = cu->ports, .states = cu->runs[l->index].states};
 
     memcpy(k.queues, l->queues, sizeof(k.queues));
-    return gq_kernel_run(&k, l->reads, cu->runs[l->index].stream);
+    return gq_kernel_run(&k, &l->list->reads, cu->runs[l->index].stream);
 }
 
 /*
@@ -39,39 +39,14 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
 #define SHORT_LIST 8u
 #define SHORT_COPY (16u << 10)
 
-/* True for the copy of a read that has no other copy and only one command. */
-static bool is_short_copy(const struct gq_launch *l, const struct gq_chunk *chunk)
+/* True for a few units by one queue that need no copy warps. */
+static bool suits_persistent(const struct gq_launch *l)
 {
-    return !l->is_write && chunk->n_cmds == 1 && chunk->n_copies == 1 &&
-           chunk->copies[0].cmd == 0 && chunk->copies[0].len <= SHORT_COPY;
-}
+    const struct gq_reads *reads = &l->list->reads;
+    bool copies =
+        reads->staged && (l->run.opcode == NVME_IO_WRITE || reads->whole.len > SHORT_COPY);
 
-/*
- * True for a few commands of one queue without copies, or one command with its
- * copy.
- */
-static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
-{
-    return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST && !l->reads &&
-           (!chunk->n_copies || is_short_copy(l, chunk));
-}
-
-/*
- * Launches the run's kernels. The copies of a read are launched when its
- * commands have ended (gq_cuda_wait_run()), unless the persistent kernel makes
- * them.
- */
-static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
-                              const struct gq_chunk *chunk)
-{
-    cudaStream_t stream = cu->runs[l->index].stream;
-    cudaError_t err = cudaSuccess;
-
-    if (l->is_write && chunk->n_copies)
-        err = gq_kernel_copies(chunk->copies, chunk->n_copies, chunk->results, stream);
-    if (err == cudaSuccess && chunk->n_cmds)
-        err = launch_commands(cu, l);
-    return err;
+    return l->run.n_queues == 1 && l->run.n_cmds <= SHORT_LIST && !reads->desc && !copies;
 }
 
 /*
@@ -89,21 +64,20 @@ static void wake_controller(const struct gq_cuda *cu, unsigned queues)
  * Posts or launches the run. In both cases the controller wakes up while the
  * GPU starts.
  */
-static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
+static int begin_run(struct gq_cuda *cu, struct gq_launch *l)
 {
     l->slot = -EBUSY;
-    if (suits_persistent(l, chunk))
-        l->slot = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]],
-                                     l->states, chunk->n_copies ? &chunk->copies[0] : NULL);
+    if (suits_persistent(l))
+        l->slot = gq_persistent_post(cu->persistent, l, &cu->host_ports[l->queues[0]]);
     wake_controller(cu, l->run.n_queues);
     l->persistent = l->slot >= 0; /* a post that failed has left the slot free */
     if (l->slot == -EBUSY)
-        return gq_cuda_errno(launch_all(cu, l, chunk));
+        return gq_cuda_errno(launch_list(cu, l));
     return l->persistent ? 0 : l->slot;
 }
 
 /* Enters the gate. wait() leaves it; start() itself does if nothing was launched. */
-static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+static int cuda_start(struct gq_exec *x, struct gq_launch *l)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
     struct cuda_run *run = &cu->runs[l->index];
@@ -117,16 +91,16 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
      */
     __atomic_store_n(run->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = run->flags;
-    l->run.dealing = &cu->dealings[l->index];
+    l->run.dealing = l->run.n_queues > 1 || l->list->reads.desc ? &cu->dealings[l->index] : NULL;
     l->persistent = false;
     err = gq_cuda_errno(cudaSetDevice(cu->device));
     if (!err)
-        err = begin_run(cu, l, chunk);
+        err = begin_run(cu, l);
     if (!err)
         return 0;
     /* Kernels launched before the error are asked to leave. */
     __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
-    gq_cuda_wait_run(cu, l, chunk);
+    gq_cuda_wait_run(cu, l);
     gq_gate_leave(cu->gate);
     return err;
 }
@@ -138,16 +112,16 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
-    if (l->is_write || cu->exec.tier < 2 || gq_cqe_covers_device(cu->transport))
+    if (l->run.opcode == NVME_IO_WRITE || cu->exec.tier < 2 || gq_cqe_covers_device(cu->transport))
         return 0;
     return gq_cuda_errno(cudaDeviceFlushGPUDirectRDMAWrites(
         cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner));
 }
 
-static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+static int cuda_wait(struct gq_exec *x, struct gq_launch *l)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
-    int err = gq_cuda_wait_run(cu, l, chunk);
+    int err = gq_cuda_wait_run(cu, l);
 
     if (!err && l->persistent)
         gq_persistent_done(cu->persistent, l->slot);
@@ -363,8 +337,6 @@ static const struct gq_exec_ops cuda_ops = {
     .port_add = gq_cuda_port_add,
     .port_remove = gq_cuda_port_remove,
     .port_trackers = cuda_port_trackers,
-    .chunk_alloc = gq_cuda_chunk_alloc,
-    .chunk_free = gq_cuda_chunk_free,
     .run_states = cuda_run_states,
     .start = cuda_start,
     .wait = cuda_wait,

@@ -79,7 +79,7 @@ int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
  * gq_cuda_wait.c. Waits until the run's kernels have ended. Returns 0, or -EIO
  * if the device failed or the kernels do not end (then `stuck` is set).
  */
-int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk);
+int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l);
 
 /* gq_cuda_mem.c. The contracts are in gq_exec_ops. */
 int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
@@ -91,8 +91,6 @@ int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out);
 void gq_cuda_shared_free(struct gq_exec *x, void *addr);
 int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
 void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
-int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk);
-void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk);
 /*
  * Allocates pinned memory, which has the same address for GPU and host. Returns
  * 0, -ENOMEM or -EIO.

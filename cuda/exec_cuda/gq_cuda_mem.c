@@ -365,28 +365,6 @@ void gq_cuda_shared_free(struct gq_exec *x, void *addr)
         cudaFreeHost(addr);
 }
 
-int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk)
-{
-    size_t cmds = GQ_CHUNK_CMDS * sizeof(*chunk->cmds);
-    size_t copies = GQ_CHUNK_COPIES * sizeof(*chunk->copies);
-    void *block;
-    int err = gq_cuda_alloc_pinned(&block, cmds + copies + GQ_CHUNK_CMDS * sizeof(*chunk->results));
-
-    (void)x;
-    if (err)
-        return err;
-    chunk->cmds = block;
-    chunk->copies = (struct gq_copy *)(void *)((char *)block + cmds);
-    chunk->results = (uint32_t *)(void *)((char *)block + cmds + copies);
-    return 0;
-}
-
-void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
-{
-    if (!gq_cuda_stuck(gq_cuda_of(x)))
-        cudaFreeHost(chunk->cmds);
-}
-
 /*
  * Explains a failure. The NVIDIA driver maps a drive's registers by walking the
  * page tables, which many of its versions do not support. A software

@@ -6,7 +6,6 @@
 #include <sched.h>
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
-#include "cuda/exec_cuda/gq_kernels.h"
 #include "support/clock.h"
 #include "support/minmax.h"
 
@@ -108,57 +107,24 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
 }
 
 /*
- * Launches the copies of a read from the host after its commands, instead of
- * ordering them by the stream. A kernel that waits for another blocks launches
- * of other streams in the same hardware queue. One of those may be a copy of
- * the controller (nvme_transport.copies_device_memory), without which the other
- * kernel never ends.
- */
-static cudaError_t cuda_wait_make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
-                                         const struct gq_chunk *chunk)
-{
-    cudaError_t err =
-        gq_kernel_copies(chunk->copies, chunk->n_copies, chunk->results, cu->runs[l->index].stream);
-
-    return err == cudaSuccess ? cudaErrorNotReady : err;
-}
-
-/*
  * Polls memory as long as a run may end there, because a CUDA query takes locks
- * that the threads which launch copies need. It still queries at intervals,
- * since a kernel that faulted stores nothing. When the queues were returned,
- * only copies remain, if any.
+ * that threads which launch kernels need. It still queries at intervals, since
+ * a kernel that faulted stores nothing.
  */
-int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
+int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l)
 {
     struct watch w = {.start_ns = now_ns(), .progress_ns = now_ns()};
-    bool running = chunk->n_cmds != 0, moving = false;
-    bool copies = !l->is_write && chunk->n_copies && !l->persistent;
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {
         bool leave = forward_flags(cu, l) & GQ_FLAG_LEAVE;
 
-        running = running && !all_ended(l);
-        if (!running && !copies)
+        if (all_ended(l))
             return 0;
-        if (!running && !moving) {
-            moving = true;
-            err = cuda_wait_make_copies(cu, l, chunk);
-            continue;
-        }
         if (l->persistent && gq_persistent_keep(cu->persistent, l->slot))
             return -EIO;
-        if (!running || i % QUERY_EVERY == 0)
+        if (i % QUERY_EVERY == 0)
             err = query_run(cu, l);
-        /*
-         * The kernel may have ended since its queues were polled; the next iteration
-         * decides.
-         */
-        if (err == cudaSuccess && running && all_ended(l)) {
-            err = cudaErrorNotReady;
-            continue;
-        }
         if (err == cudaErrorNotReady && i % QUERY_EVERY == 0 &&
             (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
             __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);

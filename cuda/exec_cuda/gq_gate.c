@@ -82,11 +82,13 @@ static void spend(struct gq_launch *l, uint64_t waited)
         l->run.budget_ns = waited < l->run.budget_ns ? l->run.budget_ns - waited : 1;
 }
 
-static int gate_wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
+int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 {
     uint64_t start = now_ns(), now = start;
-    int err;
+    int err = -pthread_rwlock_tryrdlock(&g->lock);
 
+    if (!err)
+        return 0;
     do {
         err = wait_a_step(g, now);
         now = now_ns();
@@ -96,15 +98,6 @@ static int gate_wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t 
     if (!err)
         spend(l, now - start);
     return err;
-}
-
-int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
-{
-    int err = pthread_rwlock_tryrdlock(&g->lock);
-
-    if (!err)
-        return 0;
-    return l->beside ? -EAGAIN : gate_wait_for(g, l, flags);
 }
 
 void gq_gate_leave(struct gq_gate *g)

@@ -34,8 +34,8 @@ int gq_gate_of_device(int device, struct gq_gate **out);
  * Enters the gate shared, for a run. Waits behind writers until it gets in,
  * until the run is cancelled (-ECANCELED), its budget is spent (-ETIMEDOUT; the
  * waiting time is subtracted from it), or all runs are asked to leave
- * (-ERESTART). flags are the executor's; see GQ_FLAG_LEAVE. A caller that holds
- * the gate for another run must not wait behind a writer: it gets -EAGAIN.
+ * (-ERESTART). flags are the executor's; see GQ_FLAG_LEAVE. The caller does not
+ * hold the gate for another run, for which a writer might wait.
  */
 int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags);
 void gq_gate_leave(struct gq_gate *g);

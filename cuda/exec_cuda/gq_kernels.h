@@ -26,12 +26,9 @@ struct gq_kernel_run {
  */
 cudaError_t gq_kernels_load(void);
 
-/* Launches one warp per queue of the run. `reads` is NULL for commands. */
+/* Launches one block per queue of the run. */
 cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
                           cudaStream_t stream);
-/* Launches n copies. results may be NULL if no copy depends on a command. */
-cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results,
-                             cudaStream_t stream);
 
 #ifdef __cplusplus
 }

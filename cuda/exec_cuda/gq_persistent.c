@@ -119,39 +119,26 @@ int gq_persistent_keep(struct gq_persistent *r, int slot)
     return gq_service_start(&r->service);
 }
 
-static void post_list(struct gq_persistent *r, int slot, const struct gq_run *run,
-                      const struct gq_port *port, struct gq_state *state,
-                      const struct gq_copy *copy)
+int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
+                       const struct gq_port *port)
 {
-    struct gq_persistent_list list = {.run = *run,
-                                      .port = *port,
-                                      .state = state,
-                                      .sq_tail = state->sq_tail,
-                                      .cq_head = state->cq_head,
-                                      .phase = state->phase,
-                                      .cq_db_pending = state->cq_db_pending,
-                                      .first_cid = state->first_cid,
-                                      .copies = copy != NULL};
-
-    if (run->n_cmds <= GQ_PERSISTENT_CMDS) {
-        memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
-        list.run.cmds = NULL;
-    }
-    if (copy)
-        list.one.copy = *copy;
-    gq_service_post(&r->service, slot, &list, sizeof(list));
-}
-
-int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
-                       const struct gq_port *port, struct gq_state *state,
-                       const struct gq_copy *copy)
-{
+    const struct gq_state *state = l->states;
+    const struct gq_persistent_list list = {.run = l->run,
+                                            .port = *port,
+                                            .list = l->list,
+                                            .state = l->states,
+                                            .sq_tail = state->sq_tail,
+                                            .cq_head = state->cq_head,
+                                            .phase = state->phase,
+                                            .cq_db_pending = state->cq_db_pending,
+                                            .first_cid = state->first_cid,
+                                            .area = l->queues[0]};
     int slot = gq_service_claim(&r->service, false), err;
 
     if (slot < 0)
         return slot;
     r->states[slot] = state;
-    post_list(r, slot, run, port, state, copy);
+    gq_service_post(&r->service, slot, &list, sizeof(list));
     err = gq_persistent_keep(r, slot);
     if (!err)
         return slot;

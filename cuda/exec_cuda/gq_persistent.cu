@@ -4,30 +4,42 @@
 
 /* Short lists have a waiting caller: one entry per lane is the fastest. */
 #define GQ_EACH 1u
-#include "cuda/queue/gq_bytes.h"
-#include "cuda/queue/gq_list_protocol.h"
+#include "cuda/queue/gq_reads_protocol.h"
 
 namespace
 {
 
 constexpr uint32_t kClockPolls = 8; /* one poll in so many reads the clock */
 
-/* Makes the copy of a list whose only command has succeeded. */
-__device__ __forceinline__ void make_copy(const struct gq_persistent_list *list)
-{
-    const struct gq_copy copy = list->one.copy;
+constexpr uint32_t kWordBytes = sizeof(uint64_t);
+constexpr uint32_t kListWords = sizeof(struct gq_list) / kWordBytes;
+static_assert(sizeof(struct gq_list) % kWordBytes == 0, "it is loaded by words");
 
-    if (list->copies && gq_load_flag(&list->run.results[0]) == GQ_ENDED)
-        gq_copy_4k(copy.dst, copy.src, copy.len, threadIdx.x, GQ_LANES);
+/* Lies in the shared memory of a block: a copy of the list, so that it is loaded in one trip. */
+union copy {
+    uint64_t words[kListWords];
+    struct gq_list list;
+};
+
+/* Called by the warp after poll(), by which each lane has acquired the list. */
+__device__ __forceinline__ void load_list(const struct gq_list *from, union copy *to)
+{
+    const uint64_t *words = (const uint64_t *)from;
+    struct gq_file_map *map = &to->list.reads.map;
+
+#pragma unroll
+    for (uint32_t first = 0; first < kListWords; first += GQ_LANES) {
+        if (first + threadIdx.x < kListWords)
+            to->words[first + threadIdx.x] = gq_load_word(&words[first + threadIdx.x]);
+    }
+    __syncwarp();
+    if (threadIdx.x == 0 && map->extents == from->few)
+        map->extents = to->list.few;
     __syncwarp();
 }
 
-/*
- * Called by the warp. Drives a list like drive_queues() in gq_kernels.cu. The
- * lanes have converged after the copy, so the fence of gq_end() orders the
- * copied bytes before the outcome.
- */
-__device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
+/* Called by the warp. Drives a list like drive_reads() in gq_kernels.cu. */
+__device__ __forceinline__ void drive_list(const struct gq_persistent_list *list, union copy *copy)
 {
     const struct gq_port port = list->port;
     struct gq_state first = {.sq_tail = list->sq_tail,
@@ -35,18 +47,17 @@ __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
                              .phase = list->phase,
                              .cq_db_pending = list->cq_db_pending,
                              .first_cid = list->first_cid};
-    struct gq_worker w;
+    struct gq_reader r;
 
-    __syncwarp();
-    if (threadIdx.x == 0 && !list->run.cmds)
-        list->run.cmds = list->cmds;
-    __syncwarp();
-    gq_begin(&w, gq_whole_group(), &list->run, &port, &first, 0);
-    w.state = list->state;
-    while (gq_round(&w) != GQ_ROUND_ENDED)
+    load_list(list->list, copy);
+    gq_reads_begin(&r, gq_whole_group(), &list->run, &copy->list.reads, &port, &first, 0,
+                   list->area);
+    r.w.state = list->state;
+    while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
-    make_copy(list);
-    gq_end(&w);
+    gq_conclude_reads(&r);
+    gq_report_reads(&r);
+    gq_reads_end(&r);
 }
 
 union item {
@@ -83,10 +94,11 @@ __device__ __forceinline__ bool is_over(struct gq_service_stay *stay, uint64_t b
 }
 
 /* Each block is a warp, which serves one slot and drives one queue at a time. */
-__global__ void __launch_bounds__(GQ_LANES)
+__global__ void __launch_bounds__(GQ_LANES, 1)
     serve(const __grid_constant__ struct gq_persistent_launch l)
 {
     __shared__ union item item;
+    __shared__ union copy copy;
     const struct gq_service_slot *slot = &l.service.memory->slots[blockIdx.x];
     const uint64_t began_ns = GQ_UNIFORM64(gq_clock_ns());
     uint32_t number = 0;
@@ -99,7 +111,7 @@ __global__ void __launch_bounds__(GQ_LANES)
             break;
         if (!poll(slot, &number, &item))
             continue;
-        drive_list(&item.list);
+        drive_list(&item.list, &copy);
         if (threadIdx.x == 0)
             gq_service_touch(l.stay, gq_clock_ns());
         __syncwarp();

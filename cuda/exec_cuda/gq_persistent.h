@@ -11,32 +11,21 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "cuda/gq_exec.h"
 #include "cuda/gq_service.h"
-#include "cuda/queue/gq_work.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define GQ_PERSISTENT_CMDS 2u /* carried in the slot */
-
-/*
- * A list with the arguments of a launched kernel, and the data that such a
- * kernel would load.
- */
+/* A list with the arguments of a launched kernel. */
 struct gq_persistent_list {
-    struct gq_run run; /* cmds is NULL if they are in the slot */
+    struct gq_run run;
     struct gq_port port;
+    const struct gq_list *list;
     struct gq_state *state;
     uint32_t sq_tail, cq_head, phase, cq_db_pending, first_cid; /* copy of *state */
-    uint32_t copies;                                            /* not 0: `one` is set */
-    union {
-        struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
-        struct {
-            struct gq_cmd cmd;
-            struct gq_copy copy; /* made when the command has succeeded */
-        } one;
-    };
+    uint32_t area;                                              /* of staging */
 };
 
 static_assert(sizeof(struct gq_persistent_list) <= GQ_SERVICE_ITEM_BYTES,
@@ -59,14 +48,12 @@ int gq_persistent_open(struct gq_persistent **out);
 /* Waits for the kernel to end. */
 void gq_persistent_close(struct gq_persistent *r);
 /*
- * Posts a run of one queue. state->outcome changes when the run has ended; the
- * same thread then calls gq_persistent_done(). `copy` (or NULL) is made before
- * that if the run's only command succeeds. Returns the slot; -EBUSY if none is
- * free; or -EIO.
+ * Posts a run of one queue, the port of which is `port`. l->states->outcome
+ * changes when the run has ended; the same thread then calls
+ * gq_persistent_done(). Returns the slot; -EBUSY if none is free; or -EIO.
  */
-int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
-                       const struct gq_port *port, struct gq_state *state,
-                       const struct gq_copy *copy);
+int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
+                       const struct gq_port *port);
 /*
  * Called repeatedly until the list has ended: launches the kernel again if it
  * ended without taking the list. Returns 0 or -EIO.

@@ -6,7 +6,7 @@
  *
  * The group owns the queue pair: no other thread accesses its rings or
  * doorbells, hence no locks and no atomics. It works through its share of a
- * list of commands (gq_list_protocol.h) or of reads (gq_reads_protocol.h). The
+ * list of reads (gq_reads_protocol.h). The
  * steps of a round are:
  *
  *   reserve   counts the commands that can be posted: free CIDs, prepared
@@ -14,7 +14,7 @@
  *   peek      loads the next CQEs, without waiting for them if the round posts
  *             commands
  *   post      the lanes write that many SQEs, one each at a time
- *   fetch     loads the commands of the next round
+ *   fetch     loads the work of the next round
  *   publish   one fence, then both doorbells
  *   poll      takes CQEs in order of arrival, recognised as new by the phase
  *   complete  finds the command of each CQE by CID and frees the CID
@@ -66,12 +66,6 @@
 #define GQ_EACH 4u
 #endif
 
-/* The commands of a list to be posted next, and their CIDs. */
-struct gq_lane_next {
-    struct gq_cmd cmd[GQ_EACH];
-    uint32_t cid[GQ_EACH];
-};
-
 /* The last dwords of CQEs. */
 struct gq_peek {
     uint32_t dw3[GQ_EACH];
@@ -92,15 +86,13 @@ struct gq_worker {
     uint32_t fresh;         /* bottom entries never taken: entry i has index i */
     uint32_t first_cid;     /* CID of index 0 when it is first posted */
     uint32_t share;         /* commands of the list that belong to this group */
-    uint32_t fetched;       /* number fetched of the share */
     uint32_t sent;          /* number of commands sent */
     uint32_t progress;      /* rounds that posted or completed something */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: time of the next check */
-    uint32_t each;                             /* entries of a lane in a round, at most GQ_EACH */
-    uint32_t peeks;                            /* CQEs to peek at in a round that posts */
-    GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
+    uint32_t each;  /* entries of a lane in a round, at most GQ_EACH */
+    uint32_t peeks; /* CQEs to peek at in a round that posts */
 };
 
 /* Commands of completions. */
@@ -160,7 +152,6 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->fresh = w->n_free;
     w->first_cid = state->first_cid;
     w->share = gq_share(run, rank);
-    w->fetched = 0;
     w->sent = 0;
     w->progress = 0;
     w->cq_db_pending = state->cq_db_pending;

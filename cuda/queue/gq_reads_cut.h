@@ -334,6 +334,19 @@ GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, ui
     return bytes;
 }
 
+/*
+ * Returns true if whole grains of the next n bytes, of which the first is byte
+ * `lead` of its grain, are read or written without staging. A read that ends
+ * within a grain is staged as a whole if the lane has room: one command instead
+ * of two.
+ */
+GQ_FN bool gq_goes_direct(const struct gq_reader *r, const struct gq_cursor *cur, uint64_t n,
+                          uint32_t lead)
+{
+    return !r->reads->staged && lead == 0 && n >= r->grain && cur->at % 4 == 0 &&
+           ((n & (r->grain - 1)) == 0 || n > gq_lane_staging(r->reads));
+}
+
 /* Prepares the lane's next command, or zeros. cur.left is not 0. */
 GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
 {
@@ -352,7 +365,7 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     if (cur->lba == GQ_LBA_ZERO) {
         n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
         ready->zeros = (uint32_t)n;
-    } else if (!reads->staged && lead == 0 && n >= r->grain && cur->at % 4 == 0) {
+    } else if (gq_goes_direct(r, cur, n, lead)) {
         n = gq_make_direct(r, cur->at, n, &ready->cmd);
         GQ_AT(r->lane_state) = GQ_LANE_READY;
     } else {

@@ -24,26 +24,8 @@ struct gq_cmd {
 };
 static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 
-/*
- * The result of a command is GQ_PENDING until its completion was seen, then
- * GQ_ENDED | status.
- */
-#define GQ_PENDING 0u
-#define GQ_ENDED   0x80000000u
-
-/*
- * A copy between staging and buffer, or zeros to write, before or after the
- * commands.
- */
-struct gq_copy {
-    uint64_t dst;
-    uint64_t src; /* 0: zeros */
-    uint64_t len;
-    uint32_t cmd; /* copied only if this command succeeded; GQ_COPY_ALWAYS: always */
-    uint32_t reserved;
-};
-static_assert(sizeof(struct gq_copy) == 32, "pieces are read by a kernel");
-#define GQ_COPY_ALWAYS UINT32_MAX
+/* The result of a command is GQ_ENDED | status when its completion was seen. */
+#define GQ_ENDED 0x80000000u
 
 /* Bits of *gq_run.flags, which the host sets during a run. */
 #define GQ_FLAG_CANCEL 1u /* post no more, drain, end */
@@ -62,12 +44,11 @@ struct gq_dealing {
 };
 
 /*
- * Parameters common to all queues of a run, read-only during the run. The list
- * is of commands, or of reads (gq_reads.h), for which cmds is not used.
+ * Parameters common to all queues of a run of reads (gq_reads.h), read-only
+ * during the run.
  */
 struct gq_run {
-    const struct gq_cmd *cmds;
-    uint32_t *results;               /* n_cmds entries; may be NULL for reads */
+    uint32_t *results;               /* n_cmds entries for units that fail; may be NULL */
     const volatile uint32_t *flags;  /* GQ_FLAG_* from the executor; NULL: none */
     const volatile uint32_t *cancel; /* the caller's; not 0: like GQ_FLAG_CANCEL; may be NULL */
     /*
@@ -75,12 +56,12 @@ struct gq_run {
      * GQ_FLAG_LEAVE.
      */
     const volatile uint32_t *leave[2];
-    /* For reads: groups take portions. NULL: assigned in turn, without a prefetch warp. */
+    /* Groups take portions. NULL: assigned in turn, without a prefetch warp. */
     struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */
     uint64_t budget_ns;          /* limit of the whole list; 0: none */
-    uint32_t n_cmds;             /* commands or reads of the list */
+    uint32_t n_cmds;             /* reads of the list, or units */
     uint32_t n_queues;
     uint16_t group_shift;   /* queues get the list in groups of at most 1 << group_shift */
     uint16_t least_portion; /* minimum reads of a portion with dealing; 0: GQ_LEAST_PORTION */
@@ -146,16 +127,14 @@ struct gq_state {
     uint32_t progress; /* changes every GQ_FLAGS_NS while the run makes progress */
     uint32_t outcome;
     /*
-     * The status of the only command of a list (gq_single_report), or of a run
-     * of reads (see below). It must be adjacent to outcome.
+     * Results of a run that has ended (gq_report_reads): the status of the first
+     * read with one, or 0.
      */
     uint32_t status;
-    /* Results of a run of reads that has ended (gq_report_reads). */
-    uint32_t status_of; /* index of the first read with a status, which is in `status` */
+    uint32_t status_of; /* index of that read */
     uint32_t bad;       /* lowest index of a read without all its bytes; UINT32_MAX: none */
     uint64_t bytes;     /* bytes of the reads that this run has begun */
 };
-static_assert(offsetof(struct gq_state, outcome) % 8 == 0 && sizeof(struct gq_state) == 56,
-              "states lie side by side in memory of both sides; outcome and status are one store");
+static_assert(sizeof(struct gq_state) == 56, "states lie side by side in memory of both sides");
 
 #endif

@@ -116,7 +116,6 @@ Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
     opts.queues = 4;
     opts.depth = 32;
     opts.max_buffers = 16;
-    opts.staging = 1u << 20;
 }
 
 Rig::~Rig()

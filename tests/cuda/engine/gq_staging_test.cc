@@ -109,16 +109,18 @@ void quiesce(gq_exec *x)
 /* What the executor says of a run; 0: as it is. */
 int refusal;
 
-/* The last run. */
-bool of_reads;
-uint32_t n_cmds, n_copies;
+/* Set when a run has been started; NULL: none. */
+uint32_t *cancel_started;
 
-int start(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
+/* The last run. */
+uint32_t units;
+
+int start(gq_exec *x, gq_launch *l)
 {
-    of_reads = l->reads != nullptr;
-    n_cmds = chunk->n_cmds;
-    n_copies = chunk->n_copies;
-    return refusal ? refusal : cpu_ops.start(x, l, chunk);
+    units = l->list->n;
+    if (cancel_started)
+        *cancel_started = 1;
+    return refusal ? refusal : cpu_ops.start(x, l);
 }
 
 /* Value that the device reports for the order of writes to it. */
@@ -269,7 +271,7 @@ TEST(StagingOfLeases, IsUsedForAGpuThatDoesNotOrderWrites)
     rig.close();
 }
 
-/* Which the persistent kernel takes, with the copy. */
+/* The persistent kernel takes it, with the copy. */
 TEST_P(Staging, AShortReadIsOneCommand)
 {
     constexpr size_t kShort = 16u << 10;
@@ -290,15 +292,14 @@ TEST_P(Staging, AShortReadIsOneCommand)
         EXPECT_EQ(m.read(3 + r.at, r.len), rig.peek(2000 * 512 + r.offset, r.len)) << r.len;
         EXPECT_EQ(m.read(3 + r.at + r.len, 100), Bytes(100, 0xa5)) << "no byte behind it";
         EXPECT_EQ(rig.result.staged, all);
-        EXPECT_FALSE(of_reads);
-        EXPECT_EQ(n_cmds, 1u);
-        EXPECT_TRUE(n_copies == 1 || !all) << r.len;
+        EXPECT_EQ(units, 1u);
+        EXPECT_EQ(rig.result.commands, 1u);
     }
     ASSERT_EQ(rig.move(GQ_READ, b, 1, {{2000, 65536}}, 0, kShort + 512), 0);
-    EXPECT_EQ(of_reads, all) << "copies overlap reading";
+    EXPECT_EQ(units > 1, all) << "copies overlap reading";
     EXPECT_EQ(m.read(4, kShort + 512), rig.peek(2000 * 512, kShort + 512));
     ASSERT_EQ(rig.move(GQ_READ, b, 1, {{2000, 4096}, {3000, 4096}}, 0, 8192), 0);
-    EXPECT_EQ(of_reads, all) << "more than one extent";
+    EXPECT_EQ(rig.result.commands, 2u) << "more than one extent";
     EXPECT_EQ(m.read(4 + 4096, 4096), rig.peek(3000 * 512, 4096));
 }
 
@@ -325,6 +326,26 @@ TEST(Runs, ThatDidNotBeginLeaveTheEngineInService)
     gq_stats stats = {};
     gq_engine_stats(rig.e, &stats);
     EXPECT_EQ(stats.quarantined, 0u);
+}
+
+/* The queue's state is still that of its previous run, which transferred all. */
+TEST(Runs, ThatAreCancelledBeforeTheyBeginTransferNothing)
+{
+    Rig rig(kCpu);
+    Memory m(GQ_EXECUTOR_CPU, 64u << 10);
+    uint32_t cancel = 0;
+
+    rig.opts.executor = GQ_EXECUTOR_CUDA;
+    rig.dma = &kDma;
+    rig.open();
+    gq_buffer *b = rig.add(m, 0, 40000);
+    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), 0);
+    cancel_started = &cancel;
+    rig.req.cancel = &cancel;
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), -ECANCELED);
+    cancel_started = nullptr;
+    EXPECT_EQ(rig.result.bytes, 0u);
+    EXPECT_TRUE(rig.result.cancelled);
 }
 
 class Pages : public testing::TestWithParam<bool>

@@ -67,7 +67,6 @@ class GqGate : public testing::Test
 TEST_F(GqGate, IsShared)
 {
     ASSERT_EQ(enter(1), 0);
-    l.beside = true;
     ASSERT_EQ(enter(0), 0);
     EXPECT_NE(pthread_rwlock_trywrlock(&gate.lock), 0);
     gq_gate_leave(&gate);
@@ -102,13 +101,6 @@ TEST_F(GqGate, IsNotWaitedForBeforeAReset)
     EXPECT_EQ(enter(1), -ERESTART);
     l.cancel = &cancel;
     EXPECT_EQ(enter(0), -ERESTART);
-}
-
-TEST_F(GqGate, IsNotWaitedForBesideAnotherRun)
-{
-    take();
-    l.beside = true;
-    EXPECT_EQ(enter(0), -EAGAIN);
 }
 
 /*

@@ -353,9 +353,9 @@ static _Atomic bool gpus_lost[GPUS_MAX];
 static const struct gq_exec_ops *cpu_ops;
 static struct gq_exec_ops failing_ops;
 
-static int start_unless_lost(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
+static int start_unless_lost(struct gq_exec *x, struct gq_launch *l)
 {
-    return gpus_lost[x->gpu_uuid[15]] ? -EIO : cpu_ops->start(x, l, chunk);
+    return gpus_lost[x->gpu_uuid[15]] ? -EIO : cpu_ops->start(x, l);
 }
 
 static int fail_on_demand(struct rig *r, const uint8_t uuid[16])
