@@ -101,6 +101,13 @@ struct gpunvme_ioc_info {
  * leases (mount option direct=).
  */
 #define GPUNVME_REGISTER_STAGING 4u
+/*
+ * Marks memory of kind GPUNVME_MEM_FD for the bounce path of a client that
+ * copies the bytes on: no GPU has a part in its transfers, and `path` is
+ * GPUNVME_PATH_BOUNCE. A list with the flag is one for buffers with the flag.
+ * Without an executor all memory is of this kind.
+ */
+#define GPUNVME_REGISTER_BOUNCE 8u
 
 /*
  * Registers memory of the caller as a buffer. The buffer belongs to the open
@@ -119,7 +126,7 @@ struct gpunvme_ioc_info {
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* GPUNVME_REGISTER_LIST, or a set of the other flags */
+    uint32_t flags;  /* GPUNVME_REGISTER_*; LIST at most together with BOUNCE */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;
@@ -165,7 +172,7 @@ struct gpunvme_ioc_rw {
     uint64_t buffer_offset;
     uint64_t len;
     uint64_t bytes;       /* out */
-    uint64_t commands;    /* out: NVMe commands sent by the executor */
+    uint64_t commands;    /* out: NVMe commands on queues of buffers */
     uint32_t path;        /* out: GPUNVME_PATH_* */
     uint32_t nvme_status; /* out: SC | SCT << 8 | DNR << 14 of the first error; 0: none */
 };
@@ -199,7 +206,7 @@ struct gpunvme_ioc_readv {
     uint64_t first;
     uint64_t count;
     uint64_t bytes;       /* out: of all pieces together */
-    uint64_t commands;    /* out: NVMe commands sent by the executor */
+    uint64_t commands;    /* out: NVMe commands on queues of buffers */
     uint32_t path;        /* out: GPUNVME_PATH_* */
     uint32_t nvme_status; /* out: of one command that failed; 0: none */
 };

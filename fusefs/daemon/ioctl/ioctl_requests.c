@@ -101,6 +101,23 @@ static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
     stats->scrub_chunks = scrub.chunks;
 }
 
+/* Adds the counters of the bounce path's engine. */
+static void add_bounce_stats(const struct bounce_engine *b, struct gpunvme_ioc_stats *stats)
+{
+    struct gq_engine *engine = bounce_engine_opened(b);
+    struct gq_stats gq;
+
+    if (!engine)
+        return;
+    gq_engine_stats(engine, &gq);
+    stats->errors += gq.errors;
+    stats->timeouts += gq.timeouts;
+    stats->cancelled += gq.cancelled;
+    stats->quarantined_queues += gq.quarantined;
+    stats->aborts += gq.aborts;
+    stats->queue_recreations += gq.recreates;
+}
+
 /* Adds the counters of the ordinary path and of the controller. */
 static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
 {
@@ -142,6 +159,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
     op_totals_fill(&d->totals, stats);
     shared_calls_sum(d, &stats->calls);
     add_metadata_stats(d->stack.fs, stats);
+    add_bounce_stats(&d->stack.bounce, stats);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);
 }
@@ -176,8 +194,9 @@ static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
     if (mem->kind == GQ_MEM_FD)
         err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err =
-            buffers_add(d->buffers, mem, reg->gpu_uuid, call->uid, call->file, &reg->id, &reg->key);
+        err = buffers_add(d->buffers, mem,
+                          reg->flags & GPUNVME_REGISTER_BOUNCE ? NULL : reg->gpu_uuid, call->uid,
+                          call->file, &reg->id, &reg->key);
     if (has_fd)
         close(mem->fd);
     return err;
@@ -202,7 +221,8 @@ static void warn_if_full(struct daemon *d)
 
 static int ioctl_requests_check_register(const struct gpunvme_ioc_register *reg, bool list)
 {
-    const uint32_t of_host = GPUNVME_REGISTER_HOST | GPUNVME_REGISTER_STAGING;
+    const uint32_t of_host =
+        GPUNVME_REGISTER_HOST | GPUNVME_REGISTER_STAGING | GPUNVME_REGISTER_BOUNCE;
 
     if ((!list && reg->flags & ~of_host) || reg->len == 0)
         return -EINVAL;
@@ -222,7 +242,8 @@ static int ioctl_requests_register_memory(const struct ioctl_call *call,
                          .len = reg->len,
                          .is_host = reg->flags & GPUNVME_REGISTER_HOST,
                          .for_lease = reg->flags & GPUNVME_REGISTER_STAGING,
-                         .is_list = reg->flags == GPUNVME_REGISTER_LIST};
+                         .is_list =
+                             (reg->flags & ~GPUNVME_REGISTER_BOUNCE) == GPUNVME_REGISTER_LIST};
     int err = ioctl_requests_check_register(reg, mem.is_list);
 
     if (err)
@@ -282,8 +303,7 @@ int ioctl_buffer_iova(const struct ioctl_call *call, void *argument)
 
     if (err)
         return err;
-    struct gq_buffer *gq = buffer_gq(use.buffer);
-    err = gq ? gq_buffer_iova(gq, &iova) : -ENOTSUP;
+    err = buffer_bounces(use.buffer) ? -ENOTSUP : gq_buffer_iova(buffer_gq(use.buffer), &iova);
     buffer_use_end(buffers, &use);
     if (err)
         return err;
@@ -453,6 +473,7 @@ int ioctl_resize(const struct ioctl_call *call, void *argument)
         return err;
     if (s->gpus)
         gpus_grown(s->gpus, arg->device);
+    bounce_engine_grown(&s->bounce, arg->device);
     err = ffs_grow(s->fs, (arg->bytes ? arg->bytes : arg->device) / LAY_BLOCK_SIZE);
     ffs_statfs(s->fs, &now);
     if (!err)
@@ -512,12 +533,23 @@ int ioctl_gpus(const struct ioctl_call *call, void *arg)
 /* The reply has room for as many leased queues as there may be. */
 #define MOST_OF_EXECUTORS (GPUNVME_QUEUES_MAX - GQ_MAX_QUEUES)
 
+/* Stores the queues of all engines. */
+static unsigned own_queues(const struct stack *s, struct gq_queue_stats *out)
+{
+    struct gq_engine *bounce = bounce_engine_opened(&s->bounce);
+    unsigned n = s->gpus ? gpus_queues(s->gpus, out, MOST_OF_EXECUTORS) : 0;
+
+    if (bounce)
+        n += gq_engine_queues(bounce, out + n, MOST_OF_EXECUTORS - n);
+    return n;
+}
+
 int ioctl_queues(const struct ioctl_call *call, void *argument)
 {
     struct gpunvme_ioc_queues *arg = argument;
     struct daemon *d = call->daemon;
     struct gq_queue_stats own[MOST_OF_EXECUTORS];
-    unsigned n = d->stack.gpus ? gpus_queues(d->stack.gpus, own, MOST_OF_EXECUTORS) : 0;
+    unsigned n = own_queues(&d->stack, own);
 
     if (arg->reserved)
         return -EINVAL;

@@ -259,7 +259,7 @@ static int start_metrics(struct daemon *d)
 
 static int start_services(struct daemon *d)
 {
-    int err = buffers_open(d->opts->max_buffers, d->stack.gpus, &d->buffers);
+    int err = buffers_open(d->opts->max_buffers, d->stack.gpus, &d->stack.bounce, &d->buffers);
 
     if (!err)
         err = leases_open(d, &d->leases);

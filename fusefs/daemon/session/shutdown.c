@@ -159,6 +159,7 @@ static void look_at_controller(const struct stack *s)
     nvme_dma_unmap_late(s->ctrlr);
     if (s->gpus)
         gpus_tend(s->gpus);
+    bounce_engine_tend(&s->bounce);
 }
 
 static void *session_shutdown_watch(void *arg)

@@ -21,6 +21,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "layout/layout.h"
 #include "support/clock.h"
+#include "support/minmax.h"
 
 /* --- Self-test ------------------------------------------------------------------------------- */
 
@@ -316,13 +317,14 @@ static int refuse_cpu(const struct options *opts, const struct stack *s, const s
 }
 
 /*
- * Returns the number of queue pairs of all executors together. With leases, the
- * executors leave half of the queue pairs of a drive with few.
+ * Returns the number of queue pairs of all executors together. They leave some
+ * to the bounce engine, and with leases half of the queue pairs.
  */
 static unsigned engine_room(const struct options *opts, const struct stack *s)
 {
     unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
 
+    rest -= (unsigned)min_u64(rest / 8, BOUNCE_ENGINE_QUEUES);
     return opts->direct == DIRECT_NONE ? rest : rest / 2;
 }
 
@@ -544,15 +546,17 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
         err = stack_check_data(out, &p);
     if (!err)
         err = mount_fs(opts, out, &p);
-    if (err)
+    if (err) {
         stack_close(out);
-    else
-        stack_watch(out);
+        return err;
+    }
+    bounce_engine_init(&out->bounce, out->ctrlr, opts, !out->gpus, out->data_csum);
+    stack_watch(out);
     return err;
 }
 
 /*
- * Closes in reverse order. The executor's queues precede the block device's,
+ * Closes in reverse order. The queues of engines precede the block device's,
  * and both precede the controller, whose close closes the transport.
  */
 int stack_close(struct stack *s)
@@ -560,6 +564,7 @@ int stack_close(struct stack *s)
     if (s->watching)
         nvme_ctrlr_remove_user(s->ctrlr, &s->watcher);
     int err = s->fs ? ffs_unmount(s->fs) : 0;
+    bounce_engine_close(&s->bounce);
     if (s->gpus)
         gpus_close(s->gpus);
     if (s->bdev)

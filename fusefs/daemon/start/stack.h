@@ -12,6 +12,7 @@
 #include "blockdev/nvme/nvme.h"
 #include "cuda/gq.h"
 #include "fusefs/core/ffs.h"
+#include "fusefs/daemon/start/bounce_engine.h"
 #include "fusefs/daemon/start/mount_gpus.h"
 #include "fusefs/daemon/start/mount_options.h"
 
@@ -31,10 +32,11 @@ struct drive {
 
 struct stack {
     struct drive drive;
-    struct nvme_ctrlr *ctrlr;   /* NULL without an NVMe controller */
-    struct bd_dev *bdev;        /* holds the file system */
-    struct gpus *gpus;          /* NULL if every transfer takes the bounce path */
-    struct gq_info engine_info; /* of the first GPU's executor; zero without one */
+    struct nvme_ctrlr *ctrlr;    /* NULL without an NVMe controller */
+    struct bd_dev *bdev;         /* holds the file system */
+    struct gpus *gpus;           /* NULL if every transfer takes the bounce path */
+    struct bounce_engine bounce; /* moves the data of the bounce path */
+    struct gq_info engine_info;  /* of the first GPU's executor; zero without one */
     struct ffs *fs;
     bool protected;           /* the device takes no writes: the mount is read-only */
     bool data_csum;           /* data has checksums, which READ and READV compare */

@@ -46,11 +46,13 @@ struct buffer {
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
-    struct gpu *gpu;       /* in use by this buffer; NULL without one */
-    struct gq_buffer *gq;  /* NULL without a GPU */
-    struct copies *copies; /* of a list, for the other GPUs; NULL if there are none */
-    unsigned char *start;  /* first byte; used without a GPU */
-    void *map;             /* first page of its mapping; used without a GPU */
+    bool bounces;             /* on the bounce path, also with an engine */
+    struct gq_engine *bounce; /* the bounce engine if it reaches the memory, else NULL */
+    struct gpu *gpu;          /* in use by this buffer; NULL without one */
+    struct gq_buffer *gq;     /* NULL without a GPU and without a bounce engine */
+    struct copies *copies;    /* of a list, for the other GPUs; NULL if there are none */
+    unsigned char *start;     /* first byte; used without gq */
+    void *map;                /* first page of its mapping; used without gq */
     size_t map_len;
     struct buffer *next;          /* in its bucket, or in a list of removed buffers */
     LIST_HEAD(, buffer_use) uses; /* protected by the table's lock */
@@ -68,6 +70,7 @@ struct copies {
 
 struct buffers {
     struct gpus *gpus;
+    struct bounce_engine *bounce;
     pthread_mutex_t lock;             /* protects the fields below and all lists of uses */
     pthread_cond_t unused;            /* signalled when a use ends */
     bool cancelled;                   /* buffers_cancel_all() was called */
@@ -89,13 +92,15 @@ static void buffers_limit(struct ledger *l, uint64_t total)
     l->for_root = total / ROOT_PART;
 }
 
-int buffers_open(unsigned max, struct gpus *gpus, struct buffers **out)
+int buffers_open(unsigned max, struct gpus *gpus, struct bounce_engine *bounce,
+                 struct buffers **out)
 {
     struct buffers *t = calloc(1, sizeof(*t));
 
     if (!t)
         return -ENOMEM;
     t->gpus = gpus;
+    t->bounce = bounce;
     buffers_limit(&t->count, max);
     buffers_limit(&t->bytes, memory_of_machine() * MEMORY_TIMES);
     buffers_limit(&t->host, memory_of_machine() / HOST_PART);
@@ -132,7 +137,22 @@ static int buffers_map_gpu(struct buffers *t, struct buffer *b, const struct gq_
 }
 
 /*
- * Releases the memory. With a GPU, no command can reach the memory afterwards.
+ * Registers memory with the bounce engine. Host memory that it cannot take is
+ * copied to and from.
+ */
+static int buffers_map_bounced(struct buffers *t, struct buffer *b, const struct gq_mem *mem)
+{
+    struct gq_engine *engine = mem->kind == GQ_MEM_FD ? bounce_engine_get(t->bounce) : NULL;
+
+    if (!engine || gq_buffer_register(engine, mem, &b->gq))
+        return buffers_map_host(b, mem);
+    b->bounce = engine;
+    return 0;
+}
+
+/*
+ * Releases the memory. With an engine, no command can reach the memory
+ * afterwards.
  */
 static void buffers_unmap(struct buffer *b)
 {
@@ -141,7 +161,8 @@ static void buffers_unmap(struct buffer *b)
         return;
     }
     gq_buffer_unregister(b->gq);
-    gpus_give(b->gpu);
+    if (b->gpu)
+        gpus_give(b->gpu);
 }
 
 /* A list may be used with buffers of every GPU. */
@@ -260,10 +281,10 @@ static int buffers_publish(struct buffers *t, struct buffer *b)
 static int take_in(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[16],
                    struct buffer *b)
 {
-    int err = copies_new(t, mem, b);
+    int err = b->bounces ? 0 : copies_new(t, mem, b);
 
     if (!err)
-        err = t->gpus ? buffers_map_gpu(t, b, mem, gpu) : buffers_map_host(b, mem);
+        err = b->bounces ? buffers_map_bounced(t, b, mem) : buffers_map_gpu(t, b, mem, gpu);
     if (err)
         goto free_copies;
     err = buffers_publish(t, b);
@@ -286,6 +307,7 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[1
                          .host = mem->kind == GQ_MEM_FD ? mem->len : 0,
                          .uid = uid,
                          .owner = owner,
+                         .bounces = !gpu || !t->gpus,
                          .kind = mem->is_list ? BUFFER_LIST : BUFFER_DATA};
     int err = buffers_reserve(t, b);
     if (err)
@@ -450,6 +472,11 @@ uint64_t buffer_len(const struct buffer *b)
     return b->len;
 }
 
+bool buffer_bounces(const struct buffer *b)
+{
+    return b->bounces;
+}
+
 struct gq_buffer *buffer_gq(const struct buffer *b)
 {
     return b->gq;
@@ -463,7 +490,7 @@ void *buffer_list(const struct buffer *b)
 
 struct gq_engine *buffer_engine(const struct buffer *b)
 {
-    return b->gpu ? gpus_engine(b->gpu) : NULL;
+    return b->gpu ? gpus_engine(b->gpu) : b->bounce;
 }
 
 /* The caller holds the copies' lock. */

@@ -13,29 +13,34 @@
 #define FUSEFS_DAEMON_STATE_BUFFERS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
 #include "cuda/gq.h"
+#include "fusefs/daemon/start/bounce_engine.h"
 #include "fusefs/daemon/start/mount_gpus.h"
 
 struct buffers;
 struct buffer;
 
 /*
- * Opens a table. If gpus is NULL, buffers are mapped into this process, and
- * only the bounce path uses them.
+ * Opens a table. If gpus is NULL, only the bounce path uses the buffers. Those
+ * that `bounce`, which outlives the table, has no engine for are mapped into
+ * this process.
  */
-int buffers_open(unsigned max, struct gpus *gpus, struct buffers **out);
+int buffers_open(unsigned max, struct gpus *gpus, struct bounce_engine *bounce,
+                 struct buffers **out);
 /* Precondition: no transfer runs. Removes the remaining buffers and frees t. */
 void buffers_close(struct buffers *t);
 
 /*
  * Registers memory. The caller still owns mem.fd. The executor of the GPU with
  * this UUID serves the buffer, or, if the UUID is zero, that of the first GPU
- * that is not lost. It stages data of memory that the drive cannot reach.
+ * that is not lost. NULL selects the bounce path, for host memory. The executor
+ * stages data of memory that the drive cannot reach.
  * Returns -EXDEV or -ENODEV (gpus_take()), -EMFILE (the user's share of max
  * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
  * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
@@ -88,9 +93,14 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
-/* Return the buffer and the engine for gq_transfer(), or NULL without a GPU. */
+/*
+ * Return the buffer and the engine for gq_transfer(), or NULL without an engine
+ * that reaches it.
+ */
 struct gq_buffer *buffer_gq(const struct buffer *b);
 struct gq_engine *buffer_engine(const struct buffer *b);
+/* Returns true if the buffer belongs to the bounce path, also with an engine. */
+bool buffer_bounces(const struct buffer *b);
 /* Returns the first byte of a list. */
 void *buffer_list(const struct buffer *b);
 /*

@@ -326,7 +326,8 @@ static int read_by_engine(struct batch *b)
         b->part_sums = calloc(2 * b->count, sizeof(*b->part_sums));
     int err = buffer_readv_read_again(b);
     if (b->bytes)
-        t->rw.path |= GPUNVME_PATH_GPU;
+        t->rw.path |= t->path;
+    transfer_count(t, b->bytes);
     if (b->bytes && b->has_results && t->daemon->stack.data_csum && buffer_readv_verify(b)) {
         mark_unread(b);
         b->whole = false;
@@ -487,8 +488,11 @@ static int run_with_list(struct readv *r, struct buffer *list)
 
     if (v->first > room || v->count > room - v->first)
         return -ERANGE;
-    if (!r->t.gpu && r->t.no_fallback)
+    if (r->t.path != GPUNVME_PATH_GPU && r->t.no_fallback)
         return -EREMOTEIO;
+    /* The bounce engine reads its own lists only, and no other engine reads them. */
+    r->t.gpu =
+        r->t.gpu && buffer_gq(list) && buffer_bounces(list) == buffer_bounces(r->t.use.buffer);
     b.pieces = (volatile struct gpunvme_piece *)buffer_list(list) + v->first;
     b.limit = b.buffer_len > READV_BYTES ? b.buffer_len : READV_BYTES;
     int err = buffer_readv_read_all(&b);

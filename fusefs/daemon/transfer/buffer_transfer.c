@@ -107,8 +107,8 @@ static void log_failure(const struct transfer *t, int err, const char *remedy)
     if (last && at - last < FALLBACK_LOG_S)
         return;
     if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
-        log_line(LOG_WARNING, "%s: the GPU path failed (%s, NVMe status 0x%x), %s", d->opts->device,
-                 strerror(-err), t->rw.nvme_status, remedy);
+        log_line(LOG_WARNING, "%s: %s failed (%s, NVMe status 0x%x), %s", d->opts->device,
+                 transfer_engine_name(t), strerror(-err), t->rw.nvme_status, remedy);
 }
 
 /*
@@ -130,9 +130,12 @@ int transfer_fall_back(struct transfer *t, int err)
         return err;
     if (t->no_fallback)
         return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
-    op_fell_back(&t->op, err);
+    if (t->path == GPUNVME_PATH_GPU)
+        op_fell_back(&t->op, err);
     if (err != -ENOSPC)
-        log_failure(t, err, "transfers take the bounce path");
+        log_failure(t, err,
+                    t->path == GPUNVME_PATH_GPU ? "transfers take the bounce path"
+                                                : "transfers take the kernel's path");
     t->gpu = false;
     return 0;
 }
@@ -172,7 +175,9 @@ static int buffer_transfer_move_range(struct transfer *t, uint64_t len, bool *en
         bool gpu = t->gpu;
         int err = move_chunk(t, len, &wanted, &moved);
         if (moved)
-            t->rw.path |= gpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+            t->rw.path |= gpu ? t->path : GPUNVME_PATH_BOUNCE;
+        if (gpu)
+            transfer_count(t, moved);
         t->done += moved;
         len -= moved;
         t->failures = moved ? 0 : t->failures;
@@ -230,7 +235,7 @@ static int move_write(struct transfer *t)
 
 static int buffer_transfer_move_all(struct transfer *t)
 {
-    if (!t->gpu && t->no_fallback)
+    if (t->path != GPUNVME_PATH_GPU && t->no_fallback)
         return -EREMOTEIO;
     return t->write ? move_write(t) : transfer_read(t);
 }
@@ -325,7 +330,6 @@ int transfer_begin(struct transfer *t)
     struct daemon *d = t->daemon;
     struct gpunvme_ioc_rw *rw = &t->rw;
 
-    t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
     rw->flags &= ~GPUNVME_STAGED;
     t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
@@ -333,11 +337,15 @@ int transfer_begin(struct transfer *t)
     t->stuck = false;
     int err =
         buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
-    if (!err)
-        t->gpu = buffer_gq(t->use.buffer) != NULL;
-    if (!err && !t->gpu && !t->no_fallback)
+    if (err)
+        return err;
+    t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) ||
+                     (d->opts->gpu == GPU_REQUIRE && !buffer_bounces(t->use.buffer));
+    t->gpu = buffer_gq(t->use.buffer) != NULL;
+    t->path = t->gpu && !buffer_bounces(t->use.buffer) ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+    if (t->path == GPUNVME_PATH_BOUNCE && !t->no_fallback)
         op_fell_back(&t->op, 0);
-    return err;
+    return 0;
 }
 
 void transfer_end(struct transfer *t)
@@ -373,7 +381,10 @@ void transfer_run(struct transfer *t)
 void transfer_recover(struct daemon *d)
 {
     trace(TRACE_RECOVERY, TRACE_RECOVER_EXECUTOR, 0, 0, 0, 0);
-    int err = gpus_recover(d->stack.gpus);
+    int err = d->stack.gpus ? gpus_recover(d->stack.gpus) : 0;
+    int bounce = bounce_engine_recover(&d->stack.bounce);
+
+    err = err ? err : bounce;
     trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_EXECUTOR, 0, 0, 0, err);
     if (err)
         log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,
@@ -472,7 +483,6 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
 static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *map,
                                     struct transfer_parts *parts, uint64_t *moved, bool *stuck)
 {
-    struct daemon *d = t->daemon;
     struct gq_result result = {0};
     struct gpu_extents x;
     unsigned left;
@@ -480,7 +490,7 @@ static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *ma
 
     if (err)
         return err;
-    err = gpu_extents_make(map, d->stack.bdev->info.lba_size, t->write, &x);
+    err = gpu_extents_make(map, t->daemon->stack.bdev->info.lba_size, t->write, &x);
     if (err)
         return err;
     struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,

@@ -34,7 +34,9 @@ struct transfer {
     struct buffer_use use;
     int64_t deadline; /* CLOCK_MONOTONIC ms; 0 without a deadline */
     uint64_t done;    /* bytes moved, from the start of the range */
-    bool no_fallback, gpu;
+    bool no_fallback;
+    bool gpu;      /* the engine moves the bytes, not this process */
+    uint32_t path; /* GPUNVME_PATH_* of the engine */
     /* Runs of the executor. */
     uint64_t run_ns;    /* start of the last run */
     uint16_t status;    /* NVMe status of the last run */
@@ -75,6 +77,14 @@ int transfer_begin(struct transfer *t);
 void transfer_end(struct transfer *t);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
+
+/*
+ * Called after the engine has moved so many bytes. Those of the bounce path
+ * count as such, and as an access to the file.
+ */
+void transfer_count(struct transfer *t, uint64_t bytes);
+/* Returns the name of the engine's path for messages. */
+const char *transfer_engine_name(const struct transfer *t);
 
 /* Runs of the executor that failed. */
 

@@ -33,6 +33,24 @@ int transfer_time_left(const struct transfer *t, unsigned *ms)
     return 0;
 }
 
+static void count_bounced(struct transfer *t, uint64_t bytes)
+{
+    t->op.bounced += bytes;
+    if (bytes && !t->write)
+        file_accessed(t->inode, t->flags);
+}
+
+void transfer_count(struct transfer *t, uint64_t bytes)
+{
+    if (t->path == GPUNVME_PATH_BOUNCE)
+        count_bounced(t, bytes);
+}
+
+const char *transfer_engine_name(const struct transfer *t)
+{
+    return t->path == GPUNVME_PATH_GPU ? "the GPU path" : "the queues of the bounce path";
+}
+
 int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t len, uint64_t *moved)
 {
     struct daemon *d = t->daemon;
@@ -44,17 +62,15 @@ int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t l
         return -ENOMEM;
     ssize_t n = t->write ? buffer_get(buffer, at, b->data, (size_t)len)
                          : file_read(t->inode, offset, b->data, (size_t)len);
-    if (n == 0 && t->write) {
+    if (n == 0 && t->write)
         n = ffs_write(t->inode, offset, b->data, (size_t)len);
-    } else if (n > 0) {
-        file_accessed(t->inode, t->flags);
+    else if (n > 0)
         n = buffer_put(buffer, at, b->data, (size_t)n) ? -EIO : n;
-    }
     bounce_put(&d->bounces, b);
     if (n < 0)
         return (int)n;
     *moved = (uint64_t)n;
-    t->op.bounced += *moved;
+    count_bounced(t, *moved);
     return 0;
 }
 
@@ -135,11 +151,12 @@ static void log_mismatch(const struct transfer_sums *s, uint64_t file_offset)
 {
     const struct transfer *t = s->t;
 
-    log_line(LOG_WARNING,
-             "%s: inode %llu: block %llu of the file, as the GPU path has read it, does not match "
-             "its checksum: it is read again through the kernel's path",
-             t->daemon->opts->device, (unsigned long long)ffs_ino(t->inode),
-             (unsigned long long)(file_offset / LAY_BLOCK_SIZE));
+    log_line(
+        LOG_WARNING,
+        "%s: inode %llu: block %llu of the file, as %s read it, does not match its checksum: it "
+        "is read again through the kernel's path",
+        t->daemon->opts->device, (unsigned long long)ffs_ino(t->inode),
+        (unsigned long long)(file_offset / LAY_BLOCK_SIZE), transfer_engine_name(t));
 }
 
 void transfer_sums_end(struct transfer_sums *s)

@@ -29,7 +29,7 @@ struct rig {
     struct ffs_inode *file;
     struct open_file *open;       /* with leases */
     _Atomic unsigned quarantined; /* stored by several transfer threads */
-    bool unreachable;
+    bool unreachable, bounces;
     int image;
     char path[64];
 };
@@ -212,8 +212,14 @@ int rig_open(const struct rig_config *config, struct rig **out)
     if (err)
         return err;
     r->unreachable = config->unreachable;
+    r->bounces = config->bounces;
+    if (config->requires_gpu) /* the executor of the rig is no GPU */
+        r->opts.gpu = GPU_REQUIRE;
+    if (config->copied)
+        r->daemon.stack.bounce.ctrlr = NULL;
     r->daemon.bounces.fs = r->daemon.stack.fs;
-    err = buffers_open(r->opts.max_buffers, r->daemon.stack.gpus, &r->daemon.buffers);
+    err = buffers_open(r->opts.max_buffers, r->daemon.stack.gpus, &r->daemon.stack.bounce,
+                       &r->daemon.buffers);
     if (!err)
         err = open_file(r);
     return err || !config->leases ? err : open_leases(r);
@@ -410,7 +416,8 @@ static int add_memory_on(struct rig *r, const struct gq_mem *what, const uint8_t
         return -errno;
     *out = (struct rig_buffer){.len = mem.len};
     out->data = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, mem.fd, (off_t)mem.offset);
-    int err = buffers_add(r->daemon.buffers, &mem, gpu, uid, r, &out->id, &out->key);
+    int err =
+        buffers_add(r->daemon.buffers, &mem, r->bounces ? NULL : gpu, uid, r, &out->id, &out->key);
     close(mem.fd);
     return err;
 }
@@ -465,8 +472,12 @@ static unsigned quarantined(struct rig *r)
 {
     struct gq_stats stats = {0};
 
+    struct gq_engine *bounce = bounce_engine_opened(&r->daemon.stack.bounce);
+
     if (r->daemon.stack.gpus)
         gpus_stats(r->daemon.stack.gpus, &stats);
+    else if (bounce)
+        gq_engine_stats(bounce, &stats);
     return stats.quarantined;
 }
 

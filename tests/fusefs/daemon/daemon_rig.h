@@ -21,6 +21,9 @@ struct rig_config {
     unsigned deadline_ms; /* of a command; 0: the daemon's default */
     unsigned max_buffers; /* 0: the daemon's default */
     bool gpu_off;         /* -o gpu=off */
+    bool copied;          /* no engine serves the bounce path, as without a controller */
+    bool requires_gpu;    /* -o gpu=require, for transfers */
+    bool bounces;         /* buffers and lists are registered for the bounce path */
     /*
      * of the drive; 0: no limit. With a limit, few and small commands are in
      * flight at a time.
@@ -44,7 +47,7 @@ int rig_close(struct rig *r);
 struct sim *rig_sim(struct rig *r);
 /* Resets the controller, as another user of it would. */
 int rig_reset(struct rig *r);
-/* The executor's one queue. */
+/* The one queue of the executor, or of the bounce path without an executor. */
 uint16_t rig_gpu_queue(struct rig *r);
 /*
  * After `skip` commands of the opcode on that queue so many of them (0: all) meet the fault. 0 or

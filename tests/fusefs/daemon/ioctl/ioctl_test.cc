@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadRegistration{"size", [](gpunvme_ioc_register &r) { r.abi.size++; }, -EINVAL},
         BadRegistration{"version", [](gpunvme_ioc_register &r) { r.abi.version = 9; }, -EPROTO},
-        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 8; }, -EINVAL},
+        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 16; }, -EINVAL},
         BadRegistration{"staging_without_leases",
                         [](gpunvme_ioc_register &r) { r.flags = GPUNVME_REGISTER_STAGING; },
                         -EPERM},

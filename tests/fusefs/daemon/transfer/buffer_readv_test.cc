@@ -33,15 +33,15 @@ void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces
 
 TEST_P(ReadvWays, PiecesOfAnyAlignmentEqualPread)
 {
-    open(with(&rig_config::gpu_off, GetParam()));
+    open(config_of(GetParam()));
     constexpr uint64_t kCount = 600;
     for (int round = 0; round < 4; round++) {
         any_alignment(random_, content_.size(), pieces(), kCount);
         memset(buffer_.data, 0xee, kBytes);
         gpunvme_ioc_readv v = read_batch(kCount);
-        EXPECT_EQ(v.path, GetParam() ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU);
+        EXPECT_EQ(v.path, path());
         EXPECT_EQ(v.bytes, bytes_of(kCount));
-        EXPECT_EQ(v.commands == 0, GetParam());
+        EXPECT_EQ(v.commands == 0, GetParam() == Way::kCopied);
         expect_pieces(kCount);
         for (uint64_t i = 0; i < kCount; i++) {
             const gpunvme_piece &p = pieces()[i];
@@ -53,7 +53,7 @@ TEST_P(ReadvWays, PiecesOfAnyAlignmentEqualPread)
 
 TEST_P(ReadvWays, AnInvalidPieceHasItsOwnError)
 {
-    open(with(&rig_config::gpu_off, GetParam()));
+    open(config_of(GetParam()));
     const gpunvme_piece odd[] = {
         {0, 0, 1u << 31, 7},          {0, kBytes, 1, 7},
         {0, kBytes - 4095, 4096, 7},  {0, UINT64_MAX - 5, 4096, 7},
@@ -70,8 +70,7 @@ TEST_P(ReadvWays, AnInvalidPieceHasItsOwnError)
     EXPECT_TRUE(holds(pieces()[8]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, ReadvWays, ::testing::Values(false, true),
-                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
+INSTANTIATE_TEST_SUITE_P(Paths, ReadvWays, ways(), name_of);
 
 TEST_F(Readv, ABatchOfManyPiecesIsReadByTheGpuPath)
 {

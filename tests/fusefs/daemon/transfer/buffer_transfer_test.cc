@@ -284,11 +284,76 @@ TEST_F(Transfer, WithoutAnExecutorEverythingUsesHostMemory)
     gpunvme_ioc_rw rw = request();
     ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
-    EXPECT_EQ(rw.commands, 0u);
+    EXPECT_GT(rw.commands, 0u) << "by queues of the bounce path";
     EXPECT_TRUE(buffer_is_content());
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_NO_EXECUTOR], 1u);
+}
+
+TEST_F(Transfer, WithoutQueuesOfItsOwnTheBouncePathCopies)
+{
+    rig_config config = {};
+    config.gpu_off = config.copied = true;
+    open(config);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+// No executor has a part in it, whatever its state.
+TEST_F(Transfer, ABufferOfTheBouncePathBouncesBesideAnExecutor)
+{
+    open(with(&rig_config::bounces, true));
+    fail(SIM_FAULT_LOSE, kRead, 0, 0);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_GT(rw.commands, 0u);
+    EXPECT_TRUE(buffer_is_content());
+    memset(buffer_.data, 0x33, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+    EXPECT_TRUE(buffer_is_content());
+    rw = request(kBytes, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
+    sim_clear_faults(rig_sim(rig_));
+}
+
+// The option concerns transfers of the GPU path; a client that bounces copies to any memory.
+TEST_F(Transfer, ABufferOfTheBouncePathBouncesWhereAGpuIsRequired)
+{
+    rig_config config = {};
+    config.bounces = config.requires_gpu = true;
+    open(config);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_TRUE(buffer_is_content());
+}
+
+TEST_F(Transfer, BouncedTransfersSurviveAnErrorAndALostCommand)
+{
+    rig_config config = {};
+    config.gpu_off = true;
+    config.deadline_ms = 200;
+    open(config);
+    fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 1);
+    gpunvme_ioc_rw rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(rw.nvme_status, kUnrecoveredRead);
+    EXPECT_TRUE(buffer_is_content());
+    fail(SIM_FAULT_LOSE, kRead, 0, 1);
+    memset(buffer_.data, 0x33, kBytes);
+    rw = request();
+    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    EXPECT_EQ(rw.bytes, kBytes);
+    EXPECT_TRUE(buffer_is_content());
 }
 
 TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
@@ -318,7 +383,7 @@ TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
 TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
 {
     rig_config config = {};
-    config.gpu_off = true;
+    config.gpu_off = config.copied = true;
     open(config);
     for (uint64_t block = 1; block < 160; block += 2)
         ASSERT_EQ(rig_write_file(rig_, kBytes + block * 4096, content_.data(), 4096), 0);

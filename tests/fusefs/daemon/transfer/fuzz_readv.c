@@ -26,7 +26,7 @@ struct side {
 static void start(struct side *side, bool gpu_off)
 {
     static unsigned char content[FILE_BYTES];
-    struct rig_config config = {.gpu_off = gpu_off, .image_bytes = 32u << 20};
+    struct rig_config config = {.gpu_off = gpu_off, .copied = gpu_off, .image_bytes = 32u << 20};
     uint32_t x = 1;
 
     for (size_t i = 0; i < FILE_BYTES; i++) {

@@ -18,7 +18,7 @@ using ReadvLength = ReadvWays;
 
 TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 {
-    open(with(&rig_config::gpu_off, GetParam()));
+    open(config_of(GetParam()));
     ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
     constexpr uint64_t kCount = kMost / kBytes;
     std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
@@ -33,13 +33,13 @@ TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 // One queue: it stops soon after the bytes exceed the limit.
 TEST_P(ReadvLength, ALongerListIsReadUpToTheLimit)
 {
-    open(with(&rig_config::gpu_off, GetParam()));
+    open(config_of(GetParam()));
     ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
     constexpr uint64_t kCount = 3 * kMost / kBytes;
     std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
     gpunvme_ioc_readv v = request(kCount);
     EXPECT_EQ(rig_readv(rig_, 0, &v), -E2BIG);
-    EXPECT_EQ(v.path, GetParam() ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.path, path());
     EXPECT_GE(v.bytes, kMost - kBytes);
     EXPECT_LE(v.bytes, 2 * kMost);
     EXPECT_EQ(v.bytes, bytes_of(kCount));
@@ -49,8 +49,7 @@ TEST_P(ReadvLength, ALongerListIsReadUpToTheLimit)
             << i << ": " << pieces()[i].result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, ReadvLength, ::testing::Values(false, true),
-                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
+INSTANTIATE_TEST_SUITE_P(Paths, ReadvLength, ways_of_one_queue(), name_of);
 
 // The second part of the map exhausts the limit; pieces of the first part that
 // follow are left out.
@@ -82,8 +81,7 @@ class ReadvGrowing : public ReadvWays
 
     void SetUp() override
     {
-        rig_config config = {};
-        config.gpu_off = GetParam();
+        rig_config config = config_of(GetParam());
         config.bytes_per_sec = 8u << 20;
         open(config);
         ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
@@ -120,7 +118,6 @@ TEST_P(ReadvGrowing, IsNotReadToItsEnd)
     EXPECT_LE(v.bytes, 2 * kMost);
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, ReadvGrowing, ::testing::Values(false, true),
-                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
+INSTANTIATE_TEST_SUITE_P(Paths, ReadvGrowing, ways_of_one_queue(), name_of);
 
 } // namespace

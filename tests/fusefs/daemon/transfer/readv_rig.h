@@ -127,8 +127,45 @@ class Readv : public ::testing::Test
     std::mt19937_64 random_{4};
 };
 
-class ReadvWays : public Readv, public ::testing::WithParamInterface<bool>
+// By the executor; without one, with an engine of the bounce path or by copies; and, beside an
+// executor, with buffers of the bounce path.
+enum class Way { kGpu, kBounce, kCopied, kBeside };
+
+inline rig_config config_of(Way way)
 {
+    rig_config config = {};
+
+    config.gpu_off = way == Way::kBounce || way == Way::kCopied;
+    config.copied = way == Way::kCopied;
+    config.bounces = way == Way::kBeside;
+    return config;
+}
+
+class ReadvWays : public Readv, public ::testing::WithParamInterface<Way>
+{
+  protected:
+    static uint32_t path()
+    {
+        return GetParam() == Way::kGpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+    }
 };
+
+inline auto ways()
+{
+    return ::testing::Values(Way::kGpu, Way::kBounce, Way::kCopied, Way::kBeside);
+}
+
+// Several queues exceed the limit of bytes by more.
+inline auto ways_of_one_queue()
+{
+    return ::testing::Values(Way::kGpu, Way::kBounce, Way::kCopied);
+}
+
+inline std::string name_of(const ::testing::TestParamInfo<Way> &info)
+{
+    static const char *const names[] = {"gpu", "bounce", "copied", "beside"};
+
+    return names[static_cast<int>(info.param)];
+}
 
 #endif
