@@ -104,11 +104,19 @@ static int bounce_check_range(const struct gpunvme_buffer *b, const struct range
  * Ignores captures of this thread: pinning and waiting would invalidate a capture of the
  * application, which cannot know that its transfer takes the pipeline.
  */
+static struct cuda_driver *ignore_captures(const struct gpunvme_buffer *b, int *mode)
+{
+    struct cuda_driver *cuda = b->device == CUDA_NO_DEVICE ? NULL : b->owner->cuda;
+
+    *mode = cuda ? cuda_driver_ignore_captures(cuda) : 0;
+    return cuda;
+}
+
 static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
                                struct gpunvme_result *result, int *err)
 {
-    struct cuda_driver *cuda = b->device == CUDA_NO_DEVICE ? NULL : b->owner->cuda;
-    int mode = cuda ? cuda_driver_ignore_captures(cuda) : 0;
+    int mode;
+    struct cuda_driver *cuda = ignore_captures(b, &mode);
     struct pipeline *p;
 
     *err = get_pipeline(b->owner, &p);
@@ -116,6 +124,21 @@ static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
     if (cuda)
         cuda_driver_heed_captures(cuda, mode);
     return done;
+}
+
+static int read_by_pipeline(const struct staging_list *l, uint64_t *bytes,
+                            struct gpunvme_result *result)
+{
+    int mode;
+    struct cuda_driver *cuda = ignore_captures(l->b, &mode);
+    struct pipeline *p;
+    int err = get_pipeline(l->b->owner, &p);
+
+    if (!err)
+        err = pipeline_readv(p, l, bytes, result);
+    if (cuda)
+        cuda_driver_heed_captures(cuda, mode);
+    return err;
 }
 
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
@@ -136,4 +159,50 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
     call_stats_count(b->owner, op, GPUNVME_PATH_BOUNCE, done, begun);
     call_stats_pipeline(b->owner, op, done);
     return done;
+}
+
+/* --- Lists ----------------------------------------------------------------------------------- */
+
+/* Reads the pieces that are too long for a part of a list, by all threads each. */
+static int read_long_pieces(const struct staging_list *l, uint64_t *bytes,
+                            struct gpunvme_result *result)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        struct gpunvme_piece *p = &l->pieces[i];
+        struct range r = {.fd = l->fd,
+                          .buffer_offset = p->buffer_offset,
+                          .file_offset = p->file_offset,
+                          .len = p->len};
+        if (p->result != -E2BIG)
+            continue;
+        size_t done = err == -EINTR ? 0 : move_by_pipeline(l->b, &r, result, &err);
+        p->result = err == -EINTR ? -ECANCELED : err ? err : (int32_t)done;
+        *bytes += done;
+    }
+    return err == -EINTR ? err : 0;
+}
+
+int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                          struct gpunvme_result *result)
+{
+    struct staging_list l = {.b = b, .fd = fd, .pieces = pieces, .n = n};
+    uint64_t bytes = 0, begun = now_ns();
+    int err = bounce_check_file(b->owner, &(struct range){.fd = fd});
+
+    for (size_t i = 0; i < n; i++)
+        pieces[i].result = -ECANCELED;
+    if (err)
+        return err;
+    nvtx_range_begin("readv, bounced", n);
+    err = read_by_pipeline(&l, &bytes, result);
+    if (!err)
+        err = read_long_pieces(&l, &bytes, result);
+    nvtx_range_end();
+    if (bytes)
+        result->path = GPUNVME_PATH_BOUNCE;
+    call_stats_count(b->owner, GPUNVME_OP_READV, GPUNVME_PATH_BOUNCE, bytes, begun);
+    call_stats_pipeline(b->owner, GPUNVME_OP_READV, bytes);
+    return err;
 }

@@ -310,8 +310,8 @@ static int buffer_make_staging(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
 
-    if (!err && b->owner->info.executor != GPUNVME_EXECUTOR_CUDA)
-        (void)share_host(b);
+    if (!err)
+        (void)share_memory(b, GPUNVME_REGISTER_BOUNCE);
     return err;
 }
 

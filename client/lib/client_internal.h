@@ -66,8 +66,8 @@ int gpunvme_cuda(struct connection *g, struct cuda_driver **out);
 /* Registers memory that is known to be host memory, without a call of CUDA. */
 int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /*
- * Allocates host memory. It is registered at the mount if the mount's executor is not CUDA and the
- * mount has room for one more buffer.
+ * Allocates host memory. It is registered for the bounce path of the mount if the mount has room
+ * for one more buffer.
  */
 int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out);
 /*
@@ -126,6 +126,12 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
 /* Moves the range in the same way through pinned host memory of this process (bounce.c). */
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err);
+/*
+ * Reads a list through such memory. Returns 0 if every piece has its own result. After an error,
+ * which ends the list, the remaining pieces have -ECANCELED.
+ */
+int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                          struct gpunvme_result *result);
 
 /*
  * Makes a transfer's ioctl like gpunvme_ioctl(). A call that a signal interrupted is repeated for

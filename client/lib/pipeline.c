@@ -7,29 +7,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/staging_pair.h"
+#include "client/lib/staging_list.h"
 #include "client/lib/thread.h"
+#include "support/page.h"
+
+/*
+ * Bytes of a chunk of long writes and lists, and the number of pairs for them. One thread makes the
+ * writes of a file, in order, so all commands in flight are those of one chunk. A list of 4,096
+ * pieces takes the mount half of the time for each that a list of 512 takes.
+ */
+#define LONG_CHUNK ((size_t)16 << 20)
+#define LONG_PAIRS 2u
+/* Minimum of the pieces of a half, unless the list is shorter. */
+#define LEAST_PIECES 256u
+
+/* Pairs with chunks of one size. */
+struct pool {
+    size_t chunk;
+    unsigned max, made;
+    struct staging_pair *free;
+};
 
 struct pipeline {
     struct connection *owner;
-    unsigned max;
-    size_t chunk;
     pthread_mutex_t lock; /* protects the other members */
     pthread_cond_t returned;
-    struct staging_pair *free;
-    unsigned made;
+    struct pool pool;
+    struct pool longs; /* for long writes and lists, which otherwise take pairs of `pool` */
 };
 
-/* A transfer and the state of its threads. */
+/* A transfer and the state of its threads. Of a list the members count pieces. */
 struct job {
     struct gpunvme_buffer *b;
-    const struct range *r;
-    size_t chunk;
-    pthread_mutex_t lock; /* protects the other members */
-    size_t next;          /* the first byte that no thread has taken */
-    size_t end;           /* bytes before it have been or will be moved */
-    int err;              /* why the transfer ends there */
-    char text[256];       /* text of the error */
+    const struct range *r;           /* NULL: of a list */
+    const struct staging_list *list; /* NULL: of a range */
+    size_t most;                     /* maximum of a half */
+    pthread_mutex_t lock;            /* protects the other members */
+    size_t next;                     /* the first one that no thread has taken */
+    size_t end;                      /* those before it have been or will be moved */
+    uint64_t bytes;                  /* of the pieces */
+    int err;                         /* why the transfer ends there */
+    char text[256];                  /* text of the error */
     struct gpunvme_result result;
 };
 
@@ -46,23 +64,29 @@ int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pi
     if (!p)
         return gpunvme_fail(-ENOMEM, "out of memory");
     p->owner = g;
-    p->max = threads;
-    p->chunk = chunk;
+    p->pool = (struct pool){.chunk = chunk, .max = threads};
+    p->longs = (struct pool){.chunk = LONG_CHUNK, .max = chunk < LONG_CHUNK ? LONG_PAIRS : 0};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->returned, NULL);
     *out = p;
     return 0;
 }
 
-void pipeline_free(struct pipeline *p)
+static void pool_free(struct pool *p)
 {
-    if (!p)
-        return;
     while (p->free) {
         struct staging_pair *pair = p->free;
         p->free = pair->next;
         staging_pair_free(pair);
     }
+}
+
+void pipeline_free(struct pipeline *p)
+{
+    if (!p)
+        return;
+    pool_free(&p->pool);
+    pool_free(&p->longs);
     pthread_cond_destroy(&p->returned);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -72,14 +96,14 @@ void pipeline_free(struct pipeline *p)
  * Returns a free pair, or a new one while the limit allows it. Returns NULL with *err 0 if all are
  * in use.
  */
-static struct staging_pair *get_pair(struct pipeline *p, int *err)
+static struct staging_pair *get_pair(struct connection *g, struct pool *p, int *err)
 {
     struct staging_pair *pair = p->free;
 
     *err = 0;
     if (pair)
         p->free = pair->next;
-    else if (p->made < p->max && (*err = staging_pair_new(p->owner, p->chunk, &pair)) == 0)
+    else if (p->made < p->max && (*err = staging_pair_new(g, p->chunk, &pair)) == 0)
         p->made++;
     return pair;
 }
@@ -94,10 +118,10 @@ static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **
 
     pthread_mutex_lock(&p->lock);
     while (n < wanted) {
-        pairs[n] = get_pair(p, &err);
+        pairs[n] = get_pair(p->owner, &p->pool, &err);
         if (pairs[n])
             n++;
-        else if (n || (err && !p->made))
+        else if (n || (err && !p->pool.made))
             break;
         else /* transfers of other threads end in bounded time */
             pthread_cond_wait(&p->returned, &p->lock);
@@ -106,12 +130,29 @@ static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **
     return n ? (int)n : err;
 }
 
+/*
+ * Takes at most `wanted` pairs for long writes and lists. Returns how many: fewer if they are in
+ * use or there is no memory for them.
+ */
+static int get_long_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **pairs)
+{
+    unsigned n = 0;
+    int err;
+
+    pthread_mutex_lock(&p->lock);
+    while (n < wanted && (pairs[n] = get_pair(p->owner, &p->longs, &err)))
+        n++;
+    pthread_mutex_unlock(&p->lock);
+    return (int)n;
+}
+
 static void put_pairs(struct pipeline *p, struct staging_pair **pairs, int n)
 {
     pthread_mutex_lock(&p->lock);
     for (int i = 0; i < n; i++) {
-        pairs[i]->next = p->free;
-        p->free = pairs[i];
+        struct pool *pool = pairs[i]->chunk == p->pool.chunk ? &p->pool : &p->longs;
+        pairs[i]->next = pool->free;
+        pool->free = pairs[i];
     }
     pthread_cond_broadcast(&p->returned);
     pthread_mutex_unlock(&p->lock);
@@ -119,12 +160,13 @@ static void put_pairs(struct pipeline *p, struct staging_pair **pairs, int n)
 
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
 {
-    struct staging_pair *pairs[PIPELINE_MAX_THREADS];
+    struct staging_pair *pairs[PIPELINE_MAX_THREADS + LONG_PAIRS];
     int err = 0;
-    int n = get_pairs(p, p->max, pairs);
+    int n = get_pairs(p, p->pool.max, pairs);
 
     if (n <= 0)
         return n;
+    n += get_long_pairs(p, LONG_PAIRS, pairs + n);
     for (int i = 0; i < n && !err; i++)
         err = staging_pair_attach(pairs[i], cuda, device);
     put_pairs(p, pairs, n);
@@ -148,16 +190,18 @@ static void pipeline_stop(struct job *j, size_t at, int err)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* Takes the next chunk. */
-static bool pipeline_claim(struct job *j, struct half *s)
+/* Takes the next chunk, or the next pieces. */
+static bool pipeline_claim(struct job *j, const struct staging_pair *pair, struct half *s)
 {
     pthread_mutex_lock(&j->lock);
     if (atomic_load_explicit(&j->b->ending, memory_order_relaxed))
         stop_locked(j, j->next, gpunvme_fail(-EINTR, "the buffer was unregistered"));
     s->at = j->next;
     s->len = j->next < j->end ? j->end - j->next : 0;
-    if (s->len > j->chunk)
-        s->len = j->chunk;
+    if (s->len && j->list)
+        s->len = staging_list_count(pair, j->list, s->at, j->most);
+    else if (s->len > j->most)
+        s->len = j->most;
     j->next += s->len;
     pthread_mutex_unlock(&j->lock);
     return s->len > 0;
@@ -169,6 +213,15 @@ static bool is_past(struct job *j, size_t at)
     bool past = at >= j->end;
     pthread_mutex_unlock(&j->lock);
     return past;
+}
+
+static void add_result(struct job *j, const struct gpunvme_result *result)
+{
+    pthread_mutex_lock(&j->lock);
+    j->result.commands += result->commands;
+    if (!j->result.nvme_status)
+        j->result.nvme_status = result->nvme_status;
+    pthread_mutex_unlock(&j->lock);
 }
 
 static char *address_of(const struct job *j, const struct half *s)
@@ -183,18 +236,35 @@ static void move_file(struct job *j, struct staging_pair *pair, struct half *s)
     int err;
     size_t n = staging_pair_move_file(pair, s, j->r, j->r->file_offset + s->at, &result, &err);
 
-    pthread_mutex_lock(&j->lock);
     if (n < s->len)
-        stop_locked(j, s->at + n, err);
-    j->result.commands += result.commands;
-    if (!j->result.nvme_status)
-        j->result.nvme_status = result.nvme_status;
-    pthread_mutex_unlock(&j->lock);
+        pipeline_stop(j, s->at + n, err);
+    add_result(j, &result);
     s->len = n;
 }
 
+static void begin_pieces(struct job *j, struct staging_pair *pair, struct half *s)
+{
+    struct gpunvme_result result = {0};
+    int err = staging_list_begin(pair, s, j->list, &result);
+
+    add_result(j, &result);
+    if (!err)
+        return;
+    pipeline_stop(j, s->at, err);
+    s->len = 0;
+}
+
+static void finish_pieces(struct job *j, struct staging_pair *pair, struct half *s)
+{
+    uint64_t bytes = staging_list_finish(pair, s, j->list);
+
+    pthread_mutex_lock(&j->lock);
+    j->bytes += bytes;
+    pthread_mutex_unlock(&j->lock);
+}
+
 /* Begins a chunk: when it returns, a copy is in flight. */
-static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half *s)
+static void begin_chunk(struct job *j, struct staging_pair *pair, struct half *s)
 {
     staging_pair_place(pair, s, j->r, address_of(j, s));
     if (!j->r->write)
@@ -207,15 +277,30 @@ static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half
 }
 
 /* Does the second half of the work on a chunk. */
-static void pipeline_finish(struct job *j, struct staging_pair *pair, struct half *s)
+static void finish_chunk(struct job *j, struct staging_pair *pair, struct half *s)
 {
-    if (!s->len)
-        return;
     int err = staging_pair_copy_wait(pair, s);
+
     if (err)
         pipeline_stop(j, s->at, err);
     else if (j->r->write && !is_past(j, s->at))
         move_file(j, pair, s);
+}
+
+static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half *s)
+{
+    if (j->list)
+        begin_pieces(j, pair, s);
+    else
+        begin_chunk(j, pair, s);
+}
+
+static void pipeline_finish(struct job *j, struct staging_pair *pair, struct half *s)
+{
+    if (s->len && j->list)
+        finish_pieces(j, pair, s);
+    else if (s->len)
+        finish_chunk(j, pair, s);
     s->len = 0;
 }
 
@@ -227,11 +312,18 @@ static void run_pair(struct job *j, struct staging_pair *pair)
     pair->halves[0].len = pair->halves[1].len = 0;
     for (;; i ^= 1) {
         pipeline_finish(j, pair, &pair->halves[i]);
-        if (!pipeline_claim(j, &pair->halves[i]))
+        if (!pipeline_claim(j, pair, &pair->halves[i]))
             break;
         pipeline_begin(j, pair, &pair->halves[i]);
     }
     pipeline_finish(j, pair, &pair->halves[i ^ 1]);
+}
+
+static int prepare(const struct job *j, struct staging_pair *pair)
+{
+    int err = staging_pair_attach(pair, j->b->owner->cuda, j->b->device);
+
+    return !err && j->list ? staging_pair_make_pieces(pair) : err;
 }
 
 /* A helper thread whose staging cannot be pinned leaves the work to the remaining ones. */
@@ -242,7 +334,7 @@ static void *help(void *arg)
 
     if (b->device != CUDA_NO_DEVICE)
         (void)cuda_driver_ignore_captures(b->owner->cuda); /* until the thread ends */
-    if (staging_pair_attach(h->pair, b->owner->cuda, b->device) == 0)
+    if (prepare(h->job, h->pair) == 0)
         run_pair(h->job, h->pair);
     return NULL;
 }
@@ -265,7 +357,7 @@ static int start_helpers(struct job *j, struct staging_pair **pairs, int n, stru
 static int run_pairs(struct job *j, struct staging_pair **pairs, int n)
 {
     struct helper helpers[PIPELINE_MAX_THREADS];
-    int err = staging_pair_attach(pairs[0], j->b->owner->cuda, j->b->device);
+    int err = prepare(j, pairs[0]);
 
     if (err)
         return err;
@@ -276,43 +368,89 @@ static int run_pairs(struct job *j, struct staging_pair **pairs, int n)
     return 0;
 }
 
-/*
- * Returns one thread for writes, because writes of one file exclude each other and one thread
- * writes in order.
- */
-static unsigned threads_for(const struct pipeline *p, const struct range *r)
+/* Runs the job on pairs, which it returns, and adds to *result. Returns the job's error. */
+static int run_job(struct pipeline *p, struct job *j, struct staging_pair **pairs, int n,
+                   struct gpunvme_result *result)
 {
-    size_t chunks = (r->len - 1) / p->chunk + 1;
+    pthread_mutex_init(&j->lock, NULL);
+    int err = run_pairs(j, pairs, n);
+    pthread_mutex_destroy(&j->lock);
+    put_pairs(p, pairs, n);
+    if (!err && j->err)
+        err = gpunvme_fail(j->err, "%s", j->text);
+    result->commands += j->result.commands;
+    if (!result->nvme_status)
+        result->nvme_status = j->result.nvme_status;
+    return err;
+}
 
-    if (r->write)
-        return 1;
-    return chunks < p->max ? (unsigned)chunks : p->max;
+static size_t pipeline_clamp(size_t n, size_t least, size_t most)
+{
+    return n < least ? least : n > most ? most : n;
+}
+
+/*
+ * Takes pairs for a range. Writes of one file exclude each other, and one thread writes in order,
+ * so a write takes one pair. Its chunks leave some to copy while the drive writes.
+ */
+static int pairs_for_range(struct pipeline *p, struct job *j, struct staging_pair **pairs)
+{
+    size_t len = j->r->len, chunk = p->pool.chunk;
+
+    j->most = chunk;
+    if (!j->r->write)
+        return get_pairs(p, (unsigned)pipeline_clamp((len - 1) / chunk + 1, 1, p->pool.max), pairs);
+    if (len <= 4 * chunk || !get_long_pairs(p, 1, pairs))
+        return get_pairs(p, 1, pairs);
+    j->most = pipeline_clamp(len / 4 / PAGE_BYTES * PAGE_BYTES, chunk, LONG_CHUNK);
+    return 1;
 }
 
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err)
 {
     struct staging_pair *pairs[PIPELINE_MAX_THREADS];
-    struct job j = {.b = b, .r = r, .chunk = p->chunk, .end = r->len};
+    struct job j = {.b = b, .r = r, .end = r->len};
 
     *err = 0;
     if (!r->len)
         return 0;
-    int n = get_pairs(p, threads_for(p, r), pairs);
-    if (n <= 0) {
-        *err = n;
-        return 0;
-    }
-    pthread_mutex_init(&j.lock, NULL);
-    *err = run_pairs(&j, pairs, n);
-    pthread_mutex_destroy(&j.lock);
+    int n = pairs_for_range(p, &j, pairs);
+    *err = n > 0 ? run_job(p, &j, pairs, n, result) : n;
+    return *err && !j.err ? 0 : j.end;
+}
+
+/*
+ * Takes pairs for a list: few with long chunks, if the mount reads it by READV, otherwise as many
+ * as the list has parts.
+ */
+static int pairs_for_list(struct pipeline *p, struct job *j, struct staging_pair **pairs)
+{
+    const struct staging_list *l = j->list;
+    size_t bytes = 0;
+    int n = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        bytes += l->pieces[i].len;
+    if (bytes > 4 * p->pool.chunk)
+        n = get_long_pairs(p, LONG_PAIRS, pairs);
+    j->most = pipeline_clamp(l->n / 4, LEAST_PIECES, STAGING_PIECES);
+    if (n && pairs[0]->staging->shared)
+        return n;
     put_pairs(p, pairs, n);
-    if (*err)
-        return 0;
-    if (j.err)
-        *err = gpunvme_fail(j.err, "%s", j.text);
-    result->commands += j.result.commands;
-    if (!result->nvme_status)
-        result->nvme_status = j.result.nvme_status;
-    return j.end;
+    j->most = pipeline_clamp(l->n / (2 * p->pool.max), LEAST_PIECES, STAGING_PIECES);
+    size_t parts = (l->n - 1) / j->most + 1 + bytes / p->pool.chunk;
+    return get_pairs(p, (unsigned)pipeline_clamp(parts, 1, p->pool.max), pairs);
+}
+
+int pipeline_readv(struct pipeline *p, const struct staging_list *l, uint64_t *bytes,
+                   struct gpunvme_result *result)
+{
+    struct staging_pair *pairs[PIPELINE_MAX_THREADS];
+    struct job j = {.b = l->b, .list = l, .end = l->n};
+    int n = pairs_for_list(p, &j, pairs);
+    int err = n > 0 ? run_job(p, &j, pairs, n, result) : n;
+
+    *bytes = j.bytes;
+    return err;
 }

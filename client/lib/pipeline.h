@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The bounce pipeline moves bytes between a file and memory that the mount cannot reach, through
- * pinned host memory. Threads take the chunks of a transfer in order. Each has a staging pair of
- * two chunks: the copy engine empties one while the other is filled.
+ * pinned host memory. Threads take the chunks of a transfer, or parts of a list, in order. Each has
+ * a staging pair of two chunks: the copy engine empties one while the other is filled.
  */
 #ifndef CLIENT_LIB_PIPELINE_H
 #define CLIENT_LIB_PIPELINE_H
 
-#include "client/lib/client_internal.h"
+#include "client/lib/staging_list.h"
 
 #define PIPELINE_MAX_THREADS 64u
 
@@ -28,10 +28,17 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
  * Moves the range, and returns the bytes moved without a gap from its start. Fewer are moved at the
  * end of the file, or after an error, which *err and gpunvme_error() describe: of several errors
  * the first one in the file. Bytes of a read behind the error may have reached the buffer. A write
- * is moved in order, so no bytes behind an error reached the file. b->ending ends a transfer with
- * -EINTR. Adds the commands and the status of the drive to *result.
+ * is moved in order, so no bytes behind the chunk with an error reached the file. b->ending ends a
+ * transfer with -EINTR. Adds the commands and the status of the drive to *result.
  */
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err);
+/*
+ * Reads a list of at least one piece, and stores the bytes read. The results of the pieces are
+ * -ECANCELED at first, and stay so if an error ends the list, which is returned like that of
+ * pipeline_run(). A piece that is longer than a chunk has the result -E2BIG.
+ */
+int pipeline_readv(struct pipeline *p, const struct staging_list *l, uint64_t *bytes,
+                   struct gpunvme_result *result);
 
 #endif

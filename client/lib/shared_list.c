@@ -21,10 +21,11 @@ static size_t shared_list_size_of(const struct shared_list *l)
     return l->room * sizeof(*l->pieces);
 }
 
-static int shared_list_share(struct connection *g, struct shared_list *l, int fd)
+static int shared_list_share(struct connection *g, struct shared_list *l, int fd, uint32_t flags)
 {
-    struct gpunvme_ioc_register reg = {
-        .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = shared_list_size_of(l)};
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD,
+                                       .flags = GPUNVME_REGISTER_LIST | flags,
+                                       .len = shared_list_size_of(l)};
     int err = socket_send_memory(g, fd, &reg.token);
 
     if (err)
@@ -49,20 +50,21 @@ static int shared_list_map(struct shared_list *l, int fd)
 }
 
 /* l->room is set. */
-static int map_and_share(struct connection *g, struct shared_list *l, int fd)
+static int map_and_share(struct connection *g, struct shared_list *l, int fd, uint32_t flags)
 {
     int err = shared_list_map(l, fd);
 
     if (err)
         return err;
-    err = shared_list_share(g, l, fd);
+    err = shared_list_share(g, l, fd, flags);
     if (err)
         munmap(l->pieces, shared_list_size_of(l));
     return err;
 }
 
-/* Returns NULL with an error in *err after a failure. */
-static struct shared_list *shared_list_list_new(struct connection *g, size_t room, int *err)
+/* Returns NULL with an error in *err after a failure. `flags` as in REGISTER. */
+static struct shared_list *shared_list_list_new(struct connection *g, size_t room, uint32_t flags,
+                                                int *err)
 {
     struct shared_list *l = calloc(1, sizeof(*l));
     int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -71,7 +73,7 @@ static struct shared_list *shared_list_list_new(struct connection *g, size_t roo
         *err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
     } else {
         l->room = room;
-        *err = map_and_share(g, l, fd);
+        *err = map_and_share(g, l, fd, flags);
     }
     if (fd >= 0)
         close(fd);
@@ -82,8 +84,7 @@ static struct shared_list *shared_list_list_new(struct connection *g, size_t roo
     return l;
 }
 
-/* Frees a list. The mount releases it at the latest when g->fd is closed. */
-static void list_free(struct connection *g, struct shared_list *l)
+void shared_list_free(struct connection *g, struct shared_list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
 
@@ -92,6 +93,14 @@ static void list_free(struct connection *g, struct shared_list *l)
         cuda_driver_unpin(g->cuda, l->device, l->pieces);
     munmap(l->pieces, shared_list_size_of(l));
     free(l);
+}
+
+int shared_list_new_bounced(struct connection *g, size_t room, struct shared_list **out)
+{
+    int err = 0;
+
+    *out = shared_list_list_new(g, room, GPUNVME_REGISTER_BOUNCE, &err);
+    return err;
 }
 
 static struct shared_list *shared_list_take(struct connection *g)
@@ -111,12 +120,12 @@ int shared_list_get(struct connection *g, size_t n, struct shared_list **out)
     int err = 0;
 
     if (l && l->room < n) {
-        list_free(g, l);
+        shared_list_free(g, l);
         l = NULL;
     }
     while (room < n)
         room *= 2;
-    *out = l ? l : shared_list_list_new(g, room, &err);
+    *out = l ? l : shared_list_list_new(g, room, 0, &err);
     return err;
 }
 
@@ -220,12 +229,12 @@ int shared_list_alloc_pieces(struct connection *g, size_t n, struct gpunvme_piec
 
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
-    struct shared_list *l = shared_list_list_new(g, n, &err);
+    struct shared_list *l = shared_list_list_new(g, n, 0, &err);
     if (!l)
         return err;
     err = map_and_link(g, l);
     if (err) {
-        list_free(g, l);
+        shared_list_free(g, l);
         return err;
     }
     *out = l->pieces;
@@ -243,7 +252,7 @@ void shared_list_free_pieces(struct connection *g, struct gpunvme_piece *pieces)
         *link = l->next;
     pthread_mutex_unlock(&g->lock);
     if (l)
-        list_free(g, l);
+        shared_list_free(g, l);
 }
 
 void shared_lists_free(struct connection *g)
@@ -251,7 +260,7 @@ void shared_lists_free(struct connection *g)
     struct shared_list *l;
 
     while ((l = shared_list_take(g)))
-        list_free(g, l);
+        shared_list_free(g, l);
     while (g->pieces)
         shared_list_free_pieces(g, g->pieces->pieces);
 }

@@ -65,7 +65,7 @@ struct gpunvme_options {
     uint32_t threads;
     /*
      * Bytes that a thread reads at once, a multiple of 4096. The default is 2
-     * MiB.
+     * MiB. Long writes and lists take 16 MiB at once, if that is more.
      */
     size_t chunk;
     /*

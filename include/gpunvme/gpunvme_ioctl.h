@@ -325,8 +325,7 @@ struct gpunvme_calls_of {
 struct gpunvme_calls {
     /*
      * Indexed by [GPUNVME_OP_*][path - 1], where the path is a GPUNVME_PATH_*
-     * or GPUNVME_CALLS_DIRECT. Pieces of a list that the process reads itself,
-     * through the bounce pipeline, count as reads.
+     * or GPUNVME_CALLS_DIRECT.
      */
     struct gpunvme_calls_of by[3][GPUNVME_CALLS_PATHS];
     /*
@@ -336,7 +335,7 @@ struct gpunvme_calls {
     uint64_t enqueued, enqueued_bytes;
     /*
      * Bytes of the bounce pipeline, which are included above. The mount counts
-     * them as bytes of read(2) and write(2).
+     * them as bytes of read(2), of write(2) or of the bounce path.
      */
     uint64_t pipeline_read_bytes, pipeline_written_bytes;
 };

@@ -120,6 +120,44 @@ TEST_P(Bounce, WritesWhatOrdinaryReadsSee)
     EXPECT_EQ(st.st_size, static_cast<off_t>(kFile + 8000));
 }
 
+// In chunks of several MiB, which the mount writes from registered staging.
+TEST_P(Bounce, WritesLongRanges)
+{
+    constexpr size_t kLong = (24u << 20) + 777;
+    std::vector<char> bytes = some_bytes(kLong, 12), now(kLong);
+    struct gpunvme_buffer *b;
+    ASSERT_EQ(buffer_register(g_, bytes.data(), kLong, &b), 0) << gpunvme_error();
+    struct gpunvme_result r;
+    ASSERT_EQ(transfer_write(b, fd_, 0, 4096, kLong, &r), ssize_t{kLong}) << gpunvme_error();
+    EXPECT_EQ(r.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(r.commands > 0, GetParam().registers) << "by queues of the mount";
+    ASSERT_EQ(pread(fd_, now.data(), kLong, 4096), ssize_t{kLong});
+    EXPECT_EQ(memcmp(now.data(), bytes.data(), kLong), 0);
+    EXPECT_EQ(buffer_unregister(b), 0);
+}
+
+// Neighbours and pieces apart, short ones, and some that are longer than a chunk.
+TEST_P(Bounce, ReadsLists)
+{
+    std::mt19937 rng(13);
+    std::vector<gpunvme_piece> list;
+    for (size_t at = 0; at + kFile / 2 + kFile / 4 < kRoom;) {
+        size_t len = rng() % 300 ? rng() % 900 : rng() % (kFile / 4);
+        list.push_back({rng() % kFile, at, static_cast<uint32_t>(len), 7});
+        at += len + (rng() % 3 ? 0 : rng() % 99);
+    }
+    list.push_back({0, kRoom - kFile / 2, kFile / 2, 7});
+    struct gpunvme_result r;
+    ASSERT_EQ(readv_buffer(local_, fd_, list.data(), list.size(), &r), 0) << gpunvme_error();
+    EXPECT_EQ(r.path, GPUNVME_PATH_BOUNCE);
+    EXPECT_EQ(r.commands > 0, GetParam().registers) << "by queues of the mount";
+    for (const gpunvme_piece &p : list) {
+        size_t want = std::min<size_t>(p.len, kFile - p.file_offset);
+        ASSERT_EQ(p.result, static_cast<int32_t>(want));
+        ASSERT_EQ(memcmp(&own_[p.buffer_offset], &file_[p.file_offset], want), 0);
+    }
+}
+
 TEST_P(Bounce, RefusesWhatTheMountWouldRefuse)
 {
     const std::string name = mount_->path("file");

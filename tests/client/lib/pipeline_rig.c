@@ -98,6 +98,18 @@ size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, s
     return run(r, &range, err);
 }
 
+int rig_readv(struct rig *r, int fd, struct gpunvme_piece *pieces, size_t n, uint64_t *bytes)
+{
+    struct staging_list list = {.b = &r->buffer, .fd = fd, .pieces = pieces, .n = n};
+    struct gpunvme_result result = {0};
+    uint64_t sum;
+    int err = pipeline_readv(r->pipeline, &list, &sum, &result);
+
+    if (bytes)
+        *bytes = sum;
+    return err;
+}
+
 void rig_end_buffer(struct rig *r, bool ending)
 {
     atomic_store(&r->buffer.ending, ending);

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpunvme/gpunvme_ioctl.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -20,6 +22,8 @@ void rig_free(struct rig *r);
 size_t rig_read(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err);
 size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len,
                  int *err);
+/* Reads a list, as pipeline_readv() does. *bytes may be NULL. */
+int rig_readv(struct rig *r, int fd, struct gpunvme_piece *pieces, size_t n, uint64_t *bytes);
 /* As buffer_unregister() does to transfers under way; undone with false. */
 void rig_end_buffer(struct rig *r, bool ending);
 /* So many of the next reads and writes of files are interrupted. */

@@ -178,6 +178,98 @@ TEST_P(Pipeline, AWriteThatFailsHasWrittenWhatItSaysAndNoMore)
     EXPECT_EQ(lseek(fd_, 0, SEEK_END), static_cast<off_t>(room));
 }
 
+// Neighbours, gaps, the end of the file, and pieces that are too long or invalid.
+TEST_P(Pipeline, ReadsAListAndTouchesNothingElse)
+{
+    std::mt19937 rng(5);
+    for (int round = 0; round < 20; round++) {
+        std::vector<gpunvme_piece> list;
+        std::vector<unsigned char> expected(buffer_.size(), kUntouched);
+        uint64_t bytes, sum = 0;
+        for (size_t at = 0; at + kChunk < buffer_.size();) {
+            auto len = static_cast<uint32_t>(rng() % (rng() % 4 ? 200 : kChunk + 1));
+            uint64_t offset = rng() % (file_.size() + 100);
+            size_t got = offset < file_.size() ? std::min<size_t>(len, file_.size() - offset) : 0;
+            std::copy_n(file_.begin() + static_cast<ssize_t>(offset), got,
+                        expected.begin() + static_cast<ssize_t>(at));
+            list.push_back({offset, at, len, static_cast<int32_t>(got)});
+            sum += got;
+            at += len + (rng() % 3 ? 0 : 1 + rng() % 9);
+        }
+        std::vector<gpunvme_piece> odd = {{0, buffer_.size(), 1, -ERANGE},
+                                          {0, 0, kChunk + 1, -E2BIG},
+                                          {UINT64_MAX - 5, 0, 100, -EOVERFLOW},
+                                          {0, 0, 1u << 31, -EINVAL}};
+        for (const gpunvme_piece &p : odd)
+            list.insert(list.begin() + static_cast<ssize_t>(rng() % list.size()), p);
+        std::vector<gpunvme_piece> read = list;
+        for (gpunvme_piece &p : read)
+            p.result = -ECANCELED;
+        std::fill(buffer_.begin(), buffer_.end(), kUntouched);
+        ASSERT_EQ(rig_readv(rig_, fd_, read.data(), read.size(), &bytes), 0) << gpunvme_error();
+        EXPECT_EQ(bytes, sum);
+        for (size_t i = 0; i < list.size(); i++)
+            ASSERT_EQ(read[i].result, list[i].result) << i;
+        ASSERT_EQ(buffer_, expected);
+    }
+}
+
+TEST_P(Pipeline, AFaultyPieceOfAListHasItsOwnError)
+{
+    auto *memory = static_cast<unsigned char *>(
+        mmap(nullptr, 3 * kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    std::copy_n(file_.begin(), 3 * kChunk, memory);
+    ASSERT_EQ(munmap(memory + kChunk, kChunk), 0);
+    int self = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    auto start = reinterpret_cast<uintptr_t>(memory);
+    std::vector<gpunvme_piece> list;
+    for (uint64_t i = 0; i < 3 * 16; i++)
+        list.push_back({start + i * 256, i * 256, 256, -ECANCELED});
+    ASSERT_EQ(rig_readv(rig_, self, list.data(), list.size(), nullptr), 0);
+    for (size_t i = 0; i < list.size(); i++)
+        EXPECT_EQ(list[i].result, i / 16 == 1 ? -EIO : 256) << i;
+    EXPECT_TRUE(std::equal(file_.begin(), file_.begin() + kChunk, buffer_.begin()));
+    EXPECT_EQ(buffer_[kChunk], kUntouched);
+    close(self);
+    munmap(memory, kChunk);
+    munmap(memory + 2 * kChunk, kChunk);
+}
+
+TEST_P(Pipeline, WhatIsWrongWithAListEndsIt)
+{
+    std::vector<gpunvme_piece> list(2000, gpunvme_piece{0, 0, 100, -ECANCELED});
+    EXPECT_EQ(rig_readv(rig_, -1, list.data(), list.size(), nullptr), -EBADF);
+    for (const gpunvme_piece &p : list)
+        ASSERT_EQ(p.result, -ECANCELED);
+    rig_end_buffer(rig_, true);
+    EXPECT_EQ(rig_readv(rig_, fd_, list.data(), list.size(), nullptr), -EINTR);
+    for (const gpunvme_piece &p : list)
+        ASSERT_EQ(p.result, -ECANCELED);
+    rig_end_buffer(rig_, false);
+    EXPECT_EQ(rig_readv(rig_, fd_, list.data(), list.size(), nullptr), 0);
+    EXPECT_EQ(list[1999].result, 100);
+}
+
+// By the pair for long writes, in chunks of several MiB, and by the others beside it.
+TEST_P(Pipeline, LongWritesOfSeveralThreadsAreWhole)
+{
+    constexpr size_t kLong = 20 * kChunk;
+    std::vector<int> bad(4);
+    in_threads(bad.size(), [&](size_t t) {
+        for (int i = 0; i < 20; i++) {
+            int err;
+            bad[t] |= rig_write(rig_, fd_, t * kLong / 4, t * kLong, kLong, &err) != kLong || err;
+        }
+    });
+    std::vector<unsigned char> now(kLong);
+    for (size_t t = 0; t < bad.size(); t++) {
+        EXPECT_EQ(bad[t], 0);
+        ASSERT_EQ(pread(fd_, now.data(), kLong, static_cast<off_t>(t * kLong)), ssize_t{kLong});
+        EXPECT_TRUE(std::equal(now.begin(), now.end(), &buffer_[t * kLong / 4]));
+    }
+}
+
 TEST_P(Pipeline, AnEndingBufferTakesNoMore)
 {
     int err;

@@ -22,6 +22,7 @@ struct signal_rig {
     bool ended;           /* it comes when that is done: there is no such buffer */
     bool bounces;         /* short transfers take the bounce pipeline: */
     int bounce_err;       /* what that ends with */
+    bool ends_list;       /* that ends a list, and not only its last piece */
     unsigned bounced;     /* out: calls of the pipeline */
     unsigned calls;       /* out */
     unsigned held;        /* out: those of them during which SIGUSR1 was blocked */
