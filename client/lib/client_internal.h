@@ -34,6 +34,17 @@ struct connection {
     struct gpunvme_calls *_Atomic calls; /* counters that the mount reads; NULL: not shared */
 };
 
+/*
+ * Lets the memory of the connection and of its buffers stay from now on, because
+ * freeing it would wait for a kernel that does not end.
+ */
+static inline void connection_abandon(struct connection *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->abandoned = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* Bit in the users of a buffer: the last user signals owner->unused. */
 #define GPUNVME_AWAITED (1u << 31)
 

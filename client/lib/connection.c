@@ -88,13 +88,6 @@ free_handle:
     return err;
 }
 
-void connection_abandon(struct connection *g)
-{
-    pthread_mutex_lock(&g->lock);
-    g->abandoned = true;
-    pthread_mutex_unlock(&g->lock);
-}
-
 void connection_close(struct connection *g)
 {
     if (!g)

@@ -38,11 +38,6 @@ int connection_local(struct connection **out);
  * the connection. NULL does nothing.
  */
 void connection_close(struct connection *g);
-/*
- * Lets the memory of the connection and of its buffers stay from now on, because
- * freeing it would wait for a kernel that does not end.
- */
-void connection_abandon(struct connection *g);
 /* Returns a descriptor of the mount for gpunvme_info(), or -1. */
 int connection_fd(const struct connection *g);
 /*
