@@ -10,14 +10,18 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/lint.sh [STEP...]
-Steps, all of them but clang without an argument:
+Steps, all of them but analyzer and clang without an argument:
   format    clang-format over C, C++ and CUDA files
   style     tests/style without those that need a build
   shell     shellcheck over the scripts
   cppcheck  cppcheck over the C files
-  tidy      clang-tidy over the C files, clang's warnings of C and C++ files
+  tidy      clang-tidy over the C files, clang's warnings of C and C++ files; clang's analyzer
+            follows short functions only
+  analyzer  clang-tidy over the C files, with the whole of clang's analyzer (ten minutes of a
+            processor)
   clang     programs and fuzzers built by clang, instrumented (ASan, UBSan); scripts/fuzz.sh
-BUILD_DIR (build/test) is a configured build, of which tidy needs the compiler's arguments alone;
+BUILD_DIR (build/test) is a configured build, of which tidy and analyzer need the compiler's
+arguments alone;
 BUILD_DIR-clang is the clang build's folder. FUZZ_SECONDS: how long each fuzzer runs (10).
 What clang-tidy and cppcheck found clean is remembered in the user's cache folder, gpunvme/.
 USAGE
@@ -75,10 +79,16 @@ compile_commands() {
 lint_tidy() {
     local rc=0
     compile_commands
-    python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .c || rc=$?
+    python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .c \
+        --shallow || rc=$?
     python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .cc \
         --checks='-*,clang-diagnostic-*,readability-duplicate-include' || rc=$?
     return "$rc"
+}
+
+lint_analyzer() {
+    compile_commands
+    python3 -B scripts/tidy.py --version "$GPUNVME_CLANG" --build "$BUILD_DIR" --suffix .c
 }
 
 lint_clang() {
@@ -92,7 +102,7 @@ lint_clang() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    format | style | shell | cppcheck | tidy | clang) steps+=("$arg") ;;
+    format | style | shell | cppcheck | tidy | analyzer | clang) steps+=("$arg") ;;
     *) other_argument "$arg" step ;;
     esac
 done

@@ -24,7 +24,7 @@ Steps, all of them without an argument:
   roots   scripts/roots-test.sh: the documents' commands in clean roots of bookworm, trixie, sid
   wheel   scripts/wheel.sh: a wheel with the library, installed alone
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
-  lint    all of scripts/lint.sh, clang's build included
+  lint    all of scripts/lint.sh, clang's build and the whole of its analyzer included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
   mutate  random small bugs, planted one at a time for MUTATE_MINUTES (60), most of them in files
           that have changed since MUTATE_SINCE (the last tag): 85 % must be noticed
@@ -76,7 +76,7 @@ nightly() {
     roots) step "clean roots" bash scripts/roots-test.sh ;;
     wheel) step "wheel" bash scripts/wheel.sh ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
-    lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
+    lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy analyzer clang ;;
     mutate) step "mutants" mutants ;;
     fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
     esac
