@@ -64,11 +64,12 @@ function(gpunvme_test name)
         target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/watchdog.cc)
     endif()
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
-    # gtest.h is precompiled once for all tests that are C++ only, which halves
-    # the time to compile them.
-    if(NOT "${ARG_SOURCES}" MATCHES "\\.(c|cu)(;|$)")
-        target_precompile_headers(${name} REUSE_FROM gtest_header)
-    endif()
+    # gtest.h is precompiled once for all tests, which halves the time to compile
+    # them. It is of no use to sources in other languages than C++.
+    set(others ${ARG_SOURCES})
+    list(FILTER others INCLUDE REGEX "\\.(c|cu)$")
+    set_source_files_properties(${others} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    target_precompile_headers(${name} REUSE_FROM gtest_header)
     add_test(NAME ${name} COMMAND ${name})
     gpunvme_test_properties(${name} COST ${ARG_COST} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
     if("threads" IN_LIST ARG_LABELS)
