@@ -127,12 +127,14 @@ use_ccache() {
 }
 
 # configure DIR [CMAKE-ARGUMENT...]: configures a build folder.
+# GPUNVME_CUDA_ARCHITECTURES replaces the CUDA architectures to compile for.
 configure() {
     local dir=$1
     shift
     use_ccache
     cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
         ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} \
+        ${GPUNVME_CUDA_ARCHITECTURES:+"-DGPUNVME_CUDA_ARCHITECTURES=$GPUNVME_CUDA_ARCHITECTURES"} \
         ${GPUNVME_NIXL_SOURCE:+"-DGPUNVME_NIXL_SOURCE=$GPUNVME_NIXL_SOURCE"} "$@"
 }
 
