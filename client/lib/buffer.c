@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/lib/bar_range.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
 #include "client/lib/mount_gpu.h"
@@ -214,12 +215,9 @@ static int alloc_host(struct gpunvme_buffer *b)
     return 0;
 }
 
-static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
+static int share_memory(struct gpunvme_buffer *b, uint32_t kind, uint32_t flags)
 {
-    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD,
-                                       .flags =
-                                           flags | (b->for_lease ? GPUNVME_REGISTER_STAGING : 0),
-                                       .offset = b->piece.offset};
+    struct gpunvme_ioc_register reg = {.kind = kind, .flags = flags, .offset = b->piece.offset};
 
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
@@ -227,9 +225,16 @@ static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
     return err ? err : register_at_mount(b, &reg);
 }
 
+static int share_file(struct gpunvme_buffer *b, uint32_t flags)
+{
+    if (b->for_lease)
+        flags |= GPUNVME_REGISTER_STAGING;
+    return share_memory(b, GPUNVME_MEM_FD, flags);
+}
+
 static int share_host(struct gpunvme_buffer *b)
 {
-    return share_memory(b, GPUNVME_REGISTER_HOST);
+    return share_file(b, GPUNVME_REGISTER_HOST);
 }
 
 static int alloc_shared_host(struct gpunvme_buffer *b)
@@ -239,12 +244,31 @@ static int alloc_shared_host(struct gpunvme_buffer *b)
     return err ? err : share_host(b);
 }
 
-/* Allocates shared host memory in place of a GPU's memory. */
+static int alloc_bar(struct gpunvme_buffer *b)
+{
+    struct bar_range range;
+    int err = bar_range_alloc_set(b->len, &range);
+
+    if (err)
+        return gpunvme_fail(err, "GPUNVME_CPU_MEMORY: %zu bytes: %s", b->len, strerror(-err));
+    b->addr = range.addr;
+    b->fd = range.fd;
+    b->piece.offset = range.offset;
+    return share_memory(b, GPUNVME_MEM_DEVICE, 0);
+}
+
+/*
+ * Allocates shared host memory in place of a GPU's memory, or in tests the memory of another
+ * device.
+ */
 static int alloc_shared(struct gpunvme_buffer *b)
 {
+    if (bar_range_is_set())
+        return alloc_bar(b);
+
     int err = alloc_host(b);
 
-    return err ? err : share_memory(b, 0);
+    return err ? err : share_file(b, 0);
 }
 
 static int find_gpu(struct gpunvme_buffer *b, int *device)
@@ -311,7 +335,7 @@ static int buffer_make_staging(struct gpunvme_buffer *b)
     int err = alloc_host(b);
 
     if (!err)
-        (void)share_memory(b, GPUNVME_REGISTER_BOUNCE);
+        (void)share_memory(b, GPUNVME_MEM_FD, GPUNVME_REGISTER_BOUNCE);
     return err;
 }
 

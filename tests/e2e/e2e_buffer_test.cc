@@ -293,7 +293,7 @@ TEST_P(ManyBuffers, FillTheTableOfRegionsAndLeaveIt)
 }
 
 const Way kWays[] = {
-    {"Reached", "executor=cpu", false, 1},
+    {"Reached", "executor=cpu", false, has_peer_memory() ? 2u : 1u},
     {"Tier1", "executor=cpu_staged", true, 1},
     {"Tier0", "executor=cpu_staged,doorbells=cpu", true, 0},
     {"Tier1LeastMdts", "executor=cpu_staged,sim=mdts:8192", true, 1},

@@ -222,6 +222,8 @@ class Reader
         }
         if (n > 0 && r.path != kGpuPath)
             return ::testing::AssertionFailure() << file.name << ": took path " << r.path;
+        if (r.staged && has_peer_memory())
+            return ::testing::AssertionFailure() << file.name << ": was staged";
         return ::testing::AssertionSuccess();
     }
 

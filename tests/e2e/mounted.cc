@@ -76,6 +76,24 @@ std::string scratch_dir(uint64_t bytes)
     return fits ? "/dev/shm" : temporary_dir();
 }
 
+/*
+ * The mount options where the memory of another device acts as GPU memory: mounts whose drive
+ * reaches buffers have tier 2, and those whose drive does not have p2p=off.
+ */
+std::string options_of_peer(const std::string &options, const std::string &address)
+{
+    const std::string cpu = "executor=cpu", staged = "executor=cpu_staged";
+    const std::string peer = cpu + ",cpu_memory=" + address + ",p2p=";
+    size_t at = options.find(staged);
+
+    if (at != std::string::npos)
+        return std::string(options).replace(at, staged.size(), peer + "off");
+    at = options.find(cpu);
+    if (at != std::string::npos)
+        return std::string(options).replace(at, cpu.size(), peer + "require");
+    return options + (options.empty() ? "" : ",") + peer + "require";
+}
+
 } // namespace
 
 int run_program(const std::vector<std::string> &argv, std::string *output, int seconds)
@@ -152,6 +170,8 @@ bool Mounted::mount(const std::string &options, int input)
     std::string suited = options;
     if (!own_image_) // sim= is for images
         suited = std::regex_replace(suited, std::regex(",?sim=[^,]*"), "");
+    if (has_peer_memory())
+        suited = options_of_peer(suited, getenv("GPUNVME_CPU_MEMORY"));
     if (!suited.empty())
         argv.insert(argv.end(), {"-o", suited});
     if (noiommu_)

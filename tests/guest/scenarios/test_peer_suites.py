@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The suites of the mount with a device's memory in place of GPU memory (tier 2). They check each
+byte, INFO and STATS. Those of their mounts that stage run with p2p=off."""
+import pytest
+
+from machine import Controller, Machine, Namespace, Peer
+
+MACHINE = Machine([Controller("drive", [Namespace("drive.img", "1G")])],
+                  peers=[Peer("gpu0", 256), Peer("gpu1", 256)])
+SUITES = ["e2e/e2e_test", "e2e/buffer_test", "client/client_direct_test",
+          "client/client_direct_readv_test", "client/client_direct_csum_test",
+          "client/cufile/client_table_test"]
+
+
+@pytest.fixture(scope="module", name="drive")
+def bound(guest):
+    guest.run("""
+        gpunvme bind -f "$(bdf_of drive)" >/dev/null
+        for gpu in gpu0 gpu1; do echo 1 >"/sys/bus/pci/devices/$(bdf_of $gpu)/enable"; done
+    """)
+    return guest
+
+
+def suite(guest, name, gpu, timeout):
+    output = guest.run(f"""
+        export GPUNVME_TEST_SMALL=1 GPUNVME_TEST_DEVICE="vfio:$(bdf_of drive)"
+        export GPUNVME_CPU_MEMORY=$(bdf_of {gpu})
+        "$BUILD/tests/{name}"
+    """, timeout)
+    assert "[  PASSED  ]" in output and "[  FAILED  ]" not in output, output
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_suite_in_the_memory_of_a_device(drive, name):
+    suite(drive, name, "gpu0", 900)
+
+
+@pytest.mark.slow
+def test_end_to_end_in_the_memory_of_another_device(drive):
+    suite(drive, "e2e/e2e_test", "gpu1", 300)
