@@ -216,6 +216,13 @@ void gq_buffer_unregister(struct gq_buffer *b);
  * such imports. A daemon calls it now and then.
  */
 void gq_engine_free_late(struct gq_engine *e);
+/*
+ * Ends the controller's access to buffers whose memory has left the machine
+ * with its device, and returns how many these were. Their transfers return
+ * -ESTALE from the event on; commands of leases are refused by the IOMMU from
+ * this call on. A daemon calls it now and then.
+ */
+unsigned gq_engine_revoke_gone(struct gq_engine *e);
 /* Returns the first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
 /*

@@ -125,6 +125,14 @@ bool device_mem_is_handle(int fd)
     return provider_of(fd) != NULL;
 }
 
+/* A BAR has no read(2): EINVAL, and ENODEV after sysfs has removed the file. */
+bool device_mem_is_gone(int fd)
+{
+    char byte;
+
+    return pread(fd, &byte, sizeof(byte), 0) < 0 && errno == ENODEV;
+}
+
 static int refuse_mmap(const struct provider *p, int err, char *said, size_t len)
 {
     if (err == KERNEL_ENOTSUPP)

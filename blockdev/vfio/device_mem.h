@@ -70,6 +70,13 @@ int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem *out
 void device_mem_unmap(struct device_mem *m);
 
 /*
+ * Returns true if the device of this handle has left the machine. Its address
+ * range may then become that of another device, so the drive must not reach it.
+ * Only a BAR reports it; the owner of a dma-buf keeps its device.
+ */
+bool device_mem_is_gone(int fd);
+
+/*
  * Returns true if the exporter of a dma-buf keeps its memory in place while the
  * dma-buf is open. `fdinfo` is the text of /proc/PID/fdinfo/FD. A graphics
  * driver may move a buffer, and the IOMMU would not learn of it.

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "blockdev/vfio/device_mem.h"
 #include "cuda/engine/gq_internal.h"
 #include "cuda/gq_host.h"
 
@@ -16,26 +17,37 @@ static struct gq_buffer **buffer_find(struct gq_engine *e, const struct gq_buffe
     return NULL;
 }
 
+/* Returns true if the memory belonged to a device that has left the machine. */
+static bool buffer_is_gone(const struct gq_buffer *b)
+{
+    const struct nvme_mem *mem = &b->import.mem;
+
+    return !b->is_list && !mem->addr && mem->fd >= 0 && device_mem_is_gone(mem->fd);
+}
+
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
 {
     bool found;
 
     pthread_mutex_lock(&e->lock);
-    found = b && buffer_find(e, b);
+    found = b && buffer_find(e, b) && !buffer_is_gone(b);
     if (found)
         b->users++;
     pthread_mutex_unlock(&e->lock);
     return found ? 0 : -ESTALE;
 }
 
-void gq_buffer_leave(struct gq_buffer *b)
+int gq_buffer_leave(struct gq_buffer *b, int err)
 {
     struct gq_engine *e = b->engine;
 
+    if (buffer_is_gone(b))
+        err = -ESTALE;
     pthread_mutex_lock(&e->lock);
     b->users--;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
+    return err;
 }
 
 static int add_to_table(struct gq_engine *e, struct gq_buffer *b)
@@ -196,6 +208,23 @@ void gq_engine_free_late(struct gq_engine *e)
     e->exec->ops->resume(e->exec);
 }
 
+unsigned gq_engine_revoke_gone(struct gq_engine *e)
+{
+    unsigned revoked = 0;
+
+    pthread_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
+        struct gq_buffer *b = e->buffers[i];
+
+        if (!b || b->region.revoked || !gq_buffer_is_reachable(b) || !buffer_is_gone(b))
+            continue;
+        gq_region_revoke(e->ctrlr, &b->region);
+        revoked++;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return revoked;
+}
+
 void gq_buffer_close_late(struct gq_engine *e)
 {
     gq_engine_free_late(e);
@@ -320,7 +349,9 @@ int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
 
 static int buffer_check_range(const struct gq_buffer *b, uint64_t offset, size_t len)
 {
-    return offset <= b->len && len <= b->len - offset ? 0 : -EINVAL;
+    if (offset > b->len || len > b->len - offset)
+        return -EINVAL;
+    return buffer_is_gone(b) ? -ESTALE : 0;
 }
 
 static uint64_t address(const struct gq_buffer *b, uint64_t offset)
@@ -349,8 +380,10 @@ int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *
     struct gq_exec *x = b->engine->exec;
 
     for (size_t i = 0; i < n; i++) {
-        if (buffer_check_range(b, at[i], GQ_SUM_BYTES))
-            return -EINVAL;
+        int err = buffer_check_range(b, at[i], GQ_SUM_BYTES);
+
+        if (err)
+            return err;
     }
     return x->ops->sums(x, address(b, 0), at, n, sums);
 }
@@ -359,7 +392,7 @@ int gq_buffer_range_sums(struct gq_buffer *b, uint64_t offset, size_t n, uint32_
 {
     struct gq_exec *x = b->engine->exec;
 
-    if (n > b->len / GQ_SUM_BYTES || buffer_check_range(b, offset, n * GQ_SUM_BYTES))
-        return -EINVAL;
-    return x->ops->sums(x, address(b, offset), NULL, n, sums);
+    int err = n > b->len / GQ_SUM_BYTES ? -EINVAL : buffer_check_range(b, offset, n * GQ_SUM_BYTES);
+
+    return err ? err : x->ops->sums(x, address(b, offset), NULL, n, sums);
 }

@@ -131,10 +131,14 @@ static inline uint64_t gq_ns_lbas(const struct gq_engine *e)
 
 /*
  * Looks the buffer up and keeps it registered until gq_buffer_leave(). Returns
- * -ESTALE if it is not registered.
+ * -ESTALE if it is not registered, or its memory has left the machine.
  */
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
-void gq_buffer_leave(struct gq_buffer *b);
+/*
+ * Ends the use of a transfer with the result err. Returns err, or -ESTALE if
+ * the memory has left the machine: commands may have succeeded without it.
+ */
+int gq_buffer_leave(struct gq_buffer *b, int err);
 /* Unregisters a buffer after the queues were deleted. */
 void gq_buffer_close(struct gq_buffer *b);
 /*

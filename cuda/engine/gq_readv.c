@@ -347,9 +347,7 @@ static int readv_from(struct gq_engine *e, const struct gq_readv *req, struct gq
 
     if (err)
         return err;
-    err = readv(e, req, result);
-    gq_buffer_leave(req->list);
-    return err;
+    return gq_buffer_leave(req->list, readv(e, req, result));
 }
 
 int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
@@ -358,7 +356,7 @@ int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *
 
     if (!err) {
         err = readv_from(e, req, result);
-        gq_buffer_leave(req->buffer);
+        err = gq_buffer_leave(req->buffer, err);
     }
     gq_job_leave(e, false, err, result);
     return err;

@@ -259,7 +259,7 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
 
     if (!err) {
         err = transfer_execute(e, req, result);
-        gq_buffer_leave(req->buffer);
+        err = gq_buffer_leave(req->buffer, err);
     }
     gq_job_leave(e, req->op == GQ_WRITE, err, result);
     return err;

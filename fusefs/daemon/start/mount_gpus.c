@@ -490,11 +490,21 @@ static bool gpus_is_over(const struct gpu *g, bool lost)
     return lost || (g != g->table->gpus && now_ns() - g->idle_ns >= idle_ns);
 }
 
+static void gpus_report_gone(const struct gpu *g, unsigned buffers)
+{
+    if (buffers)
+        log_line(LOG_ERR,
+                 "%s: the device of %u registered buffers has left the machine: the drive no "
+                 "longer reaches them, and their transfers fail: unregister them",
+                 g->table->config.device, buffers);
+}
+
 static void gpus_tend_one(struct gpu *g)
 {
     if (!gpus_begin(g))
         return;
     gq_engine_free_late(g->engine);
+    gpus_report_gone(g, gq_engine_revoke_gone(g->engine));
     gpus_end(g, false);
     pthread_mutex_lock(&g->lock);
     if (!g->busy) {

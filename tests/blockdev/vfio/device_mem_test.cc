@@ -46,6 +46,8 @@ TEST(DeviceMem, RefusesOtherKindsOfFiles)
     mem.fd = fd;
     EXPECT_FALSE(device_mem_is_handle(fd));
     EXPECT_FALSE(device_mem_is_handle(-1));
+    EXPECT_FALSE(device_mem_is_gone(fd));
+    EXPECT_FALSE(device_mem_is_gone(-1));
     EXPECT_EQ(device_mem_map(&mem, 1000, &m, said, sizeof(said)), -EFAULT);
     EXPECT_STREQ(said, "no dma-buf of the memory was exported");
     close(fd);

@@ -10,8 +10,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "blockdev/vfio/device_mem.h"
 #include "cuda/engine/gq_internal.h"
 #include "tests/cuda/gq_file.h"
+
+/* The device that a memfd stands for leaves the machine after so many more checks. */
+static int stays_for = -1; /* -1: it stays */
+
+extern "C" bool __wrap_device_mem_is_gone(int fd)
+{
+    EXPECT_GE(fd, 0);
+    if (stays_for < 0)
+        return false;
+    if (stays_for == 0)
+        return true;
+    stays_for--;
+    return false;
+}
 
 namespace
 {
@@ -93,6 +108,7 @@ class Peer : public testing::Test
     Peer()
     {
         refuses = false;
+        stays_for = -1;
         late = released = 0;
         rig.with = by_handles;
         rig.is_drive = true;
@@ -227,6 +243,36 @@ TEST_F(Peer, IsRefusedForUnnamedDevices)
     EXPECT_EQ(add(-1), -EINVAL);
     EXPECT_TRUE(mappings.empty());
     close(other);
+}
+
+TEST_F(Peer, IsRefusedAfterItsDeviceHasLeft)
+{
+    char byte = 0;
+    uint32_t sum;
+    uint64_t at = 0;
+
+    open();
+    ASSERT_EQ(add(device), 0);
+    EXPECT_EQ(gq_engine_revoke_gone(rig.e), 0u);
+    stays_for = 0;
+    EXPECT_EQ(rig.move(GQ_READ, buffer, 0, {{2000, 65536}}, 0, 4096), -ESTALE);
+    EXPECT_EQ(gq_buffer_put(buffer, 0, &byte, 1), -ESTALE);
+    EXPECT_EQ(gq_buffer_get(buffer, 0, &byte, 1), -ESTALE);
+    EXPECT_EQ(gq_buffer_sums(buffer, &at, 1, &sum), -ESTALE);
+    EXPECT_EQ(gq_buffer_range_sums(buffer, 0, 1, &sum), -ESTALE);
+    EXPECT_FALSE(mappings.empty());
+    EXPECT_EQ(gq_engine_revoke_gone(rig.e), 1u);
+    EXPECT_TRUE(mappings.empty()) << "another device may have its addresses";
+    EXPECT_EQ(gq_engine_revoke_gone(rig.e), 0u);
+}
+
+TEST_F(Peer, AReadWhoseDeviceHasLeftMeanwhileFails)
+{
+    open();
+    ASSERT_EQ(add(device), 0);
+    stays_for = 1;
+    EXPECT_EQ(rig.move(GQ_READ, buffer, 0, {{2000, 65536}}, 0, 4096), -ESTALE)
+        << "its command has succeeded";
 }
 
 TEST_F(Peer, IsFreedAfterALateUnmap)
