@@ -70,7 +70,7 @@ nightly() {
     crash) step "crash soak" crash_soak ;;
     media) step "damaged media" media_campaign ;;
     guest)
-        export GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-25}
+        export GPUNVME_KILL_ROUNDS=${GPUNVME_KILL_ROUNDS:-250}
         step "guest, all" bash scripts/guest-test.sh --all
         ;;
     roots) step "clean roots" bash scripts/roots-test.sh ;;

@@ -32,9 +32,11 @@ class Controller:
 
 @dataclass
 class Peer:
-    """An ivshmem device, whose BAR 2 is memory: it stands in for a GPU. `name` is for bdf_of."""
+    """An ivshmem device, whose BAR 2 is memory: it stands in for a GPU. `name` is for bdf_of, and
+    its id in QEMU. `behind_port`: in a slot that can be emptied."""
     name: str
     mib: int = 16
+    behind_port: bool = False
 
 
 def properties(options):
@@ -82,20 +84,28 @@ class Machine:
             args += self._controller(controller, folder)
         for peer in self.peers:
             memory = f"{peer.name}-memory"
+            address = self.peer_address(peer)
+            where, port = self._place(peer.name, f"bus=pcie.0,addr={address}",
+                                      int(address.split(".")[0], 16), peer.behind_port)
             args += ["-object", f"memory-backend-ram,id={memory},size={peer.mib}M,share=on",
-                     "-device", f"ivshmem-plain,id={peer.name},memdev={memory},"
-                     f"bus=pcie.0,addr={self.peer_address(peer)}"]
+                     *port, "-device", f"ivshmem-plain,id={peer.name},memdev={memory},{where}"]
         return args
+
+    @staticmethod
+    def _place(name, where, slot, behind_port):
+        """Where a device is, and the port that it needs."""
+        if not behind_port:
+            return where, []
+        return (f"bus={name}-port",
+                ["-device", f"pcie-root-port,id={name}-port,{where},chassis={slot},slot={slot}"])
 
     def kernel_parameters(self):
         return ["intel_iommu=on"] if self.iommu else []
 
     def _controller(self, controller, folder):
         name, slot = controller.name, self.slot(controller)
-        where, args = f"bus=pcie.0,addr={self.address(controller)},multifunction=on", []
-        if controller.behind_port:
-            args += ["-device", f"pcie-root-port,id={name}-port,{where},chassis={slot},slot={slot}"]
-            where = f"bus={name}-port"
+        where, args = self._place(name, f"bus=pcie.0,addr={self.address(controller)},"
+                                  "multifunction=on", slot, controller.behind_port)
         options = properties(controller.options)
         args += ["-device", f"nvme,id=nvme-{name},serial={name},{where}{options}"]
         for nsid, namespace in enumerate(controller.namespaces, 1):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""peer_memory.py verify|own|take ...: an application whose GPU is the BAR of another device.
+"""peer_memory.py COMMAND ...: an application whose GPU is the BAR of another device.
 
 verify BAR FILE COPY  reads FILE into the BAR and writes it from there to COPY in many shapes, and
                       compares every byte with read(2); prints the path and the staged bytes.
-own BAR FILE          owns the BAR and reads into it until it is killed.
+own BAR FILE          owns the BAR and reads into it until it is killed, or READ fails.
+hold BAR FILE         registers the BAR and then only waits.
+fill BAR FILE         registers host memory until the drive is given no more, and then the BAR.
 take BAR HOW PID...   kills the processes in this order, becomes the next owner of the memory, fills
                       it, and looks whether anyone else writes to it. HOW is "locked": as soon as
                       the memory is free; or "unlocked": at once.
@@ -13,6 +15,7 @@ Memory of a GPU is free when the last handle of it is closed. Here a lock of the
 description acts so: it ends when the owner and the daemon have closed the last of its descriptors.
 """
 import array
+import errno
 import fcntl
 import mmap
 import os
@@ -67,8 +70,8 @@ class Mount:
             return struct.unpack("=Q", channel.recv(8))[0]
 
     def register(self, kind, memory, offset, length, flags=0):
-        fields = call(self.fd, 0x61, "IIQQQ64sQQ", kind, flags, offset, length, self.send(memory),
-                      bytes(64), 0, 0)
+        fields = call(self.fd, 0x61, "IIQQQ64sQQ16s", kind, flags, offset, length,
+                      self.send(memory), bytes(64), 0, 0, bytes(16))
         return fields[6:8]
 
     def unregister(self, buffer):
@@ -176,17 +179,70 @@ def verify(bar, path, copy):
     print(f"tier {mount.tier}, staged {staged}: {mount.note}")
 
 
-def own(bar, path):
-    """Reads a file that is not in the page cache, since READ goes to the drive."""
+def registered(bar, path):
+    """The mount, the file, the memory and the buffer that it is."""
     fd = os.open(path, os.O_RDONLY)
     handle, memory = open_bar(bar)
     lock(handle)
     mount = Mount(fd)
-    buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
+    return mount, fd, memory, mount.register(MEM_DEVICE, handle, 0, len(memory))
+
+
+def hold(bar, path):
+    _mount, _fd, _memory, _buffer = registered(bar, path)
+    print("holding", flush=True)
+    signal.pause()
+
+
+def own(bar, path):
+    """Reads a file that is not in the page cache, since READ goes to the drive."""
+    mount, fd, memory, buffer = registered(bar, path)
     length = min(os.fstat(fd).st_size, len(memory))
     print("reading", flush=True)
-    while True:
-        mount.move(0x63, fd, buffer, 0, 0, length)
+    try:
+        while True:
+            mount.move(0x63, fd, buffer, 0, 0, length)
+    except OSError as error:
+        sys.exit(f"READ: {errno.errorcode[error.errno]}")
+
+
+def verify_one(mount, fd, memory, buffer, what):
+    """A read of a page; says whether it was staged, and how long it took with `what`."""
+    data = os.pread(fd, 4096, 0)
+    memory[:4096] = bytes(4096)
+    start = time.monotonic()
+    moved, staged = mount.move(0x63, fd, buffer, 0, 0, 4096)
+    assert moved == 4096, moved
+    compare(what, memory[:4096], data)
+    print(f"{what}: staged {staged}, {time.monotonic() - start:.1f} s", flush=True)
+
+
+def register_until_refused(mount):
+    """Pages of one memfd, each a buffer of its own. The errno of the refusal and the buffers."""
+    room, buffers = os.memfd_create("room", os.MFD_ALLOW_SEALING), []
+    os.ftruncate(room, 4096)
+    try:
+        while True:
+            buffers.append(mount.register(MEM_FD, room, 0, 4096))
+    except OSError as error:
+        return errno.errorcode[error.errno], buffers
+
+
+def fill(bar, path):
+    fd = os.open(path, os.O_RDONLY)
+    handle, memory = open_bar(bar)
+    mount = Mount(fd)
+    refusal, buffers = register_until_refused(mount)
+    print(f"{len(buffers)} buffers, then {refusal}", flush=True)
+    for buffer in buffers[-2:]:
+        mount.unregister(buffer)
+    buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
+    verify_one(mount, fd, memory, buffer, "full")
+    mount.unregister(buffer)
+    for buffer in buffers[:-2]:
+        mount.unregister(buffer)
+    buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
+    verify_one(mount, fd, memory, buffer, "empty")
 
 
 def take(bar, how, *victims):
@@ -205,4 +261,5 @@ def take(bar, how, *victims):
 
 
 if __name__ == "__main__":
-    {"verify": verify, "own": own, "take": take}[sys.argv[1]](*sys.argv[2:])
+    {"verify": verify, "own": own, "hold": hold, "fill": fill,
+     "take": take}[sys.argv[1]](*sys.argv[2:])

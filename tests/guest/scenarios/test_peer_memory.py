@@ -13,6 +13,7 @@ MACHINE = Machine([Controller("drive", [Namespace("drive.img", "512M")])],
 DEVICE = "vfio:$(bdf_of drive)"
 TOOL = '"$SOURCE/tests/guest/peer_memory.py"'
 OPTIONS = "executor=cpu,cpu_memory=$(bdf_of gpu0),cpu_memory=$(bdf_of gpu1)"
+LIMIT = "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit"
 ROUNDS = int(os.environ.get("GPUNVME_KILL_ROUNDS", "2"))
 # Commands per second: the reads in flight take most of a second, which is their deadline.
 SLOW = 100
@@ -116,6 +117,25 @@ def test_mappings_outlive_a_reset_of_the_drive(drive):
         {VERIFY}
     """, timeout=180)
     assert output.count("tier 2, staged False") == 2, output
+
+
+@pytest.mark.parametrize("limit", [256, pytest.param(65535, marks=pytest.mark.slow)])
+def test_memory_without_room_in_the_iommus_table_is_staged(drive, limit):
+    """65,535 mappings are the kernel's own limit. Each buffer is one, and has a descriptor and a
+    mapping in the daemon."""
+    output = drive.run(f"""
+        old=$(cat {LIMIT}) maps=$(cat /proc/sys/vm/max_map_count)
+        trap 'echo "$old" >{LIMIT}; echo "$maps" >/proc/sys/vm/max_map_count' EXIT
+        echo {limit} >{LIMIT}
+        echo 300000 >/proc/sys/vm/max_map_count
+        ulimit -n 300000
+        serve {DEVICE} "{OPTIONS},p2p=require,max_buffers={limit + 1}"
+        {TOOL} fill {bar("gpu0")} "$MNT/file"
+        umount "$MNT"
+        [ "$(served | tail -n 1)" = "ended with status 0" ]
+    """, timeout=60 + limit // 10)
+    assert f"{limit + 1} buffers, then EMFILE" in output, output
+    assert "full: staged True" in output and "empty: staged False" in output, output
 
 
 def test_a_report_has_what_was_tried(drive):
