@@ -48,7 +48,7 @@ def uncompressed(image):
 
 
 class Kernel:
-    """`root` has the boot/ and lib/ of one kernel package; files made from it go to `cache`."""
+    """`root` has the boot/ and lib/ of one kernel's packages; files made from it go to `cache`."""
 
     def __init__(self, root, cache):
         versions = os.listdir(os.path.join(root, "lib", "modules"))
@@ -58,6 +58,8 @@ class Kernel:
         self.dir = os.path.join(cache, self.version)
         os.makedirs(self.dir, exist_ok=True)
         self.packed = os.path.join(self.root, "boot", "vmlinuz-" + self.version)
+        if not os.path.exists(self.packed):  # Debian's packages from 7.0 on
+            self.packed = os.path.join(self.root, "lib", "modules", self.version, "vmlinuz")
         self.image = self._make("vmlinux", self._image)
         self.initrd = self._make("initramfs", self._initramfs)
 
@@ -85,8 +87,14 @@ class Kernel:
         lib = os.path.join(self.root, "lib", "modules", self.version)
         if not os.path.exists(os.path.join(lib, "modules.dep.bin")):
             tool(["depmod", "-b", self.root, self.version], env={"PATH": SBIN})
+        with open(os.path.join(lib, "modules.dep"), encoding="utf-8") as file:
+            here = {os.path.basename(line.split(":")[0]).split(".")[0].replace("-", "_")
+                    for line in file}
         files = []
         for module in MODULES:
+            # Packages from 7.0 on do not list what is built in (modules.builtin).
+            if module not in here:
+                continue
             found = tool(["modprobe", "-d", self.root, "-S", self.version, "--show-depends",
                           module], env={"PATH": SBIN}).decode()
             files += [line.split()[1] for line in found.splitlines() if line.startswith("insmod ")]
