@@ -5,27 +5,27 @@ import pytest
 
 from machine import Controller, Machine, Namespace, Peer
 
-MACHINE = Machine([Controller("drive", [Namespace("drive.img", "1G")])],
+MACHINE = Machine([Controller("drive", [Namespace("drive.img", "1G")]),
+                   Controller("large", [Namespace("large.img", "1G", lba=4096)])],
                   peers=[Peer("gpu0", 256), Peer("gpu1", 256)])
 SUITES = ["e2e/e2e_test", "e2e/buffer_test", "client/client_direct_test",
-          "client/client_direct_readv_test", "client/client_direct_csum_test",
-          "client/cufile/client_table_test"]
+          "client/client_direct_readv_test", "client/client_direct_csum_test"]
 
 
 @pytest.fixture(scope="module", name="drive")
 def bound(guest):
     guest.run("""
-        gpunvme bind -f "$(bdf_of drive)" >/dev/null
+        for drive in drive large; do gpunvme bind -f "$(bdf_of $drive)" >/dev/null; done
         for gpu in gpu0 gpu1; do echo 1 >"/sys/bus/pci/devices/$(bdf_of $gpu)/enable"; done
     """)
     return guest
 
 
-def suite(guest, name, gpu, timeout):
+def suite(guest, name, gpu, timeout, drive="drive"):
     output = guest.run(f"""
-        export GPUNVME_TEST_SMALL=1 GPUNVME_TEST_DEVICE="vfio:$(bdf_of drive)"
+        export GPUNVME_TEST_SMALL=1 GPUNVME_TEST_DEVICE="vfio:$(bdf_of {drive})"
         export GPUNVME_CPU_MEMORY=$(bdf_of {gpu})
-        "$BUILD/tests/{name}"
+        "$BUILD"/tests/{name}
     """, timeout)
     assert "[  PASSED  ]" in output and "[  FAILED  ]" not in output, output
     return output
@@ -35,6 +35,14 @@ def suite(guest, name, gpu, timeout):
 @pytest.mark.parametrize("name", SUITES)
 def test_suite_in_the_memory_of_a_device(drive, name):
     suite(drive, name, "gpu0", 900)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["Direct", "Staged", "Readv"])
+def test_tables_in_the_memory_of_a_device(drive, way):
+    """The suite keeps a mount for each way, but a drive serves only one. It counts commands of
+    drives with blocks of 4 KiB."""
+    suite(drive, f"client/cufile/client_table_test --gtest_filter='*/{way}'", "gpu0", 600, "large")
 
 
 @pytest.mark.slow
