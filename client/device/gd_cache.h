@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A set-associative cache of one leased file. Groups read parts of lines; a
- * line that is not in its set is read through the shared queues (gd_lone.h) by
- * the group that claims it:
+ * Implements a set-associative cache of one leased file. Groups read parts of
+ * lines. A line that is not in its set is read through the shared queues
+ * (gd_lone.h) by the group that claims it:
  *
  *   gd_cache_find     looks for the line among the words of its set
  *   gd_cache_pin      counts the group as a reader of a valid line
@@ -14,8 +14,8 @@
  * readers. Only a word without readers is claimed, so a line does not change
  * while it is copied. The lock of a set is held for a few loads and atomics,
  * never during a wait. A group that waits for another group's fill bypasses the
- * cache at the deadline of a command, and one that finds no way to claim does
- * so at once; so no group depends on another one.
+ * cache at the deadline of a command. A group that finds no way to claim does so
+ * at once. No group depends on another one.
  *
  * A command that was lost may still write to its line or slot. Neither is used
  * again before the host has renewed the leases and cleared all words.
@@ -115,7 +115,10 @@ GQ_FN uint64_t gd_cache_line_bytes(const struct gd_cache_reader *w, uint64_t num
     return w->end - from < len ? w->end - from : len;
 }
 
-/* Adds n events to one of the counters. `at` is that of the first copy. */
+/*
+ * Adds n events to one of the counters. `at` is this counter in the first copy
+ * of the counters.
+ */
 GQ_FN void gd_cache_count(const struct gd_cache_reader *w, const uint64_t *at, uint32_t n)
 {
     GQ_FOR_LANES(lane)
@@ -402,8 +405,8 @@ GQ_FN enum gd_cache_found gd_cache_claim(const struct gd_cache_reader *w, struct
 /* --- Waits ----------------------------------------------------------------------------------- */
 
 /*
- * Pauses between two tries of a wait. Returns false at the deadline of a
- * command.
+ * Pauses between two tries of a wait. Returns false once the wait has lasted
+ * for the deadline of a command.
  */
 GQ_FN bool gd_cache_wait(const struct gd_cache_reader *w, uint64_t start, uint32_t tries)
 {
@@ -448,7 +451,7 @@ GQ_FN enum gd_cache_found gd_cache_seek(const struct gd_cache_reader *w, struct 
 
 /* --- Reads ----------------------------------------------------------------------------------- */
 
-/* Reads to memory of the cache by a whole warp. Returns 0 or -errno. */
+/* Called by a whole warp. Reads to memory of the cache. Returns 0 or -errno. */
 GQ_FN int gd_cache_read_whole(const struct gd_cache_reader *w, uint64_t dst, uint64_t len,
                               uint64_t offset)
 {
@@ -572,8 +575,8 @@ GQ_FN int gd_cache_fill(const struct gd_cache_reader *w, const struct gd_cache_l
 }
 
 /*
- * Copies n bytes by all lanes, or by lane `who` alone, whose destination other
- * lanes may be unable to address. Other groups may have stored the bytes, so
+ * Copies n bytes by all lanes, or only by lane `who`, if other lanes may be
+ * unable to address its destination. Other groups may have stored the bytes, so
  * they are not loaded from the cache of an SM.
  */
 GQ_FN void gd_cache_copy(const struct gd_cache_reader *w, uint32_t who, uint64_t dst, uint64_t src,
@@ -602,7 +605,10 @@ GQ_FN void gd_cache_copy(const struct gd_cache_reader *w, uint32_t who, uint64_t
 
 /* --- Slots ----------------------------------------------------------------------------------- */
 
-/* Called by one lane. Takes a slot of a word of slots. Returns its number, or GD_CACHE_NONE. */
+/*
+ * Called by one lane. Takes a free slot among the 32 of a word. Returns its
+ * number, or GD_CACHE_NONE.
+ */
 GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t word)
 {
     uint32_t taken = gq_atomic_load(&c->slots[word]), i = gq_prefix_ones(taken);
@@ -612,7 +618,10 @@ GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t 
     return word * 32 + i;
 }
 
-/* Returns a slot, or GD_CACHE_NONE if none is free before the deadline of a command. */
+/*
+ * Takes a slot. Returns its number, or GD_CACHE_NONE if no slot is free before
+ * the deadline of a command.
+ */
 GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w)
 {
     uint32_t words = w->cache->n_slots / 32, seed = GQ_SAME32(gd_seed()), slot;
@@ -633,7 +642,10 @@ GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w)
     return slot;
 }
 
-/* Returns a slot after its last load, which the fence orders before the next use. */
+/*
+ * Makes a slot free after its last load, which the fence orders before the next
+ * use.
+ */
 GQ_FN void gd_cache_give_slot(const struct gd_cache_reader *w, uint32_t slot)
 {
     gq_fence_device();
@@ -828,8 +840,9 @@ GQ_FN void gd_cache_hit_elements(const struct gd_cache_reader *w, struct gd_cach
 /* --- Fills of several lines ------------------------------------------------------------------ */
 
 /*
- * Claims the lines at the offsets of the lanes in `of`, as far as no other group
- * has them, without a wait. Prepares their reads, and stores their words.
+ * Claims the lines at the offsets of the lanes in `of`, except those that other
+ * groups have, without a wait. Prepares their reads, and stores their words.
+ * Returns the lanes whose lines were claimed, as bits.
  */
 GQ_FN uint32_t gd_cache_claim_lines(const struct gd_cache_reader *w,
                                     GQ_LANE_PARAM(uint64_t, offset), uint32_t of,
@@ -859,8 +872,9 @@ GQ_FN uint32_t gd_cache_claim_lines(const struct gd_cache_reader *w,
 }
 
 /*
- * Reads the lines at the offsets of the lanes in `of`, all at a time, as far as
- * no other group has them. Returns the error of one that was not read, or 0.
+ * Reads the lines at the offsets of the lanes in `of`, all at a time, except
+ * those that other groups have. Returns the error of a line that was not read,
+ * or 0.
  */
 GQ_FN int gd_cache_fill_lines(const struct gd_cache_reader *w, GQ_LANE_PARAM(uint64_t, offset),
                               uint32_t of)
@@ -922,8 +936,8 @@ GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cac
 }
 
 /*
- * Reads the lines that contain some of n bytes from offset on, as far as they
- * are not there. Returns 0, or the error of one of them.
+ * Reads the lines that contain some of n bytes from offset on and are not in
+ * the cache. Returns 0, or the error of one of them.
  */
 GQ_FN int gd_cache_prefetch(const struct gd_cache_reader *w, uint64_t n, uint64_t offset)
 {
@@ -950,8 +964,9 @@ GQ_FN int gd_cache_prefetch(const struct gd_cache_reader *w, uint64_t n, uint64_
 }
 
 /*
- * Reads by a whole warp, any n bytes to memory that all its lanes address.
- * Returns the bytes, fewer at the end of the file, or -errno.
+ * Called by a whole warp. Reads any n bytes to memory that all its lanes
+ * address. Returns the number of bytes, which is less than n only at the end of
+ * the file, or -errno.
  */
 GQ_FN int64_t gd_cache_pread_warp(const struct gpunvme_device_cache *cache, uint64_t dst,
                                   uint64_t n, uint64_t offset)

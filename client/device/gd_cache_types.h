@@ -11,9 +11,9 @@
 #include "client/device/gd_types.h"
 
 /*
- * Lines of a set are its ways. A set has from GD_CACHE_WAYS on to twice as many
- * minus one, so that the number of sets can be a power of two; a cache of fewer
- * lines has one set.
+ * The lines of a set are its ways. A set has at least GD_CACHE_WAYS ways and
+ * fewer than twice as many, so that the number of sets can be a power of two. A
+ * cache of fewer lines has one set.
  */
 #define GD_CACHE_WAYS 16u
 
@@ -42,8 +42,8 @@
 #define GD_CACHE_OFF 0u
 
 /*
- * Counters that the groups of some SMs share. They are apart from the counters
- * of other SMs because a GPU adds to one word after another.
+ * Counters that the groups of some SMs share. Other SMs have other copies of
+ * them, because a GPU makes the additions to one word one after another.
  */
 #define GD_CACHE_COUNTERS 64u /* a power of two */
 struct gd_cache_counts {

@@ -29,7 +29,7 @@ struct gd_table_segment {
  * An entry of the hash table: one range of units of a file that rows of this
  * gather touch. A key has these fields, from its lowest bit on: 48 bits of the
  * first unit's number, 14 bits of the file's number, an unused bit, and a bit
- * that is 1. Rows that begin in one unit share a range, also if only some of
+ * that is 1. Rows that begin in one unit share a range, even if only some of
  * them reach into one unit more.
  */
 #define GD_TABLE_UNIT_BITS 48u

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For tests: memory of a device in place of a GPU's, where the CPU executor serves a mount with the
- * option cpu_memory=. The environment variable GPUNVME_CPU_MEMORY names the device, an ivshmem
- * device of QEMU, by its PCI address (0000:00:12.0).
+ * Allocates memory of a device in place of a GPU's, for tests in which the CPU
+ * executor serves a mount with the option cpu_memory=. The environment variable
+ * GPUNVME_CPU_MEMORY names the device, an ivshmem device of QEMU, by its PCI
+ * address (0000:00:12.0).
  */
 #ifndef CLIENT_LIB_BAR_RANGE_H
 #define CLIENT_LIB_BAR_RANGE_H

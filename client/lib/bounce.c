@@ -163,7 +163,10 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
 
 /* --- Lists ----------------------------------------------------------------------------------- */
 
-/* Reads the pieces that are too long for a part of a list, by all threads each. */
+/*
+ * Reads the pieces that are too long for a part of a list, one after another.
+ * All threads take part in each read.
+ */
 static int read_long_pieces(const struct staging_list *l, uint64_t *bytes,
                             struct gpunvme_result *result)
 {

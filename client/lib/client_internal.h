@@ -35,8 +35,8 @@ struct connection {
 };
 
 /*
- * Lets the memory of the connection and of its buffers stay from now on, because
- * freeing it would wait for a kernel that does not end.
+ * Keeps the memory of the connection and of its buffers allocated from now on,
+ * because freeing it would wait for a kernel that does not end.
  */
 static inline void connection_abandon(struct connection *g)
 {
@@ -88,7 +88,8 @@ int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer
 int buffer_alloc_on(struct connection *g, size_t len, bool host, int device,
                     struct gpunvme_buffer **out);
 /*
- * The same for the staging of a lease, which may use the regions that other buffers leave free.
+ * Does the same for the staging of a lease, which may use the regions that
+ * other buffers leave free.
  */
 int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, int device,
                            struct gpunvme_buffer **out);

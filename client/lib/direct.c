@@ -153,7 +153,10 @@ bool direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return true;
-    /* If another one is stuck, so is what follows. */
+    /*
+     * If another service is stuck, the calls below would wait for its
+     * kernel.
+     */
     if (direct_service_any_stuck() || !direct_service_close(d->service)) {
         direct_abandon(d);
         return false;

@@ -188,8 +188,8 @@ int leased_file_renew(struct leased_file *f);
 /* Makes reads end with -ESTALE, without using a queue, until leased_file_renew(). */
 int leased_file_disable(struct leased_file *f);
 /*
- * Link and unlink a cache of the file, the latter if it is linked. A renewal
- * makes the lines of linked caches invalid.
+ * Link and unlink a cache of the file. Unlinking a cache that is not linked
+ * does nothing. A renewal makes the lines of linked caches invalid.
  */
 void leased_file_add_cache(struct leased_file *f, struct leased_cache *c);
 void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c);

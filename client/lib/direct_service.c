@@ -51,7 +51,10 @@ struct direct_service {
     struct direct_service *next_stuck;
 };
 
-/* Services that were closed in vain, and stay. */
+/*
+ * Services whose kernel did not end when they were closed. They are never
+ * freed.
+ */
 static pthread_mutex_t stuck_lock = PTHREAD_MUTEX_INITIALIZER; /* protects the list */
 static struct direct_service *stuck_services;
 

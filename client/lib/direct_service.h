@@ -55,8 +55,9 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
  */
 bool direct_service_close(struct direct_service *s);
 /*
- * Returns true if a service of this process was closed in vain and a block may still run. Freeing
- * or unpinning any memory on its GPU would wait for that, also memory of another mount.
+ * Returns true if a service of this process was closed and a block of its
+ * kernel may still run. Freeing or unpinning any memory on its GPU, also memory
+ * of another mount, would wait for the block.
  */
 bool direct_service_any_stuck(void);
 /*

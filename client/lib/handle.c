@@ -122,8 +122,9 @@ int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out)
 }
 
 /*
- * Returns true if a kernel of a direct path does not end, of this handle or another one. Then the
- * memory of all mounts stays, because freeing memory on a GPU waits for its kernels.
+ * Returns true if a kernel of a direct path, of this handle or another one,
+ * does not end. The memory of all mounts then stays allocated, because freeing
+ * memory on a GPU waits for its kernels.
  */
 static bool handle_abandon(struct gpunvme *g)
 {

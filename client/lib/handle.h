@@ -94,7 +94,7 @@ int file_use(struct gpunvme_file *f, void *addr, size_t len, struct region_use *
 /*
  * Creates the threads and streams of transfers. submit_stop() waits for all
  * transfers and ends the threads. It returns false if a stream does not get to a
- * transfer: the object stays then. submit_free() frees a stopped one.
+ * transfer: the object is then never freed. submit_free() frees a stopped one.
  */
 int submit_new(struct submitter **out);
 bool submit_stop(struct submitter *a);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The words of caches of leased files, which end with the leases. */
+/*
+ * Manages the words of caches of leased files. The words end with the
+ * leases.
+ */
 #ifndef CLIENT_LIB_LEASED_CACHE_H
 #define CLIENT_LIB_LEASED_CACHE_H
 
@@ -31,7 +34,7 @@ void leased_cache_close(struct leased_cache *c);
 int leased_cache_clear(struct leased_cache *c);
 /*
  * Makes all lines invalid. Lines and slots of lost commands stay out of use. A
- * cache that has had all generations is off until it is cleared.
+ * cache that has used all generations keeps no line until it is cleared.
  */
 int leased_cache_next(struct leased_cache *c);
 /* Stores the sums of the counters. */

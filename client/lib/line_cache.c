@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Caches of direct files for kernels: their memory and their ends of validity. */
+/* Opens, drops and closes caches of direct files for kernels. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,10 @@ static int cache_check(const struct gpunvme_file *f, size_t bytes, uint32_t line
     return 0;
 }
 
-/* Divides the lines among sets of GD_CACHE_WAYS ways or some more. */
+/*
+ * Divides the lines among sets of at least GD_CACHE_WAYS ways, or makes one set
+ * of fewer lines.
+ */
 static void cache_divide(struct gpunvme_device_cache *d, size_t bytes, uint32_t line)
 {
     uint64_t lines = bytes / line;

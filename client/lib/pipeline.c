@@ -12,9 +12,10 @@
 #include "support/page.h"
 
 /*
- * Bytes of a chunk of long writes and lists, and the number of pairs for them. One thread makes the
- * writes of a file, in order, so all commands in flight are those of one chunk. A list of 4,096
- * pieces takes the mount half of the time for each that a list of 512 takes.
+ * Bytes of a chunk of long writes and lists, and the number of pairs for them.
+ * One thread makes the writes of a file, in order, so all commands in flight
+ * are those of one chunk. The mount takes half as long for each piece of a list
+ * of 4,096 pieces as for each of 512.
  */
 #define LONG_CHUNK ((size_t)16 << 20)
 #define LONG_PAIRS 2u
@@ -36,7 +37,10 @@ struct pipeline {
     struct pool longs; /* for long writes and lists, which otherwise take pairs of `pool` */
 };
 
-/* A transfer and the state of its threads. Of a list the members count pieces. */
+/*
+ * A transfer and the state of its threads. If it has a list, the members count
+ * pieces.
+ */
 struct job {
     struct gpunvme_buffer *b;
     const struct range *r;           /* NULL: of a list */
@@ -390,8 +394,9 @@ static size_t pipeline_clamp(size_t n, size_t least, size_t most)
 }
 
 /*
- * Takes pairs for a range. Writes of one file exclude each other, and one thread writes in order,
- * so a write takes one pair. Its chunks leave some to copy while the drive writes.
+ * Takes pairs for a range. Writes of one file exclude each other, and one
+ * thread writes in order, so a write takes one pair. A long write has at least
+ * four chunks, so that some are copied while the drive writes others.
  */
 static int pairs_for_range(struct pipeline *p, struct job *j, struct staging_pair **pairs)
 {
@@ -421,8 +426,8 @@ size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct r
 }
 
 /*
- * Takes pairs for a list: few with long chunks, if the mount reads it by READV, otherwise as many
- * as the list has parts.
+ * Takes pairs for a list: a few with long chunks if the mount reads the list by
+ * READV, otherwise as many as the list has parts.
  */
 static int pairs_for_list(struct pipeline *p, struct job *j, struct staging_pair **pairs)
 {

@@ -25,18 +25,21 @@ void pipeline_free(struct pipeline *p);
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
 
 /*
- * Moves the range, and returns the bytes moved without a gap from its start. Fewer are moved at the
- * end of the file, or after an error, which *err and gpunvme_error() describe: of several errors
- * the first one in the file. Bytes of a read behind the error may have reached the buffer. A write
- * is moved in order, so no bytes behind the chunk with an error reached the file. b->ending ends a
- * transfer with -EINTR. Adds the commands and the status of the drive to *result.
+ * Moves the range, and returns the bytes moved without a gap from its start.
+ * Fewer are moved at the end of the file, or after an error. *err and
+ * gpunvme_error() then describe the error, and if there were several, the first
+ * one in the file. Bytes of a read behind the error may have reached the
+ * buffer. A write is moved in order, so no bytes behind the chunk with an error
+ * reached the file. b->ending ends a transfer with -EINTR. Adds the commands
+ * and the status of the drive to *result.
  */
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err);
 /*
- * Reads a list of at least one piece, and stores the bytes read. The results of the pieces are
- * -ECANCELED at first, and stay so if an error ends the list, which is returned like that of
- * pipeline_run(). A piece that is longer than a chunk has the result -E2BIG.
+ * Reads a list of at least one piece, and stores the bytes read. The results of
+ * the pieces are -ECANCELED at first, and stay so if an error ends the list.
+ * Returns that error, described like one of pipeline_run(), or 0. A piece that
+ * is longer than a chunk has the result -E2BIG.
  */
 int pipeline_readv(struct pipeline *p, const struct staging_list *l, uint64_t *bytes,
                    struct gpunvme_result *result);

@@ -5,7 +5,7 @@
 
 #include "client/lib/readv_shared.h"
 
-/* The pieces that a list has, or that it is to have. */
+/* The pieces of a list, or pieces to be copied to it. */
 struct batch {
     struct readv_call *call;
     struct gpunvme_piece *pieces;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of lists by the mount's READV. */
+/* Reads lists by the mount's READV. */
 #ifndef CLIENT_LIB_READV_SHARED_H
 #define CLIENT_LIB_READV_SHARED_H
 

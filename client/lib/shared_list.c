@@ -62,7 +62,10 @@ static int map_and_share(struct connection *g, struct shared_list *l, int fd, ui
     return err;
 }
 
-/* Returns NULL with an error in *err after a failure. `flags` as in REGISTER. */
+/*
+ * Returns NULL with an error in *err after a failure. `flags` are those of
+ * REGISTER.
+ */
 static struct shared_list *shared_list_list_new(struct connection *g, size_t room, uint32_t flags,
                                                 int *err)
 {

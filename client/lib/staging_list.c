@@ -7,8 +7,9 @@
 #include "client/lib/readv_shared.h"
 
 /*
- * Pieces that are no neighbours begin at this alignment in staging, plus that of their place in the
- * file modulo 4, at which the drive transfers data without a copy by the daemon.
+ * Pieces that are no neighbours begin in staging at a multiple of this number,
+ * plus their offset in the file modulo 4. The drive then transfers data without
+ * a copy by the daemon.
  */
 #define APART   64u
 #define PADDING (APART + 3u)

@@ -13,7 +13,7 @@ struct half {
     char *data;     /* data of the chunk: in staging, or in the buffer (staging_pair_place()) */
     void *stream;   /* CUDA stream; a copy may be running in it after staging_pair_copy_start() */
     size_t at, len; /* the chunk, from the start of the range; len is 0 if there is none */
-    /* Of a list `at` and `len` count pieces. */
+    /* For a list `at` and `len` count pieces. */
     struct gpunvme_piece *pieces; /* room for STAGING_PIECES; in pair->list, if there is one */
     int copy_error;               /* of a copy of pieces that did not start */
 };

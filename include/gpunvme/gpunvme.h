@@ -106,9 +106,9 @@ int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out);
 /*
  * Waits for submitted transfers, then ends all files and registrations, and
  * releases the mounts, which are busy until then. No other call may be in
- * progress. If a kernel of a direct file does not end, waits a bounded time; the
- * library then frees and unpins no memory, for which CUDA would wait for all
- * kernels. NULL does nothing.
+ * progress. If a kernel of a direct file does not end, the call returns after a
+ * bounded time, and the library frees and unpins no memory, because CUDA would
+ * wait for all kernels first. NULL does nothing.
  */
 void gpunvme_close(struct gpunvme *g);
 

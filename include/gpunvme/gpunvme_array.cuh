@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Arrays in files: kernels read elements of a file as if it were memory, through
- * a cache of its lines. For CUDA C++ with compute capability 8.0 or newer; the
- * code is in headers only.
+ * Arrays in files. Kernels read elements of a file as if it were memory, through
+ * a cache of its lines. The header is for CUDA C++ with compute capability 8.0
+ * or newer. The code is in headers only.
  *
  *     // host: f by gpunvme_file_open() with GPUNVME_FILE_DIRECT
  *     gpunvme_cache_open(f, 1 << 30, 4096, &c);
@@ -18,11 +18,11 @@
  *    gpunvme_device.h. With success every byte is the file's. Destinations may
  *    be any memory that the callers can store to, registered or not: local
  *    variables, shared memory, memory of the GPU.
- *  - A line that is not in the cache is read by the group that finds that out
- *    first, and other groups wait for it. Every wait is bounded by the deadline
- *    of a command; a read makes at most three such waits for each line.
- *  - If the drive cannot read a line, the bytes are read without it. If no line
- *    of its set is free, too, so a cache of few lines never blocks.
+ *  - The first group that misses a line reads it, and other groups wait for it.
+ *    Every wait is bounded by the deadline of a command. A read makes at most
+ *    three such waits for each line.
+ *  - If the drive cannot read a line, the bytes are read without it. The same
+ *    holds if no line of its set is free, so a cache of few lines never blocks.
  *  - A line whose command was lost stays out of use until
  *    gpunvme_file_renew().
  *  - Others must not change the file meanwhile (gpunvme_cache_open(3)).
@@ -103,7 +103,7 @@ template <typename T> class gpunvme_array
     static_assert(__is_trivially_copyable(T), "elements are copied byte by byte");
 
   public:
-    /* The elements from byte `first` of the file on, all that the file has. */
+    /* Makes an array of all elements of the file from byte `first` on. */
     __device__ explicit gpunvme_array(const struct gpunvme_device_cache *cache, uint64_t first = 0)
         : cache_(cache), first_(first)
     {
@@ -112,7 +112,10 @@ template <typename T> class gpunvme_array
         count_ = first < end ? (end - first) / sizeof(T) : 0;
     }
 
-    /* The first `count` of them, or all if there are fewer. */
+    /*
+     * Makes an array of the first `count` of these elements, or of all if there
+     * are fewer.
+     */
     __device__ gpunvme_array(const struct gpunvme_device_cache *cache, uint64_t first,
                              uint64_t count)
         : gpunvme_array(cache, first)
@@ -137,8 +140,9 @@ template <typename T> class gpunvme_array
     }
 
     /*
-     * Copies the n elements from i on to memory that all threads of the warp can
-     * store to. Called by all of them with the same arguments. Returns as get().
+     * Copies the n elements from i on to memory that all threads of the warp
+     * can store to. Called by all of them with the same arguments. Returns 0,
+     * -ERANGE if one of the elements does not exist, or another -errno.
      */
     __device__ int get_warp(uint64_t i, T *out, uint64_t n = 1) const
     {

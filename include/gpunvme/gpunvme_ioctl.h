@@ -103,9 +103,10 @@ struct gpunvme_ioc_info {
 #define GPUNVME_REGISTER_STAGING 4u
 /*
  * Marks memory of kind GPUNVME_MEM_FD for the bounce path of a client that
- * copies the bytes on: no GPU has a part in its transfers, and `path` is
- * GPUNVME_PATH_BOUNCE. A list with the flag is one for buffers with the flag.
- * Without an executor all memory is of this kind.
+ * copies the bytes on. No GPU takes part in its transfers, and `path` is
+ * GPUNVME_PATH_BOUNCE. If only the list or only the buffer of a READV has the
+ * flag, the daemon reads the pieces one by one. On a mount without an executor
+ * all memory is of this kind.
  */
 #define GPUNVME_REGISTER_BOUNCE 8u
 
@@ -463,7 +464,7 @@ struct gpunvme_ioc_queues {
     struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
 };
 
-#define GPUNVME_GPU_CLOSED 0u /* no executor: no application has registered a buffer there */
+#define GPUNVME_GPU_CLOSED 0u /* it has no executor, because no buffer is registered there */
 #define GPUNVME_GPU_OPEN   1u
 #define GPUNVME_GPU_LOST   2u /* the executor has failed: its buffers take the bounce path */
 
@@ -477,7 +478,7 @@ struct gpunvme_gpu {
     uint32_t buffers;          /* registered now, and lists for each GPU that uses them */
     uint32_t reserved;
     uint64_t transfers, commands, read_bytes, written_bytes;
-    uint64_t staged_read_bytes, staged_written_bytes; /* the part of these bytes: STATS */
+    uint64_t staged_read_bytes, staged_written_bytes; /* these bytes, as far as staged; see STATS */
     uint64_t errors, timeouts;                        /* of its transfers */
 };
 #define GPUNVME_GPUS_MAX 32u
