@@ -157,7 +157,10 @@ struct gq_device {
     uint8_t uuid[16];
     char name[64];
 };
-/* Stores up to max devices and returns how many; 0 without a driver. Creates no context. */
+/*
+ * Stores up to max devices and returns how many. Returns 0 without a driver.
+ * Creates no context.
+ */
 unsigned gq_devices(struct gq_device *out, unsigned max);
 
 /* The kind of a buffer's memory. */
@@ -219,8 +222,8 @@ void gq_engine_free_late(struct gq_engine *e);
 /*
  * Ends the controller's access to buffers whose memory has left the machine
  * with its device, and returns how many these were. Their transfers return
- * -ESTALE from the event on; commands of leases are refused by the IOMMU from
- * this call on. A daemon calls it now and then.
+ * -ESTALE from the event on. Commands of leases are refused by the IOMMU from
+ * this call on. A daemon calls it about once a second.
  */
 unsigned gq_engine_revoke_gone(struct gq_engine *e);
 /* Returns the first byte of a list. The host may write to it at any time. */

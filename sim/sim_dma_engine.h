@@ -34,9 +34,9 @@ struct sim_dma_engine_ops {
     unsigned max_copies; /* per submission */
     /*
      * Opens the engine for the device that has this address. Called before the
-     * other functions, and again for each mapping of device memory, which an
-     * error refuses: the memory may be on another device. May be NULL. Returns 0
-     * or -errno.
+     * other functions, and again for each mapping of device memory. An error
+     * then refuses the mapping, because the memory may be on another device.
+     * May be NULL. Returns 0 or -errno.
      */
     int (*open)(void *ctx, uint64_t device);
     /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers of one range of a file. The executor cuts the range into units,
+ * Transfers one range of a file. The executor cuts the range into units,
  * each of which is a command where it is whole LBAs of one extent. A list is a
  * part of the range whose extents fit into a workspace's map; with a listener
  * it is also at most gq_options.part bytes long.
@@ -62,9 +62,9 @@ static void transfer_use_map(const struct transfer *t, size_t first, size_t n, s
 }
 
 /*
- * Sets the map of a list whose first extent is `first`. Returns false if the
- * map must be copied for it, which sets the job's error, or for which no list
- * may be in flight.
+ * Sets the map of a list whose first extent is `first`. Returns false if a new
+ * map must be copied to the workspace while a list is in flight, or if the copy
+ * fails, which sets the job's error.
  */
 static bool transfer_set_map(struct transfer *t, size_t first, struct gq_list *list)
 {

@@ -39,7 +39,7 @@ static cudaError_t launch_list(struct gq_cuda *cu, const struct gq_launch *l)
 #define SHORT_LIST 8u
 #define SHORT_COPY (16u << 10)
 
-/* True for a few units by one queue that need no copy warps. */
+/* Returns true for a few units by one queue that need no copy warps. */
 static bool suits_persistent(const struct gq_launch *l)
 {
     const struct gq_reads *reads = &l->list->reads;

@@ -391,7 +391,10 @@ static struct {
     } of[SHARED_DOORBELLS];
 } cuda_mem_shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The caller holds the lock. Returns the entry of `at`, else a free one, or the number of all. */
+/*
+ * The caller holds the lock. Returns the entry of `at`, otherwise a free one,
+ * or SHARED_DOORBELLS if there is none.
+ */
 static unsigned find_doorbells(const void *at)
 {
     unsigned unused = SHARED_DOORBELLS;

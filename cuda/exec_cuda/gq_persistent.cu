@@ -15,13 +15,19 @@ constexpr uint32_t kWordBytes = sizeof(uint64_t);
 constexpr uint32_t kListWords = sizeof(struct gq_list) / kWordBytes;
 static_assert(sizeof(struct gq_list) % kWordBytes == 0, "it is loaded by words");
 
-/* Lies in the shared memory of a block: a copy of the list, so that it is loaded in one trip. */
+/*
+ * Lies in the shared memory of a block. Holds a copy of the list, which one
+ * trip over the bus loads.
+ */
 union copy {
     uint64_t words[kListWords];
     struct gq_list list;
 };
 
-/* Called by the warp after poll(), by which each lane has acquired the list. */
+/*
+ * Copies the list. Called by the warp after poll(), by which each lane has
+ * acquired the list.
+ */
 __device__ __forceinline__ void load_list(const struct gq_list *from, union copy *to)
 {
     const uint64_t *words = (const uint64_t *)from;
