@@ -128,7 +128,7 @@ struct fsck_ahead {
     uint64_t pos, place; /* in the log, and on the device */
     bool bad;            /* until the repair has written it */
 };
-/* So many blocks behind the newest commit are looked at, at most. */
+/* Maximum number of blocks behind the newest commit that are checked. */
 #define FSCK_AHEAD 256u
 
 /* The count of blocks that an inode stated before its fields were corrected. */

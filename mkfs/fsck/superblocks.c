@@ -151,8 +151,8 @@ static void report_log(struct fsck *f)
 }
 
 /*
- * Chooses where the log continues, or begins anew if part of it is given up, and
- * looks for bad blocks there.
+ * Chooses where the log continues, or begins anew if part of it is abandoned,
+ * and looks for bad blocks there.
  */
 static int choose_start(struct fsck *f)
 {

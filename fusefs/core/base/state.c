@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Health of the file system: its flags, failures, log messages. Also the calls
- * by which layout/ reads and writes the device.
+ * Keeps the health of the file system: its flags, failures and log messages.
+ * Has the calls by which layout/ reads and writes the device.
  */
 #include "fusefs/core/state.h"
 

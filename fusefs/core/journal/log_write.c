@@ -102,8 +102,8 @@ static int log_lose(struct writer *w, unsigned log, size_t i, int err)
 }
 
 /*
- * Transfers the staged blocks of a log one by one, `like` the first of them, but
- * for those that the log cannot hold.
+ * Transfers the staged blocks of a log one by one, except for those that the
+ * log cannot hold. `like` has the operation and the memory of the first block.
  */
 static int log_transfer_singly(struct writer *w, unsigned log, struct bd_io like)
 {

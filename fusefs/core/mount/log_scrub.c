@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads the log for a scrub. Whether a block of the log is right shows only a
- * recovery, but one that cannot be read would end a later commit.
+ * Reads the log for a scrub. Only a recovery shows whether a block of the log
+ * is right, but a block that cannot be read would end a later commit.
  */
 #include "fusefs/core/mount/log_scrub.h"
 

@@ -13,9 +13,10 @@ struct log_scrubbed {
 
 /*
  * Reads up to 64 positions of all logs from `pos` on, up to one where a block
- * cannot be read. That is written again, from the other log or, if no
- * transaction has it, with zeros. Returns the position to go on from, log_blocks
- * at the end. Takes commit_lock only for such a block. The caller holds no lock.
+ * cannot be read. Such a block is written again, from the other log or, if no
+ * transaction has it, with zeros. Returns the position to go on from,
+ * log_blocks at the end. Takes commit_lock only for such a block. The caller
+ * holds no lock.
  */
 uint64_t ffs_log_scrub(struct ffs *fs, uint64_t pos, struct log_scrubbed *out);
 

@@ -278,9 +278,9 @@ static int move_chunk_keep(struct move_chunk *m)
 }
 
 /*
- * Makes the place. Few images are left for the handle if a checkpoint precedes
- * the copy. shape_lock keeps the space within the file system, and trim_lock is
- * what those wait for who find no space.
+ * Makes the place. A checkpoint precedes the copy, so that few images are left
+ * for the handle. shape_lock keeps the space within the file system. Callers
+ * who find no space wait for trim_lock.
  */
 static int move_chunk_add(struct move_chunk *m)
 {

@@ -28,11 +28,11 @@ int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint6
  */
 bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first);
 /*
- * Gives such a chunk a second place. Copies it without locks, and what has
- * changed meanwhile in a handle. Called without locks. Returns 0, -EEXIST if the
- * chunk does not lack it any more, -ENOSPC, -EAGAIN if the log was too full at
- * this time, -EUCLEAN or -EIO if the first place is damaged, or another error;
- * nothing has changed then.
+ * Gives such a chunk a second place. Copies it without locks, and then copies
+ * again in a handle what has changed meanwhile. Called without locks. Returns
+ * 0, -EEXIST if the chunk does not lack it any more, -ENOSPC, -EAGAIN if the
+ * log was too full at this time, -EUCLEAN or -EIO if the first place is
+ * damaged, or another error; nothing has changed then.
  */
 int ffs_chunk_add_copy(struct ffs *fs, uint64_t first);
 

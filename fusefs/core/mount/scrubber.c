@@ -158,8 +158,8 @@ static void scrubber_log(struct ffs *fs, uint64_t addr, struct scrubber_found *o
 }
 
 /*
- * Reads both places of a block, or a part of the log, if there is one with this address. At the
- * start of a chunk, first gives that its second place.
+ * Reads both places of a block, or a part of the log, if there is one with this
+ * address. At the start of a chunk, first gives that its second place.
  */
 static void scrubber_block(struct ffs *fs, uint64_t addr, void *block, struct scrubber_found *out)
 {

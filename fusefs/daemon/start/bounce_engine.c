@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Opens the engine of the bounce path when the first buffer needs it, because
- * its queue pairs are missing in leases.
+ * leases cannot have its queue pairs then.
  */
 #include "fusefs/daemon/start/bounce_engine.h"
 
@@ -11,7 +11,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 
-/* Queue pairs without an executor. */
+/* Number of queue pairs on a mount without an executor. */
 #define QUEUES_ALONE 32u
 /*
  * Maximum bytes of a command. A transfer of a few MiB then has commands in

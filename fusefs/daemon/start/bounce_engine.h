@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine of the bounce path. It moves data between the drive and registered
- * host memory by a CPU executor, with many commands in flight, where no GPU
- * moves it: beside the engine of the GPU path, or in its place.
+ * The engine of the bounce path moves data between the drive and registered
+ * host memory by a CPU executor, with many commands in flight, if no GPU moves
+ * it. A mount has it in addition to the engines of its GPUs, or in their place.
  */
 #ifndef FUSEFS_DAEMON_START_BOUNCE_ENGINE_H
 #define FUSEFS_DAEMON_START_BOUNCE_ENGINE_H
@@ -15,7 +15,7 @@
 #include "cuda/gq.h"
 #include "fusefs/daemon/start/mount_options.h"
 
-/* Queue pairs beside an executor. */
+/* Number of queue pairs on a mount with an executor. */
 #define BOUNCE_ENGINE_QUEUES 16u
 
 struct bounce_engine {
@@ -33,7 +33,7 @@ struct bounce_engine {
  * Prepares the engine. `alone` states that the mount has no other engine; the
  * options queues= and depth= then apply to this one. There is no engine without
  * a controller, or if the controller reaches only memory of the daemon
- * (noiommu). `data_csum` as in struct stack.
+ * (noiommu). `data_csum` is that of struct stack.
  */
 void bounce_engine_init(struct bounce_engine *b, struct nvme_ctrlr *ctrlr,
                         const struct options *opts, bool alone, bool data_csum);
@@ -46,9 +46,11 @@ struct gq_engine *bounce_engine_get(struct bounce_engine *b);
 /* Returns the engine if it is open, otherwise NULL. */
 struct gq_engine *bounce_engine_opened(const struct bounce_engine *b);
 /*
- * The following functions do nothing while the engine is not open. They tell it
- * that the namespace has `bytes`; free what is late, about once a second; return
- * its queues to service (gq_engine_recover()), unless another thread does that.
+ * The following functions do nothing while the engine is not open.
+ * bounce_engine_grown() sets the size of the namespace in bytes.
+ * bounce_engine_tend() calls gq_engine_free_late(), about once a second.
+ * bounce_engine_recover() returns the queues to service (gq_engine_recover()),
+ * unless another thread does that.
  */
 void bounce_engine_grown(struct bounce_engine *b, uint64_t bytes);
 void bounce_engine_tend(const struct bounce_engine *b);

@@ -16,7 +16,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "support/clock.h"
 
-/* Most queue pairs of an executor, which more of them do not make faster. */
+/* Maximum queue pairs of an executor. More of them do not make it faster. */
 #define GPUS_QUEUES 43u
 
 struct gpu {
@@ -158,7 +158,10 @@ static void gpus_report_refusal(struct gpu *g, int err)
     g->refused = true;
 }
 
-/* Returns false if the GPU is busy or closed. */
+/*
+ * Begins a use of an open executor. Returns false if the GPU is busy or
+ * closed.
+ */
 static bool gpus_begin(struct gpu *g)
 {
     pthread_mutex_lock(&g->lock);
@@ -268,7 +271,7 @@ static unsigned gpus_resolve(const struct gpu_name *name, const struct gq_device
     return i;
 }
 
-/* The rest of the GPUs serve a mount of which one has failed or was removed. */
+/* A mount goes on with the other GPUs if one has failed or was removed. */
 static void gpus_report_missing(const struct gpus *t, const struct gpu_name *name, unsigned n)
 {
     char text[UUID_STR_LEN];
@@ -294,7 +297,10 @@ static void gpus_select(struct gpus *t, const struct gq_device *devices, unsigne
     }
 }
 
-/* The CPU executor stands for every GPU that is named; its number ends the UUID. */
+/*
+ * A CPU executor stands in for each GPU that is named. Its number is the last
+ * byte of the UUID.
+ */
 static void gpus_select_cpu(struct gpus *t)
 {
     for (unsigned i = 0; i < t->config.n_names; i++) {

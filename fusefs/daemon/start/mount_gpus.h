@@ -53,29 +53,32 @@ unsigned gpus_queue_pairs(const struct gpus *t);
 /*
  * Begins a use of the GPU with this UUID, and opens its executor if necessary.
  * A UUID of zeros selects the first GPU that is not lost. A GPU that the option
- * gpus= names twice has two executors, which take turns. Returns -EXDEV if the
- * mount does not use the GPU, and -ENODEV if its executor does not start, or if
- * the GPU is lost and still in use.
+ * gpus= names twice has two executors, of which the one with fewer users is
+ * selected. Returns -EXDEV if the mount does not use the GPU, and -ENODEV if
+ * its executor does not start, or if the GPU is lost and still in use.
  */
 int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out);
 /* Begins another use of a GPU that the caller uses. */
 void gpus_hold(struct gpu *g);
 void gpus_give(struct gpu *g);
-/* The executor of a GPU, valid while the caller uses the GPU. */
+/*
+ * Returns the executor of a GPU, which is valid while the caller uses the
+ * GPU.
+ */
 struct gq_engine *gpus_engine(const struct gpu *g);
 /* Returns the GPU's place in the table, below gpus_count(). */
 unsigned gpus_index(const struct gpu *g);
 
 /* Makes all executors fill in checksums of parts (gq_engine_sum_parts()). */
 void gpus_sum_parts(struct gpus *t);
-/* Tells all executors that the namespace has grown to `bytes`. */
+/* Sets the size of the namespace in all executors to `bytes`. */
 void gpus_grown(struct gpus *t, uint64_t bytes);
-/* Leaves transfers until now out of gpus_stats(). */
+/* Excludes earlier transfers from gpus_stats(). */
 void gpus_uncount(struct gpus *t);
 /*
- * Frees what is late, reports lost GPUs, and closes idle executors and, when
- * they are no longer in use, those of lost GPUs. The daemon calls it about once
- * a second, from one thread.
+ * Calls gq_engine_free_late() and gq_engine_revoke_gone(), reports lost GPUs,
+ * and closes idle executors and, when they are no longer in use, those of lost
+ * GPUs. The daemon calls it about once a second, from one thread.
  */
 void gpus_tend(struct gpus *t);
 /*
@@ -84,7 +87,7 @@ void gpus_tend(struct gpus *t);
  */
 int gpus_recover(struct gpus *t);
 
-/* What the mount knows of one GPU. */
+/* The state of one GPU of the mount. */
 struct gpu_status {
     uint8_t uuid[16];
     char name[64];

@@ -27,9 +27,9 @@ struct buffers;
 struct buffer;
 
 /*
- * Opens a table. If gpus is NULL, only the bounce path uses the buffers. Those
- * that `bounce`, which outlives the table, has no engine for are mapped into
- * this process.
+ * Opens a table. If gpus is NULL, only the bounce path uses the buffers.
+ * Buffers for which `bounce` has no engine are mapped into this process.
+ * `bounce` must outlive the table.
  */
 int buffers_open(unsigned max, struct gpus *gpus, struct bounce_engine *bounce,
                  struct buffers **out);

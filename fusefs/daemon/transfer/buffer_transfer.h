@@ -79,8 +79,8 @@ int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 
 /*
- * Called after the engine has moved so many bytes. Those of the bounce path
- * count as such, and as an access to the file.
+ * Counts bytes that the engine has moved. Those of the bounce path count as
+ * such, and as an access to the file.
  */
 void transfer_count(struct transfer *t, uint64_t bytes);
 /* Returns the name of the engine's path for messages. */
