@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of prepared commands by the queue protocol (gq_protocol.h), CUDA only. A
- * round posts and completes up to GQ_EACH commands per lane, as fast as the
- * protocol can.
+ * Executes lists of prepared commands by the queue protocol (gq_protocol.h), on
+ * CUDA only. A round posts and completes up to GQ_EACH commands per lane, as
+ * fast as the protocol can.
  *
  * Every function is called by all lanes of the group together.
  */

@@ -54,7 +54,7 @@ int bench_file_create(struct bench_file *f, const char *dir);
 int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
                      uint64_t place);
 /*
- * Moves the bytes to the drive, and opens the file anew for reading only, as a
+ * Moves the bytes to the drive, and opens the file again for reading only, as a
  * program does that reads a finished file. Before each READ of a file that is
  * open for writing the daemon drops the kernel's pages of it.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Warps and threads that read a file through a cache, or in other ways. */
+/* Runs warps and threads that read a file through a cache, or in other ways. */
 #include "bench/lib/cache_kernels.h"
 #include "bench/lib/pattern.h"
 

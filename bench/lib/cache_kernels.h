@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels of the benchmark of caches. */
+/* Runs the kernels of the benchmark of caches. */
 #ifndef BENCH_LIB_CACHE_KERNELS_H
 #define BENCH_LIB_CACHE_KERNELS_H
 
@@ -12,7 +12,7 @@ extern "C" {
 struct gpunvme_device_cache;
 struct gpunvme_device_file;
 
-/* How warps get lines, or threads elements of eight bytes. */
+/* The way by which warps get lines, or threads get elements of eight bytes. */
 enum cache_way {
     CACHE_COPY,     /* lines: a copy of the file in GPU memory */
     CACHE_PREAD,    /* lines: gpunvme_pread_warp() */

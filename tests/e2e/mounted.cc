@@ -77,8 +77,9 @@ std::string scratch_dir(uint64_t bytes)
 }
 
 /*
- * The mount options where the memory of another device acts as GPU memory: mounts whose drive
- * reaches buffers have tier 2, and those whose drive does not have p2p=off.
+ * Returns mount options for tests in which the memory of another device acts as
+ * GPU memory. Mounts whose drive reaches buffers have tier 2, and the others
+ * have p2p=off.
  */
 std::string options_of_peer(const std::string &options, const std::string &address)
 {

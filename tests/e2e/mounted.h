@@ -22,8 +22,8 @@ int run_program(const std::vector<std::string> &argv, std::string *output = null
 // The reason why this machine cannot mount; empty when it can.
 std::string why_no_mount();
 
-// True if GPUNVME_CPU_MEMORY names a device whose memory acts as GPU memory, with a drive in
-// GPUNVME_TEST_DEVICE.
+// Returns true if GPUNVME_CPU_MEMORY names a device whose memory acts as GPU
+// memory, with a drive in GPUNVME_TEST_DEVICE.
 inline bool has_peer_memory()
 {
     return getenv("GPUNVME_TEST_DEVICE") && getenv("GPUNVME_CPU_MEMORY");

@@ -33,7 +33,7 @@ class Controller:
 @dataclass
 class Peer:
     """An ivshmem device, whose BAR 2 is memory: it stands in for a GPU. `name` is for bdf_of, and
-    its id in QEMU. `behind_port`: in a slot that can be emptied."""
+    its id in QEMU. With `behind_port` it is in a slot that can be emptied."""
     name: str
     mib: int = 16
     behind_port: bool = False
@@ -93,7 +93,7 @@ class Machine:
 
     @staticmethod
     def _place(name, where, slot, behind_port):
-        """Where a device is, and the port that it needs."""
+        """Returns the place of a device, and the port that it needs."""
         if not behind_port:
             return where, []
         return (f"bus={name}-port",

@@ -6,7 +6,7 @@ verify BAR FILE COPY  reads FILE into the BAR and writes it from there to COPY i
                       compares every byte with read(2); prints the path and the staged bytes.
 own BAR FILE          owns the BAR and reads into it until it is killed, or READ fails.
 hold BAR FILE         registers the BAR and then only waits.
-fill BAR FILE         registers host memory until the drive is given no more, and then the BAR.
+fill BAR FILE         registers host memory until the drive can map no more, and then the BAR.
 take BAR HOW PID...   kills the processes in this order, becomes the next owner of the memory, fills
                       it, and looks whether anyone else writes to it. HOW is "locked": as soon as
                       the memory is free; or "unlocked": at once.
@@ -180,7 +180,7 @@ def verify(bar, path, copy):
 
 
 def registered(bar, path):
-    """The mount, the file, the memory and the buffer that it is."""
+    """Returns the mount, the file, the memory, and the buffer that it is registered as."""
     fd = os.open(path, os.O_RDONLY)
     handle, memory = open_bar(bar)
     lock(handle)
@@ -207,7 +207,7 @@ def own(bar, path):
 
 
 def verify_one(mount, fd, memory, buffer, what):
-    """A read of a page; says whether it was staged, and how long it took with `what`."""
+    """Reads a page, and prints whether it was staged, and how long it took with `what`."""
     data = os.pread(fd, 4096, 0)
     memory[:4096] = bytes(4096)
     start = time.monotonic()
@@ -218,7 +218,7 @@ def verify_one(mount, fd, memory, buffer, what):
 
 
 def register_until_refused(mount):
-    """Pages of one memfd, each a buffer of its own. The errno of the refusal and the buffers."""
+    """Registers pages of one memfd as buffers. Returns the errno of the refusal and the buffers."""
     room, buffers = os.memfd_create("room", os.MFD_ALLOW_SEALING), []
     os.ftruncate(room, 4096)
     try:

@@ -87,7 +87,10 @@ INSTANTIATE_TEST_SUITE_P(Table, Problem, ::testing::ValuesIn(problem_cases()),
 
 TEST(Problems, AllHaveATestCase)
 {
-    /* No image has such places: fs_copies_test and fs_bad_log_test. */
+    /*
+     * No image has such places. fs_copies_test and fs_bad_log_test make
+     * them.
+     */
     std::set<std::string> covered = {"F203", "F1008"};
     for (const ProblemCase &c : problem_cases())
         covered.insert(c.id);

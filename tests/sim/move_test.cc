@@ -527,7 +527,7 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
-/* As the memory of a GPU that the engine's copies do not reach. */
+/* The memory is like that of a GPU that the engine's copies do not reach. */
 TEST(MoveMap, MemoryOfAnotherDeviceIsRefusedAlsoByAnEngineInUse)
 {
     FakeEngine engine(1 << 20);

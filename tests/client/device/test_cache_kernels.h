@@ -15,7 +15,7 @@ struct gpunvme_device_cache;
 /* Byte i of the file of a test. */
 #define CACHE_BYTE(i) ((uint8_t)((((i) >> 3) * 0x9e3779b97f4a7c15u ^ (i) >> 11) >> ((i)&7) * 8))
 
-/* What the threads or warps of a launch have found. */
+/* The results of the threads or warps of a launch. */
 struct cache_found {
     unsigned long long reads, wrong; /* wrong: read without an error */
     unsigned long long failed;       /* read with an error */
@@ -34,7 +34,10 @@ cudaError_t launch_cache_warps(const struct gpunvme_device_cache *c, uint8_t *ro
 cudaError_t launch_cache_threads(const struct gpunvme_device_cache *c, unsigned warps,
                                  unsigned rounds, uint64_t span, struct cache_found *found,
                                  cudaStream_t stream);
-/* One warp prefetches n bytes from `offset` on. *error: what it returns. */
+/*
+ * Prefetches n bytes from `offset` on by one warp. Stores in *error what the
+ * prefetch returns.
+ */
 cudaError_t launch_cache_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset,
                                   int *error, cudaStream_t stream);
 

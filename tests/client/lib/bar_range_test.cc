@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Ranges of a device's memory, of which a file takes the place here.
+// Tests ranges of a device's memory. A file stands in for the memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -120,7 +120,7 @@ TEST_P(Bounce, WritesWhatOrdinaryReadsSee)
     EXPECT_EQ(st.st_size, static_cast<off_t>(kFile + 8000));
 }
 
-// In chunks of several MiB, which the mount writes from registered staging.
+// The mount writes chunks of several MiB from registered staging.
 TEST_P(Bounce, WritesLongRanges)
 {
     constexpr size_t kLong = (24u << 20) + 777;
@@ -136,7 +136,8 @@ TEST_P(Bounce, WritesLongRanges)
     EXPECT_EQ(buffer_unregister(b), 0);
 }
 
-// Neighbours and pieces apart, short ones, and some that are longer than a chunk.
+// The list has neighbours and pieces apart, short ones, and some that are
+// longer than a chunk.
 TEST_P(Bounce, ReadsLists)
 {
     std::mt19937 rng(13);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A cache as warps use it, by a host thread that executes 32 lanes. */
+/* Uses a cache as warps do, by a host thread that executes 32 lanes. */
 #define GQ_LANES 32u
 #include "client/device/gd_cache.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A cache (client/device/gd_cache.h) as warps use it, by a host thread. */
+/* Uses a cache (client/device/gd_cache.h) as warps do, by a host thread. */
 #ifndef TESTS_CLIENT_LIB_CACHE_RIG_H
 #define TESTS_CLIENT_LIB_CACHE_RIG_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The choice of a GPU, with GPUs that a test sets. */
+/*
+ * Stands in for the GPUs of the mount and of the process, from which the
+ * library chooses.
+ */
 #include "tests/client/lib/mount_gpu_rig.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The choice of a GPU, with GPUs of the mount and of the process that a test
- * sets. In C, because the library's headers are C11. A UUID is 16 times one
- * byte.
+ * Has the library choose a GPU among those of the mount and of the process,
+ * which a test sets. The rig is in C, because the library's headers are C11. A
+ * UUID is 16 times one byte.
  */
 #ifndef TESTS_CLIENT_MOUNT_GPU_RIG_H
 #define TESTS_CLIENT_MOUNT_GPU_RIG_H

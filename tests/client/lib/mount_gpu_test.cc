@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Which GPU of a mount a program's allocations and leases use.
+// Tests which GPU of a mount a program's allocations and leases use.
 #include "tests/client/lib/mount_gpu_rig.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A mount that serves two GPUs. On a machine with one GPU the mount uses it as two executors, which
-// take turns at the registration of buffers.
+// Tests a mount that serves two GPUs. On a machine with one GPU the mount uses
+// it as two executors, of which each new buffer gets the one with fewer users.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -29,7 +29,8 @@ namespace
 constexpr size_t kFile = 64u << 20, kPiece = 4096, kPieces = 2000;
 constexpr uint64_t kSeed = 44;
 constexpr int kGpus = 2;
-// Set in processes that the test starts: the mount point, and "once" or "forever".
+// These variables are set in processes that the test starts. They have the
+// mount point, and "once" or "forever".
 constexpr const char *kMount = "MOUNT_GPUS_MOUNT", *kReads = "MOUNT_GPUS_READS";
 
 // A connection to the mount and memory of a GPU that is registered there.
@@ -104,7 +105,7 @@ class Gpu
             ASSERT_TRUE(holds(p.buffer_offset, kPiece)) << p.buffer_offset;
         }
     }
-    // By leased queues.
+    // Reads by leased queues.
     void read_direct(int fd)
     {
         gpunvme_direct *d = nullptr;
@@ -198,7 +199,7 @@ class MountGpusTest : public ::testing::Test
     std::unique_ptr<Gpu> gpus_[kGpus];
 };
 
-// Only in processes that the tests below start.
+// This test runs only in processes that the tests below start.
 TEST(MountGpusReader, ReadsIntoItsFirstDevice)
 {
     const char *mountpoint = getenv(kMount), *reads = getenv(kReads);

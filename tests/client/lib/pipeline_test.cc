@@ -178,7 +178,8 @@ TEST_P(Pipeline, AWriteThatFailsHasWrittenWhatItSaysAndNoMore)
     EXPECT_EQ(lseek(fd_, 0, SEEK_END), static_cast<off_t>(room));
 }
 
-// Neighbours, gaps, the end of the file, and pieces that are too long or invalid.
+// The list has neighbours, gaps, the end of the file, and pieces that are too
+// long or invalid.
 TEST_P(Pipeline, ReadsAListAndTouchesNothingElse)
 {
     std::mt19937 rng(5);
@@ -251,7 +252,8 @@ TEST_P(Pipeline, WhatIsWrongWithAListEndsIt)
     EXPECT_EQ(list[1999].result, 100);
 }
 
-// By the pair for long writes, in chunks of several MiB, and by the others beside it.
+// One thread has the pair for long writes, in chunks of several MiB, and the
+// others write by other pairs at the same time.
 TEST_P(Pipeline, LongWritesOfSeveralThreadsAreWhole)
 {
     constexpr size_t kLong = 20 * kChunk;

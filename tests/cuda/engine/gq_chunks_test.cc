@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers of several lists, the next of which is planned while one runs: what counts is the
- * stream's order.
+ * Tests transfers of several lists. The next list is planned while one runs, so
+ * the order of the stream counts.
  */
 #include <atomic>
 #include <cerrno>

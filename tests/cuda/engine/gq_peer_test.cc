@@ -14,7 +14,10 @@
 #include "cuda/engine/gq_internal.h"
 #include "tests/cuda/gq_file.h"
 
-/* The device that a memfd stands for leaves the machine after so many more checks. */
+/*
+ * The device that a memfd stands for leaves the machine after this many more
+ * checks.
+ */
 static int stays_for = -1; /* -1: it stays */
 
 extern "C" bool __wrap_device_mem_is_gone(int fd)

@@ -109,7 +109,7 @@ void quiesce(gq_exec *x)
 /* What the executor says of a run; 0: as it is. */
 int refusal;
 
-/* Set when a run has been started; NULL: none. */
+/* Is set when a run has been started, unless it is NULL. */
 uint32_t *cancel_started;
 
 /* The last run. */
@@ -271,7 +271,7 @@ TEST(StagingOfLeases, IsUsedForAGpuThatDoesNotOrderWrites)
     rig.close();
 }
 
-/* The persistent kernel takes it, with the copy. */
+/* The persistent kernel executes the command and the copy. */
 TEST_P(Staging, AShortReadIsOneCommand)
 {
     constexpr size_t kShort = 16u << 10;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queue protocol, by reads of one command each, against a controller of few lines that
- * completes in bursts and in any order.
+ * Tests the queue protocol by reads of one command each, against a controller
+ * of few lines that completes in bursts and in any order.
  */
 #include <algorithm>
 #include <climits>

@@ -45,7 +45,8 @@ class FsBadLog : public FsEverything
     {
         memcpy(device.bytes(), image.data(), image.size());
     }
-    // The block of the device at so many positions behind the newest commit.
+    // Returns the block of the device that is n positions behind the newest
+    // commit.
     uint64_t ahead(uint64_t n)
     {
         const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
@@ -62,7 +63,7 @@ class FsBadLog : public FsEverything
         EXPECT_EQ(ffs_unlink(root, "later"), 0);
         unmount();
     }
-    // What `fsck -p` of a device with such a block says.
+    // Returns the output of `fsck -p` on a device with such a block.
     std::string preen()
     {
         testing::internal::CaptureStdout();

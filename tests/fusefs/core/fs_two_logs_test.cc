@@ -283,8 +283,8 @@ TEST_F(FsTwoLogs, APlaceAheadMayBeBroken)
     }
 }
 
-// Nor does one that breaks while the file system is mounted. If neither log can hold a block, the
-// mount becomes read-only.
+// A place that breaks while the file system is mounted does not end the mount
+// either. If neither log can hold a block, the mount becomes read-only.
 TEST_F(FsTwoLogs, APlaceMayBreakWhileMounted)
 {
     ASSERT_EQ(mount(), 0);

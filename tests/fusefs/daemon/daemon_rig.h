@@ -47,7 +47,10 @@ int rig_close(struct rig *r);
 struct sim *rig_sim(struct rig *r);
 /* Resets the controller, as another user of it would. */
 int rig_reset(struct rig *r);
-/* The one queue of the executor, or of the bounce path without an executor. */
+/*
+ * Returns the only queue of the executor, or of the bounce path without an
+ * executor.
+ */
 uint16_t rig_gpu_queue(struct rig *r);
 /*
  * After `skip` commands of the opcode on that queue so many of them (0: all) meet the fault. 0 or
@@ -72,7 +75,7 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
-/* The same for the GPU with this number. */
+/* Does the same for the GPU with this number. */
 int rig_register_on(struct rig *r, unsigned gpu, uint64_t len, uint32_t uid,
                     struct rig_buffer *out);
 /* Registers memory for lists. */
@@ -108,9 +111,9 @@ struct rig_gpu {
     unsigned buffers, queues;
 };
 struct rig_gpu rig_gpu(struct rig *r, unsigned gpu);
-/* Each run of the executor of this GPU fails from now on, or no longer does. */
+/* Makes each run of this GPU's executor fail from now on, or no longer. */
 void rig_lose_gpu(struct rig *r, unsigned gpu, bool lost);
-/* As the daemon does about once a second. */
+/* Tends the executors, as the daemon does about once a second. */
 void rig_tend(struct rig *r);
 
 /* Latencies and fallbacks alone. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Drives and devices with memory that leave during reads of one into the memory of the other."""
+"""Removes drives and devices with memory during reads of one into the memory of the other."""
 import contextlib
 import time
 
@@ -33,7 +33,7 @@ def at_most(seconds):
 
 
 def serve(guest, drive, gpu):
-    """A mount with gpu0 and the other device."""
+    """Makes a mount with gpu0 and the other device."""
     guest.run(f"""
         for bdf in "$(bdf_of gpu0)" "$(bdf_of {gpu})"; do
             [ "$(cat "/sys/bus/pci/devices/$bdf/enable")" != 0 ] ||
@@ -51,7 +51,7 @@ def serve(guest, drive, gpu):
 
 
 def own(guest, gpu):
-    """An application that reads into the memory."""
+    """Starts an application that reads into the memory."""
     job = guest.start(f'{TOOL} own {bar(gpu)} "$MNT/file"')
     job.until(lambda printed: "reading" in printed, 60)
     return job
@@ -110,7 +110,7 @@ def test_memory_that_has_left_is_unmapped_without_a_read(guest):
 
 @pytest.mark.slow
 def test_a_drive_that_is_pulled_leaves_the_memory_alone(guest, lab):
-    """Last in this file: see test_removal.py."""
+    """Is the last test in this file, for the reason in test_removal.py."""
     serve(guest, "pulled", "gpu0")
     application = own(guest, "gpu0")
     guest.monitor.execute("qom-set", path="/machine/peripheral/nvme-pulled", property="realized",

@@ -303,7 +303,7 @@ TEST_F(Transfer, WithoutQueuesOfItsOwnTheBouncePathCopies)
     EXPECT_TRUE(buffer_is_content());
 }
 
-// No executor has a part in it, whatever its state.
+// No executor takes part in the transfer, whatever its state.
 TEST_F(Transfer, ABufferOfTheBouncePathBouncesBesideAnExecutor)
 {
     open(with(&rig_config::bounces, true));

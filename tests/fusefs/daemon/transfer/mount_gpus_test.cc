@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A mount with several GPUs, for which CPU executors stand.
+// Tests a mount with several GPUs, for which CPU executors stand in.
 #include <errno.h>
 #include <time.h>
 
@@ -71,7 +71,7 @@ class MountGpus : public ::testing::Test
         rw.len = kBytes;
         return rw;
     }
-    // The path of a read of the whole file, or -errno.
+    // Returns the path of a read of the whole file, or -errno.
     int read(const rig_buffer &b, uint32_t flags = 0)
     {
         gpunvme_ioc_rw rw = request(b, flags);
@@ -83,7 +83,7 @@ class MountGpus : public ::testing::Test
         EXPECT_EQ(memcmp(b.data, content_.data(), kBytes), 0);
         return static_cast<int>(rw.path);
     }
-    // The path of a READV of every second page, or -errno.
+    // Returns the path of a READV of every second page, or -errno.
     int read_list(const rig_buffer &b, const rig_buffer &list)
     {
         auto *pieces = reinterpret_cast<gpunvme_piece *>(list.data);
@@ -151,7 +151,7 @@ TEST_F(MountGpus, AGpuThatTheMountDoesNotServeIsRefused)
     EXPECT_EQ(rig_buffers(rig_), 0u);
 }
 
-// Only the first executor stays.
+// Only the first executor stays open without buffers.
 TEST_F(MountGpus, AnExecutorIsOpenWhileItsGpuHasBuffers)
 {
     EXPECT_TRUE(rig_gpu(rig_, 0).open);

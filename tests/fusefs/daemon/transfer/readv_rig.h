@@ -127,8 +127,8 @@ class Readv : public ::testing::Test
     std::mt19937_64 random_{4};
 };
 
-// By the executor; without one, with an engine of the bounce path or by copies; and, beside an
-// executor, with buffers of the bounce path.
+// Reads are made by the executor; without one, by an engine of the bounce path
+// or by copies; and with one also into buffers of the bounce path.
 enum class Way { kGpu, kBounce, kCopied, kBeside };
 
 inline rig_config config_of(Way way)
