@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pieces of a list in a half of a staging pair. They lie in the staging as in the buffer, so
- * that pieces that are neighbours there are copied together.
+ * Places the pieces of a list in a half of a staging pair. They lie in the
+ * staging as in the buffer, so that pieces that are neighbours there are copied
+ * together.
  */
 #ifndef CLIENT_LIB_STAGING_LIST_H
 #define CLIENT_LIB_STAGING_LIST_H

@@ -95,8 +95,9 @@ static inline __device__ uint64_t gpunvme_cache_size(const struct gpunvme_device
 }
 
 /*
- * Elements of type T, which can be copied byte by byte, in the file of a cache.
- * An element may lie in two lines, and need not be aligned in the file.
+ * An array has elements of type T, which can be copied byte by byte, in the
+ * file of a cache. An element may lie in two lines, and need not be aligned in
+ * the file.
  */
 template <typename T> class gpunvme_array
 {

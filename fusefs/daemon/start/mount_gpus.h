@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The GPUs of a mount. Each has an executor (gq_engine) with queues of its own.
- * That of the first GPU is opened with the mount. The executor of another GPU
- * is opened when a buffer on that GPU is registered, and closed when the GPU
- * has had no buffer for a while, so that the drive has its queues back. A GPU
- * is named by its UUID, because ordinals differ between processes.
+ * Manages the GPUs of a mount. Each has an executor (gq_engine) with queues of
+ * its own. The executor of the first GPU is opened with the mount. The executor
+ * of another GPU is opened when a buffer on that GPU is registered, and closed
+ * when the GPU has had no buffer for a while, so that others can use its
+ * queues. A GPU is named by its UUID, because ordinals differ between
+ * processes.
  *
  * The CPU executor stands for one GPU, or, in tests, for each ordinal of the
  * option gpus=. Functions may be called by any thread.
