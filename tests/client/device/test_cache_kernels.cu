@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels of an application that reads through a cache. */
+/* Reads through a cache in kernels, as an application does. */
 #include "tests/client/device/test_cache_kernels.h"
 
 #include "gpunvme/gpunvme_array.cuh"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that read a file through a cache, and compare what they read. */
+/*
+ * Launches kernels that read a file through a cache, and compare what they
+ * read.
+ */
 #ifndef TESTS_CLIENT_DEVICE_TEST_CACHE_KERNELS_H
 #define TESTS_CLIENT_DEVICE_TEST_CACHE_KERNELS_H
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The suites of the mount with a device's memory in place of GPU memory (tier 2). They check each
+"""Runs suites of the mount with a device's memory in place of GPU memory (tier 2). They check each
 byte, INFO and STATS. Those of their mounts that stage run with p2p=off."""
 import pytest
 
@@ -8,7 +8,7 @@ from machine import Controller, Machine, Namespace, Peer
 MACHINE = Machine([Controller("drive", [Namespace("drive.img", "1G")]),
                    Controller("large", [Namespace("large.img", "1G", lba=4096)])],
                   peers=[Peer("gpu0", 256), Peer("gpu1", 256)])
-# Those of the direct path whose drive need not fail.
+# The third suite is the part of the direct path's in which no drive has to fail.
 SUITES = ["e2e/e2e_test", "e2e/buffer_test",
           "client/client_direct_test --gtest_filter='Mounts/Direct.*/defaults'"]
 
