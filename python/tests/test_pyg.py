@@ -48,7 +48,9 @@ def test_indexes(torch, pyg, given, path, device):  # pylint: disable=unused-arg
                 assert found.device.type == device
                 assert torch.equal(found.cpu(), expected), (name, index)
             assert store.get_tensor_size("paper", name) == tensor.shape
-        for index in (torch.tensor([3, NODES]), torch.tensor([-NODES - 1]), mask[1:]):
+        early = torch.arange(2 * 64)  # of two gathers, the first one fails
+        early[5] = NODES
+        for index in (torch.tensor([3, NODES]), torch.tensor([-NODES - 1]), mask[1:], early):
             with pytest.raises((IndexError, OSError)):
                 store.get_tensor("paper", "x", index)
 

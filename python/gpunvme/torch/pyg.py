@@ -12,6 +12,7 @@
 import errno
 import functools
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ class FeatureStore(_FeatureStore):
     def _open(self) -> None:
         self._tables: dict[tuple[Any, str], Table] = {}
         self._generation = process.generation
+        self._lock = threading.Lock()  # the status of a table is that of its last gather
         try:
             for key, (paths, names) in self._tensors.items():
                 self._tables[key] = Table(paths, names, device=self._device,
@@ -84,10 +86,12 @@ class FeatureStore(_FeatureStore):
         table = self.table(attr.group_name, attr.attr_name)
         ids = _ids(attr.index, len(table), table.device)
         rows = torch.empty((ids.numel(), *table.row_shape), dtype=table.dtype, device=table.device)
-        for part, out in zip(torch.split(ids.reshape(-1), table.max_rows),
-                             torch.split(rows, table.max_rows)):
-            table.gather(part, out)
-        table.check()
+        parts = zip(torch.split(ids.reshape(-1), table.max_rows),
+                    torch.split(rows, table.max_rows))
+        with self._lock:
+            for part, out in parts:
+                table.gather(part, out)
+                table.check()
         return rows.view((*ids.shape, *table.row_shape))
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...]:
