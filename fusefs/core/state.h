@@ -2,9 +2,9 @@
 /*
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
- * Order of locks, outermost first: shape_lock, journal.commit_lock, ffs.meta, then the leaf locks
- * (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which
- * a thread holds one at a time.
+ * Order of locks, outermost first: trim_lock, shape_lock, journal.commit_lock, ffs.meta, then the
+ * leaf locks (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock,
+ * sums.lock), of which a thread holds one at a time.
  */
 #ifndef FUSEFS_CORE_STATE_H
 #define FUSEFS_CORE_STATE_H
@@ -75,11 +75,12 @@ struct ffs {
     _Atomic unsigned access;    /* enum ffs_access */
     _Atomic unsigned commit_ms; /* not 0 */
     _Atomic bool discard;
-    pthread_mutex_t trim_lock; /* held while ffs_trim() keeps free blocks from being allocated */
-    _Atomic bool mounting;     /* ffs_mount() has not returned, so orphans may be looked up */
-    bool frozen;               /* no handle may begin, see ffs_freeze(); protected by meta */
+    /* Held while ffs_trim() or ffs_chunk_add_copy() keeps free blocks from being allocated. */
+    pthread_mutex_t trim_lock;
+    _Atomic bool mounting; /* ffs_mount() has not returned, so orphans may be looked up */
+    bool frozen;           /* no handle may begin, see ffs_freeze(); protected by meta */
     /*
-     * Held, before all other locks, while the shape in `geo` is used without
+     * Held, before all other locks but trim_lock, while the shape in `geo` is used without
      * meta. Held exclusively, together with meta, to change it.
      */
     pthread_rwlock_t shape_lock;
