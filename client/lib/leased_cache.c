@@ -65,12 +65,17 @@ int leased_cache_clear(struct leased_cache *c)
     return err ? err : leased_cache_put_generation(c, GD_CACHE_OFF + 1);
 }
 
-int leased_cache_next(struct leased_cache *c)
+bool leased_cache_is_used_up(const struct leased_cache *c)
 {
     uint64_t next = c->device.generation + 1;
 
-    if (c->device.generation == GD_CACHE_OFF || next == GD_CACHE_GENERATIONS)
-        next = GD_CACHE_OFF;
+    return c->device.generation == GD_CACHE_OFF || next == GD_CACHE_GENERATIONS;
+}
+
+int leased_cache_next(struct leased_cache *c)
+{
+    uint64_t next = leased_cache_is_used_up(c) ? GD_CACHE_OFF : c->device.generation + 1;
+
     return leased_cache_put_generation(c, next);
 }
 

@@ -33,9 +33,11 @@ void leased_cache_close(struct leased_cache *c);
  */
 int leased_cache_clear(struct leased_cache *c);
 /*
- * Makes all lines invalid. Lines and slots of lost commands stay out of use. A
- * cache that has used all generations keeps no line until it is cleared.
+ * Returns true if the cache has used all generations: after leased_cache_next()
+ * it keeps no line until it is cleared.
  */
+bool leased_cache_is_used_up(const struct leased_cache *c);
+/* Makes all lines invalid. Lines and slots of lost commands stay out of use. */
 int leased_cache_next(struct leased_cache *c);
 /* Stores the sums of the counters. */
 int leased_cache_counts(const struct leased_cache *c, struct gd_cache_counts *out);

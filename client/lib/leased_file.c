@@ -143,15 +143,23 @@ static struct gpunvme_device_file device_file(const struct leased_file *f, const
 }
 
 /*
- * Makes the lines of all caches invalid. With new queues no command of the old ones can write to
- * their memory.
+ * Makes the lines of a cache invalid. With new queues no command of the old ones can write to its
+ * memory. With the same ones none can unless one is lost, because no read is in flight.
  */
+static int leased_file_invalidate_cache(const struct leased_file *f, struct leased_cache *c,
+                                        bool new_queues)
+{
+    bool clears = new_queues || (leased_cache_is_used_up(c) && !direct_queues_lost(f->d));
+
+    return clears ? leased_cache_clear(c) : leased_cache_next(c);
+}
+
 static int leased_file_invalidate(struct leased_file *f, bool new_queues)
 {
     int err = 0;
 
     for (struct leased_cache *c = LIST_FIRST(&f->caches); c && !err; c = LIST_NEXT(c, entry))
-        err = new_queues ? leased_cache_clear(c) : leased_cache_next(c);
+        err = leased_file_invalidate_cache(f, c, new_queues);
     return err;
 }
 

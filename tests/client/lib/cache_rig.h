@@ -25,6 +25,9 @@ void cache_rig_elements(const struct gpunvme_device_cache *c, uint32_t size,
                         struct cache_element *elements);
 /* Prefetches as a warp. Returns 0 or -errno. */
 int cache_rig_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset);
+/* The caches of a direct file are in their last generation then (cache_used_up.c). */
+struct gpunvme_file;
+void cache_rig_use_up(struct gpunvme_file *f);
 
 #ifdef __cplusplus
 }
