@@ -96,6 +96,8 @@ class FeatureStore(_FeatureStore):
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...]:
         table = self.table(attr.group_name, attr.attr_name)
+        if attr.index is None:  # the numbers of all rows may take much memory
+            return (len(table), *table.row_shape)
         return (_ids(attr.index, len(table), torch.device("cpu")).numel(), *table.row_shape)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
