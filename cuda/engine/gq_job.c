@@ -33,8 +33,13 @@ int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *res
     return err ? err : gq_buffer_enter(e, b);
 }
 
-void gq_job_leave(struct gq_engine *e, bool is_write, int err, const struct gq_result *r)
+void gq_job_leave(struct gq_engine *e, bool is_write, int err, struct gq_result *r)
 {
+    /* Commands from or to memory that has left the machine may have succeeded. */
+    if (err == -ESTALE) {
+        r->bytes = 0;
+        r->partial = false;
+    }
     pthread_mutex_lock(&e->lock);
     e->stats.transfers++;
     e->stats.commands += r->commands;

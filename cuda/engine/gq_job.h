@@ -71,10 +71,11 @@ struct gq_job {
  * clears its result. It returns -ESTALE if the buffer is not registered;
  * otherwise the caller calls gq_buffer_leave() before gq_job_leave().
  * gq_job_leave() follows in either case and adds the result to the statistics
- * of the engine; err is that of the call.
+ * of the engine; err is that of the call. After -ESTALE no byte counts as
+ * transferred.
  */
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result);
-void gq_job_leave(struct gq_engine *e, bool is_write, int err, const struct gq_result *result);
+void gq_job_leave(struct gq_engine *e, bool is_write, int err, struct gq_result *result);
 
 /*
  * Returns the end of a deadline in ms from now as a time of now_ns(), or 0 if

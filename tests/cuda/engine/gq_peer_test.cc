@@ -276,6 +276,17 @@ TEST_F(Peer, AReadWhoseDeviceHasLeftMeanwhileFails)
     stays_for = 1;
     EXPECT_EQ(rig.move(GQ_READ, buffer, 0, {{2000, 65536}}, 0, 4096), -ESTALE)
         << "its command has succeeded";
+    EXPECT_EQ(rig.result.bytes, 0u);
+}
+
+TEST_F(Peer, AWriteWhoseDeviceHasLeftMeanwhileWritesNothing)
+{
+    open();
+    ASSERT_EQ(add(device), 0);
+    stays_for = 1;
+    EXPECT_EQ(rig.move(GQ_WRITE, buffer, 0, {{3000, 65536}}, 0, 4096), -ESTALE);
+    EXPECT_EQ(rig.result.bytes, 0u) << "the drive has written what no device has sent";
+    EXPECT_EQ(rig.stats().bytes_written, 0u);
 }
 
 TEST_F(Peer, IsFreedAfterALateUnmap)
