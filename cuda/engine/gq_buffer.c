@@ -17,12 +17,14 @@ static struct gq_buffer **buffer_find(struct gq_engine *e, const struct gq_buffe
     return NULL;
 }
 
-/* Returns true if the memory belonged to a device that has left the machine. */
+/*
+ * Returns true if the memory belonged to a device that has left the machine.
+ * The descriptor that comes with GQ_MEM_CUDA_IPC does not show that, and the
+ * client has chosen it.
+ */
 static bool buffer_is_gone(const struct gq_buffer *b)
 {
-    const struct nvme_mem *mem = &b->import.mem;
-
-    return !b->is_list && !mem->addr && mem->fd >= 0 && device_mem_is_gone(mem->fd);
+    return b->may_go && device_mem_is_gone(b->import.mem.fd);
 }
 
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
@@ -254,6 +256,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
     b->is_list = mem->is_list;
     b->is_host = mem->is_host;
     b->for_lease = mem->for_lease;
+    b->may_go = mem->kind == GQ_MEM_DEVICE;
     err = import_memory(e, mem, b);
     if (err) {
         free(b);

@@ -111,6 +111,7 @@ struct gq_buffer {
     bool is_list;   /* not mapped, because it is not for transfers */
     bool is_host;   /* does not act as device memory */
     bool for_lease; /* staging of a lease */
+    bool may_go;    /* of GQ_MEM_DEVICE: the device may leave the machine */
     unsigned users; /* transfers and copies in progress */
     unsigned holds; /* quarantined queues with commands into it */
     struct gq_buffer *next_late;
