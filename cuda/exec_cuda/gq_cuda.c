@@ -385,10 +385,15 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     cu->exec = (struct gq_exec){.ops = &cuda_ops, .kind = GQ_EXECUTOR_CUDA, .tier = 2};
     cu->device = opts->device;
     cu->transport = nvme_ctrlr_transport(c);
-    err = gq_cuda_select(cu, why, why_len);
+    err = gq_gate_of_device(cu->device, &cu->gate);
     if (err)
         goto free_cuda;
-    err = gq_gate_of_device(cu->device, &cu->gate);
+    if (gq_cuda_stuck(cu)) {
+        snprintf(why, why_len, "a kernel on CUDA device %d does not end", cu->device);
+        err = -ENODEV;
+        goto free_cuda;
+    }
+    err = gq_cuda_select(cu, why, why_len);
     if (err)
         goto free_cuda;
     pthread_mutex_init(&cu->copy_lock, NULL);

@@ -38,13 +38,7 @@ struct gq_cuda {
     int device;
     struct nvme_transport *transport;
     struct gq_persistent *persistent;
-    struct gq_gate *gate; /* of the device: gq_gate_of_device() */
-    /*
-     * Atomic. True if a kernel did not end in time and may run forever. Memory
-     * that it reaches is not freed any more, and no call is made that may wait
-     * for the device.
-     */
-    bool stuck;
+    struct gq_gate *gate;        /* of the device: gq_gate_of_device() */
     char *doorbells;             /* GPU address; NULL if not mapped */
     struct gq_port *ports;       /* device memory: GQ_MAX_QUEUES */
     struct gq_dealing *dealings; /* behind the ports; one per run */
@@ -62,10 +56,10 @@ static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
     return (struct gq_cuda *)x;
 }
 
-/* Returns true once a kernel has not ended in time. */
+/* Returns true once a kernel on the device has not ended in time (gq_gate.h). */
 static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
 {
-    return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);
+    return __atomic_load_n(&cu->gate->stuck, __ATOMIC_RELAXED);
 }
 
 /*
@@ -77,7 +71,7 @@ int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
 
 /*
  * gq_cuda_wait.c. Waits until the run's kernels have ended. Returns 0, or -EIO
- * if the device failed or the kernels do not end (then `stuck` is set).
+ * if the device failed or the kernels do not end (then gate->stuck is set).
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l);
 

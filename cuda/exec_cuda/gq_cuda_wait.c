@@ -127,7 +127,7 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l)
             err = query_run(cu, l);
         if (err == cudaErrorNotReady && i % QUERY_EVERY == 0 &&
             (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
-            __atomic_store_n(&cu->stuck, true, __ATOMIC_RELAXED);
+            __atomic_store_n(&cu->gate->stuck, true, __ATOMIC_RELAXED);
             return -EIO;
         }
         if (!l->persistent || i > POLLS_OF_ONE)

@@ -21,6 +21,7 @@ int gq_gate_init(struct gq_gate *g)
     pthread_rwlockattr_destroy(&attr);
     if (!err)
         pthread_mutex_init(&g->alone, NULL);
+    g->stuck = false;
     return -err;
 }
 

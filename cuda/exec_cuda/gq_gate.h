@@ -8,6 +8,7 @@
 #define CUDA_EXEC_CUDA_GQ_GATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "cuda/gq_exec.h"
 
@@ -19,6 +20,12 @@ struct gq_gate {
      */
     pthread_mutex_t alone;
     pthread_rwlock_t lock;
+    /*
+     * Atomic. True if a kernel on the device did not end in time and may run
+     * forever. Memory that it reaches is not freed any more, and no call is made
+     * that may wait for the device, by any executor.
+     */
+    bool stuck;
 };
 
 /* Initialises the gate. Returns 0 or -errno. */

@@ -32,6 +32,7 @@ class GqCudaWait : public testing::Test
     GqCudaWait()
     {
         queries = 0;
+        cu->gate = &gate;
         cu->runs[0].flags = &flags;
         l.states = &state;
         l.run.n_queues = 1;
@@ -43,6 +44,7 @@ class GqCudaWait : public testing::Test
         return gq_cuda_wait_run(cu.get(), &l);
     }
 
+    gq_gate gate = {};
     std::unique_ptr<gq_cuda> cu = std::make_unique<gq_cuda>();
     uint32_t flags = 0;
     gq_state state = {};
