@@ -50,14 +50,11 @@ static int part_sums_open_staging(struct gq_engine *e)
     return err;
 }
 
-int gq_engine_sum_parts(struct gq_engine *e)
+static int part_sums_open(struct gq_engine *e)
 {
     struct gq_part_sums *p = &e->part_sums;
-    int err;
+    int err = open_table(e);
 
-    if (e->stages || p->words)
-        return 0;
-    err = open_table(e);
     if (err)
         return err;
     err = part_sums_open_staging(e);
@@ -73,6 +70,18 @@ int gq_engine_sum_parts(struct gq_engine *e)
         e->exec->in_reach = true;
 free_table:
     e->exec->ops->staging_free(e->exec, &p->table);
+    return err;
+}
+
+int gq_engine_sum_parts(struct gq_engine *e)
+{
+    int err;
+
+    if (e->stages || e->part_sums.words)
+        return 0;
+    e->exec->ops->quiesce(e->exec); /* another engine may have runs on the device */
+    err = part_sums_open(e);
+    e->exec->ops->resume(e->exec);
     return err;
 }
 
