@@ -53,6 +53,7 @@ struct batch {
     uint64_t buffer_len;
     uint64_t at;         /* index of the next piece to finish */
     uint64_t bytes;      /* of finished pieces; during the engine phase, bytes it read */
+    bool by_engine;      /* the engine reads the list, otherwise pieces only */
     bool has_results;    /* each piece has a result, or UNREAD */
     bool whole;          /* the engine has read all pieces */
     bool too_long;       /* a piece was left out because of the limit */
@@ -472,7 +473,7 @@ static int read_others(struct batch *b, int err)
 
 static int buffer_readv_read_all(struct batch *b)
 {
-    int err = b->r->t.gpu ? read_by_engine(b) : 0;
+    int err = b->by_engine ? read_by_engine(b) : 0;
 
     if (!b->whole)
         err = read_others(b, err);
@@ -491,7 +492,7 @@ static int run_with_list(struct readv *r, struct buffer *list)
     if (r->t.path != GPUNVME_PATH_GPU && r->t.no_fallback)
         return -EREMOTEIO;
     /* The bounce engine reads its own lists only, and no other engine reads them. */
-    r->t.gpu =
+    b.by_engine =
         r->t.gpu && buffer_gq(list) && buffer_bounces(list) == buffer_bounces(r->t.use.buffer);
     b.pieces = (volatile struct gpunvme_piece *)buffer_list(list) + v->first;
     b.limit = b.buffer_len > READV_BYTES ? b.buffer_len : READV_BYTES;

@@ -447,6 +447,11 @@ int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buff
     return add_memory(r, &(struct gq_mem){.len = len, .is_list = true}, uid, out);
 }
 
+void rig_set_bounces(struct rig *r, bool bounces)
+{
+    r->bounces = bounces;
+}
+
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid)
 {
     return buffers_remove(r->daemon.buffers, b->id, b->key, uid);

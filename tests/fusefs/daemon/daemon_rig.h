@@ -80,6 +80,8 @@ int rig_register_on(struct rig *r, unsigned gpu, uint64_t len, uint32_t uid,
                     struct rig_buffer *out);
 /* Registers memory for lists. */
 int rig_register_list(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
+/* Sets whether later buffers and lists are registered for the bounce path. */
+void rig_set_bounces(struct rig *r, bool bounces);
 int rig_unregister(struct rig *r, const struct rig_buffer *b, uint32_t uid);
 /* Unmaps this side's memory. */
 void rig_forget(struct rig_buffer *b);

@@ -82,6 +82,30 @@ TEST_F(Readv, ABatchOfManyPiecesIsReadByTheGpuPath)
     expect_pieces(kPieces);
 }
 
+// No engine reads the list of another one, but each reads the pieces of such a list one by one.
+TEST_F(Readv, PiecesOfAListOfAnotherPathTakeThePathOfTheBuffer)
+{
+    for (bool list_bounces : {true, false}) {
+        rig_buffer other = {};
+
+        if (list_bounces)
+            open();
+        rig_set_bounces(rig_, !list_bounces);
+        ASSERT_EQ(rig_register(rig_, kBytes, 0, &other), 0);
+        std::swap(buffer_, other);
+        rig_forget(&other);
+        rig_set_bounces(rig_, list_bounces);
+        ASSERT_EQ(rig_register_list(rig_, kPieces * sizeof(gpunvme_piece), 0, &other), 0);
+        std::swap(list_, other);
+        rig_forget(&other);
+        spread(20, 4096);
+        gpunvme_ioc_readv v = read_batch(20, list_bounces ? GPUNVME_NO_FALLBACK : 0);
+        EXPECT_EQ(v.path, list_bounces ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE);
+        EXPECT_GT(v.commands, 0u);
+        expect_pieces(20);
+    }
+}
+
 TEST_F(Readv, OnlyTheNamedPiecesOfTheListAreReadAndChanged)
 {
     open();
