@@ -48,8 +48,10 @@ static struct gq_engine *bounce_engine_open(struct bounce_engine *b)
     int err = gq_engine_open(b->ctrlr, b->nsid, &b->options, &e);
 
     if (err) {
-        log_line(LOG_WARNING, "%s: the bounce path gets no queue pairs and is slower: %s",
-                 b->device, strerror(-err));
+        if (!b->refused)
+            log_line(LOG_WARNING, "%s: the bounce path gets no queue pairs and is slower: %s",
+                     b->device, strerror(-err));
+        b->refused = true;
         return NULL;
     }
     if (b->sums_parts)
@@ -76,13 +78,14 @@ struct gq_engine *bounce_engine_opened(const struct bounce_engine *b)
     return atomic_load_explicit(&b->engine, memory_order_acquire);
 }
 
-/* Called under no lock: an engine that is being opened reads the new size. */
+/* The lock is for an engine that is being opened and has read the old size. */
 void bounce_engine_grown(struct bounce_engine *b, uint64_t bytes)
 {
+    pthread_mutex_lock(&b->lock);
     struct gq_engine *e = bounce_engine_opened(b);
-
     if (e)
         gq_engine_grown(e, bytes);
+    pthread_mutex_unlock(&b->lock);
 }
 
 void bounce_engine_tend(const struct bounce_engine *b)

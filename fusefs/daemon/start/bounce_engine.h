@@ -24,6 +24,7 @@ struct bounce_engine {
     const char *device; /* device name for messages */
     struct gq_options options;
     bool sums_parts;
+    bool refused;             /* a failure to open the engine has been logged; under `lock` */
     pthread_mutex_t lock;     /* held while the engine is opened */
     pthread_mutex_t recovery; /* held while a thread recovers the queues */
     struct gq_engine *_Atomic engine;
