@@ -313,18 +313,22 @@ static void gpus_select_cpu(struct gpus *t)
 
 /*
  * Without a device the table has one GPU, for which gq_engine_open() opens the
- * CPU executor or returns the error.
+ * CPU executor or returns the error. Its ordinal is not that of a GPU which the
+ * option gpus= leaves out.
  */
 static void gpus_fill(struct gpus *t)
 {
     struct gq_device devices[GPUS_MAX];
+    unsigned n = 0;
 
-    if (t->config.options.executor == GQ_EXECUTOR_CPU)
+    if (t->config.options.executor == GQ_EXECUTOR_CPU) {
         gpus_select_cpu(t);
-    else
-        gpus_select(t, devices, gq_devices(devices, GPUS_MAX));
+    } else {
+        n = gq_devices(devices, GPUS_MAX);
+        gpus_select(t, devices, n);
+    }
     if (!t->n)
-        gpus_init(t, &(struct gq_device){.name = ""}, 0);
+        gpus_init(t, &(struct gq_device){.name = ""}, (int)n);
 }
 
 static void gpus_divide(struct gpus *t)
