@@ -53,9 +53,15 @@ void op_begin(struct op *op)
     trace(TRACE_OP, op->kind, op->ino, op->offset, op->len, 0);
 }
 
+/* A block that was read again has been counted twice. */
+static uint64_t op_bounced(const struct op *op)
+{
+    return min_u64(op->bounced, op->bytes);
+}
+
 static void op_count_file(const struct op *op)
 {
-    uint64_t bounced = min_u64(op->bounced, op->bytes);
+    uint64_t bounced = op_bounced(op);
 
     if (!op->activity)
         return;
@@ -76,7 +82,7 @@ static void op_count_path(const struct op *op)
     op_count(&t->latency[op->kind][op->path - 1].buckets[op_bucket(ns)], 1);
     if (op->path & GPUNVME_PATH_BOUNCE) {
         op_count(&t->bounce_transfers, 1);
-        op_count(&t->bounce_bytes[op_is_write(op)], op->bounced);
+        op_count(&t->bounce_bytes[op_is_write(op)], op_bounced(op));
     }
 }
 
