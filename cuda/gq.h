@@ -277,8 +277,8 @@ struct gq_listener {
 /*
  * Transfers file bytes [file_offset, file_offset + len) to or from buffer bytes
  * [buffer_offset, buffer_offset + len). Extents are whole LBAs. For GQ_WRITE
- * there are no zero extents, and len and file_offset, counted from the first
- * extent, are whole LBAs (-EINVAL).
+ * there are no zero extents, and len, file_offset and the offset of the first
+ * extent are multiples of an LBA (-EINVAL).
  */
 struct gq_request {
     enum gq_op op;

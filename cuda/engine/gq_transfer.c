@@ -192,8 +192,7 @@ static int transfer_check_range(const struct gq_engine *e, const struct gq_reque
     if (req->file_offset < start || req->file_offset > req->end ||
         req->len > req->end - req->file_offset)
         return -EINVAL;
-    if (req->op == GQ_WRITE &&
-        ((req->file_offset - start) % e->ns.lba_size || req->len % e->ns.lba_size))
+    if (req->op == GQ_WRITE && ((start | req->file_offset | req->len) & (e->ns.lba_size - 1)))
         return -EINVAL;
     return 0;
 }

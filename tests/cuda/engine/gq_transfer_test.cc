@@ -243,6 +243,9 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
     gq_file_extent second = {4096, 8};
     gq_request before = {GQ_READ, m, 0, 0, 512, &second, 1, 8192, 0, nullptr, nullptr};
     EXPECT_EQ(gq_transfer(rig.e, &before, &rig.result), -EINVAL) << "before the extents";
+    gq_file_extent odd = {100, 8};
+    gq_request inside = {GQ_WRITE, m, 0, 612, 512, &odd, 1, 8292, 0, nullptr, nullptr};
+    EXPECT_EQ(gq_transfer(rig.e, &inside, &rig.result), -EINVAL) << "units are cut at file offsets";
     EXPECT_EQ(rig.move(GQ_READ, m, 1, {{0, 8192}}, 0, 8192), -EINVAL) << "past the buffer";
     EXPECT_EQ(rig.move(GQ_READ, m, UINT64_MAX, {{0, 8192}}, 0, 8192), -EINVAL) << "overflow";
     EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{0, 8192}}, 0, 100), -EINVAL) << "part of an LBA";
