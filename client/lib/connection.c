@@ -130,6 +130,12 @@ static int connection_report(int fd, unsigned long request, void *out, uint32_t 
     return err ? gpunvme_fail(err, "%s: %s", name, strerror(-err)) : 0;
 }
 
+/* The server of a mount may be that of any user. */
+static uint32_t connection_bounded(uint32_t count, uint32_t most)
+{
+    return count < most ? count : most;
+}
+
 int gpunvme_info(int fd, struct gpunvme_ioc_info *out)
 {
     memset(out, 0, sizeof(*out));
@@ -146,19 +152,27 @@ int gpunvme_open_files(int fd, uint64_t below, struct gpunvme_ioc_open_files *ou
 {
     memset(out, 0, sizeof(*out));
     out->below = below;
-    return connection_report(fd, GPUNVME_IOC_OPEN_FILES, out, sizeof(*out), "OPEN_FILES");
+    int err = connection_report(fd, GPUNVME_IOC_OPEN_FILES, out, sizeof(*out), "OPEN_FILES");
+    out->count = connection_bounded(out->count, GPUNVME_OPEN_FILES_MAX);
+    return err;
 }
 
 int gpunvme_queues(int fd, struct gpunvme_ioc_queues *out)
 {
     memset(out, 0, sizeof(*out));
-    return connection_report(fd, GPUNVME_IOC_QUEUES, out, sizeof(*out), "QUEUES");
+    int err = connection_report(fd, GPUNVME_IOC_QUEUES, out, sizeof(*out), "QUEUES");
+    out->count = connection_bounded(out->count, GPUNVME_QUEUES_MAX);
+    return err;
 }
 
 int gpunvme_gpus(int fd, struct gpunvme_ioc_gpus *out)
 {
     memset(out, 0, sizeof(*out));
-    return connection_report(fd, GPUNVME_IOC_GPUS, out, sizeof(*out), "GPUS");
+    int err = connection_report(fd, GPUNVME_IOC_GPUS, out, sizeof(*out), "GPUS");
+    out->count = connection_bounded(out->count, GPUNVME_GPUS_MAX);
+    for (uint32_t i = 0; i < out->count; i++)
+        out->gpus[i].name[sizeof(out->gpus[i].name) - 1] = '\0';
+    return err;
 }
 
 int gpunvme_trace(int fd, uint64_t next, struct gpunvme_ioc_trace *out)

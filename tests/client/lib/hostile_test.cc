@@ -528,6 +528,22 @@ TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
     EXPECT_TRUE(hostile_registers_during_release(g_));
 }
 
+TEST_F(Hostile, AReportHasNoMoreEntriesThanItsRoom)
+{
+    static struct gpunvme_ioc_open_files files;
+    static struct gpunvme_ioc_queues queues;
+    static struct gpunvme_ioc_gpus gpus;
+
+    EXPECT_EQ(gpunvme_open_files(file_, 0, &files), 0);
+    EXPECT_EQ(gpunvme_queues(file_, &queues), 0);
+    EXPECT_EQ(gpunvme_gpus(file_, &gpus), 0);
+    EXPECT_EQ(files.count, GPUNVME_OPEN_FILES_MAX);
+    EXPECT_EQ(queues.count, GPUNVME_QUEUES_MAX);
+    ASSERT_EQ(gpus.count, GPUNVME_GPUS_MAX);
+    for (const struct gpunvme_gpu &g : gpus.gpus)
+        EXPECT_EQ(strnlen(g.name, sizeof(g.name)), sizeof(g.name) - 1);
+}
+
 TEST_F(Hostile, TablesRefuseLbasThatNoDriveHas)
 {
     for (uint32_t size : {1000u, 1u << 17, (1u << 31) + 1, UINT32_MAX}) {
