@@ -5,6 +5,7 @@
  */
 #include "fusefs/daemon/lease/lease.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -186,6 +187,7 @@ static struct lease *lease_lease_take(struct leases *t, struct lease **link)
 {
     struct lease *l = *link;
 
+    assert(l);
     *link = l->next;
     l->next = NULL;
     set_revoked(l);
