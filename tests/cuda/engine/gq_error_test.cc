@@ -142,7 +142,7 @@ TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
     Rig rig(GetParam(), 512, 1u << 20);
     sim_fault late = once(SIM_FAULT_LATE);
 
-    late.delay_ns = 150000000;
+    late.delay_ns = 800000000; // a thread that is not scheduled for a while still sees the deadline
     rig.opts.queues = 1;
     rig.open();
     rig.fault(late);
@@ -152,7 +152,7 @@ TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
     rig.req.deadline_ms = 0;
     EXPECT_EQ(gq_engine_recover(rig.e), 0);
     m.fill(0x11);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(850));
     EXPECT_TRUE(m.read(0, 4096) == Bytes(4096, 0x11)) << "data of a command that is gone";
     EXPECT_EQ(rig.move(GQ_READ, m, 0, {{64, 4096}}, 0, 4096), 0);
     EXPECT_TRUE(std::equal(rig.media.begin() + 64 * 512, rig.media.begin() + 72 * 512,

@@ -220,7 +220,7 @@ TEST_P(GqReadvError, LostStagedCommandWritesNothingLater)
     Whole w(GetParam());
     sim_fault late = once(SIM_FAULT_LATE);
 
-    late.delay_ns = 150000000;
+    late.delay_ns = 800000000; // a thread that is not scheduled for a while still sees the deadline
     w.rig.opts.queues = 1;
     w.open();
     w.rig.fault(late);
@@ -233,7 +233,7 @@ TEST_P(GqReadvError, LostStagedCommandWritesNothingLater)
     EXPECT_EQ(w.batch->results[0], -ECANCELED);
     EXPECT_TRUE(w.rig.result.partial);
     EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
-    std::this_thread::sleep_for(milliseconds(200));
+    std::this_thread::sleep_for(milliseconds(850));
     EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0xa5));
     EXPECT_EQ(w.batch->run(w.rig), 0);
     w.expect_what_is_ok();

@@ -130,12 +130,12 @@ TEST_P(GqRecover, LateCompletionsArePolledByTheHost)
     sim_fault late = once(SIM_FAULT_LATE);
 
     late.times = 3;
-    late.delay_ns = 250000000;
+    late.delay_ns = 600000000;
     s.rig.cfg.no_abort = true;
     s.open();
     s.rig.fault(late);
     EXPECT_EQ(s.read(0, 20, 100), -ETIMEDOUT);
-    std::this_thread::sleep_for(milliseconds(300));
+    std::this_thread::sleep_for(milliseconds(650));
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
     EXPECT_EQ(s.rig.stats().resets, 0u);
     s.expect_in_step();
@@ -148,14 +148,14 @@ TEST_P(GqRecoverSlow, LateCommandDoesNotReachABufferThatHasEnded)
         Small s(GetParam());
         sim_fault late = once(SIM_FAULT_LATE);
 
-        late.delay_ns = 250000000;
+        late.delay_ns = 600000000;
         s.rig.cfg.no_abort = no_abort;
         s.open();
         s.rig.fault(late);
         EXPECT_EQ(s.read(0, 1, 100), -ETIMEDOUT);
         gq_buffer_unregister(s.buffer);
         s.memory.fill(0x77);
-        std::this_thread::sleep_for(milliseconds(300));
+        std::this_thread::sleep_for(milliseconds(650));
         EXPECT_TRUE(s.memory.read(0, 512) == Bytes(512, 0x77));
         EXPECT_EQ(sim_violations(s.rig.s), 0u);
         s.buffer = s.rig.add(s.memory, 0, 64u << 10);
