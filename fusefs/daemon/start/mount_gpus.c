@@ -486,7 +486,8 @@ static void gpus_report_loss(struct gpu *g)
     gpus_name(g, name);
     log_line(LOG_ERR,
              "%s: GPU %s (%s) is lost: transfers of its buffers leave the GPU path, those of other "
-             "GPUs go on; it is taken up again when its buffers are unregistered",
+             "GPUs go on; a new executor starts when its buffers are unregistered and a program "
+             "registers memory, unless a kernel does not end",
              g->table->config.device, name, g->info.device);
 }
 
