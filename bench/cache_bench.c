@@ -3,12 +3,12 @@
  * Measures a cache in GPU memory (gpunvme_cache_open()).
  *
  * Warps get lines in an order without a pattern, and threads get elements of
- * eight bytes. With a cache as large as the file all of them are hits after the
- * first round; the bound is the same kernel over a copy of the file in GPU
- * memory. With a cache of an eighth of the file and rounds in the same order
- * all lines are misses, each of which evicts a line; the bound is
- * gpunvme_pread_warp() of the same pieces. Each lane compares a word of what it
- * got. The program needs a GPU and -o direct=.
+ * eight bytes. If the cache is as large as the file, all of them are hits after
+ * the first round, and the bound is the same kernel over a copy of the file in
+ * GPU memory. If the cache is an eighth of the file, all lines are misses, each
+ * of which evicts a line, because all rounds have the same order. The bound is
+ * then gpunvme_pread_warp() of the same pieces. Each lane compares one word of
+ * its bytes. The program needs a GPU and the mount option direct=.
  *
  * Example: on_mount.sh 1G gpu=require,direct=all,sim=threads:8:lba:512 cache_bench
  */

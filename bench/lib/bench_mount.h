@@ -54,9 +54,9 @@ int bench_file_create(struct bench_file *f, const char *dir);
 int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
                      uint64_t place);
 /*
- * Moves the bytes to the drive, and opens the file again for reading only, as a
- * program does that reads a finished file. Before each READ of a file that is
- * open for writing the daemon drops the kernel's pages of it.
+ * Moves the bytes to the drive and opens the file again for reading only, like
+ * a program that reads a finished file. While a file is open for writing, the
+ * daemon drops the kernel's pages of its range before each READ.
  */
 int bench_file_seal(struct bench_file *f);
 /* Creates the file with the first `bytes` of the pattern, and seals it. */

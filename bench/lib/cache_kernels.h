@@ -34,9 +34,9 @@ struct cache_run {
 };
 
 /*
- * Runs one way and compares what it got with the pattern. Returns the seconds
- * in *seconds. Returns 0, or -EIO if a read has failed, a byte was wrong or the
- * GPU failed, with the error of a read in *result.
+ * Runs one way, compares the bytes with the pattern, and stores the time in
+ * *seconds. Returns 0, or -EIO if a read failed, a byte was wrong or the GPU
+ * failed. Stores the error of a read in *result.
  */
 int kernel_cache(enum cache_way way, const struct cache_run *r, double *seconds, int64_t *result);
 

@@ -125,7 +125,10 @@ bool device_mem_is_handle(int fd)
     return provider_of(fd) != NULL;
 }
 
-/* A BAR has no read(2): EINVAL, and ENODEV after sysfs has removed the file. */
+/*
+ * A BAR has no read(2), so the call returns EINVAL. It returns ENODEV after sysfs
+ * has removed the file.
+ */
 bool device_mem_is_gone(int fd)
 {
     char byte;

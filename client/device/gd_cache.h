@@ -29,7 +29,7 @@
 #include "client/device/gd_cache_types.h"
 #include "client/device/gd_lone.h"
 
-/* Not inlined: the registers of a read would be those of every hit. */
+/* Reads are not inlined, because every hit would then need their registers. */
 #ifdef __CUDACC__
 #define GD_CACHE_CALL static inline __device__ __noinline__
 #else

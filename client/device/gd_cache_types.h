@@ -62,8 +62,8 @@ struct gpunvme_device_cache {
     const struct gpunvme_device_file *file;
     uint64_t *words; /* of each line, set by set */
     /*
-     * Of each set: the bit GD_TAKEN while a group claims a line, and above it
-     * the way at which CLOCK begins.
+     * Each set has one word: the bit GD_TAKEN, which is set while a group
+     * claims a line, and above it the way at which CLOCK begins.
      */
     uint32_t *locks;
     uint32_t *slots; /* bits of the slots in use */

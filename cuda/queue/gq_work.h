@@ -56,7 +56,7 @@ struct gq_run {
      * GQ_FLAG_LEAVE.
      */
     const volatile uint32_t *leave[2];
-    /* Groups take portions. NULL: assigned in turn, without a prefetch warp. */
+    /* Groups take portions. If it is NULL, reads are assigned in turn, without a prefetch warp. */
     struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */

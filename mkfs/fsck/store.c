@@ -654,8 +654,8 @@ static int checkpoint_write(struct fsck *f, union lay_block *super)
 
 /*
  * Names the ages of the log's images, apart from what the repair has changed,
- * and puts everything in place. `names` is the store for that. If the log
- * begins anew, it lacks the images, so they have been written in place before.
+ * and puts everything in place, by the store `names`. A new log lacks the
+ * images, so they have been written in place before.
  */
 static int checkpoint_log(struct fsck *f, struct store *names)
 {

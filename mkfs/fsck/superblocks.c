@@ -151,8 +151,8 @@ static void report_log(struct fsck *f)
 }
 
 /*
- * Chooses where the log continues, or begins anew if part of it is abandoned,
- * and looks for bad blocks there.
+ * Selects the position at which the log continues, or at which a new log begins
+ * if part of it is abandoned, and looks for bad blocks there.
  */
 static int choose_start(struct fsck *f)
 {

@@ -121,7 +121,7 @@ class FileSystem
     void drop_log(int member);
     void leave(int member);
     void join(int member, bool complete);
-    /* Returns true if A and B are readable; *t is the transaction that they show. */
+    /* Returns true if A and B are readable, and stores their transaction in *t. */
     bool state(uint8_t *t);
     /* False if something is lost: the mount has changed nothing. */
     bool writable() const

@@ -211,8 +211,8 @@ uint8_t ffs_section_hint_of(uint64_t free_blocks);
  */
 struct ffs_group ffs_group_of(const struct lay_bitmap *bm);
 /*
- * Returns true if the section of `group` has fewer than `min` free blocks, as
- * far as hints show.
+ * Returns true if the section of `group` has fewer than `min` free blocks by
+ * its hint, which may be wrong.
  */
 bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min);
 

@@ -23,8 +23,8 @@ static bool log_scrub_in_use(const struct ffs *fs, uint64_t pos)
 }
 
 /*
- * Gets what belongs in an unreadable block: what the other log has, or zeros if
- * no transaction has the block.
+ * Gets the content of an unreadable block: the block of the other log, or zeros
+ * if no transaction has the block.
  */
 static int log_scrub_content(struct ffs *fs, unsigned log, uint64_t pos, void *block)
 {
@@ -85,7 +85,7 @@ static uint64_t log_scrub_run(struct ffs *fs, const struct lay_geometry *geo, ui
 uint64_t ffs_log_scrub(struct ffs *fs, uint64_t pos, struct log_scrubbed *out)
 {
     ffs_meta_read(fs);
-    /* A log that moves meanwhile is read at its old place, which does no harm. */
+    /* If the log moves after this, its old place is read, which changes nothing. */
     const struct lay_geometry geo = fs->geo;
     ffs_meta_done(fs);
     *out = (struct log_scrubbed){.n = 0};

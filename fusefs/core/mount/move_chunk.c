@@ -117,13 +117,16 @@ struct move_chunk {
     uint64_t first, from, to; /* first segment, and blocks of the device */
     uint8_t *data;            /* DMA memory of FFS_CHUNK_COPY_BLOCKS */
     /*
-     * Of each block of the chunk: the age of the whole block at `to` that has
-     * been copied, or 0.
+     * Each block of the chunk has the age of its whole copy at `to`, or 0
+     * without one.
      */
     uint32_t *ages;
 };
 
-/* Records the ages of the whole blocks of a segment, or those that stay as they were. */
+/*
+ * Records the ages of the whole blocks of a segment. With `again`, it clears the
+ * age of each block that has another one now.
+ */
 static void move_chunk_note(const struct move_chunk *m, uint32_t segment, bool again)
 {
     uint32_t *ages = m->ages + segment * LAY_SEGMENT_BLOCKS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The background scrub: reads what nobody else may read for years, so that one
- * flipped bit is corrected before a second one joins it.
+ * The background scrub reads all blocks in use, in this order, so that one
+ * flipped bit is corrected before the same block has a second one:
  *
  *     labels, superblock -> log -> map, bitmaps, checksums, each from the top of its
  *     levels down -> segments: entries, then the blocks in use -> data of files

@@ -457,8 +457,8 @@ void gpus_sum_parts(struct gpus *t)
 }
 
 /*
- * The size is stored before the executors are visited: one that is opened
- * meanwhile loads it.
+ * The size is stored before the executors are visited. An executor that is
+ * opened at the same time therefore loads it.
  */
 void gpus_grown(struct gpus *t, uint64_t bytes)
 {
@@ -554,7 +554,7 @@ int gpus_recover(struct gpus *t)
     return first;
 }
 
-/* The counters of the past are then negative, modulo 2^64. */
+/* Subtracts from the counters of earlier executors, which may become negative, modulo 2^64. */
 void gpus_uncount(struct gpus *t)
 {
     struct gpu *g = &t->gpus[0];

@@ -38,8 +38,8 @@ cudaError_t launch_cache_threads(const struct gpunvme_device_cache *c, unsigned 
                                  unsigned rounds, uint64_t span, struct cache_found *found,
                                  cudaStream_t stream);
 /*
- * Prefetches n bytes from `offset` on by one warp. Stores in *error what the
- * prefetch returns.
+ * Prefetches n bytes from `offset` on by one warp. Stores the result of the
+ * prefetch in *error.
  */
 cudaError_t launch_cache_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset,
                                   int *error, cudaStream_t stream);
