@@ -41,7 +41,7 @@
 
 #include "gpunvme_device.h" /* in this header's folder */
 
-#include "client/device/gd_cache.h"
+#include "client/device/gd_cache_elements.h"
 
 /*
  * Called by all threads of a warp with the same arguments, for one read to

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Uses a cache as warps do, by a host thread that executes 32 lanes. */
 #define GQ_LANES 32u
-#include "client/device/gd_cache.h"
+#include "client/device/gd_cache_elements.h"
 
 #include "tests/client/lib/cache_rig.h"
 

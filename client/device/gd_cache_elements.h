@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads elements of lanes through a cache (gd_cache.h), and fills several lines
+ * at a time. All lanes of a group look up and copy together.
+ *
+ * Every function is called by all lanes of a group together unless noted
+ * otherwise.
+ */
+#ifndef CLIENT_DEVICE_GD_CACHE_ELEMENTS_H
+#define CLIENT_DEVICE_GD_CACHE_ELEMENTS_H
+
+#include "client/device/gd_cache.h"
+
+/* --- Reads of lanes -------------------------------------------------------------------------- */
+
+/*
+ * Reads of one element for each lane, each of `size` bytes. A destination need
+ * be addressable only by its lane.
+ */
+struct gd_cache_elements {
+    uint32_t size;
+    GQ_LANE_MEMBER(uint64_t, dst);
+    GQ_LANE_MEMBER(uint64_t, offset);
+    GQ_LANE_MEMBER(uint32_t, left); /* 1 until the element is read */
+    GQ_LANE_MEMBER(int32_t, err);   /* the result: 0 or -errno */
+};
+
+/* Returns the lanes whose element is not read yet, as bits. */
+GQ_FN uint32_t gd_cache_left(const struct gd_cache_reader *w, const struct gd_cache_elements *e)
+{
+    (void)w;
+    return GQ_BALLOT(e->left);
+}
+
+/* Called by one lane. Returns true if an element lies in one line that can be cached. */
+GQ_FN bool gd_cache_is_inside(const struct gd_cache_reader *w, uint64_t offset, uint32_t size)
+{
+    uint64_t line = (uint64_t)1 << w->cache->line_shift;
+
+    return w->generation && (offset & (line - 1)) + size <= line;
+}
+
+/*
+ * Stores the address of each lane's element if its line is valid, and counts a
+ * reader of the line. Otherwise stores 0. All lanes look up at a time.
+ */
+GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct gd_cache_elements *e,
+                                 GQ_LANE_OUT(uint64_t, src), GQ_LANE_OUT(uint64_t *, pinned))
+{
+    const struct gpunvme_device_cache *c = w->cache;
+    GQ_LANE_VAR(struct gd_cache_line, line);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(src) = 0;
+        GQ_AT(pinned) = NULL;
+        GQ_AT(line) = gd_cache_line_of(c, GQ_AT(e->offset));
+        if (!GQ_AT(e->left) || !gd_cache_is_inside(w, GQ_AT(e->offset), e->size))
+            GQ_AT(line).fits = false;
+    }
+    for (uint32_t way = 0; way < c->ways; way++) {
+        GQ_FOR_LANES(lane)
+        {
+            struct gd_cache_line *l = &GQ_AT(line);
+
+            if (l->fits && gd_cache_is_valid(w, gd_load64(&c->words[l->first + way]), l->tag))
+                l->way = way;
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        struct gd_cache_line *l = &GQ_AT(line);
+
+        if (l->way != GD_CACHE_NONE && gd_cache_pin_word(w, gd_cache_word(w, l), l->tag)) {
+            GQ_AT(pinned) = gd_cache_word(w, l);
+            GQ_AT(src) =
+                gd_cache_address(w, l) + (GQ_AT(e->offset) & (((uint64_t)1 << c->line_shift) - 1));
+        }
+    }
+    gq_fence_device(); /* acquires the bytes */
+}
+
+/* Copies the elements that have a source; every lane copies its own. */
+GQ_FN void gd_cache_copy_elements(const struct gd_cache_reader *w,
+                                  const struct gd_cache_elements *e, GQ_LANE_PARAM(uint64_t, src))
+{
+    GQ_LANE_VAR(uint32_t, odd);
+    uint32_t unit;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(odd) = GQ_AT(src) && ((GQ_AT(src) | GQ_AT(e->dst) | e->size) & 3);
+    }
+    unit = GQ_BALLOT(odd) ? 1 : 4;
+    for (uint32_t at = 0; at < e->size; at += unit) {
+        GQ_FOR_LANES(lane)
+        {
+            if (GQ_AT(src) && unit == 4)
+                *(uint32_t *)(GQ_AT(e->dst) + at) = *(const volatile uint32_t *)(GQ_AT(src) + at);
+            else if (GQ_AT(src))
+                *(unsigned char *)(GQ_AT(e->dst) + at) =
+                    *(const volatile unsigned char *)(GQ_AT(src) + at);
+        }
+    }
+}
+
+/* Reads the elements whose lines are valid, for all lanes at a time. */
+GQ_FN void gd_cache_hit_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
+{
+    uint32_t before = gd_cache_left(w, e);
+    GQ_LANE_VAR(uint64_t, src);
+    GQ_LANE_VAR(uint64_t *, pinned);
+
+    gd_cache_pin_elements(w, e, src, pinned);
+    gd_cache_copy_elements(w, e, src);
+    gq_fence_device(); /* as in gd_cache_unpin() */
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(pinned)) {
+            (void)gd_add64(GQ_AT(pinned), -GD_CACHE_PIN);
+            GQ_AT(e->left) = 0;
+        }
+    }
+    gd_cache_count(w, &w->cache->counts->hits, gq_count_ones(before & ~gd_cache_left(w, e)));
+}
+
+/* --- Fills of several lines ------------------------------------------------------------------ */
+
+/*
+ * Claims the lines at the offsets of the lanes in `of`, except those that other
+ * groups have, without a wait. Prepares their reads, and stores their words.
+ * Returns the lanes whose lines were claimed, as bits.
+ */
+GQ_FN uint32_t gd_cache_claim_lines(const struct gd_cache_reader *w,
+                                    GQ_LANE_PARAM(uint64_t, offset), uint32_t of,
+                                    struct gd_cache_reads *r, GQ_LANE_OUT(uint64_t *, word))
+{
+    uint32_t claimed = 0;
+
+    while (of) {
+        uint32_t i = gq_take_one(&of);
+        struct gd_cache_line line = gd_cache_line_of(w->cache, GQ_FROM64(offset, i));
+
+        if (!line.fits || gd_cache_find(w, &line) != GD_CACHE_FREE ||
+            gd_cache_claim(w, &line) != GD_CACHE_CLAIMED)
+            continue;
+        claimed |= 1u << i;
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i) {
+                GQ_AT(r->dst) = gd_cache_address(w, &line);
+                GQ_AT(r->offset) = line.number << w->cache->line_shift;
+                GQ_AT(r->len) = gd_cache_line_bytes(w, line.number);
+                GQ_AT(word) = gd_cache_word(w, &line);
+            }
+        }
+    }
+    return claimed;
+}
+
+/*
+ * Reads the lines at the offsets of the lanes in `of`, all at a time, except
+ * those that other groups have. Returns the error of a line that was not read,
+ * or 0.
+ */
+GQ_FN int gd_cache_fill_lines(const struct gd_cache_reader *w, GQ_LANE_PARAM(uint64_t, offset),
+                              uint32_t of)
+{
+    struct gd_cache_reads r = {0};
+    GQ_LANE_VAR(uint64_t *, word);
+    GQ_LANE_VAR(uint32_t, failed);
+    uint32_t claimed = w->generation ? gd_cache_claim_lines(w, offset, of, &r, word) : 0, failures;
+    bool in_reach = false;
+    int err = 0;
+
+    if (!claimed)
+        return 0;
+    gd_cache_count(w, &w->cache->counts->misses, gq_count_ones(claimed));
+    gd_cache_read_lines(w, &r);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(failed) = GQ_AT(r.err) != 0;
+    }
+    failures = GQ_BALLOT(failed);
+    while (failures) {
+        err = (int)GQ_FROM32(r.err, gq_take_one(&failures));
+        in_reach = in_reach || gd_cache_is_in_reach(w, err);
+    }
+    gq_fence_device(); /* as in gd_cache_fill() */
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(word))
+            gd_cache_end_fill(GQ_AT(word), GQ_AT(r.err), in_reach, 0);
+    }
+    return err;
+}
+
+/*
+ * Reads an element for each lane: those in valid lines, then those in lines that
+ * the group reads, all at a time, and the rest one after another.
+ */
+GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
+{
+    uint32_t left;
+
+    gd_cache_hit_elements(w, e);
+    left = gd_cache_left(w, e);
+    if (left & (left - 1)) {
+        (void)gd_cache_fill_lines(w, e->offset, left);
+        gd_cache_hit_elements(w, e);
+        left = gd_cache_left(w, e);
+    }
+    while (left) {
+        uint32_t i = gq_take_one(&left);
+        int err = gd_cache_read(w, i, GQ_FROM64(e->dst, i), e->size, GQ_FROM64(e->offset, i));
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i)
+                GQ_AT(e->err) = err;
+        }
+    }
+}
+
+/*
+ * Reads the lines that contain some of n bytes from offset on and are not in
+ * the cache. Returns 0, or the error of one of them.
+ */
+GQ_FN int gd_cache_prefetch(const struct gd_cache_reader *w, uint64_t n, uint64_t offset)
+{
+    uint64_t line = (uint64_t)1 << w->cache->line_shift,
+             end = n < w->end - offset ? offset + n : w->end;
+    int err = 0;
+
+    if (offset >= w->end)
+        return 0;
+    for (uint64_t first = offset & ~(line - 1); first < end; first += line * w->group.lanes) {
+        uint64_t lines = (end - first + line - 1) >> w->cache->line_shift;
+        GQ_LANE_VAR(uint64_t, at);
+        int found;
+
+        lines = lines < w->group.lanes ? lines : w->group.lanes;
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(at) = first + lane * line;
+        }
+        found = gd_cache_fill_lines(w, at, lines == 32 ? UINT32_MAX : (1u << lines) - 1u);
+        err = err ? err : found;
+    }
+    return err;
+}
+
+#endif
