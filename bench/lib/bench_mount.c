@@ -128,9 +128,10 @@ int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint
         uint64_t n = len - done < CHUNK ? len - done : CHUNK;
 
         pattern_host_write(chunk, n, seed, place + done, false);
-        errno = 0;
-        if (pwrite(f->fd, chunk, n, (off_t)(at + done)) != (ssize_t)n)
-            err = errno ? -errno : -EIO;
+        ssize_t put = pwrite(f->fd, chunk, n, (off_t)(at + done));
+        /* A regular file takes fewer bytes than asked only when the file system is full. */
+        if (put != (ssize_t)n)
+            err = put < 0 ? -errno : -ENOSPC;
     }
     free(chunk);
     return err ? bench_fail_with(f->path, err) : 0;
