@@ -9,6 +9,7 @@
  *   gd_cache_claim    takes a way for the line, by CLOCK, under the set's lock
  *   gd_cache_fill     reads a claimed line and makes it valid
  *   gd_cache_bypass   reads only the wanted bytes, through a slot
+ *   gd_cache_insert   keeps a line whose bytes the caller has read
  *
  * The word of a line changes by atomics only, which preserve the number of its
  * readers. Only a word without readers is claimed, so a line does not change
@@ -241,6 +242,49 @@ GQ_FN void gd_cache_unpin(const struct gd_cache_reader *w, const struct gd_cache
     }
 }
 
+/* --- Insertion ------------------------------------------------------------------------------- */
+
+/*
+ * Returns the word that remembers a line. It is one of the set's, by the tag, so
+ * a word has its line until others of the set with the same word are missed.
+ */
+GQ_FN uint32_t *gd_cache_recent(const struct gpunvme_device_cache *c, const struct gd_cache_line *l)
+{
+    const uint32_t golden_ratio = 0x9e3779b9u; /* the fraction times 2^32 */
+    uint32_t hash = (uint32_t)(l->tag >> GD_CACHE_TAG_SHIFT) * golden_ratio;
+
+    return &c->recent[l->first + (hash >> 16) % c->ways];
+}
+
+/* Returns the value by which the word remembers a line. */
+GQ_FN uint32_t gd_cache_mark(const struct gd_cache_line *l)
+{
+    return (uint32_t)(l->tag >> GD_CACHE_TAG_SHIFT) + 1;
+}
+
+/*
+ * Returns true if a line that was missed is to be kept. Otherwise remembers the
+ * line, which is kept when it is missed again soon.
+ */
+GQ_FN bool gd_cache_keeps(const struct gd_cache_reader *w, const struct gd_cache_line *l)
+{
+    GQ_LANE_VAR(uint32_t, is);
+
+    if (!w->cache->second_touch)
+        return true;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            uint32_t *word = gd_cache_recent(w->cache, l), mark = gd_cache_mark(l);
+
+            GQ_AT(is) = gq_atomic_load(word) == mark;
+            if (!GQ_AT(is))
+                gq_atomic_store(word, mark);
+        }
+    }
+    return GQ_FROM32(is, 0) != 0;
+}
+
 /* --- Claims ---------------------------------------------------------------------------------- */
 
 /* Ways of a set, one bit each. */
@@ -421,11 +465,13 @@ GQ_FN bool gd_cache_wait(const struct gd_cache_reader *w, uint64_t start, uint32
 
 /*
  * Finds the line and counts the group as its reader, claims a way for it, or
- * returns GD_CACHE_AROUND. Waits while another group fills the line.
+ * returns GD_CACHE_AROUND, also for a line that is not kept. Waits while another
+ * group fills the line.
  */
 GQ_FN enum gd_cache_found gd_cache_seek(const struct gd_cache_reader *w, struct gd_cache_line *l)
 {
     uint64_t start = 0;
+    bool keeps = false;
 
     if (!l->fits || w->generation == 0)
         return GD_CACHE_AROUND;
@@ -437,8 +483,11 @@ GQ_FN enum gd_cache_found gd_cache_seek(const struct gd_cache_reader *w, struct 
         if (state == GD_CACHE_VALID && gd_cache_pin(w, l))
             return GD_CACHE_HIT;
         if (state == GD_CACHE_FREE) {
-            enum gd_cache_found found = gd_cache_claim(w, l);
+            enum gd_cache_found found = GD_CACHE_AROUND;
 
+            keeps = keeps || gd_cache_keeps(w, l);
+            if (keeps)
+                found = gd_cache_claim(w, l);
             if (found != GD_CACHE_AGAIN)
                 return found;
         }
@@ -619,10 +668,10 @@ GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t 
 }
 
 /*
- * Takes a slot. Returns its number, or GD_CACHE_NONE if no slot is free before
- * the deadline of a command.
+ * Takes a slot. Returns its number, or GD_CACHE_NONE if no slot is free: at once,
+ * or if `waits` is set before the deadline of a command.
  */
-GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w)
+GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w, bool waits)
 {
     uint32_t words = w->cache->n_slots / 32, seed = GQ_SAME32(gd_seed()), slot;
     uint64_t start = GQ_SAME64(gq_clock_ns());
@@ -635,7 +684,8 @@ GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w)
                 GQ_AT(got) = gd_cache_try_slot(w->cache, (seed + tries) % words);
         }
         slot = GQ_FROM32(got, 0);
-        if (slot != GD_CACHE_NONE || (tries >= words && !gd_cache_wait(w, start, tries)))
+        if (slot != GD_CACHE_NONE ||
+            (tries >= words && (!waits || !gd_cache_wait(w, start, tries))))
             break;
     }
     gq_fence_device(); /* orders the loads of the last user before the writes of this one */
@@ -663,7 +713,7 @@ GQ_FN void gd_cache_give_slot(const struct gd_cache_reader *w, uint32_t slot)
 GQ_FN int gd_cache_bypass(const struct gd_cache_reader *w, uint32_t who, uint64_t dst, uint64_t n,
                           uint64_t offset)
 {
-    uint32_t slot = gd_cache_take_slot(w);
+    uint32_t slot = gd_cache_take_slot(w, true);
     uint64_t at = w->cache->slots_at + ((uint64_t)slot << w->cache->line_shift);
     int err;
 
@@ -722,6 +772,34 @@ GQ_FN int gd_cache_read(const struct gd_cache_reader *w, uint32_t who, uint64_t 
         at += left;
     }
     return 0;
+}
+
+/*
+ * Keeps a line whose bytes are at `from`, which were read in the current
+ * generation, unless the line is there, is not to be kept, or no way is idle.
+ * No command may still write to `from`. Returns true if the line is kept.
+ */
+GQ_FN bool gd_cache_insert(const struct gd_cache_reader *w, uint64_t number, uint64_t from)
+{
+    struct gd_cache_line line = gd_cache_line_of(w->cache, number << w->cache->line_shift);
+    enum gd_cache_found found = GD_CACHE_AGAIN;
+
+    if (!line.fits || w->generation == 0 || gd_cache_find(w, &line) != GD_CACHE_FREE ||
+        !gd_cache_keeps(w, &line))
+        return false;
+    for (uint32_t tries = 0; tries < GD_CACHE_RESTS && found == GD_CACHE_AGAIN; tries++)
+        found = gd_cache_claim(w, &line);
+    if (found != GD_CACHE_CLAIMED)
+        return false;
+    gd_cache_copy(w, GD_CACHE_ALL, gd_cache_address(w, &line), from,
+                  gd_cache_line_bytes(w, number));
+    gq_fence_device(); /* as in gd_cache_fill() */
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gd_cache_end_fill(gd_cache_word(w, &line), 0, false, 0);
+    }
+    return true;
 }
 
 /*

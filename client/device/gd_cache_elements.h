@@ -124,6 +124,187 @@ GQ_FN void gd_cache_hit_elements(const struct gd_cache_reader *w, struct gd_cach
     gd_cache_count(w, &w->cache->counts->hits, gq_count_ones(before & ~gd_cache_left(w, e)));
 }
 
+/* --- Lines that are not kept ----------------------------------------------------------------- */
+
+/*
+ * Returns the lanes whose elements lie in lines that are not kept, as bits, and
+ * remembers these lines. All lanes look before one remembers its line, so a line
+ * that several of them touch is touched once.
+ */
+GQ_FN uint32_t gd_cache_first_touched(const struct gd_cache_reader *w,
+                                      const struct gd_cache_elements *e)
+{
+    GQ_LANE_VAR(uint32_t, first);
+    GQ_LANE_VAR(struct gd_cache_line, line);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(line) = gd_cache_line_of(w->cache, GQ_AT(e->offset));
+        if (GQ_AT(e->left) && GQ_AT(line).fits && gd_cache_is_inside(w, GQ_AT(e->offset), e->size))
+            GQ_AT(first) = gq_atomic_load(gd_cache_recent(w->cache, &GQ_AT(line))) !=
+                           gd_cache_mark(&GQ_AT(line));
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(first))
+            gq_atomic_store(gd_cache_recent(w->cache, &GQ_AT(line)), gd_cache_mark(&GQ_AT(line)));
+    }
+    return GQ_BALLOT(first);
+}
+
+/* The slots of lanes. Lanes whose elements lie in one line share a slot. */
+struct gd_cache_taken {
+    GQ_LANE_MEMBER(uint32_t, slot); /* GD_CACHE_NONE: none */
+    GQ_LANE_MEMBER(uint64_t, src);  /* address of the lane's element in its slot, or 0 */
+};
+
+/*
+ * Gives a slot to the lanes in `of` whose elements lie in line `number`, and
+ * prepares the read of the line by lane i. Returns these lanes, as bits.
+ */
+GQ_FN uint32_t gd_cache_share_slot(const struct gd_cache_reader *w,
+                                   const struct gd_cache_elements *e, uint32_t of, uint32_t i,
+                                   uint32_t slot, struct gd_cache_reads *r,
+                                   struct gd_cache_taken *t)
+{
+    uint32_t shift = w->cache->line_shift;
+    uint64_t number = GQ_FROM64(e->offset, i) >> shift;
+    uint64_t at = w->cache->slots_at + ((uint64_t)slot << shift);
+    GQ_LANE_VAR(uint32_t, is);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is) = (of >> lane & 1u) && GQ_AT(e->offset) >> shift == number;
+        if (GQ_AT(is)) {
+            GQ_AT(t->slot) = slot;
+            GQ_AT(t->src) = at + (GQ_AT(e->offset) & (((uint64_t)1 << shift) - 1));
+        }
+        if (lane == i) {
+            GQ_AT(r->dst) = at;
+            GQ_AT(r->offset) = number << shift;
+            GQ_AT(r->len) = gd_cache_line_bytes(w, number);
+        }
+    }
+    return GQ_BALLOT(is);
+}
+
+/*
+ * Takes a slot for each line of the lanes in `of`, as far as some are free, and
+ * prepares the reads. Returns the lanes that have a slot, as bits.
+ */
+GQ_FN uint32_t gd_cache_take_slots(const struct gd_cache_reader *w,
+                                   const struct gd_cache_elements *e, uint32_t of,
+                                   struct gd_cache_reads *r, struct gd_cache_taken *t)
+{
+    uint32_t all = 0, slot = 0;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(t->slot) = GD_CACHE_NONE;
+        GQ_AT(t->src) = 0;
+    }
+    while (of & ~all) {
+        uint32_t rest = of & ~all, i = gq_take_one(&rest);
+
+        slot = gd_cache_take_slot(w, false);
+        if (slot == GD_CACHE_NONE)
+            break;
+        all |= gd_cache_share_slot(w, e, of, i, slot, r, t);
+    }
+    return all;
+}
+
+/*
+ * Gives back the slot that lane i has read with the result err, unless a lost
+ * command may still write to it. After an error its lanes have no source.
+ */
+GQ_FN void gd_cache_end_slot(const struct gd_cache_reader *w, struct gd_cache_taken *t,
+                             uint32_t slot, int err)
+{
+    if (!err || !gd_cache_is_in_reach(w, err))
+        gd_cache_give_slot(w, slot);
+    GQ_FOR_LANES(lane)
+    {
+        if (err && GQ_AT(t->slot) == slot)
+            GQ_AT(t->src) = 0;
+    }
+}
+
+/* Copies the elements out of the slots that were read, and ends the use of all. */
+GQ_FN void gd_cache_empty_slots(const struct gd_cache_reader *w, struct gd_cache_elements *e,
+                                const struct gd_cache_reads *r, struct gd_cache_taken *t)
+{
+    GQ_LANE_VAR(uint32_t, is);
+    uint32_t failed, reads;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is) = GQ_AT(r->len) != 0 && GQ_AT(r->err) != 0;
+    }
+    failed = GQ_BALLOT(is);
+    while (failed) {
+        uint32_t i = gq_take_one(&failed);
+
+        gd_cache_end_slot(w, t, GQ_FROM32(t->slot, i), (int)GQ_FROM32(r->err, i));
+    }
+    gd_cache_copy_elements(w, e, t->src);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is) = GQ_AT(r->len) != 0 && GQ_AT(r->err) == 0;
+        if (GQ_AT(t->src))
+            GQ_AT(e->left) = 0;
+    }
+    reads = GQ_BALLOT(is);
+    while (reads)
+        gd_cache_end_slot(w, t, GQ_FROM32(t->slot, gq_take_one(&reads)), 0);
+}
+
+/*
+ * Reads the elements of the lanes in `of` through slots, each line once and all
+ * at a time, as far as slots are free. Returns the lanes that had a slot, as
+ * bits. Their elements are left if their lines were not read.
+ */
+GD_CACHE_CALL uint32_t gd_cache_read_slots(const struct gd_cache_reader *w,
+                                           struct gd_cache_elements *e, uint32_t of)
+{
+    struct gd_cache_reads r = {0};
+    struct gd_cache_taken t;
+    uint32_t got = gd_cache_take_slots(w, e, of, &r, &t);
+
+    if (!got)
+        return 0;
+    gd_cache_count(w, &w->cache->counts->bypasses, gq_count_ones(got));
+    gd_cache_read_lines(w, &r);
+    gd_cache_empty_slots(w, e, &r, &t);
+    return got;
+}
+
+/*
+ * Reads elements in lines that are not kept. No slot is held while the group
+ * waits for another one.
+ */
+GQ_FN void gd_cache_read_around(const struct gd_cache_reader *w, struct gd_cache_elements *e)
+{
+    uint32_t of = gd_cache_first_touched(w, e);
+
+    while (of) {
+        uint32_t got = gd_cache_read_slots(w, e, of), i;
+
+        of &= ~got;
+        if (got)
+            continue;
+        i = gq_take_one(&of);
+        int err = gd_cache_bypass(w, i, GQ_FROM64(e->dst, i), e->size, GQ_FROM64(e->offset, i));
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i) {
+                GQ_AT(e->err) = err;
+                GQ_AT(e->left) = 0;
+            }
+        }
+    }
+}
+
 /* --- Fills of several lines ------------------------------------------------------------------ */
 
 /*
@@ -197,7 +378,8 @@ GQ_FN int gd_cache_fill_lines(const struct gd_cache_reader *w, GQ_LANE_PARAM(uin
 
 /*
  * Reads an element for each lane: those in valid lines, then those in lines that
- * the group reads, all at a time, and the rest one after another.
+ * are not kept, then those in lines that the group fills, both all at a time, and
+ * the rest one after another.
  */
 GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
 {
@@ -205,6 +387,10 @@ GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cac
 
     gd_cache_hit_elements(w, e);
     left = gd_cache_left(w, e);
+    if (left && w->cache->second_touch) {
+        gd_cache_read_around(w, e);
+        left = gd_cache_left(w, e);
+    }
     if (left & (left - 1)) {
         (void)gd_cache_fill_lines(w, e->offset, left);
         gd_cache_hit_elements(w, e);

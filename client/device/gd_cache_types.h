@@ -67,6 +67,11 @@ struct gpunvme_device_cache {
      */
     uint32_t *locks;
     uint32_t *slots; /* bits of the slots in use */
+    /*
+     * Each line has one word, which remembers a line of its set that was missed
+     * and not kept: 1 + its tag, or 0. Used if second_touch is set.
+     */
+    uint32_t *recent;
     struct gd_cache_counts *counts;
     uint64_t lines;      /* address of the lines, in registered memory */
     uint64_t slots_at;   /* address of the slots, likewise */
@@ -74,7 +79,8 @@ struct gpunvme_device_cache {
     uint32_t line_shift; /* a line has 1 << line_shift bytes */
     uint32_t set_shift;  /* there are 1 << set_shift sets */
     uint32_t ways;
-    uint32_t n_slots; /* a multiple of 32 */
+    uint32_t n_slots;      /* a multiple of 32 */
+    uint32_t second_touch; /* 1: only lines that were missed recently are kept, 0: all */
 };
 
 #endif

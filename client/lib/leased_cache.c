@@ -27,6 +27,7 @@ static uint64_t leased_cache_place_all(struct leased_cache *c, uint64_t at)
     d->words = leased_cache_place(&at, sets * d->ways, sizeof(*d->words));
     d->locks = leased_cache_place(&at, sets, sizeof(*d->locks));
     d->slots = leased_cache_place(&at, d->n_slots / 32, sizeof(*d->slots));
+    d->recent = leased_cache_place(&at, sets * d->ways, sizeof(*d->recent));
     c->words_len = at - first;
     d->counts = leased_cache_place(&at, GD_CACHE_COUNTERS, sizeof(*d->counts));
     c->device_at = (uintptr_t)leased_cache_place(&at, 1, sizeof(*d));
@@ -77,6 +78,14 @@ int leased_cache_next(struct leased_cache *c)
     uint64_t next = leased_cache_is_used_up(c) ? GD_CACHE_OFF : c->device.generation + 1;
 
     return leased_cache_put_generation(c, next);
+}
+
+int leased_cache_set_second_touch(struct leased_cache *c, bool second_touch)
+{
+    uint64_t at = c->device_at + offsetof(struct gpunvme_device_cache, second_touch);
+
+    c->device.second_touch = second_touch;
+    return memory_space_put(c->space, at, &c->device.second_touch, sizeof(c->device.second_touch));
 }
 
 int leased_cache_counts(const struct leased_cache *c, struct gd_cache_counts *out)

@@ -17,7 +17,7 @@ struct leased_cache {
     const struct memory_space *space;
     struct gpunvme_device_cache device; /* copy of the struct in the memory space */
     uint64_t device_at;                 /* addresses in the memory space */
-    uint64_t words_at;                  /* of the words, locks and slots */
+    uint64_t words_at;                  /* of the words, locks, slots, and recent lines */
     size_t words_len;
 };
 
@@ -39,6 +39,8 @@ int leased_cache_clear(struct leased_cache *c);
 bool leased_cache_is_used_up(const struct leased_cache *c);
 /* Makes all lines invalid. Lines and slots of lost commands stay out of use. */
 int leased_cache_next(struct leased_cache *c);
+/* Keeps all lines that are missed, or only those that were missed recently. */
+int leased_cache_set_second_touch(struct leased_cache *c, bool second_touch);
 /* Stores the sums of the counters. */
 int leased_cache_counts(const struct leased_cache *c, struct gd_cache_counts *out);
 

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Opens, drops and closes caches of direct files for kernels. */
+#include "client/lib/line_cache.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/lib/direct.h"
-#include "client/lib/handle.h"
 #include "support/minmax.h"
 
 #define DEFAULT_LINE 4096u
 #define LEAST_LINE   512u
 #define MOST_LINE    65536u
 #define MOST_LINES   ((uint64_t)1 << 32)
-
-struct gpunvme_cache {
-    struct gpunvme_file *file; /* counts the cache as a user */
-    struct leased_cache words;
-    void *lines; /* registered memory of the lines and of the slots; NULL: none yet */
-};
 
 /* Returns the smallest line whose fill reads nothing else. */
 static uint32_t cache_least_line(const struct leased_file *f)
@@ -119,6 +114,17 @@ void gpunvme_cache_close(struct gpunvme_cache *c)
 const struct gpunvme_device_cache *gpunvme_cache_device(const struct gpunvme_cache *c)
 {
     return (const struct gpunvme_device_cache *)(uintptr_t)c->words.device_at;
+}
+
+int gpunvme_cache_set_insertion(struct gpunvme_cache *c, uint32_t insertion)
+{
+    int err = handle_check_process(c->file->g);
+
+    if (err)
+        return err;
+    if (insertion != GPUNVME_CACHE_ALL && insertion != GPUNVME_CACHE_SECOND_TOUCH)
+        return gpunvme_fail(-EINVAL, "unknown insertion %u", insertion);
+    return leased_cache_set_second_touch(&c->words, insertion == GPUNVME_CACHE_SECOND_TOUCH);
 }
 
 int gpunvme_cache_drop(struct gpunvme_cache *c)

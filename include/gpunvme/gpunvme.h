@@ -558,7 +558,7 @@ struct gpunvme_cache;
  * size), in lines of line_bytes: a power of two from 512 to 65536 that is at
  * least an LBA, or 4096 if data is compared with checksums; 0 means 4096. The
  * memory is that of gpunvme_alloc(), with up to 16 MiB more for reads that
- * bypass the lines, and 9 bytes for each line. The cache keeps the file open.
+ * bypass the lines, and 13 bytes for each line. The cache keeps the file open.
  * Returns 0, -EINVAL (also for a file that is not direct), -ENOMEM, or an error
  * of gpunvme_alloc().
  */
@@ -575,6 +575,17 @@ void gpunvme_cache_close(struct gpunvme_cache *c);
  */
 struct gpunvme_device_cache;
 const struct gpunvme_device_cache *gpunvme_cache_device(const struct gpunvme_cache *c);
+/*
+ * Sets which lines are kept when they are missed. Without this call all are.
+ * With SECOND_TOUCH a line is read without being kept, unless it was missed
+ * before: among the lines that shared its set, about as many as the set has
+ * ways are remembered. Lines that are read once then displace nothing, and lines
+ * that are read again cost two reads. gpunvme_cache_prefetch_warp() keeps all.
+ * Called when no kernel uses the cache. Returns 0, -EINVAL, or an error of CUDA.
+ */
+#define GPUNVME_CACHE_ALL          0u
+#define GPUNVME_CACHE_SECOND_TOUCH 1u
+int gpunvme_cache_set_insertion(struct gpunvme_cache *c, uint32_t insertion);
 /*
  * Makes all lines invalid, so that reads see data that was rewritten in place.
  * No read through the cache may be in flight. Returns 0, an error of CUDA, or

@@ -11,134 +11,16 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/client/lib/cache_rig.h"
-#include "tests/client/lib/direct_stack.h"
+#include "tests/client/lib/cache_stack.h"
 #include "tests/threads.h"
 
 namespace
 {
 
-using direct_stack::expect_idle, direct_stack::kLba, direct_stack::kPage, direct_stack::kPages,
-    direct_stack::Stack;
+using cache_stack::Cached, cache_stack::kSlots, direct_stack::expect_idle, direct_stack::kLba,
+    direct_stack::kPage, direct_stack::Stack;
 
-constexpr uint64_t kFilePages = 600, kLines = kPage; // place of the lines in the memory
-constexpr uint32_t kSlots = 32;
-
-// A cache of the file of a Stack, in the memory that its drive reaches.
-class Cached
-{
-  public:
-    Cached(Stack &s, uint32_t line_shift, uint32_t set_shift, uint32_t ways)
-        : stack_(s), words_(size_t{ways} << set_shift), locks_(size_t{1} << set_shift),
-          counts_(GD_CACHE_COUNTERS)
-    {
-        auto memory = reinterpret_cast<uint64_t>(s.pages.data());
-        size_t lines = words_.size() << line_shift;
-        cache_.file = &s.file;
-        cache_.words = words_.data();
-        cache_.locks = locks_.data();
-        cache_.slots = slots_;
-        cache_.counts = counts_.data();
-        cache_.lines = memory + kLines;
-        cache_.slots_at = memory + kLines + lines;
-        cache_.generation = 1;
-        cache_.line_shift = line_shift;
-        cache_.set_shift = set_shift;
-        cache_.ways = ways;
-        cache_.n_slots = kSlots;
-        EXPECT_LE(kLines + lines + (kSlots << line_shift), kPages * kPage);
-    }
-
-    // Returns the result, or -EBADMSG if a byte is wrong.
-    int64_t read(uint64_t n, uint64_t offset)
-    {
-        std::vector<uint8_t> to(n + 1, 0x5a);
-        int64_t got = cache_rig_read(&cache_, to.data(), n, offset);
-        for (int64_t i = 0; i < got; i++) {
-            if (to[static_cast<size_t>(i)] != stack_.on_media(offset + static_cast<uint64_t>(i)))
-                return -EBADMSG;
-        }
-        return to[n] == 0x5a ? got : -EBADMSG;
-    }
-
-    // Reads elements at the offsets. Returns the number of those that are right.
-    unsigned elements(uint32_t size, const std::vector<uint64_t> &offsets, int *err = nullptr)
-    {
-        std::vector<uint8_t> to(CACHE_LANES * size);
-        struct cache_element e[CACHE_LANES];
-        unsigned right = 0;
-        for (size_t i = 0; i < CACHE_LANES; i++)
-            e[i] = {reinterpret_cast<uint64_t>(&to[i * size]), offsets[i], 1};
-        cache_rig_elements(&cache_, size, e);
-        for (size_t i = 0; i < CACHE_LANES; i++) {
-            bool is = e[i].err == 0;
-            for (size_t k = 0; k < size && is; k++)
-                is = to[i * size + k] == stack_.on_media(offsets[i] + k);
-            right += is;
-            if (err && e[i].err)
-                *err = e[i].err;
-        }
-        return right;
-    }
-
-    // Returns the number of words in a state.
-    unsigned words_in(uint32_t state) const
-    {
-        unsigned n = 0;
-        for (uint64_t word : words_)
-            n += (word & GD_CACHE_STATE) == state;
-        return n;
-    }
-
-    // No group reads a line, claims one, or uses a slot.
-    void expect_idle_words(uint32_t slots = 0) const
-    {
-        for (uint64_t word : words_)
-            EXPECT_EQ(word & GD_CACHE_PINS, 0u);
-        for (uint32_t lock : locks_)
-            EXPECT_EQ(lock & GD_TAKEN, 0u);
-        EXPECT_EQ(words_in(GD_CACHE_FILLING), 0u);
-        EXPECT_EQ(__builtin_popcount(slots_[0]), static_cast<int>(slots));
-    }
-
-    uint64_t sum(uint64_t gd_cache_counts::*member) const
-    {
-        uint64_t sum = 0;
-        for (const gd_cache_counts &c : counts_)
-            sum += c.*member;
-        return sum;
-    }
-    uint64_t hits() const
-    {
-        return sum(&gd_cache_counts::hits);
-    }
-    uint64_t misses() const
-    {
-        return sum(&gd_cache_counts::misses);
-    }
-    uint64_t bypasses() const
-    {
-        return sum(&gd_cache_counts::bypasses);
-    }
-
-    uint64_t line() const
-    {
-        return uint64_t{1} << cache_.line_shift;
-    }
-
-    gpunvme_device_cache &cache()
-    {
-        return cache_;
-    }
-
-  private:
-    Stack &stack_;
-    std::vector<uint64_t> words_;
-    std::vector<uint32_t> locks_;
-    std::vector<gd_cache_counts> counts_;
-    uint32_t slots_[kSlots / 32] = {};
-    gpunvme_device_cache cache_ = {};
-};
+constexpr uint64_t kFilePages = 600;
 
 class CacheLanes : public ::testing::Test
 {
@@ -317,6 +199,108 @@ TEST_F(CacheLanes, PrefetchedLinesAreHits)
     EXPECT_EQ(cache_rig_prefetch(&c.cache(), 1, kFilePages * kPage), 0);
     EXPECT_EQ(c.misses(), 52u);
     c.expect_idle_words();
+}
+
+// --- Insertion -----------------------------------------------------------------
+
+TEST_F(CacheLanes, ALineIsKeptAtItsSecondTouch)
+{
+    Cached c(stack_, 12, 0, 16);
+    c.cache().second_touch = 1;
+    EXPECT_EQ(c.read(8, 5 * kPage), 8);
+    EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
+    EXPECT_EQ(c.bypasses(), 1u);
+    EXPECT_EQ(c.read(8, 5 * kPage), 8);
+    EXPECT_EQ(c.words_in(GD_CACHE_VALID), 1u);
+    EXPECT_EQ(c.read(8, 5 * kPage), 8);
+    EXPECT_EQ(c.misses(), 1u);
+    EXPECT_EQ(c.hits(), 1u);
+    EXPECT_EQ(stack_.commands, 2u);
+    c.expect_idle_words();
+}
+
+// Lines that are read once displace no line that is read again.
+TEST_F(CacheLanes, AScanDisplacesNothing)
+{
+    Cached c(stack_, 9, 1, 16);
+    c.cache().second_touch = 1;
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint64_t i = 0; i < 16; i++)
+            EXPECT_EQ(c.read(8, i * kLba), 8);
+    }
+    unsigned kept = c.words_in(GD_CACHE_VALID);
+    EXPECT_GE(kept, 8u) << "few of the 16 lines share a word";
+    for (uint64_t i = 100; i < 1000; i++)
+        EXPECT_EQ(c.read(8, i * kLba), 8);
+    uint64_t hits = c.hits();
+    for (uint64_t i = 0; i < 16; i++)
+        EXPECT_EQ(c.read(8, i * kLba), 8);
+    EXPECT_GE(c.hits() - hits, kept);
+}
+
+// All lanes together touch each line once, and take one command for it.
+TEST_F(CacheLanes, LanesTouchALineOnce)
+{
+    for (bool staged : {false, true}) {
+        Stack s(2, 16, 1);
+        s.make_one_extent(kFilePages);
+        if (staged)
+            s.stage_all();
+        Cached c(s, 9, 2, 16);
+        c.cache().second_touch = 1;
+        std::vector<uint64_t> offsets(CACHE_LANES);
+        for (size_t i = 0; i < offsets.size(); i++)
+            offsets[i] = i / 4 * kLba + i % 4 * 100;
+        EXPECT_EQ(c.elements(4, offsets), CACHE_LANES);
+        EXPECT_EQ(s.commands, CACHE_LANES / 4);
+        EXPECT_EQ(c.bypasses(), CACHE_LANES);
+        EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
+        c.expect_idle_words();
+        EXPECT_EQ(c.elements(4, offsets), CACHE_LANES);
+        EXPECT_EQ(c.words_in(GD_CACHE_VALID), CACHE_LANES / 4);
+        EXPECT_EQ(c.elements(4, offsets), CACHE_LANES);
+        EXPECT_EQ(s.commands, CACHE_LANES / 2);
+        c.expect_idle_words();
+        expect_idle(s);
+    }
+}
+
+// There are fewer free slots than lines, and then none.
+TEST_F(CacheLanes, LanesTakeTurnsAtFewSlots)
+{
+    for (uint32_t taken : {kSlots - 3, kSlots}) {
+        Cached c(stack_, 9, 2, 16);
+        c.cache().second_touch = 1;
+        if (taken == kSlots)
+            stack_.file.set.command_ns = 20000000; // of waits, since no command is sent
+        for (uint32_t i = 0; i < taken; i++)
+            *c.cache().slots |= 1u << i;
+        std::vector<uint64_t> offsets(CACHE_LANES);
+        for (size_t i = 0; i < offsets.size(); i++)
+            offsets[i] = i * kLba;
+        int err = 0;
+        EXPECT_EQ(c.elements(4, offsets, &err), taken == kSlots ? 0 : CACHE_LANES);
+        EXPECT_EQ(err, taken == kSlots ? -ETIMEDOUT : 0);
+        EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
+        c.expect_idle_words(taken);
+    }
+}
+
+// Only the elements of the line that the drive cannot read fail.
+TEST_F(CacheLanes, AFailureOfASlotFailsItsElements)
+{
+    Cached c(stack_, 9, 2, 16);
+    c.cache().second_touch = 1;
+    std::vector<uint64_t> offsets(CACHE_LANES);
+    for (size_t i = 0; i < offsets.size(); i++)
+        offsets[i] = i / 8 * kLba + i % 8 * 8;
+    stack_.on_command = [&] {
+        stack_.status_of_next = stack_.commands == 2 ? 0x281 : 0; // unrecovered read error
+        return true;
+    };
+    EXPECT_EQ(c.elements(4, offsets), CACHE_LANES) << "read again without the slot";
+    c.expect_idle_words();
+    expect_idle(stack_);
 }
 
 // --- The end of validity -------------------------------------------------------
@@ -516,11 +500,12 @@ unsigned read_at_random(Cached &c, unsigned seed, unsigned rounds, std::atomic<u
 
 TEST(CacheMany, FewLinesServeManyWarps)
 {
-    for (uint32_t set_shift : {0u, 2u}) {
+    for (uint32_t set_shift : {0u, 1u, 2u}) {
         Stack s(2, 16, 1);
         s.make_one_extent(kFilePages);
         s.out_of_order = set_shift == 2;
         Cached c(s, 9, set_shift, 4);
+        c.cache().second_touch = set_shift == 1;
         std::atomic<unsigned> wrong{0}, failed{0};
         in_threads(8, [&](unsigned t) { wrong += read_at_random(c, t, 60, &failed); });
         EXPECT_EQ(wrong, 0u);
@@ -556,6 +541,7 @@ TEST(CacheMany, ADriveThatFailsSomeCommands)
             return true;
         };
         Cached c(s, 9, 1, 4);
+        c.cache().second_touch = seed == 2;
         std::atomic<unsigned> wrong{0}, failed{0};
         in_threads(8, [&](unsigned t) { wrong += read_at_random(c, t, 60, &failed); });
         EXPECT_EQ(wrong, 0u);
