@@ -4,11 +4,13 @@
  * between the passes:
  *
  *   clear   empties the hash table
- *   claim   looks up the range of units that each row touches; the first row
+ *   claim   copies the rows that lie in lines of a cache (gd_table_cache.h), and
+ *           looks up the range of units that each other row touches; the first row
  *           that touches a range adds it, so a range is read once, however
  *           many rows lie in it
  *   place   writes the list, in which the pieces of a file follow each other
- *   pick    copies the rows out of the pieces, and counts the failed rows
+ *   pick    copies the rows out of the pieces, keeps lines of them in a cache, and
+ *           counts the failed rows
  *
  * A pass sees the stores of the previous pass, because a stream executes them
  * in order. Within a pass the groups of a launch communicate only by atomics on
@@ -20,21 +22,9 @@
 #define CLIENT_DEVICE_GD_TABLE_H
 
 #include "client/device/gd_sync.h"
-#include "client/device/gd_table_launch.h"
+#include "client/device/gd_table_cache.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
-
-/* One of the `groups` groups of lanes that execute a pass. */
-struct gd_table_worker {
-    struct gq_group group;
-    const struct gd_table_launch *l;
-    uint32_t rank, groups;
-};
-
-GQ_FN int64_t gd_table_id(const struct gd_table_launch *l, uint32_t i)
-{
-    return l->wide ? ((const int64_t *)l->ids)[i] : ((const int32_t *)l->ids)[i];
-}
 
 /*
  * Counts the group as finished. Returns true in the last group, which sees the
@@ -62,7 +52,29 @@ GQ_FN bool gd_table_is_last(const struct gd_table_worker *w)
     return true;
 }
 
+/*
+ * Returns the number of rows that a group copies in a turn: several only where
+ * there are more rows than groups.
+ */
+GQ_FN uint32_t gd_table_turn(const struct gd_table_worker *w)
+{
+    uint32_t turn = w->l->n / w->groups + 1;
+
+    return turn < w->group.lanes ? turn : w->group.lanes;
+}
+
 /* --- Clear ----------------------------------------------------------------------------------- */
+
+/*
+ * Called by one lane. The generation is that of the cache before the gather
+ * reads.
+ */
+GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
+{
+    t->counts[i] = 0;
+    if (t->caches && t->caches[i].cache)
+        t->caches[i].generation = gd_load64(&t->caches[i].cache->generation);
+}
 
 GQ_FN void gd_table_clear(const struct gd_table_worker *w)
 {
@@ -76,42 +88,16 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
             if (first + lane < slots)
                 t->slots[first + lane] = (struct gd_table_slot){0};
             if (first + lane < t->n_files)
-                t->counts[first + lane] = 0;
+                gd_table_clear_file(t, (uint32_t)(first + lane));
             if (first + lane == 0) {
                 t->words->first = UINT64_MAX;
-                t->words->failed = 0;
+                t->words->failed = t->words->copied = 0;
             }
         }
     }
 }
 
 /* --- Claim ----------------------------------------------------------------------------------- */
-
-/*
- * Returns the segment of a row by bisection. The number of steps depends only
- * on the table, so all lanes make the same number.
- */
-GQ_FN uint32_t gd_table_segment_of(const struct gd_row_table *t, uint64_t row)
-{
-    uint32_t low = 0;
-
-    for (uint32_t n = t->n_segments; n > 1; n -= n / 2) {
-        if (t->segments[low + n / 2].first_row <= row)
-            low += n / 2;
-    }
-    return low;
-}
-
-/*
- * Returns the offset of a row in its file, and stores the number of the file.
- */
-GQ_FN uint64_t gd_table_offset(const struct gd_row_table *t, uint64_t row, uint32_t *file)
-{
-    const struct gd_table_segment *s = &t->segments[gd_table_segment_of(t, row)];
-
-    *file = s->file;
-    return s->offset + (row - s->first_row) * t->stride;
-}
 
 /* Returns the fewest units that a row touches. */
 GQ_FN uint32_t gd_table_least_units(const struct gd_row_table *t)
@@ -131,11 +117,6 @@ GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row, uint32_t
 
     *more = units > gd_table_least_units(t);
     return GD_TABLE_USED | (uint64_t)file << GD_TABLE_UNIT_BITS | unit;
-}
-
-GQ_FN uint32_t gd_table_file(uint64_t key)
-{
-    return (uint32_t)(key >> GD_TABLE_UNIT_BITS) & ((1u << GD_TABLE_FILE_BITS) - 1);
 }
 
 /* Returns the number by which the search for a key begins. */
@@ -176,10 +157,10 @@ GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_
 }
 
 /*
- * Claims the ranges of one id per lane, from id number `first` on. The search
- * ends, because half of the slots stay unused.
+ * Claims the ranges of n ids from number `first` on, whose place is 0. The
+ * search ends, because half of the slots stay unused.
  */
-GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
+GQ_FN void gd_table_claim_ranges(const struct gd_table_worker *w, uint32_t first, uint32_t n)
 {
     const struct gd_table_launch *l = w->l;
     GQ_LANE_VAR(uint32_t, searches);
@@ -189,13 +170,11 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
 
     GQ_FOR_LANES(lane)
     {
-        if (first + lane < l->n) {
-            int64_t id = gd_table_id(l, first + lane);
-            uint32_t special = gd_table_special(l, id);
+        if (lane < n && l->table.places[first + lane] == 0) {
+            uint64_t row = (uint64_t)gd_table_id(l, first + lane);
 
-            l->table.places[first + lane] = special;
-            GQ_AT(searches) = !special;
-            GQ_AT(key) = special ? 0 : gd_table_key(&l->table, (uint64_t)id, &GQ_AT(more));
+            GQ_AT(searches) = 1;
+            GQ_AT(key) = gd_table_key(&l->table, row, &GQ_AT(more));
             GQ_AT(slot) = gd_table_hash(GQ_AT(key)) & l->mask;
         }
     }
@@ -213,6 +192,21 @@ GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first)
             }
         }
     }
+}
+
+/* Places the rows of n ids from number `first` on: those in lines, then the others. */
+GQ_FN void gd_table_claim_turn(const struct gd_table_worker *w, uint32_t first, uint32_t n)
+{
+    const struct gd_table_launch *l = w->l;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n)
+            l->table.places[first + lane] = gd_table_special(l, gd_table_id(l, first + lane));
+    }
+    if (l->table.caches)
+        gd_table_hit(w, first, n);
+    gd_table_claim_ranges(w, first, n);
 }
 
 /* One group calls this. Stores the number of each file's first piece. */
@@ -247,9 +241,10 @@ GQ_FN void gd_table_bound(const struct gd_table_worker *w)
 
 GQ_FN void gd_table_claim(const struct gd_table_worker *w)
 {
-    for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < w->l->n;
-         first += (uint64_t)w->groups * w->group.lanes)
-        gd_table_claim_turn(w, (uint32_t)first);
+    uint32_t n = w->l->n, turn = w->l->table.caches ? gd_table_turn(w) : w->group.lanes;
+
+    for (uint64_t first = (uint64_t)w->rank * turn; first < n; first += (uint64_t)w->groups * turn)
+        gd_table_claim_turn(w, (uint32_t)first, n - first < turn ? n - (uint32_t)first : turn);
     if (gd_table_is_last(w))
         gd_table_bound(w);
 }
@@ -322,6 +317,8 @@ GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t
     struct gd_table_row row = {0};
     uint32_t place = t->places[i], piece;
 
+    if (place == GD_TABLE_COPIED)
+        return row;
     if (place == GD_TABLE_ZEROS || place == GD_TABLE_BAD) {
         row.is_due = l->first == 0;
         row.error = row.is_due && place == GD_TABLE_BAD ? ERANGE : 0;
@@ -383,6 +380,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
     uint32_t due, failed;
     GQ_LANE_VAR(uint64_t, from);
     GQ_LANE_VAR(uint32_t, is_due);
+    GQ_LANE_VAR(uint32_t, has_read);
     GQ_LANE_VAR(uint32_t, error);
 
     GQ_FOR_LANES(lane)
@@ -393,6 +391,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
             GQ_AT(from) = row.from;
             GQ_AT(is_due) = row.is_due;
             GQ_AT(error) = row.error;
+            GQ_AT(has_read) = row.is_due && (l->table.places[first + lane] & GD_TABLE_CLAIMED);
         }
     }
     due = GQ_BALLOT(is_due);
@@ -407,6 +406,8 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
 
         gd_table_store(w, l->out + (first + i) * l->out_stride, GQ_FROM64(from, i));
     }
+    if (l->table.caches)
+        gd_table_keep(w, first, GQ_BALLOT(has_read));
 }
 
 /*
@@ -435,17 +436,15 @@ GQ_FN void gd_table_report(const struct gd_table_worker *w)
             words->rows += l->n;
             words->reads += reads;
             words->all_failed += failed;
+            words->hits += gq_atomic_load(&words->copied);
         }
     }
 }
 
-/* A group has several rows a turn only where there are more rows than groups. */
 GQ_FN void gd_table_pick(const struct gd_table_worker *w)
 {
-    uint32_t n = w->l->n, turn = n / w->groups + 1;
+    uint32_t n = w->l->n, turn = gd_table_turn(w);
 
-    if (turn > w->group.lanes)
-        turn = w->group.lanes;
     for (uint64_t first = (uint64_t)w->rank * turn; first < n; first += (uint64_t)w->groups * turn)
         gd_table_pick_turn(w, (uint32_t)first, n - first < turn ? n - (uint32_t)first : turn);
     if (w->l->is_last && gd_table_is_last(w))

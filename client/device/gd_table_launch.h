@@ -43,11 +43,12 @@ struct gd_table_slot {
 
 /*
  * The place of a row is the number of its slot, with the bit CLAIMED or
- * without, or one of the two values below.
+ * without, or one of the three values below it.
  */
 #define GD_TABLE_CLAIMED 0x80000000u /* this row has added the range */
 #define GD_TABLE_ZEROS   0x7fffffffu /* the row is zeros */
 #define GD_TABLE_BAD     0x7ffffffeu /* no such row */
+#define GD_TABLE_COPIED  0x7ffffffdu /* the row was copied out of lines */
 #define GD_TABLE_SLOTS   0x40000000u /* maximum number of slots */
 
 /*
@@ -57,8 +58,17 @@ struct gd_table_slot {
 struct gd_table_words {
     uint64_t first; /* number among the ids << 32 | error; UINT64_MAX: none */
     uint32_t failed;
-    uint32_t left; /* groups that have ended their pass */
-    uint64_t gathers, rows, reads, all_failed;
+    uint32_t left;   /* groups that have ended their pass */
+    uint32_t copied; /* rows of this gather that lay in lines */
+    uint32_t reserved;
+    uint64_t gathers, rows, reads, all_failed, hits;
+};
+
+/* The cache of a file of a table, in memory of the executor. */
+struct gpunvme_device_cache;
+struct gd_table_cache {
+    const struct gpunvme_device_cache *cache; /* NULL: none */
+    uint64_t generation;                      /* at the beginning of the gather */
 };
 
 /*
@@ -98,6 +108,7 @@ struct gd_row_table {
     uint32_t *counts; /* pieces of each file */
     uint32_t *bounds; /* number of each file's first piece; the last entry is their sum */
     struct gd_table_words *words;
+    struct gd_table_cache *caches; /* one for each file; NULL: no file has a cache */
 };
 
 struct gd_table_launch {

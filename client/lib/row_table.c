@@ -14,6 +14,7 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/call_stats.h"
+#include "client/lib/line_cache.h"
 #include "support/minmax.h"
 
 #define KERNEL       "gpunvme_table"
@@ -208,6 +209,7 @@ static uint64_t table_place_all(struct gpunvme_table *t, uint64_t at)
     table->counts = table_place(&at, table->n_files, sizeof(*table->counts));
     table->bounds = table_place(&at, table->n_files + 1, sizeof(*table->bounds));
     table->words = table_place(&at, 1, sizeof(*table->words));
+    t->caches_at = (uintptr_t)table_place(&at, table->n_files, sizeof(*table->caches));
     return at;
 }
 
@@ -339,6 +341,11 @@ uint64_t gpunvme_table_rows(const struct gpunvme_table *t)
     return t->table.rows;
 }
 
+uint32_t gpunvme_table_unit(const struct gpunvme_table *t)
+{
+    return 1u << t->table.unit_shift;
+}
+
 int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out, size_t size)
 {
     struct gd_table_words words;
@@ -352,13 +359,53 @@ int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out
                                             .rows = words.rows,
                                             .reads = words.reads,
                                             .failed = words.all_failed,
-                                            .commands = t->commands};
+                                            .commands = t->commands,
+                                            .hits = words.hits};
     pthread_mutex_unlock(&t->lock);
     if (err)
         return err;
     memset(out, 0, size);
     memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
     return 0;
+}
+
+/* --- Caches ---------------------------------------------------------------------------------- */
+
+/* Checks a cache, and stores the number of its file. */
+static int table_check_cache(const struct gpunvme_table *t, const struct gpunvme_cache *c,
+                             uint32_t *file)
+{
+    uint32_t line_shift = c->words.device.line_shift, i = 0;
+
+    if (!t->direct)
+        return gpunvme_fail(-ENOTSUP, "a table without the direct path has no cache: %s", t->why);
+    while (i < t->table.n_files && t->files[i] != c->file)
+        i++;
+    if (i == t->table.n_files)
+        return gpunvme_fail(-EINVAL, "the cache is of a file that the table does not have");
+    if (line_shift > t->table.unit_shift)
+        return gpunvme_fail(-EINVAL, "lines of %u bytes: the table reads units of %u",
+                            1u << line_shift, 1u << t->table.unit_shift);
+    *file = i;
+    return 0;
+}
+
+int gpunvme_table_use_cache(struct gpunvme_table *t, const struct gpunvme_cache *c)
+{
+    const struct gd_table_cache entry = {.cache = gpunvme_cache_device(c)};
+    uint32_t file = 0;
+    int err = handle_check_process(t->g);
+
+    if (!err)
+        err = table_check_cache(t, c, &file);
+    if (err)
+        return err;
+    pthread_mutex_lock(&t->lock);
+    err = memory_space_put(&t->space, t->caches_at + file * sizeof(entry), &entry, sizeof(entry));
+    if (!err)
+        t->table.caches = (struct gd_table_cache *)(uintptr_t)t->caches_at;
+    pthread_mutex_unlock(&t->lock);
+    return err;
 }
 
 /* --- Gathers --------------------------------------------------------------------------------- */
@@ -384,15 +431,16 @@ static int table_check_gather(const struct gpunvme_table *t, const struct gpunvm
 }
 
 /*
- * Returns as many blocks as the pass has work for: one id per lane, or in the
- * last pass one row per warp.
+ * Returns as many blocks as the pass has work for: one id per lane, or in a
+ * pass that copies rows one row per warp.
  */
 static unsigned table_blocks(const struct gd_table_launch *l)
 {
     uint32_t slots = l->mask + 1;
-    uint64_t work = l->pass == GD_TABLE_CLEAR  ? slots / WARP
-                    : l->pass == GD_TABLE_PICK ? l->n
-                                               : (uint64_t)l->n / WARP + 1;
+    bool copies = l->pass == GD_TABLE_PICK || (l->pass == GD_TABLE_CLAIM && l->table.caches);
+    uint64_t work = l->pass == GD_TABLE_CLEAR ? slots / WARP
+                    : copies                  ? l->n
+                                              : (uint64_t)l->n / WARP + 1;
 
     return (unsigned)min_u64(work / GD_TABLE_WARPS + 1, GD_TABLE_BLOCKS);
 }

@@ -14,13 +14,15 @@ struct gpunvme_table {
     struct gd_row_table table;     /* with addresses of the memory space */
     struct memory_space space;     /* space of the leases; without leases that of this process */
     uint64_t workspace;            /* address of all arrays of the table in the memory space */
+    uint64_t caches_at;            /* address of the struct gd_table_cache of each file */
     void *staging;                 /* registered memory; NULL: none yet */
     struct gpunvme_direct *direct; /* NULL: gathers read by READV */
     struct cuda_kernel kernel;     /* set on the direct path of a GPU */
     char why[200];                 /* why there is no direct path; "" if there is one */
     /*
      * Held while a thread gathers on the host or launches a gather. Protects
-     * commands, and the workspace of tables whose gathers are synchronous.
+     * commands, table.caches, and the workspace of tables whose gathers are
+     * synchronous.
      */
     pthread_mutex_t lock;
     uint64_t commands; /* sum over all READVs */

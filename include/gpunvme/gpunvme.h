@@ -435,6 +435,7 @@ struct gpunvme_segment {
 #define GPUNVME_ROW_MAX        (1u << 30) /* bytes */
 
 struct gpunvme_table;
+struct gpunvme_cache;
 /* Options of a table. A field of 0 selects its default. */
 struct gpunvme_table_options {
     uint64_t row_stride; /* bytes from a row to the next one; default: row_bytes */
@@ -482,6 +483,22 @@ void gpunvme_table_close(struct gpunvme_table *t);
 const char *gpunvme_table_why(const struct gpunvme_table *t);
 /* Returns the number of rows of the table. */
 uint64_t gpunvme_table_rows(const struct gpunvme_table *t);
+/* Returns the bytes of a unit (struct gpunvme_table_options). */
+uint32_t gpunvme_table_unit(const struct gpunvme_table *t);
+/*
+ * Lets gathers read through a cache of one of the files of the table (Caches).
+ * Rows whose lines are all valid are copied out of them, and the others are read
+ * as without a cache. The lines that the ranges of a gather contain are kept as
+ * gpunvme_cache_set_insertion() says; a range counts as touched once. Files
+ * without a cache are read as before, and several tables and kernels may share a
+ * cache. A line has at most the bytes of a unit.
+ *
+ * Called before the first gather. The cache is closed after the table. A graph
+ * that captured a gather uses the caches of that time. Returns 0, -EINVAL if the
+ * lines are too long or the table does not have the file, -ENOTSUP without the
+ * direct path, or an error of CUDA.
+ */
+int gpunvme_table_use_cache(struct gpunvme_table *t, const struct gpunvme_cache *c);
 
 struct gpunvme_table_status {
     uint64_t failed;  /* rows that were not read, which are zeros in `out` */
@@ -534,6 +551,7 @@ int gpunvme_table_gather(struct gpunvme_table *t, const struct gpunvme_gather *a
 struct gpunvme_table_stats {
     uint64_t gathers, rows, reads, failed;
     uint64_t commands; /* as the mount reports them for gpunvme_readv() */
+    uint64_t hits;     /* rows that were copied out of lines of a cache */
 };
 /*
  * Stores the sums in *out. `size` is sizeof(*out) as the program was compiled,

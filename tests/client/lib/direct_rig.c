@@ -4,7 +4,6 @@
 #include "client/device/gd_compare.h"
 #include "client/device/gd_list.h"
 #include "client/device/gd_single.h"
-#include "client/device/gd_table.h"
 
 #include "tests/client/lib/direct_rig.h"
 
@@ -148,12 +147,4 @@ int64_t compare_rig_conclude(const struct compare_rig *r, uint32_t groups)
         return 0;
     struct gd_reader self = reader_of(r);
     return gd_conclude_read(&self, &r->f->set.buffers[0], read_of(r), r->check);
-}
-
-void table_rig_pass(const struct gd_table_launch *l, uint32_t rank, uint32_t groups)
-{
-    const struct gd_table_worker worker = {
-        .group = gq_whole_group(), .l = l, .rank = rank, .groups = groups};
-
-    gd_table_run(&worker);
 }

@@ -63,9 +63,6 @@ void compare_rig_compare(const struct compare_rig *r, uint32_t groups);
 /* Concludes, of a list by the given number of groups. A read's result, else 0. */
 int64_t compare_rig_conclude(const struct compare_rig *r, uint32_t groups);
 
-/* Executes the share of group `rank` of `groups` groups in a pass. */
-void table_rig_pass(const struct gd_table_launch *l, uint32_t rank, uint32_t groups);
-
 /* --- Shared queues --------------------------------------------------------------------------- */
 
 #define SHARED_LANES 32u

@@ -4,21 +4,25 @@
 #include <errno.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/client/lib/direct_stack.h"
+#include "tests/client/lib/cache_stack.h"
+#include "tests/client/lib/table_rig.h"
 #include "tests/threads.h"
 
 namespace
 {
 
-using direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+using cache_stack::Cached, direct_stack::expect_idle, direct_stack::kPage, direct_stack::kPages,
+    direct_stack::Stack;
 
 constexpr uint32_t kGroups = 3;
-constexpr size_t kStaging = kPage; // offset in the memory that the drive reaches
+constexpr size_t kStaging = kPage;            // offset in the memory that the drive reaches
+constexpr size_t kLines = kPages / 2 * kPage; // offset of the lines, behind the staging
 constexpr uint64_t kFilePages = 900;
 
 // A table over the file of a Stack.
@@ -36,7 +40,7 @@ class Rows
         t.n_segments = t.n_files = 1;
         t.unit_shift = unit_shift;
         t.slot_bytes = ((row_bytes >> unit_shift) + 2) << unit_shift;
-        t.turn = static_cast<uint32_t>((kPages - 2) * kPage / t.slot_bytes);
+        t.turn = static_cast<uint32_t>((kLines - kStaging) / t.slot_bytes);
         t.staging = reinterpret_cast<uint64_t>(s.pages.data()) + kStaging;
         t.segments = segments_.data();
         t.slots = slots_.data();
@@ -47,6 +51,12 @@ class Rows
         t.words = &words_;
         l_.status = &status_;
         l_.wide = true;
+    }
+
+    void use(Cached &c)
+    {
+        caches_[0].cache = &c.cache();
+        l_.table.caches = caches_;
     }
 
     // Gathers rows into out(), and returns the number of commands that the
@@ -89,6 +99,12 @@ class Rows
     {
         return status_;
     }
+    uint64_t hits() const
+    {
+        return words_.hits;
+    }
+
+    std::function<void()> on_read; // called after a list was read
 
   private:
     void pass(enum gd_table_pass p)
@@ -103,6 +119,8 @@ class Rows
         if (end > l_.first)
             direct_list_read(&stack_.file, l_.table.staging, &pieces_[l_.first], end - l_.first, 0,
                              1, nullptr);
+        if (on_read)
+            on_read();
         l_.is_last = l_.first + l_.table.turn >= l_.n;
         pass(GD_TABLE_PICK);
     }
@@ -115,6 +133,7 @@ class Rows
     std::vector<gq_read_desc> pieces_;
     uint32_t counts_[1] = {}, bounds_[2] = {};
     gd_table_words words_ = {};
+    gd_table_cache caches_[1] = {};
     gd_table_status status_ = {};
     std::vector<uint8_t> out_;
 };
@@ -221,6 +240,179 @@ TEST_F(TableLanes, AFailedCommandFailsOnlyItsRows)
     rows.gather(ids);
     EXPECT_EQ(rows.status().failed, 0u);
     rows.expect_rows(ids);
+}
+
+// --- Through a cache -------------------------------------------------------------
+
+std::vector<int64_t> random_ids(size_t n, uint64_t rows, unsigned seed)
+{
+    std::mt19937 rng(seed);
+    std::vector<int64_t> ids(n);
+    for (int64_t &id : ids)
+        id = static_cast<int64_t>(rng() % rows);
+    return ids;
+}
+
+// A row lies in several lines, or several rows lie in a line, or a unit has
+// several lines.
+TEST_F(TableLanes, RowsInLinesTakeNoCommand)
+{
+    struct Case {
+        uint32_t row, unit_shift, line_shift;
+        uint64_t head;
+    };
+    for (const Case &k : {Case{256, 9, 9, 8104},
+                          {272, 9, 9, 8104},
+                          {100, 12, 12, 3},
+                          {1500, 9, 9, 8},
+                          {256, 12, 9, 8104},
+                          {4096, 12, 12, 77}}) {
+        Rows rows(stack_, k.row, k.head, k.unit_shift, 300);
+        Cached c(stack_, k.line_shift, 13 - k.line_shift, 20, kLines);
+        rows.use(c);
+        std::vector<int64_t> ids = random_ids(8, rows.launch().table.rows, k.row);
+        ids.resize(300, ids[0]);
+        ids[100] = -1;
+        unsigned first = rows.gather(ids);
+        EXPECT_GT(first, 0u);
+        EXPECT_LE(first, 9u) << "each range once";
+        EXPECT_EQ(rows.hits(), 0u);
+        rows.expect_rows(ids);
+        EXPECT_EQ(rows.gather(ids), 0u) << k.row;
+        EXPECT_EQ(rows.hits(), 299u);
+        EXPECT_EQ(rows.status().reads, 0u);
+        EXPECT_EQ(rows.status().failed, 1u);
+        rows.expect_rows(ids);
+        c.expect_idle_words();
+    }
+}
+
+TEST_F(TableLanes, RowsAreKeptAtTheirSecondTouch)
+{
+    Rows rows(stack_, 256, 0, 9, 64);
+    Cached c(stack_, 9, 2, 16, kLines);
+    c.cache().second_touch = 1;
+    rows.use(c);
+    const std::vector<int64_t> ids(64, 5);
+    EXPECT_EQ(rows.gather(ids), 1u);
+    EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u) << "touched 64 times by one gather";
+    EXPECT_EQ(rows.gather(ids), 1u);
+    EXPECT_EQ(rows.gather(ids), 0u);
+    rows.expect_rows(ids);
+    EXPECT_EQ(c.bypasses(), 1u);
+    EXPECT_EQ(c.misses(), 1u);
+    EXPECT_EQ(c.hits(), 64u);
+}
+
+// Small sets, of which most lines are displaced while other groups read them.
+TEST_F(TableLanes, FewLinesServeManyRows)
+{
+    Rows rows(stack_, 272, 8104, 9, 2000);
+    Cached c(stack_, 9, 2, 4, kLines);
+    rows.use(c);
+    for (unsigned turn = 0; turn < 20; turn++) {
+        c.cache().second_touch = turn % 2;
+        const auto ids = random_ids(2000, turn % 4 ? 100 : rows.launch().table.rows, turn);
+        rows.gather(ids);
+        EXPECT_EQ(rows.status().failed, 0u);
+        rows.expect_rows(ids);
+        c.expect_idle_words();
+    }
+    EXPECT_GT(rows.hits(), 0u);
+    expect_idle(stack_);
+}
+
+TEST_F(TableLanes, LinesOfAnEarlierGenerationAreNotUsed)
+{
+    Rows rows(stack_, 256, 0, 9, 64);
+    Cached c(stack_, 9, 2, 16, kLines);
+    rows.use(c);
+    const auto ids = random_ids(64, 32, 1);
+    rows.gather(ids);
+    for (uint64_t i = 0; i < 32; i++)
+        stack_.on_media(i * 256 + 9) ^= 1;
+    c.cache().generation++;
+    EXPECT_GT(rows.gather(ids), 0u);
+    rows.expect_rows(ids);
+    EXPECT_EQ(rows.gather(ids), 0u);
+    rows.expect_rows(ids);
+}
+
+// The rows are those of before, which a later gather must not find in lines.
+TEST_F(TableLanes, ARefreshDuringAGatherKeepsNoLine)
+{
+    Rows rows(stack_, 256, 0, 9, 64);
+    Cached c(stack_, 9, 2, 16, kLines);
+    rows.use(c);
+    rows.on_read = [&] { c.cache().generation++; };
+    rows.gather(random_ids(64, 32, 1));
+    EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
+    EXPECT_EQ(c.misses(), 0u);
+}
+
+TEST_F(TableLanes, HitsEndWithTheLease)
+{
+    Rows rows(stack_, 256, 0, 9, 64);
+    Cached c(stack_, 9, 2, 16, kLines);
+    rows.use(c);
+    const auto ids = random_ids(64, 32, 1);
+    rows.gather(ids);
+    EXPECT_EQ(rows.gather(ids), 0u);
+    __atomic_store_n(&stack_.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+    stack_.forget_check();
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 64u);
+    EXPECT_EQ(rows.status().error, -ESTALE);
+}
+
+// A line that ends with the file is shorter. Bytes behind its end are no row's.
+TEST_F(TableLanes, ARowBehindTheEndIsNotInALine)
+{
+    Rows rows(stack_, 256, 0, 12, 8);
+    Cached c(stack_, 12, 0, 16, kLines);
+    rows.use(c);
+    stack_.file.map.end = 4 * kPage + 300;
+    const std::vector<int64_t> ids = {64, 65};
+    for (int turn = 0; turn < 2; turn++) {
+        EXPECT_EQ(rows.gather(ids), 1u);
+        EXPECT_EQ(rows.status().failed, 1u);
+        EXPECT_EQ(rows.status().first_id, 65);
+        EXPECT_EQ(rows.status().error, -ENODATA);
+    }
+    EXPECT_EQ(rows.hits(), 1u);
+    EXPECT_EQ(rows.gather({64}), 0u);
+    rows.expect_rows({64});
+}
+
+TEST_F(TableLanes, AFailedRangeIsNotKept)
+{
+    Rows rows(stack_, 256, 0, 9, 128);
+    Cached c(stack_, 9, 2, 20, kLines);
+    rows.use(c);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 128; i++)
+        ids.push_back(i);
+    stack_.status_of_next = 0x281; // unrecovered read error
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 2u);
+    EXPECT_EQ(rows.gather(ids), 1u);
+    EXPECT_EQ(rows.status().failed, 0u);
+    rows.expect_rows(ids);
+    EXPECT_EQ(rows.gather(ids), 0u);
+}
+
+// The command may still write to the staging.
+TEST_F(TableLanes, ALostCommandEndsKeeping)
+{
+    Rows rows(stack_, 256, 0, 9, 128);
+    Cached c(stack_, 9, 2, 20, kLines);
+    rows.use(c);
+    stack_.file.set.command_ns = 200000000;
+    stack_.on_command = [&] { return stack_.commands != 3; };
+    rows.gather(random_ids(128, 128, 3));
+    EXPECT_EQ(rows.status().error, -ETIMEDOUT);
+    EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
+    c.expect_idle_words();
 }
 
 TEST_F(TableLanes, NoRowsAreRead)

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The passes of a gather as warps execute them, on a host thread. */
+#define GQ_LANES 32u
+#include "client/device/gd_table.h"
+
+#include "tests/client/lib/table_rig.h"
+
+void table_rig_pass(const struct gd_table_launch *l, uint32_t rank, uint32_t groups)
+{
+    const struct gd_table_worker worker = {
+        .group = gq_whole_group(), .l = l, .rank = rank, .groups = groups};
+
+    gd_table_run(&worker);
+}
