@@ -127,6 +127,7 @@ static void sim_destroy(struct sim *s)
 {
     sim_flusher_stop(s);
     sim_interrupts_free(&s->interrupts);
+    sim_reserve_close(s);
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
         sim_cache_free(&s->ns[i]);
         sim_media_close(&s->ns[i]);
@@ -161,6 +162,7 @@ static struct sim *new_sim(const struct sim_config *cfg)
     memset(s, 0, sizeof(*s));
     s->cfg = *cfg;
     s->doorbells_fd = -1;
+    s->reservations.fd = -1;
     s->admin_due = UINT64_MAX;
     pthread_mutex_init(&s->reg_lock, NULL);
     pthread_mutex_init(&s->map_lock, NULL);
@@ -211,6 +213,8 @@ int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_trans
         rc = init_queues(s);
     if (rc == 0)
         rc = open_media(s);
+    if (rc == 0)
+        rc = sim_reserve_open(s);
     if (rc == 0)
         rc = sim_flusher_start(s);
     if (rc == 0)

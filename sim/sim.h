@@ -66,6 +66,11 @@ struct sim_config {
      * a CQ with interrupts is the driver's mistake.
      */
     unsigned vectors;
+    /*
+     * File of the registrations and reservations of all namespaces, or NULL if
+     * none are offered. The other controllers of these images name it too.
+     */
+    const char *reservations;
     uint16_t pci_vendor; /* of Identify; default: that of QEMU's controller */
     unsigned ready_ms;   /* time from CC.EN to CSTS.RDY; default: 0 */
     bool no_sgl, no_volatile_cache;

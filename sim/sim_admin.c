@@ -252,6 +252,19 @@ static void tell_change(struct sim *s)
              NVME_LOG_CHANGED_NS << 16 | NVME_AER_NS_CHANGED | NVME_AER_TYPE_NOTICE);
 }
 
+/* Completes a request with the event of a reservation, once until its log is read. */
+static void admin_tell_reservation(struct sim *s)
+{
+    struct sim_sq *sq = &s->sqs[0];
+    struct sim_reservations *r = &s->reservations;
+
+    if (!r->preempted || r->notified || !s->aers || !sim_cq_has_room(sq->cq))
+        return;
+    r->notified = true;
+    sim_post(sq, s->aer_cids[--s->aers], NVME_OK,
+             NVME_LOG_RESERVATION << 16 | NVME_AER_RESERVATION | NVME_AER_TYPE_IO);
+}
+
 int sim_change_ns(struct sim *s, uint32_t nsid, bool replaced)
 {
     struct sim_ns *ns = sim_ns_get(s, nsid);
@@ -273,6 +286,7 @@ static uint16_t async_event(struct admin *a)
         return SIM_ERR_AER_LIMIT;
     a->s->aer_cids[a->s->aers++] = a->sqe->cid;
     tell_change(a->s);
+    admin_tell_reservation(a->s);
     return SIM_HELD;
 }
 
@@ -465,6 +479,8 @@ bool sim_admin_run(struct sim *s)
     if (!atomic_load(&s->running) || sim_idle(s) || now_ns() < s->ready_at)
         return false;
     swap_spans(s, th, 0);
+    sim_reserve_look(s);
+    admin_tell_reservation(s);
     bool worked = run_held(s, th);
     worked |= run_all(s, th);
     swap_spans(s, th, n);

@@ -22,6 +22,9 @@ uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status);
 uint16_t sim_admin_give(struct admin *a, const void *data, size_t size, uint64_t offset,
                         size_t bytes);
 
+/* Copies `bytes` from the driver. Returns a status. */
+uint16_t sim_admin_take(struct admin *a, void *data, size_t bytes);
+
 /* sim_identify.c, sim_log.c, sim_features.c: return a status. */
 uint16_t sim_identify(struct admin *a);
 uint16_t sim_get_log_page(struct admin *a);
@@ -29,6 +32,14 @@ uint16_t sim_set_features(struct admin *a);
 uint16_t sim_get_features(struct admin *a);
 /* Returns true if the feature is supported. */
 bool sim_feature_known(const struct sim *s, uint32_t fid);
+
+/* Returns the bytes of data of Set or Get Features: only a host identifier is data. */
+static inline size_t sim_feature_bytes(const struct nvme_sqe *sqe)
+{
+    if ((sqe->cdw10 & 0xff) != NVME_FEAT_HOST_ID)
+        return 0;
+    return sqe->cdw11 & NVME_HOST_ID_LONG ? SIM_HOST_ID : SIM_HOST_ID / 2;
+}
 
 /* Returns the bytes of a Get Log Page command, whose count of dwords is 0-based. */
 static inline uint64_t sim_log_bytes(const struct nvme_sqe *sqe)

@@ -19,7 +19,7 @@ size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
         return (size_t)sim_nlb(sqe) << ns->lba_shift;
     if (sqe->opcode == NVME_IO_DSM)
         return ((sqe->cdw10 & 0xff) + 1) * sizeof(struct nvme_dsm_range);
-    return 0;
+    return sim_reserve_bytes(sqe);
 }
 
 #define SGL_TYPE(d)      ((d)->type & 0xf0)
@@ -308,6 +308,8 @@ static size_t admin_bytes(const struct nvme_sqe *sqe)
 {
     if (sqe->opcode == NVME_ADMIN_GET_LOG_PAGE)
         return sim_log_bytes(sqe);
+    if (sqe->opcode == NVME_ADMIN_SET_FEATURES || sqe->opcode == NVME_ADMIN_GET_FEATURES)
+        return sim_feature_bytes(sqe);
     return sqe->opcode == NVME_ADMIN_IDENTIFY ? NVME_PAGE_SIZE : 0;
 }
 
@@ -331,6 +333,20 @@ uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status)
     sim_flag(a->s, e, "admin opcode %#x, NSID %u, CDW10 %#x, CDW11 %#x", q->opcode, q->nsid,
              q->cdw10, q->cdw11);
     return status;
+}
+
+uint16_t sim_admin_take(struct admin *a, void *data, size_t bytes)
+{
+    uint16_t st = sim_spans(a->th, a->sqe, bytes);
+    unsigned char *to = data;
+
+    for (unsigned i = 0; st == NVME_OK && i < a->th->n_spans; i++) {
+        if (!a->th->spans[i].host)
+            return NVME_ERR_DATA_TRANSFER;
+        memcpy(to, a->th->spans[i].host, a->th->spans[i].len);
+        to += a->th->spans[i].len;
+    }
+    return st;
 }
 
 uint16_t sim_admin_give(struct admin *a, const void *data, size_t size, uint64_t offset,

@@ -45,6 +45,8 @@ bool sim_feature_known(const struct sim *s, uint32_t fid)
     case NVME_FEAT_NUM_QUEUES:
     case NVME_FEAT_FID_IRQ_CONFIG:
         return true;
+    case NVME_FEAT_HOST_ID:
+        return s->reservations.shared != NULL;
     default:
         return features_find(fid) >= 0;
     }
@@ -156,6 +158,31 @@ static uint16_t get_vector(struct admin *a)
     return NVME_OK;
 }
 
+/* The identifier may be set once, until a reset. Only long ones are kept. */
+static uint16_t features_set_host(struct admin *a)
+{
+    uint8_t *host = a->s->features.host, id[SIM_HOST_ID] = {0};
+    static const uint8_t none[SIM_HOST_ID];
+
+    if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
+        return NVME_ERR_INVALID_FIELD;
+    uint16_t st = sim_admin_take(a, id, sizeof(id));
+    if (st != NVME_OK)
+        return st;
+    if (memcmp(host, none, sizeof(none)) != 0 && memcmp(host, id, sizeof(id)) != 0)
+        return NVME_ERR_SEQUENCE;
+    memcpy(host, id, sizeof(id));
+    sim_reserve_host_changed(a->s);
+    return NVME_OK;
+}
+
+static uint16_t features_get_host(struct admin *a)
+{
+    if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
+        return NVME_ERR_INVALID_FIELD;
+    return sim_admin_give(a, a->s->features.host, SIM_HOST_ID, 0, SIM_HOST_ID);
+}
+
 /* Error Recovery concerns a namespace or all of them; the value is the same. */
 static bool features_nsid_valid(struct admin *a, uint32_t fid)
 {
@@ -182,6 +209,8 @@ uint16_t sim_set_features(struct admin *a)
         return set_threshold(a);
     case NVME_FEAT_FID_IRQ_CONFIG:
         return set_vector(a);
+    case NVME_FEAT_HOST_ID:
+        return features_set_host(a);
     default:
         if (a->sqe->cdw11 & ~kept[i].mask)
             return NVME_ERR_INVALID_FIELD;
@@ -207,6 +236,8 @@ uint16_t sim_get_features(struct admin *a)
         return get_threshold(a);
     case NVME_FEAT_FID_IRQ_CONFIG:
         return get_vector(a);
+    case NVME_FEAT_HOST_ID:
+        return features_get_host(a);
     default:
         a->result = a->s->features.kept[features_find(fid)];
         return NVME_OK;

@@ -11,7 +11,6 @@
 #define CNS_NVM_NS_LIST  0x07u
 #define CNS_INDEPENDENT  0x08u /* of a namespace of any command set */
 #define CNS_SETS         0x1cu /* combinations of I/O command sets */
-#define CTRL_ID          1u
 #define SUBSYSTEM_VENDOR 0x1b36u
 #define FRMW_ONE_FIXED   0x03u /* one firmware slot, which is read-only */
 #define LPA_EFFECTS      (1u << 1)
@@ -50,13 +49,15 @@ static void identify_ctrl(const struct sim_config *cfg, struct nvme_id_ctrl *id)
     put_text(id->mn, sizeof(id->mn), "gpunvmefs simulated NVMe controller");
     put_text(id->fr, sizeof(id->fr), SIM_FIRMWARE);
     memcpy(id->ieee, LOCAL_OUI, sizeof(id->ieee));
-    id->cntlid = htole16(CTRL_ID);
+    id->cntlid = htole16(SIM_CTRL_ID);
     for (unsigned i = 0; i < cfg->namespaces; i++)
         id->cmic |= cfg->ns[i].shared ? NVME_CTRL_CMIC_MULTI_CTRL : 0;
     id->ver = htole32(SIM_VERSION);
     id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
     identify_ctrl_limits(cfg, id);
-    id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
+    id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES |
+                       (cfg->reservations ? NVME_CTRL_ONCS_RESERVATIONS : 0));
+    id->ctratt = htole32(cfg->reservations ? NVME_CTRL_CTRATT_128_ID : 0);
     /* VWC is present and a flush of all namespaces is supported. */
     id->vwc = cfg->no_volatile_cache ? 0 : NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH;
     id->oaes = htole32(NVME_EVENT_NS_CHANGED);
@@ -71,6 +72,16 @@ static void put_nguid(struct sim *s, uint32_t nsid, __u8 *nguid)
     nguid[15] = (__u8)nsid;
 }
 
+/* All types, which survive a power loss. */
+static uint8_t identify_rescap(const struct sim *s)
+{
+    return s->cfg.reservations
+               ? NVME_NS_RESCAP_PTPL | NVME_NS_RESCAP_WE | NVME_NS_RESCAP_EA | NVME_NS_RESCAP_WERO |
+                     NVME_NS_RESCAP_EARO | NVME_NS_RESCAP_WEAR | NVME_NS_RESCAP_EAAR |
+                     NVME_NS_RESCAP_IEK_13
+               : 0;
+}
+
 static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
 {
     struct sim_ns *ns = &s->ns[nsid - 1]; /* it exists: identify_nsid_valid() */
@@ -82,12 +93,14 @@ static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
     id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
     id->nsattr = ns->read_only ? 1 : 0;
     id->nmic = s->cfg.ns[nsid - 1].shared ? NVME_NS_NMIC_SHARED : 0;
+    id->rescap = identify_rescap(s);
     put_nguid(s, nsid, id->nguid);
 }
 
 static void identify_independent(struct sim *s, uint32_t nsid, struct nvme_id_independent_id_ns *id)
 {
     id->nsattr = s->ns[nsid - 1].read_only ? 1 : 0;
+    id->rescap = identify_rescap(s);
     id->nmic = s->cfg.ns[nsid - 1].shared ? NVME_NS_NMIC_SHARED : 0;
     id->nstat = NSTAT_READY;
 }
@@ -175,7 +188,7 @@ static bool identify_fill(struct admin *a, uint32_t cns, void *page)
         return true;
     case CNS_SETS:
         identify_sets(a->s, page);
-        return ctrl == CTRL_ID || ctrl == UINT16_MAX;
+        return ctrl == SIM_CTRL_ID || ctrl == UINT16_MAX;
     default:
         return false;
     }

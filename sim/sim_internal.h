@@ -118,6 +118,44 @@ bool sim_media_is_shrunk(const struct sim_ns *ns);
  */
 void sim_media_refresh(struct sim_ns *ns);
 
+/* --- sim_reserve.c: reservations ------------------------------------------------------------- */
+
+struct sim_thread;
+struct sim_cmd;
+
+/* Open and close the file. open returns 0 or -errno. */
+int sim_reserve_open(struct sim *s);
+void sim_reserve_close(struct sim *s);
+/* Returns whether the host of this controller may run the command now. */
+bool sim_reserve_permits(struct sim *s, const struct nvme_sqe *sqe);
+/* Returns true for the reservation commands. */
+static inline bool sim_reserve_has(uint8_t opcode)
+{
+    return opcode == NVME_IO_RESV_REGISTER || opcode == NVME_IO_RESV_REPORT ||
+           opcode == NVME_IO_RESV_ACQUIRE || opcode == NVME_IO_RESV_RELEASE;
+}
+/* Returns the bytes of data of one of them, or 0 for other commands. */
+static inline size_t sim_reserve_bytes(const struct nvme_sqe *sqe)
+{
+    if (sqe->opcode == NVME_IO_RESV_REPORT)
+        return ((size_t)sqe->cdw10 + 1) * 4;
+    if (!sim_reserve_has(sqe->opcode))
+        return 0;
+    return (sqe->opcode == NVME_IO_RESV_RELEASE ? 1 : 2) * sizeof(uint64_t);
+}
+/* Runs one of them. Returns a status. */
+uint16_t sim_reserve_run(struct sim_thread *th, const struct nvme_sqe *sqe);
+/* Returns true if another controller has changed a reservation. */
+bool sim_reserve_changed(const struct sim *s);
+/* Notes such changes, while paused. */
+void sim_reserve_look(struct sim *s);
+/* Called when the host identifier was set or cleared, while paused. */
+void sim_reserve_host_changed(struct sim *s);
+/* Stores the oldest event in the log page, of 64 bytes. */
+void sim_reserve_log(struct sim *s, void *page);
+/* Forgets that event: the page was read. */
+void sim_reserve_log_read(struct sim *s);
+
 /* Status values that nvme_spec.h does not have (BASE figures 95 to 97). */
 #define SIM_ERR_WRITE_PROTECTED  0x020u
 #define SIM_ERR_INVALID_VECTOR   0x108u
@@ -126,6 +164,7 @@ void sim_media_refresh(struct sim_ns *ns);
 #define SIM_ERR_NOT_SAVEABLE     0x10du
 #define SIM_ERR_NOT_CHANGEABLE   0x10eu
 #define SIM_FIRMWARE             "1"
+#define SIM_CTRL_ID              1u
 #define SIM_KELVIN               310u /* the temperature, which never changes */
 #define SIM_WARNING_KELVIN       343u
 #define SIM_AER_LIMIT            4u
@@ -277,8 +316,11 @@ struct sim_fault_state {
 
 #define SIM_KEPT_FEATURES 6u
 
+#define SIM_HOST_ID 16u
+
 /* Values of features, which a reset of the controller sets to their defaults. */
 struct sim_features {
+    uint8_t host[SIM_HOST_ID];                    /* Host Identifier */
     uint32_t kept[SIM_KEPT_FEATURES];             /* of those without an effect, but events */
     uint16_t over_kelvin, under_kelvin;           /* temperature thresholds */
     uint64_t no_coalescing[SIM_MAX_VECTORS / 64]; /* bitmap of vectors */
@@ -294,6 +336,19 @@ struct sim_flusher {
     pthread_t thread;
     _Atomic uint64_t done; /* number of the last attempted sync */
     _Atomic bool failed;   /* a sync has failed; stored before done */
+};
+
+/* Reservations of the namespaces, of which other controllers have a mapping too. */
+struct sim_reservations {
+    int fd;                     /* -1: none are offered */
+    struct sim_reserve *shared; /* by NSID - 1; NULL: none are offered */
+    pthread_mutex_t lock;       /* excludes threads of this controller from the file */
+    _Atomic uint64_t view[SIM_MAX_NAMESPACES]; /* what commands may do: sim_reserve.c */
+    _Atomic uint32_t registered;               /* this host is: bit nsid - 1 */
+    /* These change only during a pause. */
+    uint32_t seen[SIM_MAX_NAMESPACES]; /* changes that were looked at */
+    uint32_t preempted;                /* registrations that another host has ended */
+    bool notified;                     /* an event was completed, and its log not read since */
 };
 
 #define SIM_VIOLATIONS_KEPT 16u
@@ -337,6 +392,7 @@ struct sim {
     uint16_t aer_cids[SIM_AER_LIMIT]; /* outstanding Asynchronous Event Requests */
     unsigned aers;
     struct sim_features features;
+    struct sim_reservations reservations;
     uint32_t changed; /* namespaces of the changed list, bit nsid - 1 */
     bool change_told; /* an event was completed, and the list not read since */
     struct sim_span *admin_spans;

@@ -52,6 +52,11 @@ static bool reserved_clear(const struct nvme_sqe *q)
                  (q->prp1 != 0) | (q->prp2 != 0));
     case NVME_IO_DSM:
         return !(wrong | (q->cdw10 & ~0xffu) | (q->cdw11 & ~7u) | q->cdw12 | q->cdw13);
+    case NVME_IO_RESV_REGISTER:
+    case NVME_IO_RESV_REPORT:
+    case NVME_IO_RESV_ACQUIRE:
+    case NVME_IO_RESV_RELEASE:
+        return !(wrong | q->cdw12 | q->cdw13);
     default:
         return !(wrong | q->cdw10 | q->cdw11 | q->cdw12 | q->cdw13 | (q->flags & 0xc0u) |
                  (q->prp1 != 0) | (q->prp2 != 0));
@@ -248,14 +253,20 @@ uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)
     case NVME_IO_FLUSH:
         break;
     default:
+        if (th->s->reservations.shared && sim_reserve_has(q->opcode))
+            break;
         return io_flagged(th, SIM_EV_BAD_OPCODE, cmd, NVME_ERR_INVALID_OPCODE);
     }
     if (!reserved_clear(q))
         return io_flagged(th, SIM_EV_RESERVED_FIELD, cmd, NVME_ERR_INVALID_FIELD);
+    if (!sim_reserve_permits(th->s, q))
+        return NVME_ERR_RESERVATION;
     if (q->opcode == NVME_IO_FLUSH)
         return io_flush(th, cmd);
     if (!ns)
         return io_flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
+    if (sim_reserve_has(q->opcode))
+        return sim_reserve_run(th, q);
     if (q->opcode == NVME_IO_WRITE_ZEROES)
         return io_write_zeroes(th, cmd, ns);
     if (q->opcode == NVME_IO_DSM)
@@ -349,7 +360,8 @@ static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe
     const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
 
     p->room = 0;
-    if (q->opcode != NVME_IO_READ || th->blocked || !ns || !ns->pinned)
+    if (q->opcode != NVME_IO_READ || th->blocked || th->s->reservations.shared || !ns ||
+        !ns->pinned)
         return false;
     const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, 1);
     struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th) : NULL;

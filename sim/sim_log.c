@@ -72,9 +72,11 @@ static void log_effects(struct sim *s, void *page)
     const __le32 reads = htole32(EFFECT_SUPPORTED);
     const __le32 writes = htole32(EFFECT_SUPPORTED | EFFECT_CONTENT);
 
-    (void)s;
     for (unsigned i = 0; i < sizeof(admin); i++)
         log->acs[admin[i]] = reads;
+    for (unsigned opcode = 0; s->reservations.shared && opcode < 256; opcode++)
+        if (sim_reserve_has((uint8_t)opcode))
+            log->iocs[opcode] = reads;
     log->iocs[NVME_IO_FLUSH] = log->iocs[NVME_IO_READ] = reads;
     log->iocs[NVME_IO_WRITE] = log->iocs[NVME_IO_WRITE_ZEROES] = log->iocs[NVME_IO_DSM] = writes;
 }
@@ -107,18 +109,24 @@ static const struct log {
     {NVME_LOG_CHANGED_NS, 4096, log_changed},
     {0x05, 4096, log_effects},
     {0x12, 1024, log_features},
+    {NVME_LOG_RESERVATION, 64, sim_reserve_log},
 };
 static_assert(sizeof(struct nvme_smart_log) == 512, "SMART is 512 bytes");
 static_assert(sizeof(struct nvme_firmware_slot) == 512, "slots are 512 bytes");
 static_assert(sizeof(struct nvme_cmd_effects_log) == 4096, "effects are a page");
 
+static bool log_is_offered(const struct sim *s, const struct log *log)
+{
+    return log->lid != NVME_LOG_RESERVATION || s->reservations.shared;
+}
+
 static void log_supported(struct sim *s, void *page)
 {
     __le32 *ids = page;
 
-    (void)s;
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); i++)
-        ids[logs[i].lid] = htole32(EFFECT_SUPPORTED);
+        if (log_is_offered(s, &logs[i]))
+            ids[logs[i].lid] = htole32(EFFECT_SUPPORTED);
 }
 
 static const struct log *log_find(uint8_t lid)
@@ -142,7 +150,7 @@ uint16_t sim_get_log_page(struct admin *a)
     uint64_t offset = a->sqe->cdw12 | (uint64_t)a->sqe->cdw13 << 32;
     uint64_t bytes = sim_log_bytes(a->sqe);
 
-    if (!log)
+    if (!log || !log_is_offered(a->s, log))
         return SIM_ERR_INVALID_LOG_PAGE;
     if (offset % 4 || offset > log->size || (a->sqe->cdw14 & INDEX_OFFSET) ||
         !log_nsid_valid(a->sqe->nsid))
@@ -156,5 +164,7 @@ uint16_t sim_get_log_page(struct admin *a)
         a->s->changed = 0;
         a->s->change_told = false;
     }
+    if (st == NVME_OK && log->lid == NVME_LOG_RESERVATION && !(a->sqe->cdw10 & RETAIN_EVENT))
+        sim_reserve_log_read(a->s);
     return st;
 }

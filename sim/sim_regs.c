@@ -288,6 +288,7 @@ void sim_controller_stop(struct sim *s)
     atomic_store(&s->top_queue, 0);
     s->aers = 0;
     sim_features_reset(&s->features);
+    sim_reserve_host_changed(s);
     s->change_told = false;
     s->wce = !s->cfg.no_volatile_cache;
     s->granted = s->cfg.io_queues;

@@ -174,8 +174,8 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     worked |= poll_queues(th);
     sim_move_submit(th);
     if (th->index == 0) {
-        *admin =
-            sim_sq_has_new(&s->sqs[0]) || (s->admin_due != UINT64_MAX && now_ns() >= s->admin_due);
+        *admin = sim_sq_has_new(&s->sqs[0]) || sim_reserve_changed(s) ||
+                 (s->admin_due != UINT64_MAX && now_ns() >= s->admin_due);
         look_for_strays(th, !worked);
     }
     return worked;

@@ -130,6 +130,10 @@ enum nvme_io_command {
     NVME_IO_READ = 0x02,
     NVME_IO_WRITE_ZEROES = 0x08,
     NVME_IO_DSM = 0x09,
+    NVME_IO_RESV_REGISTER = 0x0d,
+    NVME_IO_RESV_REPORT = 0x0e,
+    NVME_IO_RESV_ACQUIRE = 0x11,
+    NVME_IO_RESV_RELEASE = 0x15,
 };
 
 /*
@@ -144,6 +148,8 @@ enum nvme_io_command {
 #define NVME_FEAT_NUM_QUEUES           0x07u
 #define NVME_FEAT_VOLATILE_WRITE_CACHE 0x06u
 #define NVME_FEAT_ASYNC_EVENTS         0x0bu
+#define NVME_FEAT_HOST_ID              0x81u
+#define NVME_HOST_ID_LONG              1u        /* CDW11.EXHID: 16 bytes */
 #define NVME_EVENT_NS_CHANGED          (1u << 8) /* of OAES and of the feature's CDW11 */
 
 /*
@@ -151,13 +157,31 @@ enum nvme_io_command {
  * the information in 15:8, the log page that ends the event in 23:16.
  */
 #define NVME_AER_TYPE_NOTICE 2u
+#define NVME_AER_TYPE_IO     6u /* specific to an I/O command set */
 #define NVME_AER_NS_CHANGED  (0u << 8)
+#define NVME_AER_RESERVATION (0u << 8)
 #define NVME_AER_KIND(dw0)   ((dw0)&0xff07u)
 
 /* Changed Namespace List (BASE 5.16.1.5), in CDW10 of Get Log Page. */
-#define NVME_LOG_CHANGED_NS 0x04u
-#define NVME_NSID_BROADCAST 0xffffffffu
-#define NVME_LOG_DWORDS(n)  (((n)-1) << 16) /* NUMDL is 0-based */
+#define NVME_LOG_CHANGED_NS  0x04u
+#define NVME_LOG_RESERVATION 0x80u /* Reservation Notification (BASE 5.16.1.24) */
+#define NVME_NSID_BROADCAST  0xffffffffu
+#define NVME_LOG_DWORDS(n)   (((n)-1) << 16) /* NUMDL is 0-based */
+
+/* CDW10 of the reservation commands (BASE 7.2 to 7.5). */
+#define NVME_RESV_REGISTER_KEY  0u
+#define NVME_RESV_UNREGISTER    1u
+#define NVME_RESV_REPLACE_KEY   2u
+#define NVME_RESV_ACQUIRE       0u
+#define NVME_RESV_PREEMPT       1u
+#define NVME_RESV_PREEMPT_ABORT 2u
+#define NVME_RESV_RELEASE       0u
+#define NVME_RESV_CLEAR         1u
+#define NVME_RESV_ANY_KEY       (1u << 3) /* IEKEY: the current key is not compared */
+#define NVME_RESV_TYPE(type)    ((type) << 8)
+#define NVME_RESV_LOSE_POWER    (2u << 30) /* CPTPL: a power loss ends the reservation */
+#define NVME_RESV_KEEP          (3u << 30) /* CPTPL: the reservation survives a power loss */
+#define NVME_RESV_LONG_IDS      1u         /* CDW11 of a report: EDS */
 
 enum nvme_cns {
     NVME_CNS_NS = 0x00,
@@ -196,12 +220,14 @@ enum nvme_status_value {
     NVME_ERR_INVALID_SGL_LENGTH = 0x00f,
     NVME_ERR_INVALID_SGL_TYPE = 0x011,
     NVME_ERR_INVALID_PRP_OFFSET = 0x013,
+    NVME_ERR_HOST_ID_FORMAT = 0x018,
     NVME_ERR_INTERRUPTED = 0x021,
     NVME_ERR_TRANSPORT = 0x022,
     NVME_ERR_MEDIA_NOT_READY = 0x024, /* admin commands only */
     NVME_ERR_LBA_RANGE = 0x080,
     NVME_ERR_CAPACITY = 0x081,
     NVME_ERR_NS_NOT_READY = 0x082,
+    NVME_ERR_RESERVATION = 0x083, /* another host has reserved the namespace */
     NVME_ERR_CQ_INVALID = 0x100,
     NVME_ERR_QID_INVALID = 0x101,
     NVME_ERR_QUEUE_SIZE = 0x102,

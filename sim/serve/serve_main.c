@@ -48,6 +48,7 @@ enum long_option {
     OPT_SECOND,
     OPT_STRICT,
     OPT_PCI_ID,
+    OPT_RESERVATIONS,
 };
 
 static const struct argp_option argp_options[] = {
@@ -57,6 +58,8 @@ static const struct argp_option argp_options[] = {
     {"lba", OPT_LBA, "512|4096", 0, "Size of an LBA (4096)", 0},
     {"read-only", 'r', NULL, 0, "All namespaces are write protected", 0},
     {"shared", OPT_SHARED, NULL, 0, "Other servers with this option serve the images too", 0},
+    {"reservations", OPT_RESERVATIONS, "FILE", 0,
+     "Offer reservations, kept in FILE together with the other servers that name it", 0},
     {"metadata", OPT_METADATA, "N", 0, "Say that an LBA has N bytes of metadata (0)", 0},
     {"zoned", OPT_ZONED, NULL, 0, "Say that all namespaces are zoned", 0},
     {"mdts", OPT_MDTS, "SIZE", 0, "Largest transfer (128K)", 1},
@@ -277,6 +280,9 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_PCI_ID:
         set_pci_id(o, state, arg);
+        return 0;
+    case OPT_RESERVATIONS:
+        o->cfg.reservations = arg;
         return 0;
     case OPT_SWAPS:
         set_swaps(o, state, arg);
