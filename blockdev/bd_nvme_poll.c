@@ -104,6 +104,8 @@ static void nvme_poll_complete(struct bd_queue *q, struct bd_tracker *tracker, u
 
     if (nvme_poll_again(q, tracker, status))
         return;
+    if ((status & 0x7ffu) == NVME_ERR_RESERVATION)
+        nvme_ctrlr_set_taken(q->d->c);
     if (error && !ended_by_us(status))
         nvme_count(&q->d->c->counters.errors);
     if (error && nvme_status_retryable(status) && tracker->tries < BD_RETRIES) {

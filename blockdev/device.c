@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "blockdev/bd_reserve.h"
 #include "blockdev/pci/pci.h"
 #include "blockdev/vfio/vfio.h"
 #include "blockdev/vfio_user/vfio_user.h"
@@ -146,10 +147,12 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
                                         .opened = opts ? opts->opened : NULL,
                                         .arg = opts ? opts->arg : NULL};
     const struct problem p = {why, len};
+    uint8_t host_id[16];
     int err = -EINVAL;
 
     if (len)
         why[0] = '\0';
+    bd_host_id(name, host_id);
     if (name->kind == BD_KIND_VFIO)
         err = device_open_vfio(name, opts, out, &p);
     else if (name->kind == BD_KIND_VFIO_USER)
@@ -158,6 +161,8 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
         return device_fail(&p, err, "no controller");
     if (err && len && !why[0])
         device_fail(&p, err, "%s", strerror(-err));
+    if (!err)
+        memcpy((*out)->host_id, host_id, sizeof(host_id));
     return err;
 }
 
@@ -290,7 +295,28 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     }
 }
 
-static int open_ctrlr(const struct bd_name *name, const struct bd_open_opts *opts,
+static void device_close_ctrlr(struct bd_opened *o)
+{
+    if (o->reserved_nsid)
+        nvme_unreserve(o->ctrlr, o->reserved_nsid);
+    nvme_ctrlr_close(o->ctrlr);
+    *o = (struct bd_opened){0};
+}
+
+/* Multi-mount protection guards a namespace whose reservation fails. */
+static int device_open_namespace(const struct bd_name *name, bool read_only, struct bd_opened *out,
+                                 const struct problem *p)
+{
+    int err = read_only ? 0 : bd_reserve(out->ctrlr, name->nsid, BD_RESERVE_AUTO, p->why, p->len);
+
+    if (err < 0)
+        return err;
+    out->reserved_nsid = err ? name->nsid : 0;
+    return bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
+                             p->len);
+}
+
+static int open_ctrlr(const struct bd_name *name, bool read_only, const struct bd_open_opts *opts,
                       struct bd_opened *out, const struct problem *p)
 {
     char said[256] = "";
@@ -308,12 +334,9 @@ static int open_ctrlr(const struct bd_name *name, const struct bd_open_opts *opt
         t->ops->close(t);
         return err;
     }
-    err = bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
-                            p->len);
-    if (err) {
-        nvme_ctrlr_close(out->ctrlr);
-        out->ctrlr = NULL;
-    }
+    err = device_open_namespace(name, read_only, out, p);
+    if (err)
+        device_close_ctrlr(out);
     return err;
 }
 
@@ -321,13 +344,14 @@ int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
             const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len)
 {
     struct problem p = {why, len};
+    bool read_only = flags & BD_OPEN_READ_ONLY;
     int err;
 
     *out = (struct bd_opened){0};
     if (!bd_name_is_ctrlr(name))
         return device_open_file(name, flags, lba_size, opts, out, &p);
-    err = open_ctrlr(name, opts, out, &p);
-    if (!err && flags & BD_OPEN_READ_ONLY)
+    err = open_ctrlr(name, read_only, opts, out, &p);
+    if (!err && read_only)
         out->dev->info.read_only = true;
     return err;
 }
@@ -337,6 +361,6 @@ void bd_opened_close(struct bd_opened *o)
     if (o->dev)
         bd_close(o->dev);
     if (o->ctrlr)
-        nvme_ctrlr_close(o->ctrlr);
+        device_close_ctrlr(o);
     *o = (struct bd_opened){0};
 }

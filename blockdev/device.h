@@ -87,11 +87,13 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
 struct bd_opened {
     struct bd_dev *dev;
     struct nvme_ctrlr *ctrlr;
+    uint32_t reserved_nsid; /* the namespace if it is reserved for this host, or 0 */
 };
 /*
  * Opens the named device with queues for one thread. Files and block devices
- * are opened by bd_file_open() with flags and lba_size. Returns 0, or -errno with
- * a sentence in `why`.
+ * are opened by bd_file_open() with flags and lba_size. A namespace that others
+ * may reach is reserved for this host (bd_reserve.h) unless it is opened
+ * read-only. Returns 0, or -errno with a sentence in `why`.
  */
 int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
             const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len);

@@ -162,6 +162,12 @@ struct nvme_transport {
     bool remote;
     uint64_t lock; /* see bd_info.lock */
     /*
+     * Identifies this host, and the controller on it, to the other hosts of a
+     * namespace. Two users of one identifier never run at the same time. Zero
+     * means none, and then nothing is reserved.
+     */
+    uint8_t host_id[16];
+    /*
      * The file of the doorbells and their byte offset in it, for other processes to
      * map. The transport owns it. -1 means that no other process may have it.
      */

@@ -70,14 +70,43 @@ int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
 /*
  * Checks whether the controller has reported a changed namespace, and then
  * compares the namespaces in use. If one has another identity or format, or is
- * smaller, the controller is stopped and counts as failed, so that no later
- * write reaches data of others. A namespace that has grown stays in use. The
- * call costs two loads while there is no report. The caller owns no queue and
- * holds no lock of the driver. Returns 0, or -EIO if the controller has failed.
+ * smaller, or another host has reserved it, the controller is stopped and counts
+ * as failed, so that no later write reaches data of others. A namespace that has
+ * grown stays in use. The call costs three loads while there is no report. The caller owns no queue
+ * and holds no lock of the driver. Returns 0, or -EIO if the controller has failed.
  */
 int nvme_ctrlr_watch(struct nvme_ctrlr *c);
 /* Returns true once nvme_ctrlr_watch() or a reset has found another namespace. */
 bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c);
+/*
+ * Reservations (BASE 8.19). The caller has no queue pair of the controller yet,
+ * or none any more, since one is needed for the commands.
+ *
+ * nvme_reserve() makes this host, by nvme_transport.host_id, the only one that
+ * may write to the namespace. With `preempt` it takes a reservation away from
+ * another host, whose commands are aborted. Returns 0 also if the host holds the
+ * reservation already, -ENOTSUP if the controller or the namespace has none or
+ * knows no host by its identifier, -EBUSY with the holder in *holder, or another
+ * error of the commands.
+ */
+struct nvme_holder {
+    uint8_t host_id[16]; /* the last 8 bytes are 0 if the controller keeps 8 */
+    uint64_t key;
+};
+int nvme_reserve(struct nvme_ctrlr *c, uint32_t nsid, bool preempt, struct nvme_holder *holder);
+/*
+ * Ends the reservation and the registration of this host. Failures are ignored:
+ * they leave the namespace reserved for this host.
+ */
+void nvme_unreserve(struct nvme_ctrlr *c, uint32_t nsid);
+/*
+ * Records that a command got the status Reservation Conflict: another host has
+ * the namespace. The next nvme_ctrlr_watch() stops the controller, so that
+ * nothing is written when that reservation ends. Any thread may call it.
+ */
+void nvme_ctrlr_set_taken(struct nvme_ctrlr *c);
+/* Returns true after nvme_ctrlr_set_taken(), or a report of that by the controller. */
+bool nvme_ctrlr_taken(const struct nvme_ctrlr *c);
 /*
  * Stores up to max IDs of active namespaces in ascending order. Returns how
  * many there are, or -errno. If the controller has no list (NVMe 1.0), the

@@ -20,17 +20,19 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define CNTRLTYPE_NOT_SAID 0u
 #define CNTRLTYPE_IO       1u
 
-#define OAES_NS_CHANGED   (1u << 8)
-#define CMIC_ANA          (1u << 3)
-#define ONCS_DSM          (1u << 2)
-#define ONCS_WRITE_ZEROES (1u << 3)
-#define SGLS_SUPPORT      0x3u
-#define SGLS_BYTE_ALIGNED 0x1u
-#define CMIC_SHARED       0x7u /* more ports, more controllers, an SR-IOV function */
-#define NMIC_SHARED       0x1u
-#define DPS_TYPE          0x7u
-#define NSATTR_PROTECTED  0x1u
-#define MDTS_LIMITED      20u /* 4 GiB and more do not limit this driver */
+#define OAES_NS_CHANGED     (1u << 8)
+#define CMIC_ANA            (1u << 3)
+#define ONCS_DSM            (1u << 2)
+#define ONCS_WRITE_ZEROES   (1u << 3)
+#define ONCS_RESERVATIONS   (1u << 5)
+#define SGLS_SUPPORT        0x3u
+#define SGLS_BYTE_ALIGNED   0x1u
+#define CTRATT_LONG_HOST_ID (1u << 0)
+#define CMIC_SHARED         0x7u /* more ports, more controllers, an SR-IOV function */
+#define NMIC_SHARED         0x1u
+#define DPS_TYPE            0x7u
+#define NSATTR_PROTECTED    0x1u
+#define MDTS_LIMITED        20u /* 4 GiB and more do not limit this driver */
 
 /*
  * QEMU's controller, as of 7.2, loses FUA writes in a power cut, although it
@@ -102,6 +104,8 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     info->dsm = id->oncs & ONCS_DSM;
     info->transition_ms = id->cmic & CMIC_ANA ? id->anatt * 1000u : 0;
     info->shared = id->cmic & CMIC_SHARED;
+    info->reservations = id->oncs & ONCS_RESERVATIONS;
+    info->long_host_id = id->ctratt & CTRATT_LONG_HOST_ID;
     facts->mdts = id->mdts == 0 || id->mdts >= MDTS_LIMITED ? 0 : 4096ull << id->mdts;
     facts->rtd3e_us = id->rtd3e;
     facts->ns_events = id->oaes & OAES_NS_CHANGED;
@@ -155,6 +159,8 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     out->command_set = NVME_CSI_NVM;
     out->read_only = id->nsattr & NSATTR_PROTECTED;
     out->shared = id->nmic & NMIC_SHARED;
+    out->reserves = id->rescap & NVME_NS_RESCAP_WE;
+    out->keeps_reserved = id->rescap & NVME_NS_RESCAP_PTPL;
     memcpy(out->nguid, id->nguid, sizeof(out->nguid));
     memcpy(out->eui64, id->eui64, sizeof(out->eui64));
     memset(out->uuid, 0, sizeof(out->uuid));

@@ -66,6 +66,8 @@ struct nvme_ctrlr_info {
     bool sgl;                 /* SGLs supported for the NVM command set */
     bool write_zeroes, dsm;   /* ONCS; a quirk may clear write_zeroes */
     bool shared;              /* the subsystem may have other ports or controllers (CMIC) */
+    bool reservations;        /* reservations supported (ONCS) */
+    bool long_host_id;        /* host identifiers of 16 bytes (CTRATT); else of 8 */
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
     uint64_t max_dsm_lbas;    /* LBAs of one DSM range (DMRSL, DMSL); 0: no limit */
     unsigned quirks;          /* enum nvme_quirk */
@@ -78,15 +80,16 @@ struct nvme_ctrlr_info {
 
 struct nvme_ns_info {
     uint32_t nsid;
-    uint32_t lba_size;           /* bytes */
-    uint64_t lbas;               /* NSZE */
-    uint16_t metadata;           /* bytes of metadata per LBA */
-    uint8_t protection;          /* type of protection information (DPS); 0: none */
-    uint8_t command_set;         /* CSI if the controller has several command sets; 0: NVM */
-    bool read_only;              /* write protected (NSATTR) */
-    bool shared;                 /* may be attached to several controllers at once (NMIC) */
-    uint8_t nguid[16], eui64[8]; /* zero if there is none */
-    uint8_t uuid[16];            /* zero if there is none */
+    uint32_t lba_size;             /* bytes */
+    uint64_t lbas;                 /* NSZE */
+    uint16_t metadata;             /* bytes of metadata per LBA */
+    uint8_t protection;            /* type of protection information (DPS); 0: none */
+    uint8_t command_set;           /* CSI if the controller has several command sets; 0: NVM */
+    bool read_only;                /* write protected (NSATTR) */
+    bool shared;                   /* may be attached to several controllers at once (NMIC) */
+    bool reserves, keeps_reserved; /* RESCAP: write exclusive; and through a power loss */
+    uint8_t nguid[16], eui64[8];   /* zero if there is none */
+    uint8_t uuid[16];              /* zero if there is none */
 };
 
 /*

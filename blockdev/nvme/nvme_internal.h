@@ -80,6 +80,9 @@ struct nvme_ctrlr {
     enum nvme_health health;       /* atomic */
     bool settled;                  /* atomic; after a failure: it touches no memory any more */
     bool replaced;                 /* atomic; failed as another controller or namespace */
+    bool taken;                    /* atomic; another host has reserved a namespace in use */
+    bool has_host_id;              /* knows the transport's host_id; written under admin_lock */
+    uint32_t reserved_nsid;        /* the namespace of nvme_reserve(), or 0; under admin_lock */
     unsigned epoch;                /* atomic; written under admin_lock */
     unsigned retries;              /* atomic; resets since an I/O command last completed */
     struct nvme_counters counters; /* atomic; see nvme_count() */
@@ -125,7 +128,7 @@ static inline void nvme_count(uint64_t *counter)
 /*
  * A file calls only the files above it in this list: nvme_enable.c,
  * nvme_state.c, nvme_map.c, nvme_dma.c, nvme_admin.c, nvme_namespace.c and
- * nvme_qpair.c, nvme_watch.c, nvme_reset.c and nvme_ctrlr.c.
+ * nvme_qpair.c, nvme_reserve.c, nvme_watch.c, nvme_reset.c and nvme_ctrlr.c.
  */
 
 /* nvme_state.c */
@@ -233,6 +236,19 @@ int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *grant
 int nvme_ns_recheck(struct nvme_ctrlr *c);
 /* Frees the records of the namespaces in use. */
 void nvme_ns_forget(struct nvme_ctrlr *c);
+
+/* nvme_reserve.c */
+/*
+ * Sets the host identifier, which a reset has cleared, if the controller has
+ * reservations. Called after each enable, with admin_lock held. Returns an error
+ * only if the admin queue does not work.
+ */
+int nvme_host_start(struct nvme_ctrlr *c);
+/*
+ * Reads the events of reservations, and so ends them. Stores in c->taken if one
+ * of them ended the registration of this host. The caller holds admin_lock.
+ */
+int nvme_reserve_read_events(struct nvme_ctrlr *c);
 
 /* nvme_watch.c: the caller holds admin_lock, except for look */
 /*

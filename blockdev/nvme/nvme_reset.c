@@ -99,6 +99,8 @@ static int reset_verify(struct nvme_ctrlr *c)
     c->admin_until = deadline_after_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
     rc = verify_ctrlr(c);
     if (!rc)
+        rc = nvme_host_start(c);
+    if (!rc)
         rc = nvme_watch_start(c);
     if (!rc)
         rc = nvme_watch_verify(c);
@@ -217,13 +219,13 @@ static void reset_delete_queues(struct nvme_ctrlr *c)
 static void restart_or_fail(struct nvme_ctrlr *c)
 {
     unsigned retries = resets_without_progress(c);
-    bool settled = true;
+    bool settled = true, again = retries < NVME_MAX_RESET_RETRIES && !nvme_ctrlr_taken(c);
 
     nvme_count(&c->counters.resets);
     pthread_mutex_lock(&c->admin_lock);
-    if (retries < NVME_MAX_RESET_RETRIES)
+    if (again)
         reset_delete_queues(c);
-    int rc = retries < NVME_MAX_RESET_RETRIES ? restart(c, retries > 0) : -EIO;
+    int rc = again ? restart(c, retries > 0) : -EIO;
     if (rc == -ENXIO)
         __atomic_store_n(&c->replaced, true, __ATOMIC_RELEASE);
     if (rc) {

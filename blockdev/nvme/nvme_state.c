@@ -46,6 +46,16 @@ bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c)
     return __atomic_load_n(&c->replaced, __ATOMIC_ACQUIRE);
 }
 
+void nvme_ctrlr_set_taken(struct nvme_ctrlr *c)
+{
+    __atomic_store_n(&c->taken, true, __ATOMIC_RELEASE);
+}
+
+bool nvme_ctrlr_taken(const struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->taken, __ATOMIC_ACQUIRE);
+}
+
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 {
     return !nvme_ctrlr_failed(c) || __atomic_load_n(&c->settled, __ATOMIC_ACQUIRE);

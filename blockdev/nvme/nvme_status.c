@@ -33,7 +33,7 @@ static const struct status_entry table[] = {
     {0x020, -EROFS, true},  /* namespace is write protected */
     {NVME_ERR_LBA_RANGE, -ERANGE, true},
     {NVME_ERR_CAPACITY, -ENOSPC, true},
-    {0x083, -EACCES, false}, /* reservation conflict */
+    {NVME_ERR_RESERVATION, -EACCES, true},
     {NVME_ERR_CQ_INVALID, -EINVAL, true},
     {NVME_ERR_QID_INVALID, -EINVAL, true},
     {NVME_ERR_QUEUE_SIZE, -EINVAL, true},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Detects that a namespace in use was replaced: an administrator of a fabric or
- * of a virtual machine may assign another one to the same ID.
+ * of a virtual machine may assign another one to the same ID. Another host may
+ * also have taken it.
  */
 #include <errno.h>
 
@@ -24,6 +25,14 @@ static int watch_read_list(struct nvme_ctrlr *c)
     return nvme_ctrlr_healthy(c) ? 0 : rc;
 }
 
+/* A change of reservations is another event, which has a log page of its own. */
+static int watch_read_logs(struct nvme_ctrlr *c)
+{
+    int rc = watch_read_list(c);
+
+    return rc ? rc : nvme_reserve_read_events(c);
+}
+
 int nvme_watch_start(struct nvme_ctrlr *c)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_SET_FEATURES,
@@ -40,7 +49,7 @@ int nvme_watch_start(struct nvme_ctrlr *c)
      * ones.
      */
     if (!rc)
-        rc = watch_read_list(c);
+        rc = watch_read_logs(c);
     if (!rc)
         nvme_admin_request_event(c);
     return nvme_ctrlr_healthy(c) ? 0 : rc;
@@ -81,10 +90,12 @@ static bool watch_has_event(const struct nvme_ctrlr *c)
  */
 static int watch_compare(struct nvme_ctrlr *c)
 {
-    int rc = nvme_ctrlr_healthy(c) ? watch_read_list(c) : -EIO;
+    int rc = nvme_ctrlr_healthy(c) ? watch_read_logs(c) : -EIO;
 
     if (!rc && !c->watch.posted)
         nvme_admin_request_event(c);
+    if (!rc && nvme_ctrlr_taken(c))
+        rc = -EACCES;
     return rc ? rc : nvme_watch_verify(c);
 }
 
@@ -99,6 +110,8 @@ static bool watch_has_news(const struct nvme_ctrlr *c)
 
 int nvme_watch_look(struct nvme_ctrlr *c)
 {
+    if (nvme_ctrlr_taken(c))
+        return -EACCES;
     if (!c->watch.offered || !watch_has_news(c))
         return 0;
     nvme_admin_begin(c);

@@ -81,7 +81,7 @@ LIBRARIES = {
     r"fuse": ["fusefs/daemon"],
     r"libnvme|nvme/": ["blockdev", "sim", "client/cli"],
     r"isa-l|crc\.h": ["layout", "cuda/exec_cpu"],
-    r"uuid/": ["fusefs", "mkfs", "client"],
+    r"uuid/": ["blockdev", "fusefs", "mkfs", "client"],
     r"blkid/": ["blockdev", "fusefs", "mkfs"],
     r"json-c|json\.h": ["blockdev", "client", "mkfs", "fusefs/daemon", "sim/serve"],
     r"xxhash": ["layout", "client", "mkfs", "fusefs/core"],

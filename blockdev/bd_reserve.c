@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reserves namespaces for this host, and derives its identifier. */
+#include "blockdev/bd_reserve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+/* Without machine-id(5), a host has another identifier after each boot. */
+static const char *const reserve_machine_ids[] = {"/etc/machine-id",
+                                                  "/proc/sys/kernel/random/boot_id"};
+
+/* Reads an ID of 32 hexadecimal digits, with or without hyphens. */
+static bool reserve_read_id(const char *path, uuid_t id)
+{
+    char text[UUID_STR_LEN] = "", plain[33];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    size_t digits = 0;
+
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = 0; i < n && digits < sizeof(plain) - 1; i++) {
+        if (text[i] != '-')
+            plain[digits++] = text[i];
+    }
+    if (digits < sizeof(plain) - 1)
+        return false;
+    snprintf(text, sizeof(text), "%.8s-%.4s-%.4s-%.4s-%.12s", plain, plain + 8, plain + 12,
+             plain + 16, plain + 20);
+    return uuid_parse(text, id) == 0;
+}
+
+void bd_host_id(const struct bd_name *name, uint8_t id[16])
+{
+    char *real = name->kind == BD_KIND_VFIO_USER ? realpath(name->path, NULL) : NULL;
+    const char *path = real ? real : name->path;
+    uuid_t machine;
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(reserve_machine_ids) / sizeof(*reserve_machine_ids); i++)
+        found = found || reserve_read_id(reserve_machine_ids[i], machine);
+    memset(id, 0, sizeof(uuid_t));
+    if (found)
+        uuid_generate_sha1(id, machine, path, strlen(path));
+    free(real);
+}
+
+static bool reserve_is_shared(struct nvme_ctrlr *c, uint32_t nsid)
+{
+    struct nvme_ns_info ns;
+
+    return nvme_ctrlr_transport(c)->remote || nvme_ctrlr_info(c)->shared ||
+           (nvme_ns_info(c, nsid, &ns) == 0 && ns.shared);
+}
+
+static void reserve_explain(int err, uint32_t nsid, const struct nvme_holder *holder, char *why,
+                            size_t len)
+{
+    char id[UUID_STR_LEN];
+
+    uuid_unparse(holder->host_id, id);
+    switch (err) {
+    case -EBUSY:
+        snprintf(why, len,
+                 "namespace %u: reserved by the host with the identifier %s: unmount it there "
+                 "first, or mount it once with reservation=preempt if that host is dead",
+                 nsid, id);
+        break;
+    case -ENOTSUP:
+        snprintf(why, len,
+                 "namespace %u: the controller has no reservations (ONCS, RESCAP), or no host "
+                 "identifiers; mount it with reservation=auto",
+                 nsid);
+        break;
+    default:
+        snprintf(why, len, "namespace %u: it cannot be reserved: %s", nsid, strerror(-err));
+    }
+}
+
+int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len)
+{
+    struct nvme_holder holder = {0};
+
+    if (len)
+        why[0] = '\0';
+    if (how == BD_RESERVE_OFF || (how == BD_RESERVE_AUTO && !reserve_is_shared(c, nsid)))
+        return 0;
+    int err = nvme_reserve(c, nsid, how == BD_RESERVE_PREEMPT, &holder);
+    if (!err)
+        return 1;
+    if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
+        return 0;
+    reserve_explain(err, nsid, &holder, why, len);
+    return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
+}
