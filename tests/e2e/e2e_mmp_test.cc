@@ -20,13 +20,18 @@ class TwoControllers : public Served
   protected:
     void SetUp() override
     {
+        start({"--shared"});
+    }
+    void start(std::vector<std::string> options)
+    {
         Served::SetUp();
         if (IsSkipped())
             return;
-        serve({"--shared"});
-        other_server_ = std::make_unique<Server>(
-            std::vector<std::string>{"--no-prp-chains", "--strict", "--shared"}, image_,
-            dir_ + "/other");
+        if (reserves_)
+            options.insert(options.end(), {"--reservations", dir_ + "/reservations"});
+        serve(options);
+        options.insert(options.end(), {"--no-prp-chains", "--strict"});
+        other_server_ = std::make_unique<Server>(options, image_, dir_ + "/other");
         ASSERT_TRUE(other_server_->ready());
         other_ = "vfio-user:" + dir_ + "/other";
         there_ = dir_ + "/there";
@@ -54,8 +59,20 @@ class TwoControllers : public Served
         return output_.find(what) != std::string::npos;
     }
 
+    bool reserves_ = false;
     std::unique_ptr<Server> other_server_;
     std::string other_, there_, output_;
+};
+
+// The controllers have reservations, too.
+class TwoHosts : public TwoControllers
+{
+  protected:
+    void SetUp() override
+    {
+        reserves_ = true;
+        TwoControllers::SetUp();
+    }
 };
 
 TEST_F(TwoControllers, TheSecondWriterIsRefused)
@@ -122,6 +139,73 @@ TEST_F(TwoControllers, AStoppedWriterThatGoesOnWritesNothing)
     EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
     EXPECT_FALSE(m.ended());
     EXPECT_NE(m.log().find("multi-mount protection: now in use by host "), std::string::npos)
+        << m.log();
+    EXPECT_TRUE(has_content(there_ + "/new", 2));
+    EXPECT_EQ(unmount_other(), 0);
+    expect_good_end(&m);
+    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_TRUE(has_content(there_ + "/new", 2));
+    EXPECT_EQ(unmount_other(), 0);
+}
+
+TEST_F(TwoHosts, TheSecondHostIsRefusedWithAWayOut)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    close(write_content(m.path("file"), 1));
+    EXPECT_EQ(mount_other(), 32);
+    EXPECT_TRUE(said("reserved by the host with the identifier ")) << output_;
+    EXPECT_TRUE(said("reservation=preempt if that host is dead")) << output_;
+    EXPECT_EQ(run_program({GPUNVME_MKFS, "-q", "-f", other_}, &output_), 1);
+    EXPECT_TRUE(said("reserved by the host ")) << output_;
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-y", other_}, &output_), 8);
+    EXPECT_TRUE(said("reserved by the host ")) << output_;
+    // Without a reservation of its own it is stopped by its first write.
+    EXPECT_EQ(mount_other("executor=cpu,nommp,reservation=off"), 32) << output_;
+    EXPECT_TRUE(m.unmount()) << m.log();
+    ASSERT_EQ(mount_other("executor=cpu,reservation=require"), 0) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_EQ(unmount_other(), 0);
+    expect_good_end(&m);
+}
+
+TEST_F(TwoHosts, ADeadDaemonsReservationIsItsSuccessors)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd);
+    kill(m.pid(), SIGKILL);
+    umount2(m.mountpoint().c_str(), MNT_DETACH);
+    EXPECT_FALSE(m.ended());
+    EXPECT_EQ(mount_other(), 32);
+    EXPECT_TRUE(said("reserved by the host ")) << output_;
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    EXPECT_TRUE(has_content(m.path("file"), 1));
+    EXPECT_TRUE(m.unmount()) << m.log();
+    expect_good_end(&m);
+}
+
+TEST_F(TwoHosts, AWriterWhoseReservationIsTakenWritesNothing)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu,commit=1,nommp")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd);
+    ASSERT_EQ(mount_other("executor=cpu,nommp,reservation=preempt"), 0) << output_;
+    int there = write_content(there_ + "/new", 2);
+    ASSERT_EQ(fsync(there), 0);
+    close(there);
+    fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_TRUE(fd < 0 || pwrite(fd, "x", 1, 0) != 1 || fsync(fd) != 0);
+    if (fd >= 0)
+        close(fd);
+    EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
+    EXPECT_FALSE(m.ended());
+    EXPECT_NE(m.log().find("another host has reserved the namespace"), std::string::npos)
         << m.log();
     EXPECT_TRUE(has_content(there_ + "/new", 2));
     EXPECT_EQ(unmount_other(), 0);

@@ -82,6 +82,10 @@ static const struct fuse_opt spec[] = {
     SET("direct=all", direct, DIRECT_ALL),
     SET("blkdev", block, BLOCK_REQUIRE),
     SET("noblkdev", block, BLOCK_OFF),
+    SET("reservation=auto", reservation, BD_RESERVE_AUTO),
+    SET("reservation=off", reservation, BD_RESERVE_OFF),
+    SET("reservation=require", reservation, BD_RESERVE_REQUIRE),
+    SET("reservation=preempt", reservation, BD_RESERVE_PREEMPT),
     SET("mmp", mmp, FFS_MMP_ON),
     SET("nommp", mmp, FFS_MMP_OFF),
     SET("noiommu", noiommu, 1),
@@ -358,10 +362,19 @@ static int take_option(struct options *opts, const char *arg)
         const char *name;
         int (*take)(struct options *opts, const char *arg);
     } valued[] = {
-        {"gpu", take_other_word},  {"executor", take_other_word}, {"doorbells", take_other_word},
-        {"p2p", take_other_word},  {"sandbox", take_other_word},  {"direct", take_group},
-        {"metrics", take_metrics}, {"scrub", take_scrub},         {"cpu_memory", take_cpu_memory},
-        {"sim", take_drive},       {"gpus", take_gpus},           {"cuda_device", take_cuda_device},
+        {"gpu", take_other_word},
+        {"executor", take_other_word},
+        {"doorbells", take_other_word},
+        {"p2p", take_other_word},
+        {"sandbox", take_other_word},
+        {"direct", take_group},
+        {"reservation", take_other_word},
+        {"metrics", take_metrics},
+        {"scrub", take_scrub},
+        {"cpu_memory", take_cpu_memory},
+        {"sim", take_drive},
+        {"gpus", take_gpus},
+        {"cuda_device", take_cuda_device},
     };
     int keep = take_flag(opts, arg);
 
@@ -515,6 +528,17 @@ static int check_p2p(struct options *opts)
     return 0;
 }
 
+static int mount_options_check_reservation(struct options *opts)
+{
+    if (opts->reservation >= BD_RESERVE_REQUIRE && !bd_name_is_ctrlr(&opts->name))
+        return mount_options_fail(opts, "reservation",
+                                  "for vfio: and vfio-user: devices only, leave it out");
+    if (opts->reservation >= BD_RESERVE_REQUIRE && opts->read_only)
+        return mount_options_fail(opts, "reservation,ro",
+                                  "a read-only mount reserves nothing, leave one of them out");
+    return 0;
+}
+
 static int check_gpus(struct options *opts)
 {
     if (opts->n_gpus && opts->gpu == GPU_OFF)
@@ -543,7 +567,9 @@ static int mount_options_check(struct options *opts)
     complete_flags(opts);
     if (mount_options_check_device(opts) != 0)
         return -1;
-    return check_p2p(opts) == 0 ? check_gpus(opts) : -1;
+    if (check_p2p(opts) != 0 || mount_options_check_reservation(opts) != 0)
+        return -1;
+    return check_gpus(opts);
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)
@@ -629,6 +655,9 @@ void options_print_help(void)
         "                         (fuseblk for root where the kernel permits it)\n"
         "  -o mmp, nommp          protect the device against a second host that mounts it (where\n"
         "                         the device says that others may reach it)\n"
+        "  -o reservation=auto|off|require|preempt\n"
+        "                         reserve the namespace for this host: where others may reach it,\n"
+        "                         never, always, also if another host has reserved it (auto)\n"
         "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
         "  -o dir32               positions in directories for 32-bit programs\n"
         "  -o relatime|noatime|strictatime, nodiratime\n"

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "blockdev/bd_reserve.h"
 #include "blockdev/device.h"
 #include "cuda/gq.h"
 #include "fusefs/daemon/base/metrics_server.h"
@@ -95,6 +96,7 @@ struct options {
     unsigned block;                 /* enum block_policy */
     unsigned sandbox;               /* enum sandbox_level */
     unsigned mmp;                   /* enum ffs_mmp_policy */
+    unsigned reservation;           /* enum bd_reserve */
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
     int metrics_listener;           /* socket of session_listen(), if requested */

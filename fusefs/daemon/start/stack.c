@@ -248,6 +248,22 @@ unsigned stack_cpu_queues(const struct stack *s)
     return half < CPU_QUEUES ? half : CPU_QUEUES;
 }
 
+static int stack_reserve(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    char why[256];
+
+    if (opts->read_only)
+        return 0;
+    int err =
+        bd_reserve(s->ctrlr, opts->name.nsid, (enum bd_reserve)opts->reservation, why, sizeof(why));
+    if (err < 0)
+        return stack_fail(p, err, "%s", why);
+    s->reserved_nsid = err ? opts->name.nsid : 0;
+    if (!err && why[0])
+        log_line(LOG_WARNING, "%s: %s; only multi-mount protection guards it", s->device, why);
+    return 0;
+}
+
 static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[256] = "", text[320];
@@ -265,6 +281,9 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
         bd_refuse_ctrlr(s->drive.transport, err, why, text, sizeof(text));
         return stack_fail(p, err, "%s", text);
     }
+    err = stack_reserve(opts, s, p);
+    if (err)
+        return err;
     err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
                             why, sizeof(why));
     if (err)
@@ -425,6 +444,9 @@ static void stack_resume(struct nvme_user *u, int err)
                  nvme_ctrlr_replaced(s->ctrlr)
                      ? "the namespace or the controller was replaced by another one, which gets no "
                        "write of this mount; unmount, and mount again what is meant"
+                 : nvme_ctrlr_taken(s->ctrlr)
+                     ? "another host has reserved the namespace, which gets no more write of this "
+                       "mount; unmount, what was not durable is lost"
                      : "the drive is gone or does not come back after a reset");
         ffs_device_lost(s->fs);
     } else {
@@ -571,6 +593,8 @@ int stack_close(struct stack *s)
         bd_close(s->bdev);
     else if (s->drive.bdev)
         bd_close(s->drive.bdev);
+    if (s->reserved_nsid)
+        nvme_unreserve(s->ctrlr, s->reserved_nsid);
     if (s->ctrlr)
         nvme_ctrlr_close(s->ctrlr);
     else if (s->drive.transport)

@@ -44,6 +44,7 @@ struct stack {
     const char *device;       /* device name for messages */
     struct nvme_user watcher; /* notified of controller resets, if watching */
     bool watching;
+    uint32_t reserved_nsid; /* the namespace if it is reserved for this host, or 0 */
 };
 
 /*
