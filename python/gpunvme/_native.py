@@ -72,7 +72,7 @@ class Gather(ctypes.Structure):
                 ("out_stride", ctypes.c_size_t), ("status", ctypes.c_void_p)]
 
 
-TABLE_SUMS = ("gathers", "rows", "reads", "failed", "commands")
+TABLE_SUMS = ("gathers", "rows", "reads", "failed", "commands", "hits")
 
 
 class TableStats(ctypes.Structure):
@@ -110,6 +110,13 @@ _PROTOTYPES = {
                                             ctypes.c_void_p]),
     "gpunvme_table_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(TableStats),
                                            ctypes.c_size_t]),
+    "gpunvme_table_unit": (ctypes.c_uint32, [ctypes.c_void_p]),
+    "gpunvme_table_use_cache": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
+    "gpunvme_cache_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32,
+                                          ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_cache_close": (None, [ctypes.c_void_p]),
+    "gpunvme_cache_set_insertion": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint32]),
+    "gpunvme_cache_drop": (ctypes.c_int, [ctypes.c_void_p]),
     "gpunvme_calls": (None, [ctypes.POINTER(Calls), ctypes.c_size_t]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }

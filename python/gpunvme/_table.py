@@ -14,7 +14,15 @@ from ._native import check, library, process, refuse_after_fork
 from ._safetensors import Entry, SafetensorError, shards_of
 
 PAD, ZEROS = 1, 2  # flags of a gather
+INSERTIONS = {"all": 0, "second touch": 1}
 _CUDA = 1  # an executor
+
+
+class CacheOptions(NamedTuple):
+    """The lines of all caches of a table, and which lines are kept."""
+
+    nbytes: int
+    insertion: str
 
 
 class Part(NamedTuple):
@@ -100,16 +108,18 @@ def _close_all(files: dict[Any, File]) -> None:
         file.close()
 
 
-def _close(handle: int, generation: int) -> None:
+def _close(handle: int, caches: list[int], generation: int) -> None:
     if generation == process.generation:
         library.gpunvme_table_close(handle)
+        for cache in caches:
+            library.gpunvme_cache_close(cache)
 
 
 class RawTable:
     """A table of the library, with the files that it reads."""
 
     def __init__(self, parts: Sequence[Part], max_rows: int, on_gpu: bool, unit: int,
-                 staging: int) -> None:
+                 staging: int, cache: CacheOptions) -> None:
         first = parts[0].entry
         self.row_bytes = first.nbytes // first.shape[0]
         self.rows = sum(part.entry.shape[0] for part in parts)
@@ -118,7 +128,11 @@ class RawTable:
         self._files, self._why = _open_files(paths, on_gpu)
         try:
             self._open(parts, _native.TableOptions(0, unit, staging))
+            if cache.nbytes and not self._why:
+                self._open_caches(parts, cache)
         except BaseException:
+            if hasattr(self, "_end"):
+                self._end()
             _close_all(self._files)
             raise
 
@@ -135,10 +149,25 @@ class RawTable:
         self._handle = handle.value or 0
         why = library.gpunvme_table_why(self._handle)
         self._why = "" if why is None else self._why or why.decode()
-        self._end = weakref.finalize(self, _close, self._handle, process.generation)
+        self._caches: list[int] = []
+        self._end = weakref.finalize(self, _close, self._handle, self._caches, process.generation)
         self._end.atexit = False
         self._generation = process.generation
         self._calls = _Calls(self._end)
+
+    def _open_caches(self, parts: Sequence[Part], options: CacheOptions) -> None:
+        """Opens a cache for each file, whose part of the bytes is that of its rows."""
+        unit = library.gpunvme_table_unit(self._handle)
+        rows = dict.fromkeys((part.path for part in parts), 0)
+        for part in parts:
+            rows[part.path] += part.entry.shape[0]
+        for path, n in rows.items():
+            cache, nbytes = ctypes.c_void_p(), max(options.nbytes * n // self.rows, unit)
+            check(library.gpunvme_cache_open(self._files[path]._lease, nbytes, unit,
+                                             ctypes.byref(cache)), path)
+            self._caches.append(cache.value or 0)
+            check(library.gpunvme_cache_set_insertion(cache, INSERTIONS[options.insertion]))
+            check(library.gpunvme_table_use_cache(self._handle, cache), path)
 
     @property
     def why(self) -> str:
@@ -168,6 +197,16 @@ class RawTable:
         finally:
             self._calls.end(call)
         return {name: getattr(found, name) for name in _native.TABLE_SUMS}
+
+    def drop_cache(self) -> None:
+        """Makes all lines of the caches invalid. No gather may be in a stream."""
+        call = object()
+        try:
+            self._begin(call)
+            for cache in self._caches:
+                check(library.gpunvme_cache_drop(cache))
+        finally:
+            self._calls.end(call)
 
     def close(self) -> None:
         """Closes the table after calls of other threads. No gather may be in a stream."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import _native
-from ._table import PAD, ZEROS, RawTable, find
+from ._table import INSERTIONS, PAD, ZEROS, CacheOptions, RawTable, find
 from ._torch_types import torch_dtype, torch_shape
 
 _IDS = {torch.int32: 4, torch.int64: 8}
@@ -52,6 +52,10 @@ class Table:
     kernels in the current stream, which a CUDA graph may capture. All other gathers are
     synchronous, and why says why. Bytes that several rows have in common are read once.
 
+    cache_bytes: of lines of the files in memory of the device, which gathers of the direct path use
+    for rows that are named again. insertion: "all" keeps all lines that were read, "second touch"
+    those that were read before. Data that is rewritten in place is seen after drop_cache().
+
     padding: the id -1 is a row of zeros. zeros: any id that is no row's is. Other rows that are not
     read are zeros and raise OSError: at once if the gather is synchronous, otherwise by check().
     A table does not survive fork().
@@ -59,14 +63,18 @@ class Table:
 
     def __init__(self, paths: Any, names: str | Sequence[str], *, device: Any = "cpu",
                  max_rows: int = 65536, padding: bool = False, zeros: bool = False, unit: int = 0,
-                 staging: int = 0) -> None:
+                 staging: int = 0, cache_bytes: int = 0, insertion: str = "all") -> None:
+        if insertion not in INSERTIONS or cache_bytes < 0:
+            raise ValueError(f"insertion={insertion!r}: one of {list(INSERTIONS)}"
+                             if cache_bytes >= 0 else f"cache_bytes={cache_bytes}")
         parts = find(paths, names)
         first = parts[0].entry
         self.device = torch.empty(0, device=device).device  # with its index
         self.dtype, self.row_shape = torch_dtype(first), tuple(torch_shape(first)[1:])
         self.max_rows = max_rows
         self._flags = PAD * padding | ZEROS * zeros
-        self._raw = RawTable(parts, max_rows, self.device.type == "cuda", unit, staging)
+        self._raw = RawTable(parts, max_rows, self.device.type == "cuda", unit, staging,
+                             CacheOptions(cache_bytes, insertion))
         # This copy has ended here. Zeros of a GPU might follow a gather in another stream.
         self._status = torch.zeros(3, dtype=torch.int64, device="cpu").to(self.device)
         self._is_waited = self.device.type != "cuda" or bool(self._raw.why)
@@ -129,8 +137,18 @@ class Table:
                           f"{found.first_id} of {len(self)}: {os.strerror(-found.error)}")
 
     def stats(self) -> dict[str, int]:
-        """Returns sums over all finished gathers: gathers, rows, ranges read, failed rows."""
+        """Returns sums over all finished gathers.
+
+        These are gathers, rows, ranges read, failed rows, commands of READV, and hits, which are
+        rows that a cache had.
+        """
         return self._raw.stats()
+
+    def drop_cache(self) -> None:
+        """Waits for gathers, and has later ones read all rows from the files."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._raw.drop_cache()
 
     def _check(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         if ids.dtype not in _IDS:

@@ -145,6 +145,50 @@ def test_a_range_is_read_once(torch, path):
         assert table.stats()["reads"] == 1
 
 
+def test_a_cache_has_rows_that_repeat(torch, path, weights, device):
+    from gpunvme.torch import Table
+    weights = weights.to(device)
+    ids = 24 * torch.randperm(123, device=device).view(3, 41)  # no two rows lie in one block
+    for insertion, reads in (("all", 1), ("second touch", 2)):
+        with Table(path, "engram", device=device, cache_bytes=4 << 20, insertion=insertion) as table:
+            cached = is_direct(torch, path, device)
+            for _ in range(4):
+                assert torch.equal(table.gather(ids), weights[ids])
+            table.check()
+            stats = table.stats()
+            assert stats["hits"] == (123 * (4 - reads) if cached else 0)
+            once = stats["reads"] // (reads if cached else 4)
+            table.drop_cache()
+            assert torch.equal(table.gather(ids), weights[ids])
+            table.check()
+            assert table.stats()["hits"] == stats["hits"]
+            assert table.stats()["reads"] == stats["reads"] + once
+
+
+def test_a_cache_of_shards(torch, folder, weights):
+    from gpunvme.torch import Table, save_file
+    names = [os.path.join(folder, f"c{i}.safetensors") for i in range(2)]
+    for i, name in enumerate(names):
+        save_file({f"part.{i}": weights[i * 1500:][:1500].clone()}, name)
+    ids = torch.randint(0, ROWS, (500,))
+    with Table(names, ["part.0", "part.1"], cache_bytes=8 << 20) as table:
+        for _ in range(2):
+            assert torch.equal(table.gather(ids), weights[ids])
+        assert table.stats()["hits"] == (0 if table.why else 500)
+    with Table(names, ["part.0", "part.1"], cache_bytes=1) as table:  # one line for each file
+        for _ in range(2):
+            assert torch.equal(table.gather(ids), weights[ids])
+    with pytest.raises(ValueError, match="insertion='third touch'"):
+        Table(names, "part.0", insertion="third touch")
+    with pytest.raises(ValueError, match="cache_bytes=-1"):
+        Table(names, "part.0", cache_bytes=-1)
+    if is_direct(torch, names[0], "cpu"):
+        with pytest.raises(OSError, match="too many"):
+            Table(names, "part.0", cache_bytes=1 << 60)
+    for name in names:
+        os.unlink(name)
+
+
 def test_ids_that_are_no_rows(torch, path, weights):
     from gpunvme.torch import Table
     ids = torch.tensor([1, -1, ROWS, 2])
