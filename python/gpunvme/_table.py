@@ -32,7 +32,7 @@ class Part(NamedTuple):
     entry: Entry
 
 
-def _tensors_of(path: Any) -> Iterable[Part]:
+def tensors_of(path: Any) -> Iterable[Part]:
     """Yields all tensors of a GGUF file, or of what shards_of() takes."""
     if str(path).endswith(".gguf"):
         with File(path) as file:
@@ -49,7 +49,7 @@ def find(paths: Any, names: str | Sequence[str]) -> list[Part]:
     """Returns the tensors with these names, in this order. Their rows have one type and shape."""
     found: dict[str, Part] = {}
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
-        for part in _tensors_of(path):
+        for part in tensors_of(path):
             if found.setdefault(part.entry.name, part) is not part:
                 raise SafetensorError(f"{part.path}: {part.entry.name}: in two files")
     wanted = [names] if isinstance(names, str) else list(names)
