@@ -271,8 +271,10 @@ _MASK = "a mask of booleans where numbers are due: take nonzero() of it"
 
 
 def _as_numpy(values: Any) -> Any:
-    """Of an array or a tensor of integers; None: of a list, or without numpy."""
+    """Returns an array of integers, or None for a list and without numpy."""
     numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(values, range):
+        return numpy.arange(values.start, values.stop, values.step)
     if numpy is None or not hasattr(values, "dtype"):
         return None
     for move in ("cpu", "get"):  # torch, cupy

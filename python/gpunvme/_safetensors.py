@@ -4,18 +4,21 @@
 import collections
 import contextlib
 import errno
+import fnmatch
 import json
+import math
 import os
 import re
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ._file import File
+from ._file import File, make_pieces
+from ._memory import memory_of
 
 class SafetensorError(ValueError):
     """The file is not what the format says."""
@@ -38,17 +41,22 @@ BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5
         "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16,
         "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
         "U64": 64}
+PIECES = 1 << 16  # of one list of reads
+LONG_PIECE = 1 << 20  # bytes of a piece that takes a read of its own
 Progress = Callable[[int, int, float], None]
+Slices = Mapping[str, int | None]  # the dimension by a pattern of names
 
 
 class Entry(NamedTuple):
-    """A tensor of a file."""
+    """A tensor of a file, or a slice of one: pieces of equal length, each `stride` after the last."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     begin: int  # in the file
     nbytes: int
+    pieces: int = 1
+    stride: int = 0
 
 
 # --- The header ------------------------------------------------------------------------------------
@@ -252,8 +260,6 @@ def shards_of(paths: Any) -> Iterator[Shard]:
 
 def shard(entries: Iterable[tuple[Any, Entry]], rank: int, ranks: int) -> list[tuple[Any, Entry]]:
     """The rank's part of the tensors, so that all ranks read about the same number of bytes."""
-    if not 0 <= rank < ranks:
-        raise ValueError(f"rank {rank} of {ranks}")
     loads = [0] * ranks
     mine = []
     for file, entry in sorted(entries, key=lambda e: (-e[1].nbytes, e[1].name)):
@@ -264,6 +270,37 @@ def shard(entries: Iterable[tuple[Any, Entry]], rank: int, ranks: int) -> list[t
     return sorted(mine, key=lambda e: (str(e[0].name), e[1].begin))
 
 
+def _dimension(name: str, slices: Slices) -> int | None:
+    """Returns that of the first pattern which matches the name."""
+    return next((dim for pattern, dim in slices.items() if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def slice_of(entry: Entry, slices: Slices, rank: int, ranks: int) -> Entry:
+    """Returns the rank's slice, as torch.chunk() cuts the tensor, or all of it without a dimension.
+
+    Ranks beyond the length of the dimension have an empty slice.
+    """
+    dim, shape = _dimension(entry.name, slices), entry.shape
+    if dim is None:
+        return entry
+    if not -len(shape) <= dim < len(shape):
+        raise ValueError(f"{entry.name}: shape {list(shape)} has no dimension {dim}")
+    dim %= len(shape)
+    length = -(-shape[dim] // ranks)
+    first = min(rank * length, shape[dim])
+    length = min(length, shape[dim] - first)
+    bits = math.prod(shape[dim + 1:]) * BITS[entry.dtype]
+    if any(n * bits % 8 for n in (first, length, shape[dim])):
+        raise SafetensorError(f"{entry.name}: slices of {entry.dtype} in dimension {dim} of "
+                              f"{list(shape)} are no whole bytes")
+    pieces, stride, nbytes = math.prod(shape[:dim]), shape[dim] * bits // 8, length * bits // 8
+    if not nbytes or nbytes == stride:
+        pieces, nbytes = 1, nbytes * pieces
+    return entry._replace(shape=(*shape[:dim], length, *shape[dim + 1:]), pieces=pieces,
+                          begin=entry.begin + first * bits // 8, nbytes=nbytes * pieces,
+                          stride=stride)
+
+
 def print_progress(done: int, total: int, seconds: float) -> None:
     """A line on standard error."""
     rate = done / seconds / 1e9 if seconds else 0.0
@@ -272,9 +309,33 @@ def print_progress(done: int, total: int, seconds: float) -> None:
           flush=True)
 
 
+def read_range(file: File, memory: Any, nbytes: int, begin: int, place: int = 0) -> None:
+    """Reads all of these bytes to a place in the memory."""
+    if nbytes and file.read(memory, nbytes, begin, place) != nbytes:
+        raise SafetensorError(f"{file.name}: the file has become shorter")
+
+
+def read_ranges(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> None:
+    """Reads all of these ranges by one call."""
+    pieces = make_pieces(begins, nbytes, places)
+    file.read_pieces(memory_of(memory, True), pieces)
+    failed = min(pieces.results(), default=0) if not pieces.are_whole() else 0
+    if failed < 0:
+        raise OSError(-failed, os.strerror(-failed), file.name)
+    if not pieces.are_whole():
+        raise SafetensorError(f"{file.name}: the file has become shorter")
+
+
 def _read(file: File, entry: Entry, tensor: Any) -> int:
-    if entry.nbytes and file.read(tensor, entry.nbytes, entry.begin) != entry.nbytes:
-        raise SafetensorError(f"{file.name}: {entry.name}: the file has become shorter")
+    begin, stride, n = entry.begin, entry.stride, entry.nbytes // entry.pieces
+    if entry.pieces == 1 or n >= LONG_PIECE:
+        for i in range(entry.pieces):
+            read_range(file, tensor, n, begin + i * stride, i * n)
+    else:
+        for i in range(0, entry.pieces, PIECES):
+            end = min(i + PIECES, entry.pieces)
+            read_ranges(file, tensor, range(begin + i * stride, begin + end * stride, stride), n,
+                        range(i * n, end * n, n))
     return entry.nbytes
 
 
@@ -282,37 +343,51 @@ _pools: dict[int, ThreadPoolExecutor] = {}  # by the number of threads, which ar
 os.register_at_fork(after_in_child=_pools.clear)
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def pool(threads: int) -> ThreadPoolExecutor:
+    """Returns the threads that read, which are kept for the next call."""
     if threads not in _pools:
         _pools[threads] = ThreadPoolExecutor(max(threads, 1), "gpunvme-load")
     return _pools[threads]
 
 
+@contextlib.contextmanager
+def opened(paths: Any) -> Iterator[list[tuple[File, Entry]]]:
+    """Opens all files of the paths and gives their tensors, in the order of their bytes."""
+    with contextlib.ExitStack() as files:
+        entries = []
+        for part in shards_of(paths):
+            file = files.enter_context(File(part.path))
+            entries += [(file, entry) for entry in part.entries(file)]
+        yield entries
+
+
 def load(paths: Any, empty: Callable[[Entry], Any], *, rank: int = 0, ranks: int = 1,
-         progress: bool | Progress = False, threads: int = 8,
+         slices: Slices | None = None, progress: bool | Progress = False, threads: int = 8,
          reserve: Callable[[list[Entry]], None] | None = None) -> dict[str, Any]:
     """Tensors by name. Each owns its memory, which empty() makes and the file is read into.
 
-    reserve: called before the first of them is made.
+    slices: dimensions in which the ranks share tensors, each of which has a slice; they all have
+    the others. Without it they share the tensors. reserve: called before the first of them is made.
     """
-    report = print_progress if progress is True else progress or None
-    files: list[File] = []
-    try:
-        entries = []
-        for part in shards_of(paths):
-            files.append(File(part.path))
-            entries += [(files[-1], entry) for entry in part.entries(files[-1])]
-        mine = shard(entries, rank, ranks) if ranks > 1 else entries
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} of {ranks}")
+    with opened(paths) as entries:
+        if slices is not None:
+            entries = [(file, slice_of(entry, slices, rank, ranks)) for file, entry in entries]
+        elif ranks > 1:
+            entries = shard(entries, rank, ranks)
         if reserve:
-            reserve([entry for _, entry in mine])
-        return _load(mine, empty, report, threads)
-    finally:
-        for file in files:
-            file.close()
+            reserve([entry for _, entry in entries])
+        return load_entries(entries, empty, reporter(progress), threads)
 
 
-def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
-          report: Progress | None, threads: int) -> dict[str, Any]:
+def reporter(progress: bool | Progress) -> Progress | None:
+    return print_progress if progress is True else progress or None
+
+
+def load_entries(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
+                 report: Progress | None, threads: int) -> dict[str, Any]:
+    """Makes the tensors and reads them. Returns them by name."""
     tensors: dict[str, Any] = {}
     total, done, begun = sum(e.nbytes for _, e in entries), 0, time.monotonic()
     reads: list[Future[int]] = []
@@ -321,7 +396,7 @@ def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
             if entry.name in tensors:
                 raise SafetensorError(f"{file.name}: {entry.name}: in two files")
             tensors[entry.name] = empty(entry)
-            reads.append(_pool(threads).submit(_read, file, entry, tensors[entry.name]))
+            reads.append(pool(threads).submit(_read, file, entry, tensors[entry.name]))
             if len(reads) <= threads:
                 time.sleep(0)  # the thread begins to read now, and not when all tensors are made
         for read in reads:
@@ -348,7 +423,7 @@ def stream(paths: Any, empty: Callable[[Entry], Any], keep: Callable[[str], bool
                 for entry in part.entries(file):
                     if keep is None or keep(entry.name):
                         tensor = empty(entry)
-                        read = _pool(ahead).submit(_read, file, entry, tensor)
+                        read = pool(ahead).submit(_read, file, entry, tensor)
                         reads.append((entry.name, tensor, read))
                     if len(reads) > ahead:
                         yield _taken(reads)
@@ -391,8 +466,8 @@ def _write_all(path: str, entries: list[Entry], header: bytes, memory: dict[str,
     with File(path, "r+") as file:
         end = entries[-1].begin + entries[-1].nbytes if entries else len(header)
         os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
-        writes = [_pool(threads).submit(file.write, header)]
-        writes += [_pool(threads).submit(file.write, memory[entry.name], entry.nbytes, entry.begin)
+        writes = [pool(threads).submit(file.write, header)]
+        writes += [pool(threads).submit(file.write, memory[entry.name], entry.nbytes, entry.begin)
                    for entry in entries if entry.nbytes]
         wait(writes)
         if sum(write.result() for write in writes) != end:
@@ -524,7 +599,7 @@ class SafeOpen:
     def get_tensors(self) -> dict[str, Any]:
         """Returns all tensors by name."""
         entries = [(self._file, entry) for entry in self._entries().values()]
-        return _load(entries, self._empty, None, 8)
+        return load_entries(entries, self._empty, None, 8)
 
     def get_slice(self, name: str) -> Slice:
         return Slice(self, self._find(name))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, save
+from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, Slices, load, save
 
 __all__ = ["SafetensorError", "load_file", "safe_open", "save_file"]
 
@@ -26,10 +26,11 @@ def _empty(entry: Entry) -> Any:
         raise SafetensorError(f"{entry.name}: {error}") from None
 
 
-def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, progress: bool | Progress = False,
-              threads: int = 8) -> dict[str, Any]:
+def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, slices: Slices | None = None,
+              progress: bool | Progress = False, threads: int = 8) -> dict[str, Any]:
     """The arrays of files by name; arguments as gpunvme.torch.load_file()."""
-    return load(filename, _empty, rank=rank, ranks=ranks, progress=progress, threads=threads)
+    return load(filename, _empty, rank=rank, ranks=ranks, slices=slices, progress=progress,
+                threads=threads)
 
 
 def save_file(tensor_dict: dict[str, Any], filename: Any,

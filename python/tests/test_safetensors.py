@@ -78,6 +78,57 @@ def test_ranks_share_the_tensors(files):
         gpunvme.numpy.load_file(files, rank=3, ranks=3)
 
 
+def chunks(array, dim, ranks):
+    """Cuts an array as torch.chunk() cuts a tensor, with empty slices at the end."""
+    length = -(-array.shape[dim] // ranks)
+    return np.split(array, [min(i * length, array.shape[dim]) for i in range(1, ranks)], dim)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 80])
+def test_ranks_have_slices(files, monkeypatch, ranks):
+    """Of rows, columns, and a dimension in between; the others are whole."""
+    slices = {"1.weight": 0, "*.weight": 1, "*.bias": -1, "*.ids": 1, "2.none": 0, "none*": 0}
+    for name, small in (("PIECES", 7), ("LONG_PIECE", 100)):
+        monkeypatch.setattr(_safetensors, name, small)
+    expected = tensors(1) | tensors(2)
+    for rank in {0, 1, ranks // 2, ranks - 1} & set(range(ranks)):
+        mine = dict(expected)
+        for name, dim in (("1.weight", 0), ("2.weight", 1), ("1.bias", 0), ("2.bias", 0),
+                          ("1.ids", 1), ("2.ids", 1)):
+            mine[name] = chunks(expected[name], dim, ranks)[rank]
+        assert same(gpunvme.numpy.load_file(files, rank=rank, ranks=ranks, slices=slices), mine)
+
+
+def bytes_read():
+    return sum(call.bytes for (kind, _), call in gpunvme.stats().items() if kind != "write")
+
+
+@pytest.mark.parametrize("dim, part", [(0, 2), (1, 2), (None, 1)])
+def test_other_slices_are_not_read(files, dim, part):
+    """The first pattern that matches counts."""
+    before, whole = bytes_read(), {name: array.nbytes for name, array in tensors(1).items()}
+    gpunvme.numpy.load_file(files[0], rank=1, ranks=2, slices={"*.weight": dim, "1.weight": 1})
+    weight = whole.pop("1.weight")
+    assert bytes_read() - before == sum(whole.values()) + weight // part
+
+
+@pytest.mark.parametrize("name, dim, error", [
+    ("1.one", 0, "has no dimension 0"), ("1.weight", 2, "has no dimension 2"),
+    ("1.weight", -3, "has no dimension -3")])
+def test_slices_that_are_wrong(files, name, dim, error):
+    with pytest.raises(ValueError, match=f"{name}: .*{error}"):
+        gpunvme.numpy.load_file(files, ranks=2, slices={name: dim})
+
+
+def test_slices_of_half_bytes():
+    entry = _safetensors.Entry("a", "F4", (4, 6), 100, 12)
+    half = _safetensors.slice_of(entry, {"a": 0}, 1, 2)
+    assert half[2:] == ((2, 6), 106, 6, 1, 12)
+    with pytest.raises(ValueError, match="are no whole bytes"):
+        _safetensors.slice_of(entry, {"a": 1}, 1, 2)
+    assert _safetensors.slice_of(entry, {"a": 1}, 1, 3)[2:] == ((4, 2), 101, 4, 4, 3)
+
+
 def test_tells_its_progress(files, capsys):
     told = []
     gpunvme.numpy.load_file(files, progress=lambda *numbers: told.append(numbers))

@@ -26,7 +26,8 @@ from .._file import File
 from .._install import install
 from .._native import process, refuse_after_fork
 from .._records import Catalogue
-from .._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header, save, stream
+from .._safetensors import (Entry, Progress, SafeOpen, SafetensorError, Slices, load, read_header,
+                            save, stream)
 from .._torch_table import Prefetched, Table
 from .._torch_types import TORCH_NAMES, torch_dtype, torch_shape
 
@@ -92,18 +93,23 @@ def _reserve(entries: list[Entry], device: Any) -> None:
 
 
 def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int = 1,
-              progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
+              slices: Slices | None = None, progress: bool | Progress = False,
+              threads: int = 8) -> dict[str, torch.Tensor]:
     """The tensors by name: of a file, a folder, an index of shards, or a list of these.
 
     Each tensor owns its memory, and bytes are read straight into it: memory beyond it is the
     bounce pipeline's, where a tensor does not take the GPU path. On a GPU the tensors come from
-    one segment of torch's allocator where its cache has no room for them. rank, ranks: only this rank's
-    part, of about the same size for all. progress: True for a line with GB/s, or a function of
-    bytes done, bytes in all, and seconds.
+    one segment of torch's allocator where its cache has no room for them. progress: True for a line
+    with GB/s, or a function of bytes done, bytes in all, and seconds.
+
+    rank, ranks: only this rank's tensors, of about the same size for all. With slices it has all
+    tensors, but only its slice of some: a dimension for each pattern of names, of which the first
+    that matches counts ({"*.q_proj.weight": 0, "*.o_proj.weight": 1}). A tensor is cut as by
+    torch.chunk(), and later ranks may have less of it, or nothing.
     """
     _synchronize(device)
     return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks,
-                progress=progress, threads=threads,
+                slices=slices, progress=progress, threads=threads,
                 reserve=lambda entries: _reserve(entries, device))
 
 
