@@ -294,7 +294,7 @@ def slice_of(entry: Entry, slices: Slices, rank: int, ranks: int) -> Entry:
         raise SafetensorError(f"{entry.name}: slices of {entry.dtype} in dimension {dim} of "
                               f"{list(shape)} are no whole bytes")
     pieces, stride, nbytes = math.prod(shape[:dim]), shape[dim] * bits // 8, length * bits // 8
-    if not nbytes or nbytes == stride:
+    if pieces * nbytes == 0 or nbytes == stride:
         pieces, nbytes = 1, nbytes * pieces
     return entry._replace(shape=(*shape[:dim], length, *shape[dim + 1:]), pieces=pieces,
                           begin=entry.begin + first * bits // 8, nbytes=nbytes * pieces,
@@ -326,7 +326,8 @@ def read_ranges(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) 
         raise SafetensorError(f"{file.name}: the file has become shorter")
 
 
-def _read(file: File, entry: Entry, tensor: Any) -> int:
+def read_entry(file: File, entry: Entry, tensor: Any) -> int:
+    """Reads a tensor or a slice of one. Returns its bytes."""
     begin, stride, n = entry.begin, entry.stride, entry.nbytes // entry.pieces
     if entry.pieces == 1 or n >= LONG_PIECE:
         for i in range(entry.pieces):
@@ -351,13 +352,29 @@ def pool(threads: int) -> ThreadPoolExecutor:
 
 
 @contextlib.contextmanager
+def waited(reads: list[Future[Any]]) -> Iterator[None]:
+    """Cancels reads at the end and waits for those that have begun: they use memory and files."""
+    try:
+        yield
+    finally:
+        for read in reads:
+            read.cancel()
+        wait(reads)
+
+
+@contextlib.contextmanager
 def opened(paths: Any) -> Iterator[list[tuple[File, Entry]]]:
     """Opens all files of the paths and gives their tensors, in the order of their bytes."""
+    names: set[str] = set()
     with contextlib.ExitStack() as files:
         entries = []
         for part in shards_of(paths):
             file = files.enter_context(File(part.path))
-            entries += [(file, entry) for entry in part.entries(file)]
+            for entry in part.entries(file):
+                if entry.name in names:
+                    raise SafetensorError(f"{file.name}: {entry.name}: in two files")
+                names.add(entry.name)
+                entries.append((file, entry))
         yield entries
 
 
@@ -389,25 +406,25 @@ def load_entries(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any
                  report: Progress | None, threads: int) -> dict[str, Any]:
     """Makes the tensors and reads them. Returns them by name."""
     tensors: dict[str, Any] = {}
-    total, done, begun = sum(e.nbytes for _, e in entries), 0, time.monotonic()
+    total, begun = sum(e.nbytes for _, e in entries), time.monotonic()
     reads: list[Future[int]] = []
-    try:
+    with waited(reads):
         for file, entry in entries:
-            if entry.name in tensors:
-                raise SafetensorError(f"{file.name}: {entry.name}: in two files")
             tensors[entry.name] = empty(entry)
-            reads.append(pool(threads).submit(_read, file, entry, tensors[entry.name]))
+            reads.append(pool(threads).submit(read_entry, file, entry, tensors[entry.name]))
             if len(reads) <= threads:
                 time.sleep(0)  # the thread begins to read now, and not when all tensors are made
-        for read in reads:
-            done += read.result()
-            if report:
-                report(done, total, time.monotonic() - begun)
-    finally:
-        for read in reads:
-            read.cancel()
-        wait(reads)
+        take(reads, total, begun, report)
     return tensors
+
+
+def take(reads: list[Future[int]], total: int, begun: float, report: Progress | None) -> None:
+    """Takes the results, which are numbers of bytes, and reports them."""
+    done = 0
+    for read in reads:
+        done += read.result()
+        if report:
+            report(done, total, time.monotonic() - begun)
 
 
 def stream(paths: Any, empty: Callable[[Entry], Any], keep: Callable[[str], bool] | None = None,
@@ -423,7 +440,7 @@ def stream(paths: Any, empty: Callable[[Entry], Any], keep: Callable[[str], bool
                 for entry in part.entries(file):
                     if keep is None or keep(entry.name):
                         tensor = empty(entry)
-                        read = pool(ahead).submit(_read, file, entry, tensor)
+                        read = pool(ahead).submit(read_entry, file, entry, tensor)
                         reads.append((entry.name, tensor, read))
                     if len(reads) > ahead:
                         yield _taken(reads)
@@ -575,7 +592,7 @@ class SafeOpen:
 
     def _read(self, entry: Entry) -> Any:
         tensor = self._empty(entry)
-        _read(self._file, entry, tensor)
+        read_entry(self._file, entry, tensor)
         return tensor
 
     def _find(self, name: str) -> Entry:

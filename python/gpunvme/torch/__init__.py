@@ -16,23 +16,26 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
 
 from .._file import File
+from .._group import load_group
 from .._install import install
 from .._native import process, refuse_after_fork
 from .._records import Catalogue
 from .._safetensors import (Entry, Progress, SafeOpen, SafetensorError, Slices, load, read_header,
                             save, stream)
+from .._torch_group import ProcessGroup
+from .._torch_group import load_on_devices as load_each
 from .._torch_table import Prefetched, Table
 from .._torch_types import TORCH_NAMES, torch_dtype, torch_shape
 
 __all__ = ["IndexedDataset", "LayerStream", "Prefetched", "SafetensorError", "Table", "install",
-           "iter_tensors", "load_file", "safe_open", "save_file"]
+           "iter_tensors", "load_file", "load_on_devices", "safe_open", "save_file"]
 
 _DTYPES = {torchs: name for name, torchs in TORCH_NAMES.items()}
 
@@ -77,12 +80,13 @@ def _shares_segments() -> bool:
 
 
 def _reserve(entries: list[Entry], device: Any) -> None:
-    """Has torch's allocator take one segment, from which the tensors will come.
+    """Waits for the device, and has torch's allocator take one segment for the tensors.
 
     An allocation of CUDA is registered at the mount as a whole, and while one is registered no
     transfer runs: one for each tensor would take as long as reading. The segment goes back to CUDA
     by torch.cuda.empty_cache() when no tensor is left in it.
     """
+    _synchronize(device)
     if torch.device(device).type != "cuda" or not _shares_segments():
         return
     need = sum(-(-e.nbytes // 512) * 512 for e in entries if e.nbytes > 1 << 20)
@@ -93,8 +97,8 @@ def _reserve(entries: list[Entry], device: Any) -> None:
 
 
 def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int = 1,
-              slices: Slices | None = None, progress: bool | Progress = False,
-              threads: int = 8) -> dict[str, torch.Tensor]:
+              group: "torch.distributed.ProcessGroup | None" = None, slices: Slices | None = None,
+              progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
     """The tensors by name: of a file, a folder, an index of shards, or a list of these.
 
     Each tensor owns its memory, and bytes are read straight into it: memory beyond it is the
@@ -106,11 +110,43 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
     tensors, but only its slice of some: a dimension for each pattern of names, of which the first
     that matches counts ({"*.q_proj.weight": 0, "*.o_proj.weight": 1}). A tensor is cut as by
     torch.chunk(), and later ranks may have less of it, or nothing.
+
+    group: all ranks of a process group of torch.distributed call this. Each reads its share of the
+    bytes and gets the rest from the others (or its slices, which it reads alone), so every byte
+    is read once. If a rank fails, all of them raise an error: its own, or RuntimeError with it.
+    A rank that dies is noticed within the time-out of the group.
     """
-    _synchronize(device)
-    return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks,
-                slices=slices, progress=progress, threads=threads,
-                reserve=lambda entries: _reserve(entries, device))
+    if group is not None and (rank, ranks) != (0, 1):
+        raise ValueError("rank and ranks are those of the group")
+    peers = None if group is None else ProcessGroup(group, device)
+    empty: Callable[[Entry], torch.Tensor] = functools.partial(_empty, device=device)
+    reserve = functools.partial(_reserve, device=device)
+    if peers is None or peers.size == 1:
+        return load(filename, empty, rank=rank, ranks=ranks, slices=slices, progress=progress,
+                    threads=threads, reserve=reserve)
+    with _current(device):
+        return load_group(filename, peers, empty, slices=slices or {}, progress=progress,
+                          threads=threads, reserve=reserve)
+
+
+def _current(device: Any) -> contextlib.AbstractContextManager[Any]:
+    """Makes this the current device, whose memory NCCL uses to exchange objects."""
+    kind: Any = torch.cuda.device  # which has no types
+    if torch.device(device).type == "cuda":
+        return kind(device)  # type: ignore[no-any-return]
+    return contextlib.nullcontext()
+
+
+def load_on_devices(filename: Any, devices: Sequence[Any], *, slices: Slices | None = None,
+                    progress: bool | Progress = False,
+                    threads: int = 8) -> list[dict[str, torch.Tensor]]:
+    """The tensors of files by name for each of the devices, by one process.
+
+    Each device reads its share of the bytes, and the others copy them from its memory. slices: as
+    for load_file(); each device has its slice of these tensors. Other arguments as there.
+    """
+    return load_each(filename, list(devices), _empty, reserve=_reserve, slices=slices or {},
+                     progress=progress, threads=threads)
 
 
 def iter_tensors(filename: Any, device: Any = "cpu", *, keep: Callable[[str], bool] | None = None,

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Loads tensors by ranks, each of which reads a part of the bytes and gets the rest from the others.
+
+All ranks call the same collective operations in the same order, whatever fails at one of them: an
+error is kept until the others know of it.
+"""
+
+import bisect
+import contextlib
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from ._file import File
+from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, opened, pool,
+                           read_range, read_ranges, reporter, slice_of, waited)
+
+ALIGN = 4096
+STAGING = 1 << 30  # bytes of both buffers, whatever the number of ranks
+MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
+_ROUNDS = 8  # exchanges at least, where chunks are not shorter than that for it
+_READ = 32 << 20  # bytes of one read
+_AHEAD = True
+
+
+class Peers(Protocol):
+    """The ranks, and memory of this one. Collective operations end with an error in bounded time."""
+
+    rank: int
+    size: int
+    kind: str  # of memory, which is the same at all ranks
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Collective: returns the values of all ranks."""
+
+    def memory(self, nbytes: int) -> Any:
+        """Returns an array of bytes, for which reads need not wait."""
+
+    def flat(self, tensor: Any) -> Any:
+        """Returns the bytes of a tensor as an array."""
+
+    def gather(self, memory: Any) -> None:
+        """Collective: fills the memory, of which each rank has its part in the order of the ranks."""
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+# --- Places ----------------------------------------------------------------------------------------
+
+class _Range(NamedTuple):
+    """Bytes of a file that have a place among those of all files."""
+
+    place: int
+    file: File
+    begin: int
+    nbytes: int
+
+
+class _Copy(NamedTuple):
+    """Bytes of a tensor that are in a chunk."""
+
+    entry: Entry
+    at: int
+    place: int
+    nbytes: int
+
+
+class Layout:
+    """Places the tensors' bytes one after the other. Blocks of files stay aligned there."""
+
+    def __init__(self, entries: list[tuple[File, Entry]]) -> None:
+        self.ranges: list[_Range] = []
+        self.places: list[tuple[int, Entry]] = []
+        self.nbytes = 0
+        for file, entry in entries:
+            if entry.nbytes:
+                self._add(file, entry)
+
+    def _add(self, file: File, entry: Entry) -> None:
+        last, end = self.ranges[-1] if self.ranges else None, entry.begin + entry.nbytes
+        if last and last.file is file and entry.begin <= last.begin + last.nbytes + ALIGN:
+            self.ranges[-1] = last._replace(nbytes=end - last.begin)
+        else:
+            begin = entry.begin // ALIGN * ALIGN
+            self.ranges.append(_Range(self.nbytes, file, begin, end - begin))
+        last = self.ranges[-1]
+        self.places.append((last.place + entry.begin - last.begin, entry))
+        self.nbytes = last.place + _aligned(last.nbytes)
+
+    def reads(self, begin: int, end: int) -> Iterator[_Range]:
+        """Yields the ranges of these places, which count from `begin` then."""
+        first = bisect.bisect_right(self.ranges, begin, key=lambda found: found.place) - 1
+        for place, file, start, nbytes in self.ranges[max(first, 0):]:
+            if place >= end:
+                return
+            low, high = max(begin, place), min(end, place + nbytes)
+            if low < high:
+                yield _Range(low - begin, file, start + low - place, high - low)
+
+    def copies(self, begin: int, end: int) -> Iterator[_Copy]:
+        """Yields what tensors have at these places, which count from `begin` then."""
+        first = bisect.bisect_right(self.places, begin, key=lambda found: found[0]) - 1
+        for place, entry in self.places[max(first, 0):]:
+            if place >= end:
+                return
+            low, high = max(begin, place), min(end, place + entry.nbytes)
+            if low < high:
+                yield _Copy(entry, low - place, low - begin, high - low)
+
+
+class Shares:
+    """Divides a layout: one contiguous share for each rank, which is exchanged in chunks."""
+
+    def __init__(self, layout: Layout, size: int) -> None:
+        self._nbytes = layout.nbytes
+        self.share = _aligned(-(-layout.nbytes // size))
+        longest = max(STAGING // 2 // size // ALIGN * ALIGN, ALIGN)
+        self.chunk = min(_aligned(max(self.share // _ROUNDS, MIN_CHUNK)), longest, self.share)
+        self.rounds = -(-self.share // self.chunk) if self.share else 0
+
+    def part(self, rank: int, turn: int) -> tuple[int, int]:
+        """Returns begin and end of the places that the rank reads in a round."""
+        begin = rank * self.share + turn * self.chunk
+        end = min(begin + self.chunk, (rank + 1) * self.share, self._nbytes)
+        return begin, max(begin, end)
+
+
+# --- Files -----------------------------------------------------------------------------------------
+
+class _Version(NamedTuple):
+    """What a rank has opened."""
+
+    name: str
+    contents: str  # digest of what the header describes, and the size
+    disk: tuple[str, int]  # boot of the host, and device
+    state: tuple[int, int, int]  # number of the inode there, time of change, size
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _state(file: File) -> tuple[int, int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _versions(entries: list[tuple[File, Entry]]) -> list[_Version]:
+    by_file: dict[File, list[Entry]] = {}
+    for file, entry in entries:
+        by_file.setdefault(file, []).append(entry)
+    boot, versions = _boot(), []
+    for file, found in by_file.items():
+        state = _state(file)
+        digest = hashlib.sha256(repr((state[2], [tuple(entry) for entry in found])).encode())
+        versions.append(_Version(os.path.basename(os.fspath(file.name)), digest.hexdigest(),
+                                 (boot, os.fstat(file.fileno()).st_dev), state))
+    return versions
+
+
+def _changed(name: str, how: str) -> OSError:
+    return OSError(errno.ESTALE, f"{how}: load it again", name)
+
+
+def _compare(mine: list[_Version], first: list[_Version], rank: int) -> None:
+    """Raises an error if the rank has not opened what rank 0 has.
+
+    Equal headers suffice for files of different file systems, which may be copies.
+    """
+    if len(mine) != len(first):
+        raise ValueError(f"rank {rank} has {len(mine)} files with tensors, rank 0 has {len(first)}")
+    for one, other in zip(mine, first, strict=True):
+        if (one.name, one.contents) != (other.name, other.contents):
+            raise ValueError(f"{one.name}: rank {rank} has another file than rank 0, which has "
+                             f"{other.name}")
+        if one.disk == other.disk and one.disk[0] and one.state != other.state:
+            raise _changed(one.name, f"replaced before rank {rank} opened it, or rank 0")
+
+
+# --- Loading ---------------------------------------------------------------------------------------
+
+class _Errors:
+    """Keeps the first error of this rank until all ranks know of it."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self.first: BaseException | None = None
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:  # pylint: disable=broad-exception-caught  # raised later
+            self.first = self.first or error
+
+    def agree(self, value: Any) -> list[Any]:
+        """Collective: returns the values of all ranks, or raises an error at all of them."""
+        error = self.first and f"{type(self.first).__name__}: {self.first}"
+        found = self._peers.exchange((error, value))
+        if self.first is not None:
+            raise self.first
+        for rank, (text, _) in enumerate(found):
+            if text is not None:
+                raise RuntimeError(f"rank {rank} of {self._peers.size}: {text}")
+        return [theirs for _, theirs in found]
+
+
+class _Load:
+    """The part of one rank."""
+
+    def __init__(self, peers: Peers, entries: list[tuple[File, Entry]],
+                 empty: Callable[[Entry], Any], slices: Slices, threads: int,
+                 reserve: Callable[[list[Entry]], None] | None) -> None:
+        self._peers, self._empty, self._threads = peers, empty, threads
+        mine = [(file, entry, slice_of(entry, slices, peers.rank, peers.size))
+                for file, entry in entries]
+        if reserve:
+            reserve([part for _, _, part in mine])
+        self._slices = [(file, part) for file, entry, part in mine if part is not entry]
+        self._files = list(dict.fromkeys(file for file, _ in entries))
+        self._states = [_state(file) for file in self._files]
+        self._layout = Layout([(file, entry) for file, entry, part in mine if part is entry])
+        self._shares = Shares(self._layout, peers.size)
+        self._order = [part.name for _, _, part in mine]
+        self._whole = {part.name: empty(part) for _, entry, part in mine if part is entry}
+        self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
+        self._slot = self._shares.chunk + ALIGN  # the block behind a chunk tells of an error
+        self._buffers = [peers.memory(self._slot * peers.size) for _ in range(2)
+                         if self._shares.rounds]
+        self.total = sum(part.nbytes for _, _, part in mine)
+        self.plan = repr((sorted(slices.items()), peers.kind, self._slot, self._shares.share))
+
+    def read_slices(self, report: Progress | None) -> dict[str, Any]:
+        def reported(done: int, _: int, seconds: float) -> None:
+            if report:
+                report(done, self.total, seconds)
+
+        return load_entries(self._slices, self._empty, reported, self._threads)
+
+    def _start(self, turn: int) -> list[Future[None]]:
+        """Starts to read this rank's chunk. Short ranges of a file take one list."""
+        lists: dict[File, list[_Range]] = {}
+        memory, reads, threads = self._buffers[turn % 2], [], pool(self._threads)
+        base = self._peers.rank * self._slot
+        for found in self._layout.reads(*self._shares.part(self._peers.rank, turn)):
+            if found.nbytes < LONG_PIECE:
+                lists.setdefault(found.file, []).append(found)
+                continue
+            for at in range(0, found.nbytes, _READ):
+                reads.append(threads.submit(
+                    read_range, found.file, memory, min(_READ, found.nbytes - at),
+                    found.begin + at, base + found.place + at))
+        for file, short in lists.items():
+            reads.append(threads.submit(read_ranges, file, memory, [r.begin for r in short],
+                                        [r.nbytes for r in short], [base + r.place for r in short]))
+        return reads
+
+    def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
+        """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
+        memory, done, end = self._buffers[turn % 2], 0, self._shares.chunk
+        memory[self._peers.rank * self._slot + end] = int(failed)
+        self._peers.gather(memory)
+        for rank in range(self._peers.size):
+            base = rank * self._slot
+            for entry, at, place, n in self._layout.copies(*self._shares.part(rank, turn)):
+                self._flat[entry.name][at:at + n] = memory[base + place:base + place + n]
+                done += n
+        # The flags are read behind the copies: the buffer is free for reads then.
+        return done, any(memory.reshape(self._peers.size, self._slot)[:, end].tolist())
+
+    def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
+        """Collective: reads and exchanges all chunks, or those before an error of any rank."""
+        reads: list[Future[None]] = []
+        begun, failed = time.monotonic(), False
+        with waited(reads):
+            with errors.kept():
+                reads += self._start(0)
+            for turn in range(self._shares.rounds):
+                with errors.kept():
+                    for read in reads:
+                        read.result()
+                failed = errors.first is not None
+                if _AHEAD and not failed:
+                    with errors.kept():
+                        reads[:] = self._start(turn + 1)
+                n, failed = self._exchange(turn, failed)
+                if failed:
+                    return
+                if not _AHEAD:
+                    with errors.kept():
+                        reads[:] = self._start(turn + 1)
+                done += n
+                if report:
+                    report(done, self.total, time.monotonic() - begun)
+
+    def check(self) -> None:
+        """Raises an error if a file has changed since it was opened."""
+        for file, state in zip(self._files, self._states, strict=True):
+            if _state(file) != state:
+                raise _changed(file.name, "changed while it was read")
+
+    def result(self, slices: dict[str, Any]) -> dict[str, Any]:
+        tensors = self._whole | slices
+        return {name: tensors[name] for name in self._order}
+
+
+def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slices: Slices,
+               progress: bool | Progress = False, threads: int = 8,
+               reserve: Callable[[list[Entry]], None] | None = None) -> dict[str, Any]:
+    """Collective: the tensors by name, of which this rank has its slice or all.
+
+    Raises the error of this rank, or RuntimeError with that of another.
+    """
+    errors, report = _Errors(peers), reporter(progress)
+    with contextlib.ExitStack() as files:
+        versions, parts = [], {}
+        with errors.kept():
+            entries = files.enter_context(opened(paths))
+            mine = _Load(peers, entries, empty, slices, threads, reserve)
+            versions = [mine.plan, *_versions(entries)]
+        for rank, (plan, *theirs) in enumerate(found := errors.agree(versions)):
+            _compare(theirs, found[0][1:], rank)
+            if plan != found[0][0]:
+                raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
+                                 "rank 0")
+        with errors.kept():
+            parts = mine.read_slices(report)
+        mine.exchange_all(errors, report, sum(part.nbytes for part in parts.values()))
+        with errors.kept():
+            mine.check()
+        errors.agree(None)
+        return mine.result(parts)

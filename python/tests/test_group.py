@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Ranks that load files together: as threads with numpy, and as processes of gloo with torch."""
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import gpunvme.numpy
+from gpunvme import _group, _safetensors
+from test_safetensors import bytes_read, chunks, same, save, tensors
+
+PATIENCE = 60
+SLICES = {"*.weight": 1, "*.ids": 0}
+
+
+class Threads:
+    """Ranks that are threads of this process, with arrays of numpy (Peers)."""
+
+    kind = "numpy"
+
+    def __init__(self, meeting, values, rank):
+        self.rank, self.size = rank, meeting.parties
+        self._meeting, self._values = meeting, values
+        self.calls = 0
+
+    def exchange(self, value):
+        self.calls += 1
+        self._values[self.rank] = value
+        self._meeting.wait()
+        found = list(self._values)
+        self._meeting.wait()
+        return found
+
+    def memory(self, nbytes):
+        return np.full(nbytes, 0xee, dtype=np.uint8)
+
+    def flat(self, tensor):
+        return tensor.reshape(-1).view(np.uint8)
+
+    def gather(self, memory):
+        parts = memory.reshape(self.size, -1)
+        for i, theirs in enumerate(self.exchange(parts[self.rank].copy())):
+            parts[i] = theirs
+
+
+def in_threads(size, load):
+    """Returns what load(peers) returns at each rank, or its error."""
+    meeting, values = threading.Barrier(size, timeout=PATIENCE), [None] * size
+
+    def run(rank):
+        try:
+            return load(Threads(meeting, values, rank))
+        except Exception as error:  # pylint: disable=broad-exception-caught  # it is the result
+            return error
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))
+
+
+def load_group(paths, peers, **options):
+    empty = options.pop("empty", gpunvme.numpy._empty)
+    return _group.load_group(paths, peers, empty, slices=options.pop("slices", {}), **options)
+
+
+@pytest.fixture(name="files")
+def fixture_files(folder):
+    paths = [os.path.join(folder, f"group-{i}.safetensors") for i in (1, 2)]
+    for i, path in enumerate(paths, 1):
+        save(path, tensors(i))
+    yield paths
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+@pytest.fixture(name="small", autouse=True)
+def fixture_small(monkeypatch):
+    """Short chunks, so that small files have many; a read of its own for some ranges."""
+    for name, value in (("MIN_CHUNK", 1), ("STAGING", 1 << 17), ("LONG_PIECE", 5000), ("_READ", 9000)):
+        monkeypatch.setattr(_group, name, value)
+
+
+def mine(rank, ranks):
+    expected = tensors(1) | tensors(2)
+    for name, array in expected.items():
+        dim = next((dim for end, dim in SLICES.items() if name.endswith(end[1:])), None)
+        if dim is not None:
+            expected[name] = chunks(array, dim, ranks)[rank]
+    return expected
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_rank_has_all(files, size):
+    before = bytes_read()
+    found = in_threads(size, lambda peers: load_group(files, peers))
+    total = sum(array.nbytes for array in (tensors(1) | tensors(2)).values())
+    assert total <= bytes_read() - before < total + 3 * _group.ALIGN  # each byte is read once
+    for arrays in found:
+        assert same(arrays, tensors(1) | tensors(2))
+        assert list(arrays) == list(gpunvme.numpy.load_file(files))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_rank_has_its_slices(files, size):
+    told = []
+    found = in_threads(size, lambda peers: load_group(files, peers, slices=SLICES, progress=(
+        lambda *numbers: told.append(numbers)) if peers.rank == 1 else False))
+    for rank, arrays in enumerate(found):
+        assert same(arrays, mine(rank, size))
+    total = sum(array.nbytes for array in found[1].values())
+    assert told[-1][:2] == (total, total) and all(t[1] == total for t in told)
+
+
+def test_layouts_are_complete():
+    """Whatever tensors there are, chunks of all ranks have each of their bytes once."""
+    rng = random.Random(3)
+    for _ in range(12):
+        entries, ends, files = [], [16, 16], ["a", "b"]
+        for i in range(rng.randint(0, 30)):
+            file = rng.randint(0, 1)
+            n = rng.choice([0, 1, rng.randint(1, 20_000)])
+            ends[file] += rng.choice([0, 0, rng.randint(0, 20_000)])  # others are slices
+            entries.append((files[file], _safetensors.Entry(f"{i}", "U8", (n,), ends[file], n)))
+            ends[file] += n
+        entries.sort(key=lambda found: (found[0], found[1].begin))
+        layout, size = _group.Layout(entries), rng.randint(1, 9)
+        shares = _group.Shares(layout, size)
+        copied = {entry.name: bytearray(entry.nbytes) for _, entry in entries}
+        for rank in range(size):
+            for turn in range(shares.rounds):
+                begin, end = shares.part(rank, turn)
+                assert end - begin <= shares.chunk
+                chunk = {}  # file and offset of each byte
+                for place, file, start, n in layout.reads(begin, end):
+                    assert (start - place) % _group.ALIGN == 0  # as chunks are
+                    chunk.update({place + i: (file, start + i) for i in range(n)})
+                for entry, at, place, n in layout.copies(begin, end):
+                    for i in range(n):
+                        assert chunk[place + i][1] == entry.begin + at + i
+                        copied[entry.name][at + i] += 1
+        assert all(set(counts) <= {1} for counts in copied.values())
+
+
+def errors_of(results):
+    assert all(isinstance(found, Exception) for found in results), results
+    return results
+
+
+def test_all_ranks_fail_with_one_that_has_no_file(files):
+    first, other = errors_of(in_threads(
+        2, lambda peers: load_group(files if peers.rank else "/none.safetensors", peers)))
+    assert isinstance(first, FileNotFoundError)
+    assert isinstance(other, RuntimeError) and "rank 0 of 2: FileNotFoundError" in str(other)
+
+
+@pytest.mark.parametrize("slices", [{}, SLICES])
+@pytest.mark.parametrize("read", [0, 3])
+def test_all_ranks_fail_with_one_whose_read_fails(files, monkeypatch, slices, read):
+    """At its first read, or after some."""
+    calls, guard, really = [], threading.Lock(), gpunvme.File.transfer
+
+    def transfer(self, *arguments):
+        with guard:
+            calls.append(1)
+            if len(calls) == read + 1:
+                raise OSError(5, "media error", self.name)
+        return really(self, *arguments)
+
+    monkeypatch.setattr(gpunvme.File, "transfer", transfer)
+    found = errors_of(in_threads(3, lambda peers: load_group(files, peers, slices=slices)))
+    own = [error for error in found if isinstance(error, OSError)]
+    assert len(own) == 1 and "media error" in str(own[0])
+    assert all("media error" in str(error) for error in found)
+
+
+def test_all_ranks_fail_with_one_that_has_no_memory(files):
+    def empty(entry):
+        raise MemoryError(f"{entry.nbytes} bytes")
+
+    first, other = errors_of(in_threads(2, lambda peers: load_group(
+        files, peers, **({"empty": empty} if peers.rank == 0 else {}))))
+    assert isinstance(first, MemoryError) and "rank 0 of 2: MemoryError" in str(other)
+
+
+def test_ranks_with_other_files_fail(files):
+    for one in ([files[1], files[0]], files[:1]):
+        for error in errors_of(in_threads(
+                2, lambda peers, one=one: load_group(one if peers.rank else files, peers))):
+            assert isinstance(error, ValueError) and "rank 1 has" in str(error)
+    for error in errors_of(in_threads(2, lambda peers: load_group(
+            files, peers, slices={"*.weight": peers.rank}))):
+        assert isinstance(error, ValueError) and "other slices" in str(error)
+
+
+def test_ranks_with_versions_of_a_file_fail(files):
+    """One rank opens the file before it is replaced by another one with the same header."""
+    path, meeting = files[0], threading.Barrier(2, timeout=PATIENCE)
+    os.rename(files[1], path + ".new")
+    save(path + ".new", {name: np.zeros_like(array) for name, array in
+                         tensors(1).items()})
+
+    class Late(Threads):
+        def exchange(self, value):
+            if self.rank == 0 and not self.calls:
+                os.rename(path + ".new", path)
+                meeting.wait()
+            return super().exchange(value)
+
+    def load(peers):
+        peers.__class__ = Late
+        if peers.rank == 1:
+            meeting.wait()
+        return load_group(path, peers)
+
+    for error in errors_of(in_threads(2, load)):
+        assert isinstance(error, OSError) and "replaced" in str(error)
+
+
+def test_files_that_change_fail(files):
+    """A file that is written to after the ranks have opened it."""
+    class Writer(Threads):
+        def gather(self, memory):
+            if self.rank == 0 and self.calls == 1:
+                with open(files[1], "r+b") as file:
+                    file.seek(-8, os.SEEK_END)
+                    file.write(bytes(8))
+                os.utime(files[1], (1, 1))
+            super().gather(memory)
+
+    def load(peers):
+        peers.__class__ = Writer
+        return load_group(files, peers)
+
+    for error in errors_of(in_threads(2, load)):
+        assert "changed while it was read" in str(error)
+
+
+# --- torch -----------------------------------------------------------------------------------------
+
+def same_tensors(found, expected):
+    return list(found) == list(expected) and same(
+        {name: tensor.cpu().numpy() for name, tensor in found.items()}, expected)
+
+
+def run_rank(rank, size, backend, store, paths):
+    """One process of a group. The last rank dies at the end, before it loads."""
+    import torch
+    from gpunvme.torch import load_file
+    distributed = torch.distributed
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
+                                   timeout=datetime.timedelta(seconds=PATIENCE))
+    world = distributed.group.WORLD
+    for name, value in (("MIN_CHUNK", 1), ("STAGING", 1 << 17), ("LONG_PIECE", 5000)):
+        setattr(_group, name, value)
+    assert same_tensors(load_file(paths, device, group=world), tensors(1) | tensors(2))
+    assert same_tensors(load_file(paths, device, group=world, slices=SLICES), mine(rank, size))
+    with pytest.raises(FileNotFoundError if rank == 0 else RuntimeError, match="none.safetensors"):
+        load_file(paths if rank else "/none.safetensors", device, group=world)
+    with pytest.raises(ValueError, match="those of the group"):
+        load_file(paths, device, rank=rank, ranks=size, group=world)
+    alone = [distributed.new_group([one]) for one in range(size)]
+    assert same_tensors(load_file(paths, device, group=alone[rank]), tensors(1) | tensors(2))
+    with pytest.raises(TypeError, match="no process group"):
+        load_file(paths, device, group=alone[rank - 1])
+    if backend == "nccl":  # which ends the process when a rank is missing
+        distributed.destroy_process_group()
+        return
+    if rank == size - 1:
+        os._exit(0)
+    with pytest.raises(RuntimeError):
+        load_file(paths, device, group=world)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("size, backend, where", [(2, "gloo", "mount"), (4, "gloo", "tmpfs"),
+                                                  (2, "nccl", "mount")])
+def test_process_groups(torch, request, tmp_path, size, backend, where):
+    if backend == "nccl" and torch.cuda.device_count() < size:
+        pytest.skip(f"torch has no {size} CUDA devices")
+    paths = [os.path.join(request.getfixturevalue(where), f"process-{i}.safetensors") for i in (1, 2)]
+    for i, path in enumerate(paths, 1):
+        save(path, tensors(i))
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=run_rank, args=(rank, size, backend, tmp_path / "store", paths))
+             for rank in range(size)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(4 * PATIENCE)
+        process.kill()
+        process.join()
+    assert [process.exitcode for process in ranks] == [0] * size
+    for path in paths:
+        os.unlink(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_loads_on_devices(torch, device, files, monkeypatch, size):
+    from gpunvme import _torch_group
+    from gpunvme.torch import load_on_devices
+    monkeypatch.setattr(_torch_group, "_SHORTEST", 3000)
+    devices = [f"cuda:{i % torch.cuda.device_count()}" if device == "cuda" else "cpu"
+               for i in range(size)]
+    before, told = bytes_read(), []
+    for tensors_of in load_on_devices(files, devices):
+        assert same_tensors(tensors_of, tensors(1) | tensors(2))
+    total = sum(array.nbytes for array in (tensors(1) | tensors(2)).values())
+    assert bytes_read() - before == total  # each byte is read once
+    found = load_on_devices(files, devices, slices=SLICES,
+                            progress=lambda *numbers: told.append(numbers))
+    for rank, tensors_of in enumerate(found):
+        assert same_tensors(tensors_of, mine(rank, size))
+    assert told[-1][0] == told[-1][1]
+    with pytest.raises(ValueError, match="no dimension 7"):
+        load_on_devices(files, devices, slices={"*": 7})
+    monkeypatch.setattr(gpunvme.File, "transfer", lambda *_: 0)
+    with pytest.raises(ValueError, match="has become shorter"):
+        load_on_devices(files, devices)
