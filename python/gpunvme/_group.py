@@ -249,6 +249,8 @@ class _Load:
 
     def _start(self, turn: int) -> list[Future[None]]:
         """Starts to read this rank's chunk. Short ranges of a file take one list."""
+        if turn >= self._shares.rounds:
+            return []
         lists: dict[File, list[_Range]] = {}
         memory, reads, threads = self._buffers[turn % 2], [], pool(self._threads)
         base = self._peers.rank * self._slot

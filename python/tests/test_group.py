@@ -118,6 +118,15 @@ def test_every_rank_has_its_slices(files, size):
     assert told[-1][:2] == (total, total) and all(t[1] == total for t in told)
 
 
+@pytest.mark.parametrize("arrays", [{}, {"a": np.zeros((0, 3))}, {"a": np.arange(6).reshape(2, 3)}])
+def test_nothing_is_left_to_exchange(files, arrays):
+    """All tensors are slices, or there is none; some slices are empty."""
+    save(files[0], arrays)
+    found = in_threads(3, lambda peers: load_group(files[0], peers, slices={"*": 1}))
+    for rank, mine_of in enumerate(found):
+        assert same(mine_of, {name: chunks(array, 1, 3)[rank] for name, array in arrays.items()})
+
+
 def test_layouts_are_complete():
     """Whatever tensors there are, chunks of all ranks have each of their bytes once."""
     rng = random.Random(3)
