@@ -25,17 +25,33 @@ class ExamplesInCuda : public Examples
     }
 };
 
-TEST_F(ExamplesInCuda, StreamSumsTheWords)
+// What the programs print that sum the words of the file.
+std::string sum_of(const std::string &content)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < kBytes; i += sizeof(sum)) {
         uint64_t word;
-        memcpy(&word, &content_[i], sizeof(word));
+        memcpy(&word, &content[i], sizeof(word));
         sum += word;
     }
-    char expected[100];
-    snprintf(expected, sizeof(expected), "%zu bytes, sum of words %" PRIx64 "\n", kBytes, sum);
-    EXPECT_EQ(run({EXAMPLE_STREAM, data()}), expected);
+    char line[100];
+    snprintf(line, sizeof(line), "%zu bytes, sum of words %" PRIx64 "\n", kBytes, sum);
+    return line;
+}
+
+TEST_F(ExamplesInCuda, StreamSumsTheWords)
+{
+    EXPECT_EQ(run({EXAMPLE_STREAM, data()}), sum_of(content_));
+}
+
+// One GPU has the file twice where there is no other one.
+TEST_F(ExamplesInCuda, ReplicateLoadsIntoSeveralGpus)
+{
+    int devices = 0;
+    ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+    std::string other = std::to_string(devices > 1 ? 1 : 0), sum = sum_of(content_);
+    EXPECT_EQ(run({EXAMPLE_REPLICATE, data(), "0", other}),
+              "GPU 0: " + sum + "GPU " + other + ": " + sum);
 }
 
 TEST_F(ExamplesInCuda, ArrayAddsVectors)
