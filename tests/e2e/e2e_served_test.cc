@@ -3,9 +3,11 @@
 // memory, and each process may be killed alone.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -234,6 +237,80 @@ TEST_F(Served, ToolsReportErrorsInOneLine)
     server_.reset();
     EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", device_}, &output), 8);
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+}
+
+// Requests of the mount that the kernel waits for.
+unsigned requests_waiting(const std::string &control, const std::string &path)
+{
+    struct stat st;
+    unsigned n = 0;
+    EXPECT_EQ(stat(path.c_str(), &st), 0);
+    std::ifstream in(control + "/" + std::to_string(major(st.st_dev) << 20 | minor(st.st_dev)) +
+                     "/waiting");
+    EXPECT_TRUE(in >> n);
+    return n;
+}
+
+// Reads a page past the page cache, as this user.
+ssize_t read_as(uid_t uid, int fd, off_t offset)
+{
+    alignas(4096) char page[4096];
+    setfsuid(uid); // of this thread only
+    return pread(fd, page, sizeof(page), offset);
+}
+
+// Returns the first block of 4096 bytes in the image that has the contents of the file's first one.
+uint64_t block_of(const std::string &image, const std::string &file)
+{
+    char wanted[4096], block[4096];
+    std::ifstream(file, std::ios::binary).read(wanted, sizeof(wanted));
+    std::ifstream in(image, std::ios::binary);
+    for (uint64_t i = 0; in.read(block, sizeof(block)); i++)
+        if (memcmp(block, wanted, sizeof(block)) == 0)
+            return i;
+    ADD_FAILURE() << file << " is not in the image";
+    return 0;
+}
+
+// The drive answers no read of one file; its readers are more than there are session threads.
+TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
+{
+    constexpr unsigned kBlocked = 100;
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    close(write_content(m.path("data"), 1));
+    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
+    close(hole);
+    std::string lba = std::to_string(block_of(image_, m.path("data")));
+    ASSERT_TRUE(m.unmount()) << m.log();
+    serve({"--fault", "late,op=read,ms=3600000,lba=" + lba});
+    ASSERT_TRUE(m.mount("executor=cpu,noatime,deadline=3600000")) << m.log();
+    std::string control = dir_ + "/control";
+    mkdir(control.c_str(), 0755);
+    ASSERT_EQ(mount("fusectl", control.c_str(), "fusectl", 0, nullptr), 0) << strerror(errno);
+    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int data = open(m.path("data").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    ASSERT_EQ(read_as(0, hole, 0), 4096);
+
+    std::vector<std::thread> blocked;
+    for (unsigned i = 0; i < kBlocked; i++)
+        blocked.emplace_back([=] { EXPECT_LT(read_as(1000, data, 0), 0); });
+    for (unsigned i = 0; i < 30000 && requests_waiting(control, m.mountpoint()) < kBlocked; i++)
+        usleep(1000);
+    EXPECT_GE(requests_waiting(control, m.mountpoint()), kBlocked);
+    auto other = std::async(std::launch::async, [=] { return read_as(1001, hole, 4096); });
+    EXPECT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    umount(control.c_str());
+    server_->stop(SIGKILL); // which ends the reads
+    for (auto &t : blocked)
+        t.join();
+    other.wait();
+    close(data);
+    close(hole);
+    umount2(m.mountpoint().c_str(), MNT_DETACH);
+    m.ended();
+    server_.reset();
 }
 
 } // namespace

@@ -27,11 +27,10 @@
  */
 #define INLINE_MAX (SESSION_THREADS / 2)
 /*
- * Maximum number of delayed replies. Each leaves one of the kernel's
- * BACKGROUND_MAX requests unanswered, and so does the READ that unlocks the
- * page.
+ * Maximum number of delayed replies, each of which leaves a request of the
+ * kernel unanswered.
  */
-#define HELD_MAX (BACKGROUND_MAX * 3 / 4)
+#define HELD_MAX 48
 
 struct held_write {
     struct job job;

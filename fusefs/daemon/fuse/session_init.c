@@ -114,7 +114,7 @@ static void configure(struct fuse_conn_info *conn)
     conn->max_write = MAX_IO;
     conn->max_read = MAX_IO;
     conn->max_background = BACKGROUND_MAX;
-    conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
+    conn->congestion_threshold = BACKGROUND_BUSY;
     /* NFS file handles need LOOKUP of "." and "..". */
     session_init_want(conn, FUSE_CAP_EXPORT_SUPPORT);
     /*

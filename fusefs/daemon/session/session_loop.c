@@ -17,6 +17,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/base/join.h"
 #include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/session/session_share.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
@@ -28,6 +29,14 @@
  * sleeps. More threads are therefore slower, even with eight readers.
  */
 #define RECEIVERS 4u
+/*
+ * Requests that users may have in session threads at a time, and those of them
+ * that are left to root. The other threads receive requests, and copy those that
+ * must wait.
+ */
+#define SHARED_THREADS (SESSION_THREADS_MAX - RECEIVERS)
+#define ROOT_THREADS   8u
+#define QUEUED_BYTES   (256u << 20)
 /* Interval between signals to threads in read(2), at the end of the session. */
 #define WAKE_MS 50
 /*
@@ -48,6 +57,7 @@ struct session_thread {
 
 struct session_loop {
     struct daemon *d;
+    struct session_share *share;
     pthread_mutex_t lock; /* protects the fields below except threads */
     unsigned waiting;     /* number of threads that wait for requests */
     unsigned count;       /* number of running threads; constant after the end */
@@ -200,6 +210,19 @@ static void session_loop_serve(struct session_loop *loop, char *request, size_t 
     trace(TRACE_REQUEST_DONE, in.opcode, in.unique, in.nodeid, 0, 0);
 }
 
+/* Serves a request, unless it must wait, and then queued ones that may go on. */
+static void session_loop_serve_shared(struct session_loop *loop, char *request, size_t len)
+{
+    struct session_charge charge;
+
+    if (!session_share_begin(loop->share, request, len, &charge))
+        return;
+    do {
+        session_loop_serve(loop, request, len);
+        len = session_share_end(loop->share, &charge, request);
+    } while (len > 0 && !fuse_session_exited(loop->d->session));
+}
+
 static void receive_and_serve(struct session_thread *t, struct bounce *b)
 {
     struct session_loop *loop = t->loop;
@@ -208,7 +231,7 @@ static void receive_and_serve(struct session_thread *t, struct bounce *b)
 
     end_to_wait(loop);
     if (n > 0)
-        session_loop_serve(loop, request, (size_t)n);
+        session_loop_serve_shared(loop, request, (size_t)n);
     else
         note_error(loop, (int)n);
 }
@@ -238,6 +261,11 @@ int session_loop_new(struct daemon *d, struct session_loop **out)
 
     if (!loop)
         return -ENOMEM;
+    loop->share = session_share_new(SHARED_THREADS, ROOT_THREADS, QUEUED_BYTES);
+    if (!loop->share) {
+        free(loop);
+        return -ENOMEM;
+    }
     loop->d = d;
     pthread_mutex_init(&loop->lock, NULL);
     pthread_cond_init(&loop->over, NULL);
@@ -301,5 +329,6 @@ void session_loop_free(struct session_loop *loop)
         pthread_cond_destroy(&loop->threads[i].wake);
     pthread_cond_destroy(&loop->over);
     pthread_mutex_destroy(&loop->lock);
+    session_share_free(loop->share);
     free(loop);
 }

@@ -27,10 +27,13 @@
 #define SESSION_THREADS     16
 #define SESSION_THREADS_MAX 64
 /*
- * Background requests that the kernel keeps in flight for readahead and direct
- * I/O.
+ * Background requests that the kernel sends at a time, of direct I/O and
+ * readahead. They are those of all users together, so a user who has as many
+ * would stop the others; the session divides its threads itself. Above
+ * BACKGROUND_BUSY the kernel reads less ahead.
  */
-#define BACKGROUND_MAX 64
+#define BACKGROUND_MAX  32768
+#define BACKGROUND_BUSY 48
 
 struct buffers;
 struct caches;
