@@ -171,28 +171,48 @@ static bool gpus_begin(struct gpu *g)
     return open;
 }
 
+/*
+ * Waits until no thread opens or closes the executor. CUDA may not return from
+ * either. The caller holds the lock. Returns 0 or -ETIMEDOUT.
+ */
+static int gpus_await(struct gpu *g, uint64_t until)
+{
+    while (g->busy) {
+        if (cond_wait_until(&g->changed, &g->lock, until) == ETIMEDOUT && g->busy)
+            return -ETIMEDOUT;
+    }
+    return 0;
+}
+
+/* The caller holds the lock, and g is not busy. Returns 0 or -ENODEV. */
+static int gpus_ensure_open(struct gpu *g)
+{
+    if (g->engine)
+        return 0;
+    int err = gpus_change(g, gpus_open_engine);
+    if (err)
+        gpus_report_refusal(g, err);
+    return err ? -ENODEV : 0;
+}
+
 static int gpus_begin_open(struct gpu *g)
 {
-    int err = 0;
+    uint64_t until = deadline_after_ms(g->table->config.wait_ms);
 
     pthread_mutex_lock(&g->lock);
-    while (g->busy)
-        pthread_cond_wait(&g->changed, &g->lock);
-    bool lost = gpus_is_lost(g);
+    int err = gpus_await(g, until);
+    bool lost = !err && gpus_is_lost(g);
     if (lost && g->users)
         err = -ENODEV;
     else if (lost)
         gpus_retire(g);
-    while (g->busy)
-        pthread_cond_wait(&g->changed, &g->lock);
-    if (!err && !g->engine) {
-        err = gpus_change(g, gpus_open_engine);
-        if (err)
-            gpus_report_refusal(g, err);
-    }
+    if (!err)
+        err = gpus_await(g, until);
+    if (!err)
+        err = gpus_ensure_open(g);
     g->users += !err;
     pthread_mutex_unlock(&g->lock);
-    return err ? -ENODEV : 0;
+    return err;
 }
 
 static void gpus_end(struct gpu *g, bool was_use)

@@ -30,6 +30,7 @@ struct gpus_config {
     struct gq_options options; /* of each executor; `device` is ignored */
     unsigned room;             /* queue pairs for all executors, unless options has a number */
     unsigned idle_ms;          /* time without buffers after which an executor is closed */
+    unsigned wait_ms;          /* of gpus_take(), for a thread that opens or closes the executor */
     bool must_reach;           /* the drive must reach the memory of each GPU */
     const char *device;        /* of the mount, for messages */
     const struct gpu_name *names;
@@ -37,6 +38,7 @@ struct gpus_config {
 };
 
 #define GPUS_IDLE_MS 10000u
+#define GPUS_WAIT_MS 60000u /* more than CUDA's start takes */
 
 /*
  * Opens the table and the executor of its first GPU, which is described in
@@ -56,7 +58,8 @@ unsigned gpus_queue_pairs(const struct gpus *t);
  * A UUID of zeros selects the first GPU that is not lost. A GPU that the option
  * gpus= names twice has two executors, of which the one with fewer users is
  * selected. Returns -EXDEV if the mount does not use the GPU, and -ENODEV if
- * its executor does not start, or if the GPU is lost and still in use.
+ * its executor does not start, or if the GPU is lost and still in use. Returns
+ * -ETIMEDOUT if another thread has opened or closed its executor for wait_ms.
  */
 int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out);
 /* Begins another use of a GPU that the caller uses. */

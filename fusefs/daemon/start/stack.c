@@ -372,6 +372,7 @@ static struct gpus_config gpus_config_of(const struct options *opts, const struc
                     .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED},
         .room = engine_room(opts, s),
         .idle_ms = GPUS_IDLE_MS,
+        .wait_ms = GPUS_WAIT_MS,
         .must_reach = opts->p2p == P2P_REQUIRE,
         .device = s->device,
         .names = opts->gpus,

@@ -4,12 +4,14 @@
 #include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "fusefs/daemon/start/mount_gpus.h"
 #include "tests/fusefs/daemon/daemon_rig.h"
 
 // Time that has passed for the daemon only.
@@ -22,6 +24,30 @@ extern "C" int __wrap_clock_gettime(clockid_t clock, timespec *ts)
 
     ts->tv_sec += skipped_s;
     return err;
+}
+
+// Opening an executor takes until this is false.
+static std::atomic<bool> opening_waits, opening;
+static std::atomic<unsigned> wait_ms; // of the next table; 0: as in the daemon
+
+extern "C" int __real_gq_engine_open(nvme_ctrlr *c, uint32_t nsid, const gq_options *options,
+                                     gq_engine **out);
+extern "C" int __wrap_gq_engine_open(nvme_ctrlr *c, uint32_t nsid, const gq_options *options,
+                                     gq_engine **out)
+{
+    opening = true;
+    while (opening_waits)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return __real_gq_engine_open(c, nsid, options, out);
+}
+
+extern "C" int __real_gpus_open(const gpus_config *config, gpus **out, gq_info *info);
+extern "C" int __wrap_gpus_open(const gpus_config *config, gpus **out, gq_info *info)
+{
+    gpus_config changed = *config;
+
+    changed.wait_ms = wait_ms ? wait_ms.load() : config->wait_ms;
+    return __real_gpus_open(&changed, out, info);
 }
 
 namespace
@@ -248,6 +274,38 @@ TEST_F(MountGpus, AResetGoesOnWithAllExecutors)
     ASSERT_EQ(rig_reset(rig_), 0);
     for (const rig_buffer &each : b)
         EXPECT_EQ(read(each), GPUNVME_PATH_GPU);
+}
+
+class SlowExecutor : public MountGpus
+{
+  protected:
+    void SetUp() override
+    {
+        wait_ms = 100;
+        MountGpus::SetUp();
+        wait_ms = 0;
+    }
+};
+
+TEST_F(SlowExecutor, OthersDoNotWaitForItWithoutEnd)
+{
+    rig_buffer first = {}, second = {};
+    int err = 0;
+
+    opening = false;
+    opening_waits = true;
+    std::thread slow([&] { err = rig_register_on(rig_, 1, kBytes, 0, &first); });
+    while (!opening)
+        std::this_thread::yield();
+    EXPECT_EQ(rig_register_on(rig_, 1, kBytes, 0, &second), -ETIMEDOUT);
+    EXPECT_EQ(read(on(0)), GPUNVME_PATH_GPU);
+    opening_waits = false;
+    slow.join();
+    ASSERT_EQ(err, 0);
+    buffers_.push_back(first);
+    memset(first.data, 0xa5, kBytes);
+    EXPECT_EQ(read(first), GPUNVME_PATH_GPU);
+    EXPECT_EQ(read(on(1)), GPUNVME_PATH_GPU);
 }
 
 } // namespace
