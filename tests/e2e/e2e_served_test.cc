@@ -26,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include "client/lib/connection.h"
+#include "layout/format.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
 
@@ -311,6 +312,56 @@ TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
     umount2(m.mountpoint().c_str(), MNT_DETACH);
     m.ended();
     server_.reset();
+}
+
+// Clears every second block of the log's second place. Returns the place in blocks, FIRST+COUNT.
+std::string lose_log(const std::string &image)
+{
+    std::fstream file(image, std::ios::in | std::ios::out | std::ios::binary);
+    lay_label label{};
+    const std::string zeros(LAY_BLOCK_SIZE, '\0');
+    file.read(reinterpret_cast<char *>(&label), sizeof(label));
+    uint64_t first = lay_get64(label.logs[1]), blocks = lay_get64(label.log_blocks);
+    EXPECT_NE(first, 0u);
+    for (uint64_t i = 0; i < blocks; i += 2) {
+        file.seekp(static_cast<std::streamoff>((first + i) * LAY_BLOCK_SIZE));
+        file.write(zeros.data(), LAY_BLOCK_SIZE);
+    }
+    EXPECT_TRUE(file.good());
+    return std::to_string(first) + "+" + std::to_string(blocks);
+}
+
+// One place of the log is written again from the other one, a second for each block.
+TEST_F(Served, ASignalEndsTheRewriteOfALostLog)
+{
+    constexpr unsigned kFiles = 60;
+    Mounted m(kImage, {"-O", "meta_copies"});
+    ASSERT_TRUE(m.mount("executor=cpu,nommp,commit=3600")) << m.log();
+    for (unsigned i = 0; i < kFiles; i++) {
+        int fd = open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+        ASSERT_EQ(fsync(fd), 0);
+        close(fd);
+    }
+    kill(m.pid(), SIGKILL);
+    EXPECT_FALSE(m.ended());
+    server_->stop(SIGTERM);
+    serve({"--fault", "late,op=write,ms=1000,lba=" + lose_log(image_)});
+    auto mounted = std::async(std::launch::async, [&] { return m.mount("executor=cpu,nommp"); });
+    for (unsigned i = 0; i < 60000 && m.log().find(" from its other place") == std::string::npos;
+         i++)
+        usleep(1000);
+    kill(m.pid(), SIGTERM);
+    EXPECT_FALSE(mounted.get());
+    EXPECT_EQ(m.status(), 32) << m.log();
+    EXPECT_NE(m.log().find("Terminated during the mount, nothing is lost"), std::string::npos)
+        << m.log();
+    serve();
+    ASSERT_TRUE(m.mount("executor=cpu,nommp")) << m.log();
+    EXPECT_NE(m.log().find(" from its other place"), m.log().rfind(" from its other place"))
+        << "the first mount has completed it";
+    for (unsigned i = 0; i < kFiles; i++)
+        EXPECT_EQ(access(m.path(std::to_string(i)).c_str(), F_OK), 0) << i;
+    expect_good_end(&m);
 }
 
 } // namespace
