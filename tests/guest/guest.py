@@ -281,17 +281,17 @@ class Guest:
         return self.filtered(name, **{"driver": "blkdebug", "inject-error": [rule] * (times or 1)})
 
     @contextlib.contextmanager
-    def slowness(self, name, iops):
-        """So many commands a second, no more."""
+    def slowness(self, name, limit, unit="iops-total"):
+        """So many commands a second, no more; or bytes, with the unit bps-total."""
         group = f"limits-{self.filters}"
         self.monitor.execute("object-add", **{
-            "qom-type": "throttle-group", "id": group, "limits": {"iops-total": iops}})
+            "qom-type": "throttle-group", "id": group, "limits": {unit: limit}})
         with self.filtered(name, **{"driver": "throttle", "throttle-group": group}):
             try:
                 yield
             finally:
                 self.monitor.execute("qom-set", path=f"/objects/{group}", property="limits",
-                                     value={"iops-total": 0})
+                                     value={unit: 0})
         self.monitor.execute("object-del", id=group)
 
     # ---- Judgement ----

@@ -7,9 +7,8 @@ verify BAR FILE COPY  reads FILE into the BAR and writes it from there to COPY i
 own BAR FILE          owns the BAR and reads into it until it is killed, or READ fails.
 hold BAR FILE         registers the BAR and then only waits.
 fill BAR FILE         registers host memory until the drive can map no more, and then the BAR.
-take BAR HOW PID...   kills the processes in this order, becomes the next owner of the memory, fills
-                      it, and looks whether anyone else writes to it. HOW is "locked": as soon as
-                      the memory is free; or "unlocked": at once.
+take BAR              becomes the next owner of the memory as soon as it is free, fills it, and looks
+                      whether anyone else writes to it.
 
 Memory of a GPU is free when the last handle of it is closed. Here a lock of the BAR's open file
 description acts so: it ends when the owner and the daemon have closed the last of its descriptors.
@@ -245,19 +244,27 @@ def fill(bar, path):
     verify_one(mount, fd, memory, buffer, "empty")
 
 
-def take(bar, how, *victims):
+def foreign_pages(bar, waits=True, victims=()):
+    """Kills the victims in this order and becomes the next owner of the memory: as soon as it is
+    free, or at once. Returns how many pages have data of another owner then."""
     handle, memory = open_bar(bar)
     mine = bytes([0xA5]) * len(memory)
     for victim in victims:
-        os.kill(int(victim), signal.SIGKILL)
-    if how == "locked":
+        os.kill(victim, signal.SIGKILL)
+    if waits:
         lock(handle)
     memory[:] = mine
     time.sleep(LATE_S)
     got = memory[:]
-    wrong = sum(got[i:i + 4096] != mine[i:i + 4096] for i in range(0, len(mine), 4096))
-    print(f"{wrong} pages of another owner's data")
-    sys.exit(3 if wrong else 0)
+    memory.close()
+    os.close(handle)
+    if got == mine:
+        return 0
+    return sum(got[i:i + 4096] != mine[i:i + 4096] for i in range(0, len(mine), 4096))
+
+
+def take(bar):
+    print(f"{foreign_pages(bar)} pages of another owner's data")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ TOOL = '"$SOURCE/tests/guest/peer_memory.py"'
 OPTIONS = "executor=cpu,cpu_memory=$(bdf_of gpu0),cpu_memory=$(bdf_of gpu1)"
 LIMIT = "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit"
 ROUNDS = int(os.environ.get("GPUNVME_KILL_ROUNDS", "2"))
-# Commands per second: the reads in flight take most of a second, which is their deadline.
-SLOW = 100
+# Bytes per second: the reads in flight take a quarter of a second. A mount reads little, so that it
+# is soon there again.
+SLOW = 50_000_000
 # Commands that a killed daemon had in flight: the IOMMU refuses their data, and the drive is reset.
 LATE = (r"DMAR: .*[Ff]ault|^Invalid (read|write) at addr |^pci_nvme_err_(addr_|cfs|aio)|"
         r"^pci_nvme_ub_")
@@ -148,42 +149,11 @@ def test_a_report_has_what_was_tried(drive):
     assert "status 1" not in output, output
 
 
-# Kills the processes named, in this order, while reads are in flight, and at once takes the memory.
-KILL = f"""
-    {TOOL} own {bar("gpu0")} "$MNT/file" >/tmp/own 2>&1 &
-    application=$!
-    until grep -q reading /tmp/own; do
-        kill -0 $application || {{ cat /tmp/own; exit 1; }}
-        sleep 0.02
-    done
-    daemon=$(pgrep -xo gpunvmefs)
-    ls -l "/proc/$daemon/fd" | grep -q /dev/vfio/
-    pgrep -x vfio-guard >/dev/null
-    victims=()
-    for victim in $VICTIMS; do victims+=("${{!victim}}"); done
-    rc=0
-    {TOOL} take {bar("gpu0")} "$HOW" "${{victims[@]}}" || rc=$?
-    kill -9 $application 2>/dev/null || true
-    wait $application || true
-"""
-MOUNTED = f"""
-    mountpoint -q "$MNT" || serve {DEVICE} "{OPTIONS},p2p=require"
-    {KILL}
-    if ! pgrep -x gpunvmefs >/dev/null; then umount -l "$MNT" 2>/dev/null || true; fi
-"""
-
-
 def killed(guest, victims, rounds, how="locked"):
     """How many of the rounds left data of another owner in the memory."""
     output = guest.run(f"""
-        VICTIMS="{victims}" HOW="{how}" bad=0
-        for _ in $(seq {rounds}); do
-            {MOUNTED}
-            [ $rc -eq 0 ] || bad=$((bad + 1))
-        done
-        umount "$MNT" 2>/dev/null || umount -l "$MNT" 2>/dev/null || true
-        wait_unused drive
-        echo "bad $bad"
+        "$SOURCE/tests/guest/killed_owners.py" {DEVICE} "$MNT" "{OPTIONS},p2p=require" \\
+            {bar("gpu0")} "$MNT/file" "{how}" {rounds} {victims}
     """, timeout=60 + 20 * rounds)
     return int(output.split()[-1])
 
@@ -193,7 +163,7 @@ def killed(guest, victims, rounds, how="locked"):
 @pytest.mark.parametrize("victims", ["application", "daemon", "application daemon",
                                      "daemon application"])
 def test_killed_owners_leave_no_writes_to_the_next_owner(drive, victims):
-    with drive.slowness("drive", SLOW):
+    with drive.slowness("drive", SLOW, "bps-total"):
         assert killed(drive, victims, ROUNDS) == 0
 
 
@@ -201,5 +171,5 @@ def test_killed_owners_leave_no_writes_to_the_next_owner(drive, victims):
 @pytest.mark.complaints(LATE)
 def test_an_owner_that_does_not_wait_is_written_to(drive):
     """Shows that the test above can fail: here memory is taken before its handles are closed."""
-    with drive.slowness("drive", SLOW):
+    with drive.slowness("drive", SLOW, "bps-total"):
         assert killed(drive, "application", 3, "unlocked") > 0

@@ -67,7 +67,7 @@ def test_a_drive_the_system_asks_for_leaves_the_memory_alone(guest):
     with at_most(5):
         assert application.wait(60) == 1
     assert "READ: E" in application.output, application.output
-    assert "0 pages" in guest.run(f"{TOOL} take {bar('gpu0')} locked")
+    assert "0 pages" in guest.run(f"{TOOL} take {bar('gpu0')}")
 
 
 @pytest.mark.slow
