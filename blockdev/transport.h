@@ -30,6 +30,13 @@ extern "C" {
  */
 #define NVME_LARGE_PAGE (2u << 20)
 
+/* A part of device memory that has a handle of its own. */
+struct nvme_mem_part {
+    int fd;             /* the exported handle, or -1 if the part has none */
+    uint64_t fd_offset; /* offset of the part in fd, in bytes */
+    size_t len;         /* bytes, a multiple of 4 KiB */
+};
+
 /*
  * Memory of the host or of a GPU that is offered to a controller. Addresses and
  * len are multiples of 4 KiB. The caller owns the memory and keeps it in place
@@ -45,6 +52,13 @@ struct nvme_mem {
     size_t len;         /* bytes */
     int fd;             /* the memfd of host memory or the exported handle, or -1 */
     uint64_t fd_offset; /* offset of the memory in fd, in bytes */
+    /*
+     * The parts of GPU memory that was exported by several handles, in the order
+     * of its addresses; fd is then -1. NULL for other memory. The caller owns
+     * them.
+     */
+    const struct nvme_mem_part *parts;
+    size_t n_parts;
 };
 
 struct nvme_transport;

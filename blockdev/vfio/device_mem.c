@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -160,35 +161,120 @@ static int hold(int fd, int drive)
     return -1;
 }
 
-int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem *out, char *said,
-                   size_t len)
+/* Returns the provider of the part, or NULL with one line that says why it has none. */
+static const struct provider *accept_part(const struct nvme_mem_part *part, int *rc, char *said,
+                                          size_t len)
 {
-    const struct provider *p = provider_of(mem->fd);
+    const struct provider *p = provider_of(part->fd);
 
-    *out = (struct device_mem){.len = mem->len, .fd = -1};
+    *rc = -EFAULT;
     if (!p)
-        return nvme_why(said, len, -EFAULT, "no dma-buf of the memory was exported");
-    if (!mem->len || (mem->len | mem->fd_offset) % NVME_PAGE_SIZE)
-        return nvme_why(said, len, -EINVAL, "%s: not whole pages", p->name);
-    if (p->takes && !p->takes(mem->fd, said, len))
-        return -EFAULT;
-    out->addr =
-        mmap(NULL, mem->len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, (off_t)mem->fd_offset);
-    if (out->addr == MAP_FAILED)
-        return refuse_mmap(p, errno, said, len);
-    out->fd = hold(mem->fd, drive);
-    if (out->fd < 0) {
-        munmap(out->addr, out->len);
+        *rc = nvme_why(said, len, -EFAULT, "no dma-buf of the memory was exported");
+    else if (!part->len || (part->len | part->fd_offset) % NVME_PAGE_SIZE)
+        *rc = nvme_why(said, len, -EINVAL, "%s: not whole pages", p->name);
+    else if (!p->takes || p->takes(part->fd, said, len))
+        return p;
+    return NULL;
+}
+
+static int accept_parts(const struct nvme_mem_part *parts, size_t n, const struct provider **p,
+                        char *said, size_t len)
+{
+    int rc = 0;
+
+    if (!n || n > DEVICE_MEM_PARTS)
+        return nvme_why(said, len, -EINVAL, "%zu parts: 1 to %u are possible", n, DEVICE_MEM_PARTS);
+    for (size_t i = 0; i < n; i++) {
+        *p = accept_part(&parts[i], &rc, said, len);
+        if (!*p)
+            return rc;
+    }
+    return 0;
+}
+
+static bool hold_parts(struct device_mem *m, const struct nvme_mem_part *parts, size_t n, int drive)
+{
+    for (size_t i = 0; i < n; i++) {
+        int fd = hold(parts[i].fd, drive);
+
+        if (fd < 0)
+            return false;
+        m->fds[m->n_fds++] = fd;
+    }
+    return true;
+}
+
+static size_t whole_len(const struct nvme_mem_part *parts, size_t n)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++)
+        len += parts[i].len;
+    return len;
+}
+
+void *device_mem_join(const struct nvme_mem_part *parts, size_t n, size_t *bad)
+{
+    size_t len = whole_len(parts, n), at = 0;
+    char *range = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    *bad = 0;
+    for (size_t i = 0; i < n && range != MAP_FAILED; at += parts[i++].len) {
+        if (mmap(range + at, parts[i].len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                 parts[i].fd, (off_t)parts[i].fd_offset) != MAP_FAILED)
+            continue;
+        int err = errno;
+        munmap(range, len);
+        errno = err;
+        *bad = i;
+        return MAP_FAILED;
+    }
+    return range;
+}
+
+static int map_parts(const struct nvme_mem_part *parts, size_t n, int drive,
+                     struct device_mem **out, char *said, size_t len)
+{
+    const struct provider *p = NULL;
+    size_t bad;
+    int rc = accept_parts(parts, n, &p, said, len);
+    struct device_mem *m = rc ? NULL : calloc(1, sizeof(*m) + n * sizeof(m->fds[0]));
+
+    if (!m)
+        return rc ? rc : nvme_why(said, len, -ENOMEM, "out of memory");
+    m->len = whole_len(parts, n);
+    m->addr = device_mem_join(parts, n, &bad);
+    if (m->addr == MAP_FAILED) {
+        rc = refuse_mmap(provider_of(parts[bad].fd), errno, said, len);
+        free(m);
+        return rc;
+    }
+    if (!hold_parts(m, parts, n, drive)) {
+        device_mem_unmap(m);
         return nvme_why(said, len, -ENOSPC, "too few descriptors are free (ulimit -n)");
     }
     snprintf(said, len, "%s", p->name);
+    *out = m;
     return 0;
+}
+
+int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out, char *said,
+                   size_t len)
+{
+    const struct nvme_mem_part whole = {
+        .fd = mem->fd, .fd_offset = mem->fd_offset, .len = mem->len};
+
+    if (!mem->parts)
+        return map_parts(&whole, 1, drive, out, said, len);
+    return map_parts(mem->parts, mem->n_parts, drive, out, said, len);
 }
 
 void device_mem_unmap(struct device_mem *m)
 {
     munmap(m->addr, m->len);
-    close(m->fd);
+    for (size_t i = 0; i < m->n_fds; i++)
+        close(m->fds[i]);
+    free(m);
 }
 
 /* --- BARs ------------------------------------------------------------------------------------ */

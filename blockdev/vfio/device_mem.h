@@ -42,14 +42,18 @@ extern "C" {
 #endif
 
 /*
- * A mapped range of device memory, and the descriptor that holds its handle
+ * A mapped range of device memory, and the descriptors that hold its handles
  * open.
  */
 struct device_mem {
     void *addr; /* only for the IOMMU; nothing loads or stores through it */
     size_t len; /* bytes */
-    int fd;
+    size_t n_fds;
+    int fds[];
 };
+
+/* Limit of nvme_mem.n_parts: each part takes a descriptor. */
+#define DEVICE_MEM_PARTS 126u
 
 /*
  * Returns true if a provider supports this kind of file: a dma-buf, or a BAR in
@@ -58,16 +62,25 @@ struct device_mem {
  */
 bool device_mem_is_handle(int fd);
 /*
- * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd, and holds
- * the handle by a descriptor below `drive`, the lowest descriptor of the drive.
- * Returns 0 with the provider's name in `said`. Otherwise `said` has one line
- * and the result is -EINVAL (the range is not whole pages), -EFAULT (no
- * provider maps it), -ENOSPC (no such descriptor is free) or -ENOMEM.
+ * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd, or all of
+ * mem->parts one after another, so that they take one mapping of the IOMMU.
+ * Holds each handle by a descriptor below `drive`, the lowest descriptor of the
+ * drive. Returns 0 with the provider's name in `said`. Otherwise `said` has one
+ * line and the result is -EINVAL (a part is not whole pages, or there are more
+ * than DEVICE_MEM_PARTS), -EFAULT (no provider maps it), -ENOSPC (no such
+ * descriptor is free) or -ENOMEM.
  */
-int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem *out, char *said,
+int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out, char *said,
                    size_t len);
-/* Ends the mapping, which the drive no longer reaches. */
+/* Ends the mapping, which the drive no longer reaches, and frees the object. */
 void device_mem_unmap(struct device_mem *m);
+
+/*
+ * Maps files one after another into one range of addresses, whose length is the
+ * sum of theirs. Returns the range, or MAP_FAILED with errno and the index of
+ * the file that could not be mapped in *bad.
+ */
+void *device_mem_join(const struct nvme_mem_part *parts, size_t n, size_t *bad);
 
 /*
  * Returns true if the device of this handle has left the machine. Its address

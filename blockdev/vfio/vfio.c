@@ -80,10 +80,8 @@ static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
     if (!rc)
         nvme_iova_give(&v->iova, iova);
     pthread_mutex_unlock(&v->lock);
-    if (!rc && device) {
+    if (!rc && device)
         device_mem_unmap(device);
-        free(device);
-    }
     return rc;
 }
 

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -103,20 +102,13 @@ int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *io
                         "no process can guard device memory: %s", strerror(-v->unguarded));
     if (!v->device_memory)
         return -EFAULT;
-    m = malloc(sizeof(*m));
-    if (!m)
-        return -ENOMEM;
-    rc = device_mem_map(mem, lowest_descriptor(v), m, v->t.device_memory,
+    rc = device_mem_map(mem, lowest_descriptor(v), &m, v->t.device_memory,
                         sizeof(v->t.device_memory));
-    if (rc) {
-        free(m);
+    if (rc)
         return rc;
-    }
     rc = map_range(v, m, iova);
-    if (rc) {
+    if (rc)
         device_mem_unmap(m);
-        free(m);
-    }
     return rc;
 }
 
@@ -125,9 +117,7 @@ void vfio_device_mem_close(struct vfio *v)
     for (size_t i = 0; i < v->iova.n_used; i++) {
         struct device_mem *m = v->iova.used[i].owner;
 
-        if (!m)
-            continue;
-        device_mem_unmap(m);
-        free(m);
+        if (m)
+            device_mem_unmap(m);
     }
 }

@@ -38,7 +38,7 @@ TEST(DeviceMem, RefusesOtherKindsOfFiles)
 {
     int fd = memfd_create("no device", MFD_CLOEXEC);
     struct nvme_mem mem = {};
-    struct device_mem m;
+    struct device_mem *m = nullptr;
     char said[192];
 
     ASSERT_EQ(ftruncate(fd, 4096), 0);
