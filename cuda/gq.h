@@ -170,7 +170,22 @@ enum gq_mem_kind {
     GQ_MEM_CUDA = 3,     /* device pointer of this process in addr; CUDA only */
     GQ_MEM_CUDA_IPC = 4, /* another process's base handle, and offset from the base; CUDA only */
     GQ_MEM_DEVICE = 5,   /* a handle of cpu_memories: fd (duplicated), offset; CPU executor only */
+    /*
+     * Segments that follow one another in the owner's address space, and offset
+     * from the first one. CUDA: memory of cuMemCreate(), by its exported handles.
+     * CPU executor: parts of cpu_memories.
+     */
+    GQ_MEM_SEGMENTS = 6,
 };
+
+/* A segment of device memory. Its length and offset are multiples of 4 KiB. */
+struct gq_segment {
+    int fd;          /* CUDA: of cuMemExportToShareableHandle(); otherwise of cpu_memories */
+    int exported;    /* CUDA: a dma-buf of the whole segment, or -1 */
+    uint64_t offset; /* bytes from the start of the handle; CUDA: 0 */
+    uint64_t len;    /* bytes; CUDA: those of the allocation */
+};
+#define GQ_SEGMENTS 126u
 
 struct gq_mem {
     enum gq_mem_kind kind;
@@ -183,6 +198,9 @@ struct gq_mem {
     uint64_t offset;       /* bytes from the start of fd or of the IPC handle's base */
     uint64_t len;          /* bytes, > 0, any alignment */
     unsigned char ipc[64]; /* cudaIpcMemHandle_t */
+    /* GQ_MEM_SEGMENTS: at most GQ_SEGMENTS, whose descriptors are duplicated. */
+    const struct gq_segment *segments;
+    unsigned n_segments;
     /*
      * Only for lists of gq_readv(): host memory (GQ_MEM_FD; with the CPU executor
      * also GQ_MEM_HOST) at a multiple of 8. It is not mapped for the controller.

@@ -51,6 +51,8 @@ struct gq_import {
     uint64_t head;  /* bytes from the first page to the first byte of the buffer */
     void *mapping;  /* argument of release() */
     size_t map_len; /* bytes */
+    /* mem.parts of GQ_MEM_SEGMENTS with their own descriptors, otherwise NULL */
+    struct nvme_mem_part *parts;
 };
 
 struct gq_exec;

@@ -110,5 +110,6 @@ void gq_host_release(struct gq_import *imp)
     if (!imp->mapping)
         return;
     munmap(imp->mapping, imp->map_len);
-    close(imp->mem.fd);
+    if (imp->mem.fd >= 0)
+        close(imp->mem.fd);
 }

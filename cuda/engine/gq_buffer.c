@@ -24,7 +24,14 @@ static struct gq_buffer **buffer_find(struct gq_engine *e, const struct gq_buffe
  */
 static bool buffer_is_gone(const struct gq_buffer *b)
 {
-    return b->may_go && device_mem_is_gone(b->import.mem.fd);
+    const struct nvme_mem *mem = &b->import.mem;
+    bool gone = false;
+
+    if (!b->may_go)
+        return false;
+    for (size_t i = 0; i < mem->n_parts && !gone; i++)
+        gone = device_mem_is_gone(mem->parts[i].fd);
+    return gone || (!mem->parts && device_mem_is_gone(mem->fd));
 }
 
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
@@ -256,7 +263,8 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
     b->is_list = mem->is_list;
     b->is_host = mem->is_host;
     b->for_lease = mem->for_lease;
-    b->may_go = mem->kind == GQ_MEM_DEVICE;
+    b->may_go = mem->kind == GQ_MEM_DEVICE ||
+                (mem->kind == GQ_MEM_SEGMENTS && e->exec->kind == GQ_EXECUTOR_CPU);
     err = import_memory(e, mem, b);
     if (err) {
         free(b);

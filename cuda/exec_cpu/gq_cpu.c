@@ -12,9 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "blockdev/vfio/device_mem.h"
 #include "cuda/gq_host.h"
+#include "cuda/gq_segments.h"
 #include "support/clock.h"
 
 #define PAGE_MASK       ((uint64_t)NVME_PAGE_SIZE - 1)
@@ -86,6 +89,34 @@ static int import_device(const struct gq_cpu *cpu, const struct gq_mem *mem, str
     return 0;
 }
 
+/*
+ * Maps parts of devices one after another, as the address space of a GPU has
+ * its segments.
+ */
+static int import_segments(const struct gq_cpu *cpu, const struct gq_mem *mem,
+                           struct gq_import *out)
+{
+    uint64_t len;
+    size_t bad;
+    int err = gq_segments_check(mem, &len);
+
+    for (unsigned i = 0; i < mem->n_segments && !err; i++)
+        err = is_device_memory(cpu, mem->segments[i].fd) ? 0 : -EINVAL;
+    if (!err)
+        err = gq_segments_describe(mem, 0, false, out);
+    if (err)
+        return err;
+    out->mapping = device_mem_join(out->parts, out->mem.n_parts, &bad);
+    if (out->mapping == MAP_FAILED) {
+        gq_segments_forget(out);
+        return -EFAULT;
+    }
+    out->map_len = out->mem.len;
+    out->base = (uint64_t)(uintptr_t)out->mapping;
+    out->mem.device = out->base;
+    return 0;
+}
+
 static int cpu_device_page(struct gq_exec *x, struct gq_import *out)
 {
     const struct gq_cpu *cpu = cpu_of(x);
@@ -100,12 +131,15 @@ static int cpu_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_imp
         return import_host(mem, out);
     if (mem->kind == GQ_MEM_DEVICE)
         return import_device(cpu_of(x), mem, out);
+    if (mem->kind == GQ_MEM_SEGMENTS)
+        return import_segments(cpu_of(x), mem, out);
     return mem->kind == GQ_MEM_FD ? 0 : -ENOTSUP;
 }
 
 static void cpu_release(struct gq_exec *x, struct gq_import *imp)
 {
     (void)x;
+    gq_segments_forget(imp);
     gq_host_release(imp);
 }
 

@@ -86,6 +86,22 @@ void gq_cuda_shared_free(struct gq_exec *x, void *addr);
 int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
 void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
 /*
+ * Looks up a function of the driver at run time: the runtime lacks some, and a
+ * program linked to the driver would not start without it. Returns NULL if the
+ * driver has no such function.
+ */
+void (*gq_cuda_driver_function(const char *name))(void);
+/*
+ * gq_cuda_vmm.c. Imports GQ_MEM_SEGMENTS: maps the segments of another process
+ * one after another, for kernels of this device. Returns 0, -EINVAL (a handle
+ * is not one of this device, or has another length), -ENOTSUP (the driver is
+ * too old), -ENOMEM or another -errno.
+ */
+int gq_cuda_import_segments(const struct gq_cuda *cu, const struct gq_mem *mem,
+                            struct gq_import *out);
+/* Ends the mapping of gq_cuda_import_segments(). The caller frees the parts. */
+void gq_cuda_release_segments(const struct gq_import *imp);
+/*
  * Allocates pinned memory, which has the same address for GPU and host. Returns
  * 0, -ENOMEM or -EIO.
  */

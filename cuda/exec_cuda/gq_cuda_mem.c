@@ -14,6 +14,7 @@
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/gq_host.h"
+#include "cuda/gq_segments.h"
 
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
@@ -22,11 +23,7 @@
 
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
-/*
- * Looks up a function of the driver at run time: the runtime has no such call,
- * and a program linked to the driver would not start without it.
- */
-static void (*driver_function(const char *name))(void)
+void (*gq_cuda_driver_function(const char *name))(void)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *fn = NULL;
@@ -42,7 +39,7 @@ static void (*driver_function(const char *name))(void)
 static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 {
     struct cudaPointerAttributes attr;
-    range_fn range = (range_fn)driver_function("cuMemGetAddressRange");
+    range_fn range = (range_fn)gq_cuda_driver_function("cuMemGetAddressRange");
     CUdeviceptr base;
     size_t size;
 
@@ -161,6 +158,8 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
         return import_local(cu, mem, out);
     if (mem->kind == GQ_MEM_CUDA_IPC)
         return import_ipc(cu, mem, out);
+    if (mem->kind == GQ_MEM_SEGMENTS)
+        return gq_cuda_import_segments(cu, mem, out);
     if (mem->kind == GQ_MEM_FD)
         return cuda_mem_pin(out);
     return -ENOTSUP;
@@ -178,6 +177,11 @@ void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
         return;
     if (imp->mem.addr) {
         unpin(imp);
+        return;
+    }
+    if (imp->map_len) {
+        gq_cuda_release_segments(imp);
+        gq_segments_forget(imp);
         return;
     }
     if (imp->mapping && cudaIpcCloseMemHandle(imp->mapping) != cudaSuccess)
@@ -207,7 +211,7 @@ typedef CUresult (*export_fn)(void *handle, CUdeviceptr ptr, size_t size, CUmemR
 /* Returns a dma-buf of whole pages, or -1 if the driver exports none. */
 static int export_pages(uint64_t addr, size_t len)
 {
-    export_fn export_range = (export_fn)driver_function("cuMemGetHandleForAddressRange");
+    export_fn export_range = (export_fn)gq_cuda_driver_function("cuMemGetHandleForAddressRange");
     int fd = -1;
 
     if (!export_range || export_range(&fd, (CUdeviceptr)addr, len,

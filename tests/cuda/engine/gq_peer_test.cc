@@ -42,6 +42,14 @@ std::map<uint64_t, std::pair<void *, size_t>> mappings; /* mapped handles, by IO
 bool refuses;
 unsigned late; /* so many calls of unmap() miss their deadline */
 
+void *map_parts(const nvme_mem *mem)
+{
+    nvme_mem_part whole = {mem->fd, mem->fd_offset, mem->len};
+    size_t bad;
+
+    return device_mem_join(mem->parts ? mem->parts : &whole, mem->parts ? mem->n_parts : 1, &bad);
+}
+
 int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
 {
     nvme_mem host = *mem;
@@ -51,10 +59,11 @@ int map_handle(nvme_transport *t, const nvme_mem *mem, uint64_t *iova)
     snprintf(t->device_memory, sizeof(t->device_memory), refuses ? "the handle is bad" : "a fake");
     if (refuses)
         return -EFAULT;
-    host.addr =
-        mmap(nullptr, mem->len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, (off_t)mem->fd_offset);
+    host.addr = map_parts(mem);
     EXPECT_NE(host.addr, MAP_FAILED);
     host.fd = -1;
+    host.parts = nullptr;
+    host.n_parts = 0;
     int err = original->map(t, &host, iova);
     if (!err)
         mappings[*iova] = {host.addr, mem->len};
@@ -200,6 +209,57 @@ TEST_F(Peer, IsReachedByItsHandle)
     gq_buffer_unregister(buffer);
     buffer = nullptr;
     EXPECT_TRUE(mappings.empty());
+}
+
+TEST_F(Peer, IsReachedByTheHandlesOfItsSegments)
+{
+    gq_segment segments[] = {
+        {device, -1, 65536, 8192}, {device, -1, 0, 16384}, {device, -1, 32768, 4096}};
+    gq_mem mem = {};
+
+    mem.kind = GQ_MEM_SEGMENTS;
+    mem.fd = -1;
+    mem.offset = 8192 - 100;
+    mem.len = 18000;
+    mem.segments = segments;
+    mem.n_segments = 3;
+    open();
+    ASSERT_EQ(gq_buffer_register(rig.e, &mem, &buffer), 0);
+    ASSERT_EQ(rig.move(GQ_READ, buffer, 1, {{2000, 65536}}, 77, 17990), 0);
+    Bytes expected = rig.peek(2000 * 512 + 77, 17990);
+    EXPECT_EQ(memory(65536 + 8192 - 99, 99), Bytes(expected.begin(), expected.begin() + 99));
+    EXPECT_EQ(memory(0, 16384), Bytes(expected.begin() + 99, expected.begin() + 99 + 16384));
+    EXPECT_EQ(memory(32768, 1507), Bytes(expected.begin() + 99 + 16384, expected.end()));
+    EXPECT_FALSE(rig.result.staged);
+}
+
+TEST_F(Peer, SegmentsOfAnotherFormAreRefused)
+{
+    gq_segment segments[] = {{device, -1, 0, 8192}, {device, -1, 8192, 4096}};
+    gq_mem good = {};
+
+    good.kind = GQ_MEM_SEGMENTS;
+    good.fd = -1;
+    good.len = 12288;
+    good.segments = segments;
+    good.n_segments = 2;
+    open();
+    auto refused = [&](gq_mem mem) { return gq_buffer_register(rig.e, &mem, &buffer); };
+    gq_mem mem = good;
+    mem.offset = 1;
+    EXPECT_EQ(refused(mem), -EFAULT) << "past the last segment";
+    mem = good;
+    mem.n_segments = 0;
+    EXPECT_EQ(refused(mem), -EINVAL);
+    mem.n_segments = GQ_SEGMENTS + 1;
+    EXPECT_EQ(refused(mem), -EINVAL);
+    segments[0].len = 100;
+    EXPECT_EQ(refused(good), -EINVAL) << "not whole pages";
+    segments[0].len = 1ull << 63;
+    EXPECT_EQ(refused(good), -EINVAL) << "overflow";
+    segments[0] = {0, -1, 0, 8192};
+    EXPECT_EQ(refused(good), -EINVAL) << "not a device of the mount";
+    buffer = nullptr;
 }
 
 TEST_F(Peer, IsWrittenFrom)
