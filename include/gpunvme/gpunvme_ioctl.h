@@ -83,6 +83,12 @@ struct gpunvme_ioc_info {
 #define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation; offset from its base */
 #define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
 #define GPUNVME_MEM_DEVICE   3u /* for tests: BAR of a device of the option cpu_memory= */
+/*
+ * Allocations of CUDA's virtual memory management that follow one another in
+ * the caller's address space; offset from the first one. In tests parts of
+ * devices of the option cpu_memory=.
+ */
+#define GPUNVME_MEM_SEGMENTS 4u
 
 /*
  * Marks memory of kind GPUNVME_MEM_FD as room for lists of READV, which is no
@@ -111,6 +117,23 @@ struct gpunvme_ioc_info {
 #define GPUNVME_REGISTER_BOUNCE 8u
 
 /*
+ * An element of the table of GPUNVME_MEM_SEGMENTS. The table is a memfd with at
+ * most GPUNVME_MEMORY_SEGMENTS_MAX elements in the order of the addresses. It
+ * and the descriptors of the segments, in the same order, are sent in one
+ * message: first the table, then for each segment its handle
+ * (cuMemExportToShareableHandle), followed by a dma-buf of the whole segment if
+ * it has the flag.
+ */
+struct gpunvme_memory_segment {
+    uint64_t offset; /* of the segment in its handle, bytes; 0 for CUDA */
+    uint64_t len;    /* bytes */
+    uint32_t flags;  /* GPUNVME_MEMORY_EXPORTED */
+    uint32_t reserved;
+};
+#define GPUNVME_MEMORY_EXPORTED     1u
+#define GPUNVME_MEMORY_SEGMENTS_MAX 126u
+
+/*
  * Registers memory of the caller as a buffer. The buffer belongs to the open
  * file description through which it was registered, and ends with it. `id` and
  * `key` together authorise its use, on any file of the mount that the
@@ -136,7 +159,8 @@ struct gpunvme_ioc_register {
     uint64_t key; /* out */
     /*
      * UUID of the GPU whose executor serves the buffer. GPUNVME_MEM_CUDA_IPC
-     * needs that of the memory. Zeros leave the choice to the daemon.
+     * and GPUNVME_MEM_SEGMENTS need that of the memory. Zeros leave the choice
+     * to the daemon.
      */
     uint8_t gpu_uuid[16];
 };
@@ -766,6 +790,7 @@ static_assert(sizeof(struct gpunvme_ioc_buffer_iova) == 56, "buffer iova");
 static_assert(sizeof(struct gpunvme_request) == 32, "ask");
 static_assert(sizeof(struct gpunvme_reply) == 48, "told");
 static_assert(sizeof(struct gpunvme_ioc_register) == 136, "register");
+static_assert(sizeof(struct gpunvme_memory_segment) == 24, "segment");
 static_assert(offsetof(struct gpunvme_ioc_register, gpu_uuid) == 120, "register.gpu_uuid");
 static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");

@@ -4,6 +4,8 @@
 
 verify BAR FILE COPY  reads FILE into the BAR and writes it from there to COPY in many shapes, and
                       compares every byte with read(2); prints the path and the staged bytes.
+segments BAR BAR FILE COPY
+                      does the same with memory that consists of pieces of both BARs, out of order.
 own BAR FILE          owns the BAR and reads into it until it is killed, or READ fails.
 hold BAR FILE         registers the BAR and then only waits.
 fill BAR FILE         registers host memory until the drive can map no more, and then the BAR.
@@ -25,7 +27,7 @@ import struct
 import sys
 import time
 
-MEM_DEVICE, MEM_FD, LIST = 3, 2, 1
+MEM_DEVICE, MEM_FD, MEM_SEGMENTS, LIST = 3, 2, 4, 1
 NO_FALLBACK = 1
 ABI = 2
 LATE_S = 0.3
@@ -59,18 +61,20 @@ class Mount:
         self.socket = fields[13].split(b"\0")[0]
         self.cookie = fields[17]
 
-    def send(self, memory):
-        """The token of a descriptor."""
+    def send(self, *memory):
+        """The token of descriptors."""
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(b"\0" + self.socket[1:])
             channel.send(self.cookie)
             channel.sendmsg([bytes(8)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                                          array.array("i", [memory]))])
+                                          array.array("i", memory))])
             return struct.unpack("=Q", channel.recv(8))[0]
 
     def register(self, kind, memory, offset, length, flags=0):
+        """`memory` is a descriptor, or a list of them."""
+        memory = memory if isinstance(memory, list) else [memory]
         fields = call(self.fd, 0x61, "IIQQQ64sQQ16s", kind, flags, offset, length,
-                      self.send(memory), bytes(64), 0, 0, bytes(16))
+                      self.send(*memory), bytes(64), 0, 0, bytes(16))
         return fields[6:8]
 
     def unregister(self, buffer):
@@ -164,13 +168,68 @@ def verify_write(mount, copy, data, memory, buffer):
     return staged
 
 
+class Pieces:
+    """Pieces of BARs, given as (descriptor, mapping, offset, length), as one memory that begins
+    `head` bytes behind the start of the first one. Its slices are those of mmap."""
+
+    def __init__(self, pieces, head):
+        self.pieces, self.head = pieces, head
+
+    def __len__(self):
+        return sum(piece[3] for piece in self.pieces) - self.head
+
+    def parts(self, where):
+        """Yields the mappings of a slice, each with its range there and the range in the slice."""
+        start, stop, _ = where.indices(len(self))
+        at, want = 0, range(start + self.head, stop + self.head)
+        for _, memory, offset, length in self.pieces:
+            first, last = max(at, want.start), min(at + length, want.stop)
+            if first < last:
+                yield (memory, slice(offset + first - at, offset + last - at),
+                       slice(first - want.start, last - want.start))
+            at += length
+
+    def __getitem__(self, where):
+        return b"".join(memory[there] for memory, there, _ in self.parts(where))
+
+    def __setitem__(self, where, data):
+        for memory, there, here in self.parts(where):
+            memory[there] = data[here]
+
+
+def register_pieces(mount, memory):
+    """Registers the pieces as segments of one buffer."""
+    table = os.memfd_create("table", os.MFD_ALLOW_SEALING)
+    os.write(table, b"".join(struct.pack("=QQII", offset, length, 0, 0)
+                             for _, _, offset, length in memory.pieces))
+    handles = [piece[0] for piece in memory.pieces]
+    return mount.register(MEM_SEGMENTS, [table, *handles], memory.head, len(memory))
+
+
+def segments(bar, other, path, copy):
+    (one, first), (two, second) = open_bar(bar), open_bar(other)
+    lock(one)
+    lock(two)
+    memory = Pieces([(one, first, 8 << 20, 2 << 20), (two, second, 4096, 1 << 20),
+                     (one, first, 0, 1 << 20), (two, second, 4 << 20, 12288),
+                     (one, first, 2 << 20, 2 << 20)], 5000)
+    around = first[1 << 20:2 << 20], second[:4096]
+    verify_memory(path, copy, memory, lambda mount: register_pieces(mount, memory))
+    assert around == (first[1 << 20:2 << 20], second[:4096]), "memory between the segments"
+
+
 def verify(bar, path, copy):
-    fd, out = os.open(path, os.O_RDONLY), os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    data = os.pread(fd, os.fstat(fd).st_size, 0)
     handle, memory = open_bar(bar)
     lock(handle)
+    verify_memory(path, copy, memory,
+                  lambda mount: mount.register(MEM_DEVICE, handle, 0, len(memory)))
+
+
+def verify_memory(path, copy, memory, register):
+    fd, out = os.open(path, os.O_RDONLY), os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    data = os.pread(fd, os.fstat(fd).st_size, 0)
     mount = Mount(fd)
-    buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
+    buffer = register(mount)
     staged = verify_reads(mount, fd, data, memory, buffer)
     staged |= verify_list(mount, fd, data, memory, buffer)
     staged |= verify_write(mount, out, data, memory, buffer)
@@ -268,5 +327,5 @@ def take(bar):
 
 
 if __name__ == "__main__":
-    {"verify": verify, "own": own, "hold": hold, "fill": fill,
+    {"verify": verify, "segments": segments, "own": own, "hold": hold, "fill": fill,
      "take": take}[sys.argv[1]](*sys.argv[2:])

@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -30,18 +31,22 @@
 #define MAX_TOKENS  256
 #define USER_TOKENS 64 /* of one user, so that one user cannot exhaust the table */
 #define ROOT_TOKENS 32 /* reserved for root */
+/* Descriptors of all tokens of one user, and of all users. */
+#define USER_DESCRIPTORS 512u
+#define MAX_DESCRIPTORS  2048u
+#define ROOT_DESCRIPTORS 512u /* of these reserved for root */
+/*
+ * Major number of NVIDIA's device files, which CUDA uses as handles of memory
+ * (cuMemExportToShareableHandle).
+ */
+#define NVIDIA_MAJOR 195u
 /* Connections that have sent the cookie, and those of them reserved for root. */
 #define MAX_CONNECTIONS  64
 #define ROOT_CONNECTIONS 8
 /* Connections that have not. They are in no ledger: a new one ends another. */
-#define STRANGERS 32
-#define ENTRIES   (MAX_CONNECTIONS + STRANGERS)
-/*
- * SCM_MAX_FD of Linux: with room for all descriptors of a message the kernel
- * closes none of them in this thread.
- */
-#define MESSAGE_FDS 253
-#define LIFETIME_S  10 /* of a token, and of a connection without messages */
+#define STRANGERS  32
+#define ENTRIES    (MAX_CONNECTIONS + STRANGERS)
+#define LIFETIME_S 10 /* of a token, and of a connection without messages */
 /*
  * Send buffer of a connection, with room for a few unread replies. Unread
  * replies hold descriptors in flight, which count against this process's limit.
@@ -50,7 +55,7 @@
 
 struct token {
     uint64_t value; /* 0 in a free entry */
-    int fd;
+    struct fdsocket_fds *fds;
     uid_t uid;
     time_t expires;
 };
@@ -79,6 +84,15 @@ struct fdsocket {
     struct fdsocket_handler handler;
 };
 
+/* Lets the kernel answer by itself, as device_mem_is_handle() does. */
+static bool is_handle_of_cuda(int fd)
+{
+    struct statx file;
+
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &file) == 0 &&
+           S_ISCHR(file.stx_mode) && file.stx_rdev_major == NVIDIA_MAJOR;
+}
+
 /*
  * Returns true for a memfd and for a handle of device memory, on which close(2)
  * never blocks. Only a memfd has seals. hugetlbfs is excluded, because a huge
@@ -90,19 +104,28 @@ static bool is_memory(int fd)
 
     if (fcntl(fd, F_GET_SEALS) >= 0)
         return fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
-    return device_mem_is_handle(fd);
+    return device_mem_is_handle(fd) || is_handle_of_cuda(fd);
+}
+
+void fdsocket_close_fds(struct fdsocket_fds *fds)
+{
+    for (size_t i = 0; i < fds->n; i++)
+        close(fds->at[i]);
+    fds->n = 0;
 }
 
 static void token_clear(struct token *t)
 {
-    close(t->fd);
-    *t = (struct token){.fd = -1};
+    fdsocket_close_fds(t->fds);
+    free(t->fds);
+    *t = (struct token){0};
 }
 
-static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
+static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at, size_t n_fds)
 {
     struct token *found = NULL;
     unsigned of_user = 0, all = 0;
+    size_t user_fds = n_fds, all_fds = n_fds;
 
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         struct token *t = &s->tokens[i];
@@ -110,15 +133,23 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
             token_clear(t);
         if (!t->value && !found)
             found = t;
-        of_user += t->value && t->uid == uid;
-        all += t->value != 0;
+        if (!t->value)
+            continue;
+        all++;
+        all_fds += t->fds->n;
+        of_user += t->uid == uid;
+        user_fds += t->uid == uid ? t->fds->n : 0;
     }
-    bool room = uid == 0 || all < MAX_TOKENS - ROOT_TOKENS;
-    return room && of_user < USER_TOKENS ? found : NULL;
+    bool room = uid == 0 ||
+                (all < MAX_TOKENS - ROOT_TOKENS && all_fds <= MAX_DESCRIPTORS - ROOT_DESCRIPTORS);
+    return room && of_user < USER_TOKENS && user_fds <= USER_DESCRIPTORS ? found : NULL;
 }
 
-/* Returns a token for fd, or 0 if the user or the table has too many. */
-static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
+/*
+ * Returns a token for the descriptors, or 0 if the user or the table has too
+ * many.
+ */
+static uint64_t token_make(struct fdsocket *s, struct fdsocket_fds *fds, uid_t uid)
 {
     uint64_t value = 0;
 
@@ -126,14 +157,14 @@ static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
         return 0;
     time_t at = now_s();
     pthread_mutex_lock(&s->lock);
-    struct token *t = free_token(s, uid, at);
+    struct token *t = free_token(s, uid, at, fds->n);
     if (t)
-        *t = (struct token){.value = value, .fd = fd, .uid = uid, .expires = at + LIFETIME_S};
+        *t = (struct token){.value = value, .fds = fds, .uid = uid, .expires = at + LIFETIME_S};
     pthread_mutex_unlock(&s->lock);
     return t ? value : 0;
 }
 
-int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
+int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdsocket_fds *out)
 {
     int err = -ENOENT;
     time_t at = now_s();
@@ -145,8 +176,9 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
             continue;
         err = t->uid == uid ? 0 : -EACCES;
         if (!err) {
-            *fd = t->fd;
-            *t = (struct token){.fd = -1};
+            *out = *t->fds;
+            free(t->fds);
+            *t = (struct token){0};
         }
         break;
     }
@@ -154,31 +186,40 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
     return err;
 }
 
-/*
- * Returns the first memory descriptor of the message, or -1, and closes all
- * others.
- */
-static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
+int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 {
-    int found = -1;
-    int rest[MESSAGE_FDS];
+    struct fdsocket_fds fds;
+    int err = fdsocket_take_all(s, token, uid, &fds);
+
+    if (err)
+        return err;
+    *fd = fds.at[0];
+    for (size_t i = 1; i < fds.n; i++)
+        close(fds.at[i]);
+    return 0;
+}
+
+/* Stores the memory descriptors of the message, and closes all others. */
+static void received_fds(struct fdsocket *s, struct msghdr *msg, uid_t uid,
+                         struct fdsocket_fds *found)
+{
+    int rest[FDSOCKET_FDS];
     size_t n_rest = 0;
 
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n && n_rest < MESSAGE_FDS; i++) {
+        for (size_t i = 0; i < n && found->n + n_rest < FDSOCKET_FDS; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (found < 0 && is_memory(fd))
-                found = fd;
+            if (is_memory(fd))
+                found->at[found->n++] = fd;
             else
                 rest[n_rest++] = fd;
         }
     }
     closer_close(&s->closer, rest, n_rest, uid);
-    return found;
 }
 
 /*
@@ -196,12 +237,19 @@ static void fdsocket_discard(int fd)
         closer_discard(fd);
 }
 
-static bool send_token(struct fdsocket *s, struct connection *c, int fd)
+/* Takes the descriptors in any case. */
+static bool send_token(struct fdsocket *s, struct connection *c, struct fdsocket_fds *fds)
 {
-    uint64_t token = token_make(s, fd, c->uid);
+    struct fdsocket_fds *held = malloc(sizeof(*held));
+    uint64_t token = 0;
 
+    if (held) {
+        *held = *fds;
+        token = token_make(s, held, c->uid);
+    }
     if (!token) {
-        close(fd);
+        fdsocket_close_fds(fds);
+        free(held);
         return false;
     }
     return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -248,12 +296,16 @@ union message {
     struct gpunvme_request request;
 };
 
-/* Receives at most len bytes, and the memfd sent with them, or -1 in *fd. */
+/*
+ * Receives at most len bytes, and the memory descriptors sent with them. There
+ * is room for all descriptors of a message, so that the kernel closes none of
+ * them in this thread.
+ */
 static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union message *in,
-                                size_t len, int *fd)
+                                size_t len, struct fdsocket_fds *fds)
 {
     union {
-        char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(FDSOCKET_FDS * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_base = in, .iov_len = len};
@@ -262,7 +314,9 @@ static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union 
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof(control.bytes)};
     ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    *fd = n >= 0 ? received_fd(s, &msg, c->uid) : -1;
+    fds->n = 0;
+    if (n >= 0)
+        received_fds(s, &msg, c->uid, fds);
     return n;
 }
 
@@ -273,41 +327,40 @@ static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union 
 static bool authorise(struct fdsocket *s, struct connection *c)
 {
     union message in = {.request.what = 0};
-    int fd;
+    struct fdsocket_fds fds;
     ssize_t n = recv(c->fd, &in.word, sizeof(in.word), MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     if (n != (ssize_t)sizeof(in.word) || in.word != s->cookie)
         return false;
-    fdsocket_receive(s, c, &in, sizeof(in.word), &fd);
-    if (fd >= 0)
-        close(fd);
-    c->authorised = fd < 0 && ledger_take(&s->authorised, c->uid, 1);
+    fdsocket_receive(s, c, &in, sizeof(in.word), &fds);
+    c->authorised = !fds.n && ledger_take(&s->authorised, c->uid, 1);
+    fdsocket_close_fds(&fds);
     return c->authorised;
 }
 
 /*
- * Serves one message: 8 zero bytes with a descriptor, or a struct
+ * Serves one message: 8 zero bytes with descriptors, or a struct
  * gpunvme_request without one. Returns false to end the connection.
  */
 static bool serve_message(struct fdsocket *s, struct connection *c)
 {
     union message in = {.request.what = 1};
-    int fd;
+    struct fdsocket_fds fds;
 
     if (!c->authorised)
         return authorise(s, c);
     if (closer_is_busy(&s->closer, c->uid))
         return false;
-    ssize_t n = fdsocket_receive(s, c, &in, sizeof(in), &fd);
+    ssize_t n = fdsocket_receive(s, c, &in, sizeof(in), &fds);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->expires = now_s() + LIFETIME_S;
-    if (fd >= 0 && n == (ssize_t)sizeof(in.word) && in.word == 0)
-        return send_token(s, c, fd);
-    if (fd >= 0) {
-        close(fd);
+    if (fds.n && n == (ssize_t)sizeof(in.word) && in.word == 0)
+        return send_token(s, c, &fds);
+    if (fds.n) {
+        fdsocket_close_fds(&fds);
         return false;
     }
     return n == (ssize_t)sizeof(in.request) && serve_request(s, c, &in.request);

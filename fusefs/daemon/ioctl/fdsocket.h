@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The descriptor socket: a UNIX socket that carries the file descriptors which
- * a restricted FUSE ioctl cannot carry. For REGISTER a client sends a
- * descriptor and receives a token that stands for it. For a lease a client
+ * a restricted FUSE ioctl cannot carry. For REGISTER a client sends
+ * descriptors and receives a token that stands for them. For a lease a client
  * sends a struct gpunvme_request and receives descriptors.
  *
  * The socket has an abstract name, so a killed daemon leaves no file behind. A
@@ -62,11 +62,20 @@ const char *fdsocket_name(const struct fdsocket *s);
  * the mount.
  */
 uint64_t fdsocket_cookie(const struct fdsocket *s);
+/* SCM_MAX_FD of Linux: descriptors of a message at most. */
+#define FDSOCKET_FDS 253u
+struct fdsocket_fds {
+    size_t n;
+    int at[FDSOCKET_FDS];
+};
+void fdsocket_close_fds(struct fdsocket_fds *fds);
 /*
- * Removes the descriptor of a token and gives it to the caller. Returns -ENOENT
- * (no such token, or used or expired) or -EACCES (another user's token, which
- * remains valid).
+ * Removes the descriptors of a token and gives them to the caller, in the order
+ * of the message. Returns -ENOENT (no such token, or used or expired) or
+ * -EACCES (another user's token, which remains valid).
  */
+int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdsocket_fds *out);
+/* Like fdsocket_take_all(), but closes all descriptors except the first. */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
 
 #ifdef __cplusplus

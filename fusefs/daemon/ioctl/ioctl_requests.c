@@ -17,6 +17,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/ioctl/register_segments.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
@@ -181,6 +182,33 @@ static int hold_memory(int fd, uint64_t offset, uint64_t len)
     return offset + len <= (uint64_t)st.st_size ? 0 : -ERANGE;
 }
 
+static int register_buffer(const struct ioctl_call *call, struct gq_mem *mem,
+                           struct gpunvme_ioc_register *reg)
+{
+    return buffers_add(call->daemon->buffers, mem,
+                       reg->flags & GPUNVME_REGISTER_BOUNCE ? NULL : reg->gpu_uuid, call->uid,
+                       call->file, &reg->id, &reg->key);
+}
+
+static int register_segments(const struct ioctl_call *call, struct gq_mem *mem,
+                             struct gpunvme_ioc_register *reg)
+{
+    struct gq_segment segments[GQ_SEGMENTS];
+    struct fdsocket_fds fds;
+    int err = fdsocket_take_all(call->daemon->socket, reg->token, call->uid, &fds);
+
+    if (err)
+        return err;
+    int n = register_segments_read(&fds, segments);
+    if (n >= 0) {
+        mem->segments = segments;
+        mem->n_segments = (unsigned)n;
+    }
+    err = n < 0 ? n : register_buffer(call, mem, reg);
+    fdsocket_close_fds(&fds);
+    return err;
+}
+
 /* A handle of CUDA may come without a descriptor. */
 static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
                        struct gpunvme_ioc_register *reg)
@@ -194,9 +222,7 @@ static int register_at(const struct ioctl_call *call, struct gq_mem *mem,
     if (mem->kind == GQ_MEM_FD)
         err = hold_memory(mem->fd, reg->offset, reg->len);
     if (!err)
-        err = buffers_add(d->buffers, mem,
-                          reg->flags & GPUNVME_REGISTER_BOUNCE ? NULL : reg->gpu_uuid, call->uid,
-                          call->file, &reg->id, &reg->key);
+        err = register_buffer(call, mem, reg);
     if (has_fd)
         close(mem->fd);
     return err;
@@ -262,6 +288,9 @@ static int ioctl_requests_register_memory(const struct ioctl_call *call,
     case GPUNVME_MEM_DEVICE:
         mem.kind = GQ_MEM_DEVICE;
         break;
+    case GPUNVME_MEM_SEGMENTS:
+        mem.kind = GQ_MEM_SEGMENTS;
+        return register_segments(call, &mem, reg);
     default:
         return -EINVAL;
     }

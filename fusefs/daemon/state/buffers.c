@@ -42,7 +42,8 @@
 
 struct buffer {
     uint64_t id, key, len;
-    uint64_t host; /* len if the memory is in the host, otherwise 0 */
+    uint64_t places; /* of max_buffers: one for each segment, which holds descriptors */
+    uint64_t host;   /* len if the memory is in the host, otherwise 0 */
     uid_t uid;
     const void *owner;
     enum buffer_kind kind;
@@ -75,6 +76,7 @@ struct buffers {
     pthread_cond_t unused;            /* signalled when a use ends */
     bool cancelled;                   /* buffers_cancel_all() was called */
     struct ledger count, bytes, host; /* including buffers in registration */
+    uint64_t further;                 /* places of buffers beyond their first ones */
     struct buffer *buckets[BUCKETS];
 };
 
@@ -223,17 +225,18 @@ static int buffers_draw(uint64_t *value)
 /* The caller holds the lock. */
 static uint64_t buffers_held(const struct buffers *t)
 {
-    return t->count.of_root + t->count.of_users;
+    return t->count.of_root + t->count.of_users - t->further;
 }
 
 /* The caller holds the lock. Returns 0, -EMFILE or -ENOMEM. */
 static int buffers_charge(struct buffers *t, const struct buffer *b)
 {
-    if (ledger_left(&t->count, b->uid) == 0)
+    if (ledger_left(&t->count, b->uid) < b->places)
         return -EMFILE;
     if (b->len > ledger_left(&t->bytes, b->uid) || b->host > ledger_left(&t->host, b->uid))
         return -ENOMEM;
-    ledger_take(&t->count, b->uid, 1);
+    ledger_take(&t->count, b->uid, b->places);
+    t->further += b->places - 1;
     ledger_take(&t->bytes, b->uid, b->len);
     ledger_take(&t->host, b->uid, b->host);
     return 0;
@@ -254,7 +257,8 @@ static int buffers_reserve(struct buffers *t, const struct buffer *b)
 static void buffers_unreserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    ledger_give(&t->count, b->uid, 1);
+    ledger_give(&t->count, b->uid, b->places);
+    t->further -= b->places - 1;
     ledger_give(&t->bytes, b->uid, b->len);
     ledger_give(&t->host, b->uid, b->host);
     pthread_mutex_unlock(&t->lock);
@@ -304,6 +308,7 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[1
     if (!b)
         return -ENOMEM;
     *b = (struct buffer){.len = mem->len,
+                         .places = mem->n_segments ? mem->n_segments : 1,
                          .host = mem->kind == GQ_MEM_FD ? mem->len : 0,
                          .uid = uid,
                          .owner = owner,

@@ -42,9 +42,9 @@ void buffers_close(struct buffers *t);
  * that is not lost. NULL selects the bounce path, for host memory. The executor
  * stages data of memory that the drive cannot reach.
  * Returns -EXDEV or -ENODEV (gpus_take()), -EMFILE (the user's share of max
- * buffers), -ENOMEM (the user's share of bytes, or of bytes in host memory),
- * -EOPNOTSUPP (a kind of memory that the executor does not support), or an
- * error of gq_buffer_register(). Users share all three by the rules of
+ * buffers, of which each segment takes one), -ENOMEM (the user's share of
+ * bytes, or of bytes in host memory), -EOPNOTSUPP (a kind of memory that the executor
+ * does not support), or an error of gq_buffer_register(). Users share all three by the rules of
  * ledger.h. With mem.is_list the memory is for READV lists, which this process
  * and the executor can reach, but the drive cannot. The client may write to it
  * at any time.

@@ -73,6 +73,19 @@ def test_data_goes_to_the_memory_of_two_devices(drive):
     assert staged_bytes(output) == 0, output
 
 
+@pytest.mark.smoke
+@pytest.mark.parametrize("p2p", ["require", "off"])
+def test_memory_of_several_segments_is_one_buffer(drive, p2p):
+    """As VMM memory of CUDA is: each segment has a handle of its own."""
+    output = served(drive, f"{OPTIONS},p2p={p2p}", f"""
+        {TOOL} segments {bar("gpu0")} {bar("gpu1")} "$MNT/file" "$MNT/copy"
+        gpunvme stats -o json "$MNT" | tr -d '\\n'
+        echo
+    """)
+    assert f"staged {p2p == 'off'}: " in output, output
+    assert (staged_bytes(output) == 0) == (p2p == "require"), output
+
+
 def test_the_same_bytes_are_staged_with_p2p_off(drive):
     output = served(drive, OPTIONS + ",p2p=off", VERIFY)
     assert output.count("tier 1, staged True: ") == 2 and "(p2p=off)" in output, output

@@ -24,6 +24,7 @@
 #include <gtest/gtest.h>
 
 #include "fusefs/daemon/ioctl/fdsocket.h"
+#include "fusefs/daemon/ioctl/register_segments.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "tests/fd_message.h"
 #include "tests/fusefs/daemon/tcp_ends.h"
@@ -148,6 +149,99 @@ TEST_F(FdSocket, MessagesOfAnotherFormAreRefused)
     EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), -1), 0u)
         << "no descriptor";
     EXPECT_EQ(fdsocket_take(socket_, 0, getuid(), &fd), -ENOENT);
+}
+
+/* Sends the memory n times in one message. Returns the token, or 0. */
+uint64_t token_for_several(struct fdsocket *socket, int memory, size_t n)
+{
+    std::vector<int> fds(n, memory);
+    uint64_t zero = 0, token = 0;
+    int s = connect_to(fdsocket_name(socket), fdsocket_cookie(socket));
+
+    if (fd_message_send(s, &zero, sizeof(zero), fds.data(), n, 0) != (ssize_t)sizeof(zero) ||
+        recv(s, &token, sizeof(token), 0) != (ssize_t)sizeof(token))
+        token = 0;
+    close(s);
+    return token;
+}
+
+TEST_F(FdSocket, ATokenStandsForAllDescriptorsOfItsMessage)
+{
+    struct fdsocket_fds fds;
+    int fd = -1;
+    uint64_t all = token_for_several(socket_, memory_, 5),
+             first = token_for_several(socket_, memory_, 3);
+
+    ASSERT_EQ(fdsocket_take_all(socket_, all, getuid(), &fds), 0);
+    ASSERT_EQ(fds.n, 5u);
+    fdsocket_close_fds(&fds);
+    ASSERT_EQ(fdsocket_take(socket_, first, getuid(), &fd), 0);
+    close(fd);
+}
+
+TEST_F(FdSocket, DescriptorsOfUnusedTokensAreLimited)
+{
+    unsigned made = 0;
+
+    while (made < 100 && token_for_several(socket_, memory_, FD_MESSAGE_FDS) != 0)
+        made++;
+    EXPECT_EQ(made * FD_MESSAGE_FDS, 512u);
+}
+
+int table_of(const std::vector<gpunvme_memory_segment> &entries, size_t bytes)
+{
+    int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    EXPECT_EQ(write(fd, entries.data(), bytes), (ssize_t)bytes);
+    return fd;
+}
+
+int read_segments(const std::vector<gpunvme_memory_segment> &entries, size_t n_fds, gq_segment *out,
+                  size_t bytes = 0)
+{
+    fdsocket_fds fds = {};
+    int table = table_of(entries, bytes ? bytes : entries.size() * sizeof(entries[0]));
+
+    fds.at[fds.n++] = table;
+    for (; fds.n < n_fds; fds.n++)
+        fds.at[fds.n] = 1000 + (int)fds.n;
+    int n = register_segments_read(&fds, out);
+    close(table);
+    return n;
+}
+
+TEST(Segments, HaveTheDescriptorsOfTheirTable)
+{
+    gq_segment out[GQ_SEGMENTS];
+
+    ASSERT_EQ(read_segments({{0, 8192, GPUNVME_MEMORY_EXPORTED, 0}, {4096, 12288, 0, 0}}, 4, out),
+              2);
+    EXPECT_EQ(out[0].fd, 1001);
+    EXPECT_EQ(out[0].exported, 1002);
+    EXPECT_EQ(out[1].fd, 1003);
+    EXPECT_EQ(out[1].exported, -1);
+    EXPECT_EQ(out[1].offset, 4096u);
+    EXPECT_EQ(out[1].len, 12288u);
+}
+
+TEST(Segments, OfAnotherFormAreRefused)
+{
+    gq_segment out[GQ_SEGMENTS];
+    const gpunvme_memory_segment plain = {0, 4096, 0, 0};
+    std::vector<gpunvme_memory_segment> many(GPUNVME_MEMORY_SEGMENTS_MAX + 1, plain);
+    fdsocket_fds none = {}, no_table = {};
+
+    EXPECT_EQ(register_segments_read(&none, out), -EINVAL);
+    no_table.n = 2;
+    EXPECT_EQ(register_segments_read(&no_table, out), -EINVAL) << "standard input is no memfd";
+    EXPECT_EQ(read_segments({plain}, 1, out), -EINVAL) << "too few descriptors";
+    EXPECT_EQ(read_segments({plain}, 3, out), -EINVAL) << "too many";
+    EXPECT_EQ(read_segments({{0, 4096, 2, 0}}, 2, out), -EINVAL) << "unknown flag";
+    EXPECT_EQ(read_segments({{0, 4096, 0, 1}}, 2, out), -EINVAL) << "reserved";
+    EXPECT_EQ(read_segments({plain}, 2, out, 23), -EINVAL) << "a part of an element";
+    EXPECT_EQ(read_segments(many, 128, out), -EINVAL);
+    many.pop_back();
+    EXPECT_EQ(read_segments(many, 127, out), (int)GPUNVME_MEMORY_SEGMENTS_MAX);
 }
 
 TEST_F(FdSocket, UnusedTokensAreLimited)
