@@ -12,6 +12,7 @@
 #include "client/lib/direct.h"
 #include "client/lib/mount_gpu.h"
 #include "client/lib/nvtx_range.h"
+#include "client/lib/segment_table.h"
 #include "client/lib/socket.h"
 
 /* Returns a buffer without memory, or NULL with the error in *err. */
@@ -79,16 +80,21 @@ static int register_at_mount(struct gpunvme_buffer *b, struct gpunvme_ioc_regist
     return 0;
 }
 
+static bool takes_exports(const struct gpunvme_buffer *b)
+{
+    const struct gpunvme_ioc_info *info = &b->owner->info;
+
+    return info->tier >= 2 && strcmp(info->transport, "vfio") == 0;
+}
+
 /*
  * Sends a dma-buf of the memory to a mount whose drive reaches GPU memory by
  * such handles. Data of memory without a dma-buf is staged.
  */
 static void send_export(struct gpunvme_buffer *b, uint64_t *token)
 {
-    const struct gpunvme_ioc_info *info = &b->owner->info;
-
     *token = 0;
-    if (info->tier < 2 || strcmp(info->transport, "vfio") != 0)
+    if (!takes_exports(b))
         return;
     int fd = cuda_driver_export_pages(b->owner->cuda, b->device, (uintptr_t)b->addr, b->len);
     if (fd < 0)
@@ -96,6 +102,37 @@ static void send_export(struct gpunvme_buffer *b, uint64_t *token)
     if (socket_send_memory(b->owner, fd, token))
         *token = 0;
     close(fd);
+}
+
+static int register_segments(struct gpunvme_buffer *b, const struct cuda_segment *segments,
+                             unsigned n, struct gpunvme_ioc_register *reg)
+{
+    int err = segment_table_send(b->owner, segments, n, &reg->token);
+
+    if (err)
+        return err;
+    reg->kind = GPUNVME_MEM_SEGMENTS;
+    reg->offset = (uintptr_t)b->addr - segments[0].base;
+    return register_at_mount(b, reg);
+}
+
+/*
+ * Registers VMM memory, segment by segment. Only memory that the caller registered is worth it,
+ * because a mount has room for few segments and takes long to map them.
+ */
+static int register_vmm(struct gpunvme_buffer *b, struct gpunvme_ioc_register *reg)
+{
+    struct cuda_segment segments[GPUNVME_MEMORY_SEGMENTS_MAX];
+
+    if (!b->held)
+        return -ENOTSUP;
+    int n = cuda_driver_export_segments(b->owner->cuda, b->device, (uintptr_t)b->addr, b->len,
+                                        takes_exports(b), segments, GPUNVME_MEMORY_SEGMENTS_MAX);
+    if (n < 0)
+        return n;
+    int err = register_segments(b, segments, (unsigned)n, reg);
+    cuda_driver_close_segments(segments, (unsigned)n);
+    return err;
 }
 
 static int register_cuda(struct gpunvme_buffer *b)
@@ -107,6 +144,8 @@ static int register_cuda(struct gpunvme_buffer *b)
     if (err)
         return err;
     err = cuda_driver_export(cu, b->device, (uintptr_t)b->addr, b->len, reg.ipc, &reg.offset);
+    if (err == -ENOTSUP)
+        return register_vmm(b, &reg);
     if (err)
         return err;
     send_export(b, &reg.token);
@@ -154,7 +193,7 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
 }
 
 static int buffer_register_memory(struct connection *g, void *addr, size_t len, bool is_host,
-                                  struct gpunvme_buffer **out)
+                                  bool held, struct gpunvme_buffer **out)
 {
     int err;
     struct gpunvme_buffer *b = buffer_new(g, len, &err);
@@ -162,6 +201,7 @@ static int buffer_register_memory(struct connection *g, void *addr, size_t len, 
     if (!b)
         return err;
     b->addr = addr;
+    b->held = held;
     err = is_host ? 0 : locate(b);
     nvtx_range_begin("register", len);
     if (!err)
@@ -180,14 +220,15 @@ static int buffer_register_memory(struct connection *g, void *addr, size_t len, 
     return 0;
 }
 
-int buffer_register(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out)
+int buffer_register(struct connection *g, void *addr, size_t len, bool held,
+                    struct gpunvme_buffer **out)
 {
-    return buffer_register_memory(g, addr, len, false, out);
+    return buffer_register_memory(g, addr, len, false, held, out);
 }
 
 int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out)
 {
-    return buffer_register_memory(g, addr, len, true, out);
+    return buffer_register_memory(g, addr, len, true, true, out);
 }
 
 static int alloc_piece(struct gpunvme_buffer *b)

@@ -61,6 +61,7 @@ struct gpunvme_buffer {
     bool allocated;    /* the library allocated the memory */
     bool shared;       /* registered at the mount; otherwise the library bounces its transfers */
     bool for_lease;    /* staging of a lease */
+    bool held;         /* the caller registered the memory */
     bool in_reach;     /* after its end, a command of the drive may still access the memory */
     char why_not[160]; /* why it is not shared */
     struct slab_piece piece;   /* set if the memory is a piece of a slab, which owns fd */

@@ -49,9 +49,11 @@ int bounce_set_options(struct connection *g, const struct gpunvme_options *optio
 /*
  * Registers memory as a buffer. Memory that the mount does not take becomes a
  * buffer whose transfers take the bounce pipeline, or with GPUNVME_PATH_GPU is
- * refused with -ENOTSUP, -EXDEV or -ENODEV.
+ * refused with -ENOTSUP, -EXDEV or -ENODEV. `held` means that the caller of the
+ * library has registered the memory; a mount takes VMM memory only then.
  */
-int buffer_register(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out);
+int buffer_register(struct connection *g, void *addr, size_t len, bool held,
+                    struct gpunvme_buffer **out);
 /* Allocate and register memory like gpunvme_alloc() and gpunvme_alloc_host(). */
 int buffer_alloc(struct connection *g, size_t len, struct gpunvme_buffer **out);
 int buffer_alloc_host(struct connection *g, size_t len, struct gpunvme_buffer **out);

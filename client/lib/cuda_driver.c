@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/lib/cuda_driver_internal.h"
 #include "client/lib/error.h"
@@ -32,6 +33,14 @@ static const struct {
 #undef DRIVER_ENTRY
 };
 
+/* Stores NULL if the driver has no such function. */
+static void find_function(struct cuda_driver *cu, const char *symbol, void *out)
+{
+    void *address = dlsym(cu->library, symbol);
+
+    memcpy(out, &address, sizeof(address));
+}
+
 static int load_functions(struct cuda_driver *cu)
 {
     for (size_t i = 0; i < sizeof(driver_functions) / sizeof(driver_functions[0]); i++) {
@@ -41,8 +50,10 @@ static int load_functions(struct cuda_driver *cu)
                                 driver_functions[i].symbol);
         memcpy((char *)cu + driver_functions[i].offset, &address, sizeof(address));
     }
-    void *address = dlsym(cu->library, "cuMemGetHandleForAddressRange");
-    memcpy(&cu->export_range, &address, sizeof(address));
+    find_function(cu, "cuMemGetHandleForAddressRange", &cu->export_range);
+    find_function(cu, "cuMemRetainAllocationHandle", &cu->retain_handle);
+    find_function(cu, "cuMemExportToShareableHandle", &cu->export_handle);
+    find_function(cu, "cuMemRelease", &cu->release_handle);
     return 0;
 }
 
@@ -310,6 +321,86 @@ int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, 
         result = cu->export_range(&fd, addr - head, pages, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     pop_context(cu);
     return result || fd < 0 ? -ENOTSUP : fd;
+}
+
+/*
+ * Exports the handle of the allocation at addr. An allocation without an address of its own (VMM)
+ * has one; others do not.
+ */
+static int export_handle(struct cuda_driver *cu, uint64_t addr)
+{
+    unsigned long long handle;
+    int fd = -1;
+
+    if (cu->retain_handle(&handle, (void *)(uintptr_t)addr))
+        return -ENOTSUP;
+    CUresult result = cu->export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    cu->release_handle(handle);
+    if (!result && fd >= 0)
+        return fd;
+    return gpunvme_fail(-ENOTSUP, "VMM memory that was created without the handle type "
+                                  "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR cannot be registered");
+}
+
+/* The caller has made the context current. */
+static int export_segment(struct cuda_driver *cu, uint64_t addr, bool pages,
+                          struct cuda_segment *out)
+{
+    CUdeviceptr base;
+    size_t size;
+
+    *out = (struct cuda_segment){.handle = -1, .exported = -1};
+    if (cu->cuMemGetAddressRange(&base, &size, addr))
+        return -ENOTSUP;
+    out->base = base;
+    out->len = size;
+    out->handle = export_handle(cu, addr);
+    if (out->handle < 0)
+        return out->handle;
+    if (pages && cu->export_range &&
+        cu->export_range(&out->exported, base, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0))
+        out->exported = -1;
+    return 0;
+}
+
+void cuda_driver_close_segments(const struct cuda_segment *segments, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        close(segments[i].handle);
+        if (segments[i].exported >= 0)
+            close(segments[i].exported);
+    }
+}
+
+static int export_segments(struct cuda_driver *cu, uint64_t addr, size_t len, bool pages,
+                           struct cuda_segment *out, unsigned max)
+{
+    uint64_t at = addr;
+    unsigned n = 0;
+    int err = 0;
+
+    for (; at < addr + len && !err; n += !err) {
+        err = n == max ? -ENOTSUP : export_segment(cu, at, pages, &out[n]);
+        if (!err)
+            at = out[n].base + out[n].len;
+    }
+    if (!err)
+        return (int)n;
+    cuda_driver_close_segments(out, n);
+    return err;
+}
+
+int cuda_driver_export_segments(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                                bool pages, struct cuda_segment *out, unsigned max)
+{
+    if (!cu->retain_handle || !cu->export_handle || !cu->release_handle)
+        return -ENOTSUP;
+    int n = push_context(cu, device);
+    if (n)
+        return n;
+    n = export_segments(cu, addr, len, pages, out, max);
+    pop_context(cu);
+    return n;
 }
 
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)

@@ -68,6 +68,23 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
  */
 int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len);
 
+/* An allocation of VMM, at the address at which it is mapped. */
+struct cuda_segment {
+    uint64_t base;
+    size_t len;
+    int handle;   /* cuMemExportToShareableHandle() */
+    int exported; /* dma-buf of the whole segment, or -1 */
+};
+/*
+ * Exports the segments around VMM memory, with dma-bufs if `pages` is set, and returns their
+ * number. The caller closes their descriptors. Returns -ENOTSUP for other memory, for VMM memory
+ * whose handles cannot be exported, for memory that is not mapped as a whole, and for more than max
+ * segments; sets gpunvme_error() only in the second case.
+ */
+int cuda_driver_export_segments(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
+                                bool pages, struct cuda_segment *out, unsigned max);
+void cuda_driver_close_segments(const struct cuda_segment *segments, unsigned n);
+
 int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr);
 int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);
 int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t src, size_t len);

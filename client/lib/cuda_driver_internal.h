@@ -38,6 +38,7 @@ enum {
     CU_STREAM_WAIT_VALUE_GEQ = 0,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_READY = 600,
@@ -87,9 +88,13 @@ enum {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
        void **, void **))
 
-/* A function of CUDA 11.7, which is NULL in an older driver. */
+/* Functions of CUDA 11.7 and 11.0, which are NULL in an older driver. */
 typedef CUresult export_range_fn(void *handle, CUdeviceptr addr, size_t len, int type,
                                  unsigned long long flags);
+typedef CUresult retain_handle_fn(unsigned long long *handle, void *addr);
+typedef CUresult export_handle_fn(void *out, unsigned long long handle, int type,
+                                  unsigned long long flags);
+typedef CUresult release_handle_fn(unsigned long long handle);
 
 #define CUDA_MAX_DEVICES 64
 
@@ -99,6 +104,9 @@ struct cuda_driver {
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
 #undef DRIVER_MEMBER
     export_range_fn *export_range;        /* cuMemGetHandleForAddressRange */
+    retain_handle_fn *retain_handle;      /* cuMemRetainAllocationHandle */
+    export_handle_fn *export_handle;      /* cuMemExportToShareableHandle */
+    release_handle_fn *release_handle;    /* cuMemRelease */
     pthread_mutex_t lock;                 /* protects contexts */
     CUcontext contexts[CUDA_MAX_DEVICES]; /* retained primary contexts, by ordinal */
 };

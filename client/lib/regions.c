@@ -15,6 +15,7 @@ struct region {
     uint64_t addr;
     size_t len;
     uint64_t id;    /* id of the CUDA allocation that contains it; 0 if there is none */
+    bool spans;     /* it continues in further allocations (VMM), whose ids differ */
     unsigned users; /* this and the rest are under regions->lock */
     bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */
@@ -266,6 +267,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
     if (!r)
         return -ENOMEM;
     r->held = true;
+    r->spans = a.len && len > a.len - (at - a.base);
     pthread_mutex_lock(&rs->lock);
     err = add_locked(rs, cu, r, own);
     regions_unlock(rs);
@@ -357,7 +359,7 @@ static int register_at(struct connection *g, const struct region *r, bool is_hos
     void *addr = (void *)(uintptr_t)r->addr;
 
     return is_host ? buffer_register_host(g, addr, r->len, out)
-                   : buffer_register(g, addr, r->len, out);
+                   : buffer_register(g, addr, r->len, r->held, out);
 }
 
 /*
@@ -410,6 +412,21 @@ static struct region *find_ready(const struct regions *rs, const struct connecti
 }
 
 /*
+ * Returns the id of the memory's region if that has several allocations, of which the first still
+ * exists. Otherwise returns `id`, that of the allocation at addr. The caller holds the lock.
+ */
+static uint64_t id_of_region(const struct regions *rs, struct cuda_driver *cu, uint64_t addr,
+                             uint64_t id)
+{
+    size_t i = list_find(&rs->held, addr);
+    const struct region *r = i < rs->held.n ? rs->held.at[i] : NULL;
+
+    if (!r || !r->spans || !holds(r, addr, 1))
+        return id;
+    return cuda_driver_allocation_id(cu, r->addr) == r->id ? r->id : id;
+}
+
+/*
  * Handles the usual case with one call of CUDA, which shows that the memory still has the id with
  * which it was used.
  */
@@ -421,7 +438,7 @@ static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct c
     if (!id)
         return false;
     pthread_mutex_lock(&rs->lock);
-    struct region *r = find_ready(rs, g, addr, len, id);
+    struct region *r = find_ready(rs, g, addr, len, id_of_region(rs, cu, addr, id));
     if (r) {
         r->users++;
         *out = (struct region_use){r, buffer_at(r, g), addr - r->addr, r->held};
@@ -444,6 +461,7 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g
     if (err)
         return err;
     pthread_mutex_lock(&rs->lock);
+    a.id = id_of_region(rs, cu, at, a.id);
     err = regions_get_region(rs, &a, at, len, &out->region);
     if (!err) {
         out->region->users++;

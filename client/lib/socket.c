@@ -73,34 +73,35 @@ static int open_socket(struct connection *g)
     return gpunvme_fail(-EIO, "the mount's socket was closed");
 }
 
-static int send_fd(int s, int fd)
+static int send_fds(int s, const int *fds, unsigned n)
 {
     uint64_t zero = 0;
 
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(SOCKET_SENT_FDS * sizeof(int))];
         struct cmsghdr align;
     } control = {{0}};
     struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
-                         .msg_controllen = sizeof(control.bytes)};
+                         .msg_controllen = CMSG_SPACE(n * sizeof(int))};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    c->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
     return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
 }
 
-int socket_send_memory(struct connection *g, int fd, uint64_t *token)
+int socket_send_several(struct connection *g, const int *fds, unsigned n, uint64_t *token)
 {
+    assert(n && n <= SOCKET_SENT_FDS);
     int s = open_socket(g);
 
     if (s < 0)
         return s;
-    int err = send_fd(s, fd);
+    int err = send_fds(s, fds, n);
     if (!err)
         err = socket_await(s);
     if (!err && recv(s, token, sizeof(*token), MSG_DONTWAIT) != (ssize_t)sizeof(*token))
@@ -109,6 +110,11 @@ int socket_send_memory(struct connection *g, int fd, uint64_t *token)
     return err ? gpunvme_fail(err, "the mount's socket did not take the memory: %s",
                               err == -EIO ? "it was closed" : strerror(-err))
                : 0;
+}
+
+int socket_send_memory(struct connection *g, int fd, uint64_t *token)
+{
+    return socket_send_several(g, &fd, 1, token);
 }
 
 /* Returns the number of descriptors in the message, and closes those that exceed the room. */

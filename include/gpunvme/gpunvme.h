@@ -213,16 +213,18 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
  * until that is freed, so interior pointers of caching allocators cost nothing.
  * It is necessary for kernels of the program, and for memory that direct files
  * read in stream order. A CUDA device pointer is shared with a mount whose
- * executor is CUDA on that GPU. Transfers of any other memory (host memory, VMM,
- * managed memory, pools, a GPU that the mount does not serve) take the bounce
- * pipeline.
+ * executor is CUDA on that GPU. VMM memory (cuMemCreate, expandable_segments) is
+ * shared only by this call: segment by segment, at most 126 of them, created
+ * with the handle type CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. Transfers of
+ * any other memory (host memory, managed memory, pools, a GPU that the mount
+ * does not serve) take the bounce pipeline.
  *
  * The memory must stay allocated until gpunvme_unregister() has returned.
  * Transfers are not ordered with streams: earlier work of the GPU on the memory
  * must have ended. While the memory is registered, a cudaMemcpy() into it has
  * ended when it returns (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which memory of pools
- * lacks). Returns -EEXIST if the range overlaps another registration, and
- * -EINVAL if it exceeds its CUDA allocation.
+ * and of VMM lacks). Returns -EEXIST if the range overlaps another registration,
+ * and -EINVAL if it exceeds its CUDA allocation.
  */
 int gpunvme_register(struct gpunvme *g, void *addr, size_t len);
 /*

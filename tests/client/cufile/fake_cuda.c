@@ -24,12 +24,13 @@ struct allocation {
     size_t len;
     uint64_t id;
     bool ipc;
+    int fd;
 };
 
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations; /* protected by memory_lock */
 static uint64_t last_id;
-static atomic_bool captured, refuses_waits;
+static atomic_bool captured, refuses_waits, refuses_exports;
 static atomic_ullong copies;
 
 static struct allocation *find(unsigned long long addr)
@@ -47,6 +48,7 @@ static void unmap(struct allocation *a)
         munmap(a->device, a->len);
     if (a->shadow != MAP_FAILED)
         munmap(a->shadow, a->len);
+    close(a->fd);
     free(a);
 }
 
@@ -56,6 +58,7 @@ static struct allocation *map_twice(char *device, size_t len, int fd)
 
     if (!a)
         return NULL;
+    a->fd = dup(fd);
     a->len = len;
     a->device = mmap(device, len, PROT_NONE, MAP_SHARED | (device ? MAP_FIXED : 0), fd, 0);
     a->shadow = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -67,7 +70,7 @@ static struct allocation *map_twice(char *device, size_t len, int fd)
 
 static int map_at(char *device, size_t len, bool ipc)
 {
-    int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+    int fd = memfd_create("fake-cuda", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0)
         return OUT_OF_MEMORY;
@@ -123,6 +126,41 @@ EXPORT int cuMemGetHandleForAddressRange(void *handle, unsigned long long addr, 
     pthread_mutex_unlock(&memory_lock);
     *(int *)handle = fd;
     return fd >= 0 ? 0 : NOT_SUPPORTED;
+}
+
+/* The handle of an allocation is its id. */
+EXPORT int cuMemRetainAllocationHandle(unsigned long long *handle, void *addr)
+{
+    pthread_mutex_lock(&memory_lock);
+    struct allocation *a = find((uintptr_t)addr);
+    *handle = a && !a->ipc ? a->id : 0;
+    pthread_mutex_unlock(&memory_lock);
+    return *handle ? 0 : INVALID_VALUE;
+}
+
+EXPORT int cuMemExportToShareableHandle(void *out, unsigned long long handle, int type,
+                                        unsigned long long flags)
+{
+    int fd = -1;
+
+    pthread_mutex_lock(&memory_lock);
+    for (struct allocation *a = allocations; a && fd < 0; a = a->next) {
+        if (a->id == handle && type == 1 && !flags && !atomic_load(&refuses_exports))
+            fd = dup(a->fd);
+    }
+    pthread_mutex_unlock(&memory_lock);
+    *(int *)out = fd;
+    return fd >= 0 ? 0 : NOT_SUPPORTED;
+}
+
+EXPORT int cuMemRelease(unsigned long long handle)
+{
+    return handle ? 0 : INVALID_VALUE;
+}
+
+EXPORT void fake_cuda_refuse_exports(int on)
+{
+    atomic_store(&refuses_exports, on);
 }
 
 EXPORT int cuMemFree_v2(unsigned long long addr)

@@ -27,6 +27,8 @@ int cuLaunchHostFunc(fake_stream stream, void (*fn)(void *), void *arg);
 
 /* `count` allocations of `segment` bytes one behind the other, without IPC, as VMM makes them. */
 int fake_cuda_alloc_vmm(unsigned long long *out, size_t segment, size_t count);
+/* cuMemExportToShareableHandle() fails, as for memory that was created without such handles. */
+void fake_cuda_refuse_exports(int on);
 /* Streams say that they are being captured. */
 void fake_cuda_capture(int on);
 /* cuStreamWaitValue32() fails: the GPU cannot wait for memory. */

@@ -45,6 +45,7 @@ Cuda::Cuda()
     find(library, "cuStreamSynchronize", &stream_synchronize);
     find(library, "cuLaunchHostFunc", &launch);
     find(library, "fake_cuda_alloc_vmm", &alloc_vmm);
+    find(library, "fake_cuda_refuse_exports", &refuse_exports);
     find(library, "fake_cuda_capture", &capture);
     find(library, "fake_cuda_refuse_waits", &refuse_waits);
     find(library, "fake_cuda_copies", &copies);

@@ -31,6 +31,7 @@ class Cuda
     decltype(&cuStreamSynchronize) stream_synchronize;
     decltype(&cuLaunchHostFunc) launch;
     decltype(&fake_cuda_alloc_vmm) alloc_vmm;
+    decltype(&fake_cuda_refuse_exports) refuse_exports;
     decltype(&fake_cuda_capture) capture;
     decltype(&fake_cuda_refuse_waits) refuse_waits;
     decltype(&fake_cuda_copies) copies;

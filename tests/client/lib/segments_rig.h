@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A mount that takes buffers, with a socket and an ioctl that record what they get. */
+#ifndef TESTS_CLIENT_LIB_SEGMENTS_RIG_H
+#define TESTS_CLIENT_LIB_SEGMENTS_RIG_H
+
+#include <stdint.h>
+
+#include "gpunvme/gpunvme_ioctl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct segments_rig;
+struct connection;
+struct gpunvme_buffer;
+
+#define SEGMENTS_RIG_TOKEN 0x1234567890abcdefull
+
+struct segments_rig_seen {
+    uint32_t kind; /* 0: nothing was registered */
+    uint64_t offset, len, token;
+    int descriptors;   /* of the message */
+    uint32_t segments; /* elements of the table in the first one */
+    struct gpunvme_memory_segment table[8];
+};
+
+/* Opens a connection to a mount with a CUDA executor. NULL on an error. */
+struct segments_rig *segments_rig_open(unsigned tier, const char *transport);
+struct connection *segments_rig_connection(struct segments_rig *r);
+/* Ends the buffer and the mount. Returns what that has seen, valid until the next open. */
+const struct segments_rig_seen *segments_rig_close(struct segments_rig *r,
+                                                   struct gpunvme_buffer *b);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
