@@ -38,6 +38,8 @@ enum gq_doorbells {
 enum gq_p2p {
     GQ_P2P_AUTO = 0, /* where a provider of device memory serves (device_mem.h) */
     GQ_P2P_OFF = 1,  /* data of device memory is staged */
+    /* Device memory that the controller does not reach is refused. */
+    GQ_P2P_REQUIRE = 2,
 };
 
 #define GQ_CPU_MEMORIES 4u
@@ -218,8 +220,9 @@ struct gq_mem {
  * list), -ENOTSUP (kind not supported by this executor), -EMFILE (max_buffers),
  * -ENOMEM, and -EFAULT (not inside the file).
  *
- * Memory that the transport refuses (-EFAULT of its map()) is registered
- * without a mapping. Commands of its transfers use the engine's staging. The
+ * Memory that the transport refuses (-EFAULT or -ENOSPC of its map()) is
+ * registered without a mapping; but with GQ_P2P_REQUIRE device memory is
+ * refused (-ENOTSUP or -ENOSPC). Commands of its transfers use the engine's staging. The
  * executor copies reads into the buffer after their commands have succeeded,
  * and fills staging before it posts writes.
  */

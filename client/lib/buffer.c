@@ -65,6 +65,9 @@ static int register_failed(int err, size_t len)
         return gpunvme_fail(err, "the mount's executor on this GPU does not run, see its log");
     if (err == -EMFILE)
         return gpunvme_fail(err, "the mount's limit of registered buffers is reached");
+    if (err == -ENOSPC)
+        return gpunvme_fail(err, "the drive can map no more memory: register fewer and larger "
+                                 "buffers, or mount without p2p=require");
     return gpunvme_fail(err, "REGISTER of %zu bytes: %s", len, strerror(-err));
 }
 

@@ -126,6 +126,8 @@ static int map_for_controller(struct gq_buffer *b)
     }
     err = gq_region_map(b->engine->ctrlr, &import, b->for_lease ? NVME_MAP_LEASE : NVME_MAP_BUFFER,
                         &b->region);
+    if (!import.mem.addr && b->engine->opts.p2p == GQ_P2P_REQUIRE)
+        return err == -EFAULT ? -ENOTSUP : err;
     b->staged = err == -EFAULT || err == -ENOSPC;
     return b->staged ? 0 : err;
 }

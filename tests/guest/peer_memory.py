@@ -294,9 +294,13 @@ def fill(bar, path):
     print(f"{len(buffers)} buffers, then {refusal}", flush=True)
     for buffer in buffers[-2:]:
         mount.unregister(buffer)
-    buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
-    verify_one(mount, fd, memory, buffer, "full")
-    mount.unregister(buffer)
+    start = time.monotonic()
+    try:
+        buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))
+        verify_one(mount, fd, memory, buffer, "full")
+        mount.unregister(buffer)
+    except OSError as error:
+        print(f"full: {errno.errorcode[error.errno]}, {time.monotonic() - start:.1f} s", flush=True)
     for buffer in buffers[:-2]:
         mount.unregister(buffer)
     buffer = mount.register(MEM_DEVICE, handle, 0, len(memory))

@@ -240,9 +240,10 @@ static void warn_if_full(struct daemon *d)
         nvme_dma_regions(d->stack.ctrlr, &regions);
     if (regions.full && !atomic_exchange(&d->warned_full, true))
         log_line(LOG_WARNING,
-                 "%s: %u of %u DMA regions are in use, data of further buffers is staged: "
-                 "register fewer and larger ones",
-                 d->opts->device, regions.used, regions.limit);
+                 "%s: %u of %u DMA regions are in use, %s: register fewer and larger ones",
+                 d->opts->device, regions.used, regions.limit,
+                 d->opts->p2p == P2P_REQUIRE ? "further buffers are refused or staged"
+                                             : "data of further buffers is staged");
 }
 
 static int ioctl_requests_check_register(const struct gpunvme_ioc_register *reg, bool list)

@@ -361,7 +361,7 @@ static struct gpus_config gpus_config_of(const struct options *opts, const struc
     struct gpus_config config = {
         .ctrlr = s->ctrlr,
         .nsid = opts->name.nsid,
-        .options = {.p2p = opts->p2p == P2P_OFF ? GQ_P2P_OFF : GQ_P2P_AUTO,
+        .options = {.p2p = (enum gq_p2p)opts->p2p,
                     .n_cpu_memories = s->drive.n_cpu_memories,
                     .executor = stack_executor_of(opts, demanded),
                     .doorbells = (enum gq_doorbells)opts->doorbells,

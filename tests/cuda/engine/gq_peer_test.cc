@@ -286,6 +286,16 @@ TEST_F(Peer, IsStagedWhereItsHandleIsRefused)
     expect_read(true);
 }
 
+TEST_F(Peer, IsRefusedOnRequestWhereItsHandleIs)
+{
+    rig.opts.p2p = GQ_P2P_REQUIRE;
+    open();
+    refuses = true;
+    EXPECT_EQ(add(device), -ENOTSUP);
+    refuses = false;
+    expect_read(false);
+}
+
 TEST_F(Peer, IsStagedOnRequest)
 {
     rig.opts.p2p = GQ_P2P_OFF;
