@@ -18,8 +18,8 @@ import time
 
 import peer_memory
 
-MNT_DETACH = 2
-WAIT_S = 60
+MNT_DETACH, PR_SET_PDEATHSIG = 2, 1
+WAIT_S = 300  # the clock of an emulated processor may be twice as fast
 SPREAD_S = 0.1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -48,8 +48,7 @@ class Daemon:
         wait_for(lambda: os.path.ismount(self.mountpoint) or self.process.poll() is not None,
                  "the mount")
         if self.process.poll() is not None:
-            with open("/tmp/daemon.log", encoding="utf-8") as log:
-                sys.exit(log.read())
+            sys.exit("the daemon has ended")
 
     @staticmethod
     def has_guard():
@@ -74,16 +73,33 @@ class Daemon:
             subprocess.run(["umount", self.mountpoint], check=True)
             self.process.wait(WAIT_S)
 
+    def fail(self):
+        """Shows the log, and leaves no daemon and no mount to the next test."""
+        with open("/tmp/daemon.log", encoding="utf-8") as log:
+            print(log.read())
+        self.process.kill()
+        self.detach()
+
+
+def run_owner(bar, path, said):
+    """Is the application until it is killed, its daemon or this program ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(said, 1)
+    try:
+        peer_memory.own(bar, path)
+    except SystemExit as end:
+        if end.code != "READ: ECONNABORTED":
+            print(end, file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)
+
 
 def start_owner(bar, path):
     """Starts the application in a process of its own, and waits until it reads."""
     ready, said = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(ready)
-        os.dup2(said, 1)
-        os.close(said)
-        peer_memory.own(bar, path)
+        run_owner(bar, path, said)
     os.close(said)
     with os.fdopen(ready) as lines:
         if lines.readline() != "reading\n":
@@ -108,12 +124,17 @@ def one_round(daemon, bar, path, how, victims):
 
 def main(device, mountpoint, options, bar, path, how, rounds, *victims):
     daemon = Daemon(device, mountpoint, options)
-    bad, start = 0, time.monotonic()
-    for number in range(int(rounds)):
-        bad += one_round(daemon, bar, path, how, victims) > 0
-        if number % 10 == 9:
-            print(f"{number + 1} rounds after {time.monotonic() - start:.0f} s", flush=True)
-    daemon.end()
+    bad, start, ended = 0, time.monotonic(), False
+    try:
+        for number in range(int(rounds)):
+            bad += one_round(daemon, bar, path, how, victims) > 0
+            if number % 10 == 9:
+                print(f"{number + 1} rounds after {time.monotonic() - start:.0f} s", flush=True)
+        daemon.end()
+        ended = True
+    finally:
+        if not ended:
+            daemon.fail()
     print(f"bad {bad}")
 
 
