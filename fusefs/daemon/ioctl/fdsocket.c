@@ -36,10 +36,11 @@
 #define MAX_DESCRIPTORS  2048u
 #define ROOT_DESCRIPTORS 512u /* of these reserved for root */
 /*
- * Major number of NVIDIA's device files, which CUDA uses as handles of memory
+ * Numbers of /dev/nvidiactl. CUDA uses descriptors of it as handles of memory
  * (cuMemExportToShareableHandle).
  */
-#define NVIDIA_MAJOR 195u
+#define NVIDIA_MAJOR         195u
+#define NVIDIA_CONTROL_MINOR 255u
 /* Connections that have sent the cookie, and those of them reserved for root. */
 #define MAX_CONNECTIONS  64
 #define ROOT_CONNECTIONS 8
@@ -84,18 +85,22 @@ struct fdsocket {
     struct fdsocket_handler handler;
 };
 
-/* Lets the kernel answer by itself, as device_mem_is_handle() does. */
+/*
+ * The kernel answers by itself, as in device_mem_is_handle(). The last close of
+ * such a file takes as long as the driver needs to free what it stands for.
+ */
 static bool is_handle_of_cuda(int fd)
 {
     struct statx file;
 
     return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &file) == 0 &&
-           S_ISCHR(file.stx_mode) && file.stx_rdev_major == NVIDIA_MAJOR;
+           S_ISCHR(file.stx_mode) && file.stx_rdev_major == NVIDIA_MAJOR &&
+           file.stx_rdev_minor == NVIDIA_CONTROL_MINOR;
 }
 
 /*
- * Returns true for a memfd and for a handle of device memory, on which close(2)
- * never blocks. Only a memfd has seals. hugetlbfs is excluded, because a huge
+ * Returns true for a memfd and for a handle of device memory, whose close(2)
+ * waits for nobody else. Only a memfd has seals. hugetlbfs is excluded, because a huge
  * page that is missing at a fault raises SIGBUS in the daemon.
  */
 static bool is_memory(int fd)
