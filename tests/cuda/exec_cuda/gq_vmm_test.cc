@@ -3,6 +3,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -120,6 +122,18 @@ class Vmm
 class GqVmm : public GqTest
 {
 };
+
+/* The daemon takes no other device files from clients (fdsocket.c). */
+TEST_P(GqVmm, HasHandlesThatAreDescriptorsOfTheControlDevice)
+{
+    Vmm vmm(1);
+    struct stat st = {};
+
+    ASSERT_EQ(fstat(vmm.segments[0].fd, &st), 0);
+    EXPECT_TRUE(S_ISCHR(st.st_mode));
+    EXPECT_EQ(major(st.st_rdev), 195u);
+    EXPECT_EQ(minor(st.st_rdev), 255u);
+}
 
 TEST_P(GqVmm, FillsABufferThatCrossesSegments)
 {
