@@ -115,6 +115,23 @@ TEST_P(CacheGpu, WarpsReadTheFile)
     }
 }
 
+// Most elements are in lines that are not kept.
+TEST_P(CacheGpu, InsertionAtTheSecondTouch)
+{
+    ASSERT_NO_FATAL_FAILURE(open_cache(4u << 20));
+    ASSERT_EQ(gpunvme_cache_set_insertion(cache_, GPUNVME_CACHE_SECOND_TOUCH), 0);
+    for (unsigned n : {1u, 300u}) {
+        struct cache_found f = threads(n, 5, kFile - CACHE_ROOM);
+        EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+        f = warps(n, 20, kFile - CACHE_ROOM);
+        EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+        f = warps(n, 20, 1u << 20);
+        EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+    }
+    EXPECT_GT(stats().bypasses, 0u);
+    EXPECT_GT(stats().hits, 0u);
+}
+
 TEST_P(CacheGpu, ThreadsGetElements)
 {
     ASSERT_NO_FATAL_FAILURE(open_cache(4u << 20));

@@ -200,6 +200,55 @@ TEST_P(TableGpu, TwoTablesInTwoStreams)
     two.close();
 }
 
+// Skewed ids, through a cache that is smaller than the rows that they name.
+TEST_P(TableGpu, GathersThroughACache)
+{
+    struct gpunvme_cache *cache = nullptr;
+    ASSERT_EQ(gpunvme_cache_open(file_, kFile / 8, gpunvme_table_unit(one_.table), &cache), 0)
+        << gpunvme_error();
+    ASSERT_EQ(gpunvme_table_use_cache(one_.table, cache), 0) << gpunvme_error();
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    ASSERT_EQ(cudaStreamBeginCapture(one_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_EQ(one_.gather(kMost), 0) << gpunvme_error();
+    ASSERT_EQ(cudaStreamEndCapture(one_.stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&instance, graph, 0), cudaSuccess);
+    for (unsigned round = 0; round < 10; round++) {
+        Ids ids = any_ids(kMost, round);
+        for (size_t i = 0; i < kMost; i++)
+            ids[i] %= i % 16 ? 5000 : kRows;
+        bool second = round % 4 == 3;
+        ASSERT_EQ(gpunvme_cache_set_insertion(cache, second ? GPUNVME_CACHE_SECOND_TOUCH
+                                                            : GPUNVME_CACHE_ALL),
+                  0);
+        one_.put(ids);
+        if (round % 2) {
+            ASSERT_EQ(cudaGraphLaunch(instance, one_.stream), cudaSuccess);
+        } else {
+            ASSERT_EQ(one_.gather(kMost), 0) << gpunvme_error();
+        }
+        EXPECT_EQ(one_.result().failed, 0u);
+        expect_rows(one_, ids);
+    }
+    struct gpunvme_table_stats stats = {};
+    ASSERT_EQ(gpunvme_table_stats(one_.table, &stats, sizeof(stats)), 0);
+    EXPECT_GT(stats.hits, 2 * kMost);
+    ASSERT_EQ(gpunvme_cache_set_insertion(cache, GPUNVME_CACHE_ALL), 0);
+    const Ids few = any_ids(100, 1);
+    for (int turn = 0; turn < 3; turn++) {
+        one_.put(few);
+        ASSERT_EQ(one_.gather(few.size()), 0);
+        EXPECT_EQ(one_.result().failed, 0u);
+    }
+    EXPECT_EQ(one_.result().reads, 0u);
+    expect_rows(one_, few);
+    cudaGraphExecDestroy(instance);
+    cudaGraphDestroy(graph);
+    one_.close();
+    one_.table = nullptr;
+    gpunvme_cache_close(cache);
+}
+
 INSTANTIATE_TEST_SUITE_P(Mounts, TableGpu,
                          ::testing::Values("direct=root,deadline=5000",
                                            "direct=root,deadline=5000,sim=gpu:off",
