@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A small language model whose n-gram table stays in its checkpoint.
 
-    engram.py FOLDER [--rows N] [--tokens N] [--device DEVICE]
+    engram.py FOLDER [--rows N] [--tokens N] [--device DEVICE] [--cache MIB]
 
 Makes a checkpoint of two shards (safetensors, random weights) in FOLDER where there is none.
 Generates tokens by the model with the whole table in memory, and again with rows that are gathered
 from the files, and compares them; they must be equal. The layer hashes the last two and three
-tokens to rows of the table, as the Engram layers of current models do.
+tokens to rows of the table, as the Engram layers of current models do. --cache keeps rows of
+frequent n-grams in memory of the device.
 """
 
 import argparse
@@ -92,6 +93,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--cache", type=int, default=0)
     given = parser.parse_args()
     if not os.path.exists(os.path.join(given.folder, INDEX)):
         make_checkpoint(given.folder, given.rows)
@@ -99,7 +101,7 @@ def main() -> int:
     whole = torch.cat([weights.pop(name) for name in TABLES])
     in_memory = generate(Model(weights, len(whole), whole.__getitem__), given.tokens, given.device)
     with Table(os.path.join(given.folder, INDEX), TABLES, device=given.device,
-               max_rows=8 * 2 * HEADS) as table:
+               max_rows=8 * 2 * HEADS, cache_bytes=given.cache << 20) as table:
         print("table:", table.why or "direct path")
         begun = time.monotonic()
         tokens = generate(Model(weights, len(table), table.gather), given.tokens, given.device)

@@ -55,6 +55,18 @@ def test_indexes(torch, pyg, given, path, device):  # pylint: disable=unused-arg
                 store.get_tensor("paper", "x", index)
 
 
+def test_a_cache_has_features_of_frequent_nodes(torch, pyg, given, path):  # pylint: disable=unused-argument
+    with store_of(path, None, cache_bytes=4 << 20) as store:
+        nodes = torch.randint(0, NODES, (200,))
+        for _ in range(2):
+            assert torch.equal(store[None, "x", nodes], given["x"][nodes])
+        table = store.table(None, "x")
+        assert table.stats()["hits"] == (0 if table.why else 200)
+        make, arguments = store.__reduce__()
+        with make(*arguments) as other:
+            assert torch.equal(other[None, "x", nodes], given["x"][nodes])
+
+
 def test_read_only(torch, pyg, given, path):  # pylint: disable=unused-argument
     with store_of(path, None) as store:
         with pytest.raises(OSError, match="read-only"):

@@ -335,8 +335,10 @@ def test_needs_the_process_that_made_it(torch, path):
 def test_the_model_of_the_example(torch, mount, tmp_path, capsys, monkeypatch):
     """The tokens equal those of the model with the table in memory."""
     example = os.path.join(os.path.dirname(__file__), "..", "examples", "engram.py")
-    for folder, path in ((mount, "direct path"), (str(tmp_path), "not on a gpunvmefs mount")):
-        monkeypatch.setattr(sys, "argv", ["engram.py", folder, "--tokens", "24", "--rows", "20000"])
+    for folder, cache, path in ((mount, 0, "direct path"), (mount, 1, "direct path"),
+                                (str(tmp_path), 1, "not on a gpunvmefs mount")):
+        monkeypatch.setattr(sys, "argv", ["engram.py", folder, "--tokens", "24", "--rows", "20000",
+                                          "--cache", str(cache)])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(example, run_name="__main__")
         torch.compiler.reset()

@@ -51,14 +51,18 @@ class FeatureStore(_FeatureStore):
 
     tensors: names files and tensors, as Table takes them, for each group and attribute. The group
     of a graph with one type of nodes is None. max_rows: of one gather; longer indexes take several.
+    cache_bytes, insertion: of each tensor, as of Table.
     Features are read-only. Workers by fork (with device="cpu") and spawn open the tables again.
     """
 
     def __init__(self, tensors: Mapping[tuple[Any, str], tuple[Any, str | Sequence[str]]],
-                 device: Any = "cpu", *, max_rows: int = 65536) -> None:
+                 device: Any = "cpu", *, max_rows: int = 65536, cache_bytes: int = 0,
+                 insertion: str = "all") -> None:
         super().__init__()
         self._tensors = {key: (_absolute(paths), names) for key, (paths, names) in tensors.items()}
-        self._device, self._max_rows = device, max_rows
+        self._device = device
+        self._options: dict[str, Any] = {"max_rows": max_rows, "cache_bytes": cache_bytes,
+                                         "insertion": insertion}
         self._open()
 
     def _open(self) -> None:
@@ -67,14 +71,13 @@ class FeatureStore(_FeatureStore):
         self._lock = threading.Lock()  # the status of a table is that of its last gather
         try:
             for key, (paths, names) in self._tensors.items():
-                self._tables[key] = Table(paths, names, device=self._device,
-                                          max_rows=self._max_rows)
+                self._tables[key] = Table(paths, names, device=self._device, **self._options)
         except BaseException:
             self.close()
             raise
 
     def __reduce__(self) -> Any:
-        return functools.partial(FeatureStore, max_rows=self._max_rows), (self._tensors, self._device)
+        return functools.partial(FeatureStore, **self._options), (self._tensors, self._device)
 
     def table(self, group_name: Any, attr_name: str) -> Table:
         """Returns the table of a feature. Raises KeyError if there is none."""
