@@ -14,18 +14,23 @@
 
 #include "client/cli/cmd/cmd_bench_rows.h"
 #include "gpunvme/gpunvme.h"
+#include "support/minmax.h"
 
 #define TURNS   3
 #define THREADS 16
 #define PAGE    4096u /* alignment of reads with O_DIRECT */
 #define SEED    0x726f7773u
 
+/* Limit of a cache. It has twice as many lines as all rows, so that few of them share a set. */
+#define MOST_CACHE ((size_t)256 << 20)
+
 static const uint32_t counts[] = {48, 384, 3072, 12288};
 #define COUNTS (sizeof(counts) / sizeof(counts[0]))
 #define MOST   12288u
 
-enum { TABLE, READV, CACHED, DIRECT, WAYS };
-static const char *const way_names[WAYS] = {"table", "READV of each row", "16 threads, page cache",
+enum { TABLE, LINES, READV, CACHED, DIRECT, WAYS };
+static const char *const way_names[WAYS] = {"table", "table, again through a cache",
+                                            "READV of each row", "16 threads, page cache",
                                             "16 threads, O_DIRECT"};
 
 /* Rows of a file, and the memory that each way reads them into. */
@@ -37,6 +42,8 @@ struct rows {
     struct gpunvme *g;
     struct gpunvme_file *f;
     struct gpunvme_table *table;
+    struct gpunvme_table *lines_table; /* reads through the cache; NULL: there is none */
+    struct gpunvme_cache *cache;
     char *memory; /* memory of the mount: out, ids, status */
     int64_t *ids; /* host copies */
     char *expected, *host;
@@ -64,8 +71,10 @@ static int rows_fail(struct rows *r, int way, const char *why)
 /* --- Ways ------------------------------------------------------------------------------------ */
 
 /* The copy of the status waits for the kernels of the gather. */
-static int rows_gather(struct rows *r, uint32_t n)
+static int rows_gather(struct rows *r, int way, uint32_t n)
 {
+    struct gpunvme_table *table = way == LINES ? r->lines_table : r->table;
+    struct gpunvme_table_status status;
     const struct gpunvme_gather a = {
         .ids = r->memory + rows_ids_at(r),
         .id_bytes = sizeof(*r->ids),
@@ -74,10 +83,12 @@ static int rows_gather(struct rows *r, uint32_t n)
         .status = (struct gpunvme_table_status *)(r->memory + rows_status_at(r)),
     };
 
-    if (gpunvme_table_gather(r->table, &a, NULL) ||
-        gpunvme_copy_out(r->g, a.status, &r->status, sizeof(r->status)))
-        return rows_fail(r, TABLE, gpunvme_error());
-    return r->status.error ? rows_fail(r, TABLE, strerror(-r->status.error)) : 0;
+    if (gpunvme_table_gather(table, &a, NULL) ||
+        gpunvme_copy_out(r->g, a.status, &status, sizeof(status)))
+        return rows_fail(r, way, gpunvme_error());
+    if (way == TABLE)
+        r->status = status;
+    return status.error ? rows_fail(r, way, strerror(-status.error)) : 0;
 }
 
 static int rows_readv(struct rows *r, uint32_t n)
@@ -160,7 +171,8 @@ static int rows_run(struct rows *r, int way, uint32_t n)
 {
     switch (way) {
     case TABLE:
-        return rows_gather(r, n);
+    case LINES:
+        return rows_gather(r, way, n);
     case READV:
         return rows_readv(r, n);
     default:
@@ -189,7 +201,7 @@ static int rows_verify(struct rows *r, int way, uint32_t n)
 /* Keeps the shortest time of all runs. */
 static void rows_measure(struct rows *r, int way, uint32_t n, double *best)
 {
-    if (r->why[way][0])
+    if (r->why[way][0] || (way == LINES && !r->lines_table))
         return;
     if (rows_poison(r, n)) {
         rows_fail(r, way, gpunvme_error());
@@ -251,6 +263,25 @@ static int rows_measure_all(struct rows *r, struct cli_table *t)
 
 /* --- The file -------------------------------------------------------------------------------- */
 
+/*
+ * Opens the table that reads through a cache, if the leases of the file serve
+ * tables and there is memory for both.
+ */
+static void rows_open_lines(struct rows *r, const struct gpunvme_segment *all)
+{
+    size_t unit = gpunvme_table_unit(r->table);
+    size_t len = min_u64(2 * MOST * ((r->row - 1) / unit + 2) * unit, MOST_CACHE);
+
+    if (gpunvme_table_why(r->table) ||
+        gpunvme_table_open(all, 1, (uint32_t)r->row, MOST, NULL, &r->lines_table))
+        return;
+    if (gpunvme_cache_open(r->f, len, (uint32_t)unit, &r->cache) == 0 &&
+        gpunvme_table_use_cache(r->lines_table, r->cache) == 0)
+        return;
+    gpunvme_table_close(r->lines_table);
+    r->lines_table = NULL;
+}
+
 /* Opens the file on leased queues if its mount lends them. */
 static int rows_open_file(struct rows *r)
 {
@@ -279,6 +310,7 @@ static int rows_open(struct rows *r)
     if (gpunvme_table_open(&all, 1, (uint32_t)r->row, MOST, NULL, &r->table) ||
         gpunvme_alloc(r->f, rows_status_at(r) + sizeof(r->status), &memory))
         return cli_error(r->file, "%s", gpunvme_error());
+    rows_open_lines(r, &all);
     r->memory = memory;
     r->ids = calloc(MOST, sizeof(*r->ids));
     r->pieces = calloc(MOST, sizeof(*r->pieces));
@@ -292,6 +324,8 @@ static int rows_open(struct rows *r)
 static void rows_close(struct rows *r)
 {
     gpunvme_table_close(r->table);
+    gpunvme_table_close(r->lines_table);
+    gpunvme_cache_close(r->cache);
     gpunvme_close(r->g);
     free(r->ids);
     free(r->pieces);

@@ -159,7 +159,7 @@ class OnMount(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             cls.port = free.getsockname()[1]
         cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o",
-                                       f"executor=cpu,metrics={cls.port}"],
+                                       f"executor=cpu,direct=root,metrics={cls.port}"],
                                       stderr=subprocess.DEVNULL)
         for _ in range(200):
             if os.path.ismount(cls.mount):
@@ -480,6 +480,7 @@ class OnMount(unittest.TestCase):
             tables = {run["rows"]: run for run in found["runs"] if run["way"] == "table"}
             self.assertGreater(tables[48]["rows_per_s"], 0)
             self.assertLessEqual(tables[12288]["ranges_read"], size // 512 + 1)
+            self.assertEqual("table, again through a cache" in ways, found["table"] == "direct path")
         self.assertIn("not on a gpunvmefs mount", others["why"])
         self.assertIn("RANGES", run("bench", "-R", "-S", "100", self.file)[0])
         self.assertIn("neither a regular file", run("bench", "-R", COMPLETION, status=1)[1])
