@@ -566,8 +566,11 @@ static int dump_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "lsi:e:d:jcg:o:" TOOL_SHORT_OPTIONS,
-                                          long_options, dump_set_option, EXIT_USAGE};
+static const struct tool_values dump_values[] = {{"output", "text json", false}, {0}};
+
+static const struct tool_syntax syntax = {usage_text,   "lsi:e:d:jcg:o:" TOOL_SHORT_OPTIONS,
+                                          long_options, dump_set_option,
+                                          EXIT_USAGE,   dump_values};
 
 /* Returns -1 to continue, or the exit status. */
 static int dump_parse_arguments(int argc, char **argv, struct options *o)

@@ -375,8 +375,16 @@ static int mkfs_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "L:U:b:s:E:O:nfqv" TOOL_SHORT_OPTIONS,
-                                          long_options, mkfs_set_option, EXIT_USAGE};
+static const struct tool_values mkfs_values[] = {
+    {"block-size", "4096", false},
+    {"extended", "root_owner= hash_seed=", true},
+    {"features", "data_csum ^data_csum meta_copies ^meta_copies", true},
+    {0},
+};
+
+static const struct tool_syntax syntax = {usage_text,   "L:U:b:s:E:O:nfqv" TOOL_SHORT_OPTIONS,
+                                          long_options, mkfs_set_option,
+                                          EXIT_USAGE,   mkfs_values};
 
 static int set_time(struct mkfs_params *params)
 {

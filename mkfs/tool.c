@@ -14,10 +14,12 @@
 #include "support/confine.h"
 #include "support/lock_wait.h"
 #include "support/number.h"
+#include "support/option_words.h"
 #include "support/std_files.h"
 
-#define BIT(capability) (1ull << (capability))
-#define DEADLINE_MAX_MS 3600000u /* the maximum for a mount, too */
+#define BIT(capability)  (1ull << (capability))
+#define TOOL_MAX_OPTIONS 32u      /* of a tool, letters included */
+#define DEADLINE_MAX_MS  3600000u /* the maximum for a mount, too */
 
 int tool_error(const char *object, const char *format, ...)
 {
@@ -133,6 +135,48 @@ static int take_option(const struct tool_syntax *syntax, int c, void *options,
     return err ? syntax->usage_status : -1;
 }
 
+/* Describes the options that have a long name. Returns how many there are. */
+static size_t words_of_names(const struct tool_syntax *syntax, struct option_words *words)
+{
+    size_t n = 0;
+
+    for (const struct option *o = syntax->long_options; o->name; o++) {
+        char option[64];
+        snprintf(option, sizeof(option), "--%s", o->name);
+        struct option_words *w = &words[n++];
+        *w = (struct option_words){.name = o->name,
+                                   .letter = o->val < TOOL_OPT_NOIOMMU ? (char)o->val : '\0',
+                                   .has_value = o->has_arg == required_argument,
+                                   .help = option_words_help(syntax->usage, option)};
+        for (const struct tool_values *v = syntax->values; v && v->option; v++) {
+            if (strcmp(v->option, o->name) == 0) {
+                w->values = v->words;
+                w->list = v->list;
+            }
+        }
+    }
+    return n;
+}
+
+/* Answers a request of a shell's completion. DEVICE is completed like a file. */
+static void tool_complete(const struct tool_syntax *syntax, int argc, char **argv)
+{
+    struct option_words words[TOOL_MAX_OPTIONS];
+    size_t names = words_of_names(syntax, words), n = names;
+
+    for (const char *letter = syntax->short_options; *letter; letter++) {
+        const char option[3] = {'-', *letter};
+        size_t i = 0;
+        while (i < names && words[i].letter != *letter)
+            i++;
+        if (*letter != ':' && i == names)
+            words[n++] = (struct option_words){.letter = *letter,
+                                               .has_value = letter[1] == ':',
+                                               .help = option_words_help(syntax->usage, option)};
+    }
+    option_words_print(words, n, argc > 3 ? argv[argc - 2] : "", argc > 2 ? argv[argc - 1] : "");
+}
+
 int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
                struct tool_device *device)
 {
@@ -141,6 +185,10 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
 
     if (std_files_fill() != 0)
         return syntax->usage_status;
+    if (option_words_requested(argc, argv)) {
+        tool_complete(syntax, argc, argv);
+        return EXIT_SUCCESS;
+    }
     while (status < 0 &&
            (c = getopt_long(argc, argv, syntax->short_options, syntax->long_options, NULL)) != -1)
         status = take_option(syntax, c, options, device);

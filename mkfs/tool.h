@@ -52,6 +52,13 @@ struct tool_device {
     "  -V, --version          print the version and exit\n" \
     "      --help             print this and exit\n"
 
+/* Words that the value of an option may be, for the completions of the shells. */
+struct tool_values {
+    const char *option; /* its long name; NULL ends a table */
+    const char *words;  /* separated by spaces */
+    bool list;          /* the value has several of them, separated by commas */
+};
+
 /* The command line of a tool: options, then one DEVICE. */
 struct tool_syntax {
     const char *usage;
@@ -59,7 +66,8 @@ struct tool_syntax {
     const struct option *long_options;
     /* Handles an option of the tool, with optarg: 0, or -1 and a message. */
     int (*set_option)(void *options, int c);
-    int usage_status; /* exit status after an error */
+    int usage_status;                 /* exit status after an error */
+    const struct tool_values *values; /* or NULL */
 };
 
 /*

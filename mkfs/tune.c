@@ -37,7 +37,8 @@ static const char usage_text[] =
     "image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
     "  -L, --label=LABEL      the label: at most 63 bytes; '' for none\n"
-    "  -U, --uuid=UUID|random the UUID; a copy of an image needs another one\n"
+    "  -U, --uuid=UUID|random\n"
+    "                         the UUID; a copy of an image needs another one\n"
     "  -s, --size=SIZE|max    grow or shrink to SIZE bytes (suffixes K, M, G, T), or grow to\n"
     "                         the whole device; an image file gets that length\n" TOOL_USAGE
         TOOL_USAGE_END;
@@ -85,8 +86,12 @@ static int tune_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "L:U:s:" TOOL_SHORT_OPTIONS, long_options,
-                                          tune_set_option, EXIT_USAGE};
+static const struct tool_values tune_values[] = {
+    {"uuid", "random", false}, {"size", "max", false}, {0}};
+
+static const struct tool_syntax syntax = {usage_text,   "L:U:s:" TOOL_SHORT_OPTIONS,
+                                          long_options, tune_set_option,
+                                          EXIT_USAGE,   tune_values};
 
 /* Returns -1 to continue, or the exit status. */
 static int tune_parse_arguments(int argc, char **argv, struct options *o)

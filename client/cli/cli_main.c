@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/common/cli.h"
+#include "support/option_words.h"
 #include "support/std_files.h"
 
 static const struct cli_command commands[] = {
@@ -91,7 +92,7 @@ int main(int argc, char **argv)
         usage(stdout);
         return 0;
     }
-    if (strcmp(argv[1], "--complete") == 0) {
+    if (option_words_requested(argc, argv)) {
         cli_complete(commands, N_COMMANDS, argc - 2, argv + 2);
         return 0;
     }

@@ -27,6 +27,7 @@
 #include "fusefs/daemon/session/shutdown.h"
 #include "fusefs/daemon/start/background.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/option_words.h"
 #include "support/std_files.h"
 
 static bool is_write_protected(const char *path)
@@ -170,6 +171,10 @@ int main(int argc, char **argv)
 
     if (std_files_fill() != 0)
         return EXIT_SYSTEM;
+    if (option_words_requested(argc, argv)) {
+        options_complete(argc - 2, argv + 2);
+        return 0;
+    }
     log_take_libfuse();
     if (options_parse(&opts, &args) != 0) {
         log_text(LOG_ERR, opts.problem);

@@ -106,8 +106,8 @@ static int main_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options,
-                                          main_set_option, EXIT_USAGE};
+static const struct tool_syntax syntax = {
+    usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options, main_set_option, EXIT_USAGE, NULL};
 
 /* Returns -1 to continue, or the exit status. */
 static int main_parse_arguments(int argc, char **argv, struct arguments *args)

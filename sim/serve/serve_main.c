@@ -13,6 +13,7 @@
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_server.h"
 #include "support/number.h"
+#include "support/option_words.h"
 #include "support/std_files.h"
 
 #define EXIT_USAGE    2
@@ -308,6 +309,25 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* Answers a request of a shell's completion; SOCKET is completed like a file. */
+static void serve_options_complete(int n, char **words)
+{
+    struct option_words options[sizeof(argp_options) / sizeof(argp_options[0])];
+    size_t n_options = 0;
+
+    for (const struct argp_option *o = argp_options; o->name; o++) {
+        /* "refuse|wait" has the words that are possible, "VENDOR:DEVICE" has none. */
+        bool names_words = o->arg && strchr(o->arg, '|') && !strchr(o->arg, ',');
+        options[n_options++] =
+            (struct option_words){.name = o->name,
+                                  .letter = o->key < OPT_LBA ? (char)o->key : '\0',
+                                  .has_value = o->arg != NULL,
+                                  .values = names_words ? o->arg : NULL,
+                                  .help = o->doc};
+    }
+    option_words_print(options, n_options, n > 1 ? words[n - 2] : "", n > 0 ? words[n - 1] : "");
+}
+
 /* Parses the command line. Exits with a message if it is invalid. */
 static void serve_options_parse(struct serve_options *o, int argc, char **argv)
 {
@@ -346,6 +366,10 @@ int main(int argc, char **argv)
 
     if (std_files_fill() != 0)
         return EXIT_FAILURE;
+    if (option_words_requested(argc, argv)) {
+        serve_options_complete(argc - 2, argv + 2);
+        return EXIT_SUCCESS;
+    }
     serve_options_parse(&o, argc, argv);
     int rc = serve_server_run(&o);
     if (rc < 0)

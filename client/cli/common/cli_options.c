@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/cli/common/cli.h"
+#include "support/option_words.h"
 
 #define DEFAULT_BUFFER  ((size_t)256 << 20)
 #define MIN_BUFFER      ((size_t)4096)
@@ -92,66 +93,24 @@ void cli_print_help(const struct cli_command *command, FILE *to)
 
 /* --- Completion ------------------------------------------------------------------------------ */
 
-/* Returns the option that a word names, or NULL. */
-static const struct described *options_named_by(const char *word, size_t len)
+bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word)
 {
-    for (size_t i = 0; i < N_DESCRIBED; i++) {
-        const struct described *d = &described[i];
-        bool is_letter = len == 2 && word[0] == '-' && word[1] == d->letter;
-        if (is_letter || (len > 2 && strncmp(word, "--", 2) == 0 && strlen(d->name) == len - 2 &&
-                          strncmp(word + 2, d->name, len - 2) == 0))
-            return d;
-    }
-    return NULL;
-}
-
-/* Prints the values that begin with `begun`, each behind the `lead` characters of `word`. */
-static void options_complete_value(const struct cli_command *command, const struct described *d,
-                                   const char *word, size_t lead)
-{
-    const char *begun = word + lead;
-    bool more = d->letter == 'o' && strchr(command->options, 'w');
-    char values[64];
-
-    snprintf(values, sizeof(values), "%s%s", d->values, more ? " prometheus" : "");
-    for (char *at, *value = strtok_r(values, " ", &at); value; value = strtok_r(NULL, " ", &at)) {
-        if (strncmp(value, begun, strlen(begun)) == 0)
-            printf("%.*s%s\t\n", (int)lead, word, value);
-    }
-}
-
-static void options_complete_names(const struct cli_command *command, const char *begun)
-{
-    char name[32];
+    bool prometheus = strchr(command->options, 'w') != NULL;
+    struct option_words options[N_DESCRIBED];
+    size_t n = 0;
 
     for (size_t i = 0; i < N_DESCRIBED; i++) {
         const struct described *d = &described[i];
         if (d->letter != 'h' && !strchr(command->options, d->letter))
             continue;
-        snprintf(name, sizeof(name), "--%s%s", d->name, d->argument ? "=" : "");
-        if (strncmp(name, begun, strlen(begun)) == 0)
-            printf("%s\t%s\n", name, d->help);
+        options[n++] = (struct option_words){
+            .name = d->name,
+            .letter = d->letter,
+            .has_value = d->argument != NULL,
+            .values = d->letter == 'o' && prometheus ? "text json prometheus" : d->values,
+            .help = d->help};
     }
-}
-
-bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word)
-{
-    const struct described *before = options_named_by(previous, strlen(previous));
-    size_t len = strcspn(word, "=");
-
-    if (before && before->argument) {
-        if (before->values)
-            options_complete_value(command, before, word, 0);
-        return true;
-    }
-    if (word[0] != '-')
-        return false;
-    const struct described *this = word[len] ? options_named_by(word, len) : NULL;
-    if (this && this->values)
-        options_complete_value(command, this, word, len + 1);
-    else if (!word[len])
-        options_complete_names(command, word);
-    return true;
+    return option_words_print(options, n, previous, word);
 }
 
 /* --- Values ---------------------------------------------------------------------------------- */

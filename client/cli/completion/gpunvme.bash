@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
-# Completes the command gpunvme, which knows the words that may follow.
+# Completes the programs of gpunvmefs, which know the words that may follow.
 
 _gpunvme() {
     local line=${COMP_LINE:0:COMP_POINT} current breaks before='' words
@@ -18,4 +18,5 @@ _gpunvme() {
         compopt -o nospace 2>/dev/null || true
     fi
 }
-complete -F _gpunvme gpunvme
+complete -F _gpunvme gpunvme gpunvme-run gpunvme-sim gpunvmefs mkfs.gpunvme fsck.gpunvme \
+    dump.gpunvme tune.gpunvme

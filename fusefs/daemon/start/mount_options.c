@@ -17,6 +17,7 @@
 
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/start/device_tag.h"
+#include "support/option_words.h"
 
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
@@ -287,6 +288,22 @@ static int take_cpu_memory(struct options *opts, const char *arg)
     return 0;
 }
 
+enum { ACCESS_MODE = FFS_ACCESS_NEVER | FFS_ACCESS_ALWAYS };
+
+static const struct {
+    const char *name;
+    unsigned clear, set;
+} access_words[] = {
+    {"atime", ACCESS_MODE, FFS_ACCESS_RELATIVE},
+    {"noatime", ACCESS_MODE, FFS_ACCESS_NEVER},
+    {"relatime", ACCESS_MODE, FFS_ACCESS_RELATIVE},
+    {"norelatime", ACCESS_MODE, FFS_ACCESS_RELATIVE},
+    {"strictatime", ACCESS_MODE, FFS_ACCESS_ALWAYS},
+    {"nostrictatime", ACCESS_MODE, FFS_ACCESS_RELATIVE},
+    {"diratime", FFS_ACCESS_FILES_ONLY, 0},
+    {"nodiratime", 0, FFS_ACCESS_FILES_ONLY},
+};
+
 /*
  * Parses an option that says when reads set access times. Returns 1 for the two
  * that libfuse turns into flags of the mount, 0 for the others, and -1 if it is
@@ -294,27 +311,26 @@ static int take_cpu_memory(struct options *opts, const char *arg)
  */
 static int take_access(struct options *opts, const char *arg)
 {
-    enum { MODE = FFS_ACCESS_NEVER | FFS_ACCESS_ALWAYS };
-
-    static const struct {
-        const char *name;
-        unsigned clear, set;
-    } all[] = {
-        {"atime", MODE, FFS_ACCESS_RELATIVE},     {"noatime", MODE, FFS_ACCESS_NEVER},
-        {"relatime", MODE, FFS_ACCESS_RELATIVE},  {"norelatime", MODE, FFS_ACCESS_RELATIVE},
-        {"strictatime", MODE, FFS_ACCESS_ALWAYS}, {"nostrictatime", MODE, FFS_ACCESS_RELATIVE},
-        {"diratime", FFS_ACCESS_FILES_ONLY, 0},   {"nodiratime", 0, FFS_ACCESS_FILES_ONLY},
-    };
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (strcmp(arg, all[i].name) != 0)
+    for (size_t i = 0; i < sizeof(access_words) / sizeof(access_words[0]); i++) {
+        if (strcmp(arg, access_words[i].name) != 0)
             continue;
         opts->given |= OPTIONS_GIVEN_ACCESS;
-        opts->access = (opts->access & ~all[i].clear) | all[i].set;
+        opts->access = (opts->access & ~access_words[i].clear) | access_words[i].set;
         return i < 2;
     }
     return -1;
 }
+
+static const struct {
+    const char *set, *clear;
+    unsigned long flag;
+} flag_words[] = {
+    {"nosuid", "suid", MS_NOSUID},
+    {"nodev", "dev", MS_NODEV},
+    {"noexec", "exec", MS_NOEXEC},
+    {"sync", "async", MS_SYNCHRONOUS},
+    {"nosymfollow", "symfollow", MS_NOSYMFOLLOW},
+};
 
 /*
  * Parses a flag of a mount or remount. libfuse accepts the same ones for a
@@ -323,24 +339,14 @@ static int take_access(struct options *opts, const char *arg)
  */
 static int take_flag(struct options *opts, const char *arg)
 {
-    static const struct {
-        const char *set, *clear;
-        unsigned long flag;
-    } flags[] = {
-        {"nosuid", "suid", MS_NOSUID},
-        {"nodev", "dev", MS_NODEV},
-        {"noexec", "exec", MS_NOEXEC},
-        {"sync", "async", MS_SYNCHRONOUS},
-        {"nosymfollow", "symfollow", MS_NOSYMFOLLOW},
-    };
-
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        bool set = strcmp(arg, flags[i].set) == 0;
-        if (!set && strcmp(arg, flags[i].clear) != 0)
+    for (size_t i = 0; i < sizeof(flag_words) / sizeof(flag_words[0]); i++) {
+        bool set = strcmp(arg, flag_words[i].set) == 0;
+        if (!set && strcmp(arg, flag_words[i].clear) != 0)
             continue;
-        opts->set_flags = (opts->set_flags & ~flags[i].flag) | (set ? flags[i].flag : 0);
-        opts->clear_flags = (opts->clear_flags & ~flags[i].flag) | (set ? 0 : flags[i].flag);
-        return flags[i].flag != MS_NOSYMFOLLOW;
+        opts->set_flags = (opts->set_flags & ~flag_words[i].flag) | (set ? flag_words[i].flag : 0);
+        opts->clear_flags =
+            (opts->clear_flags & ~flag_words[i].flag) | (set ? 0 : flag_words[i].flag);
+        return flag_words[i].flag != MS_NOSYMFOLLOW;
     }
     return -1;
 }
@@ -355,27 +361,28 @@ static int take_operand(struct options *opts, const char *arg)
     return *operand ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
+static const struct {
+    const char *name;
+    int (*take)(struct options *opts, const char *arg);
+} valued[] = {
+    {"gpu", take_other_word},
+    {"executor", take_other_word},
+    {"doorbells", take_other_word},
+    {"p2p", take_other_word},
+    {"sandbox", take_other_word},
+    {"direct", take_group},
+    {"reservation", take_other_word},
+    {"metrics", take_metrics},
+    {"scrub", take_scrub},
+    {"cpu_memory", take_cpu_memory},
+    {"sim", take_drive},
+    {"gpus", take_gpus},
+    {"cuda_device", take_cuda_device},
+};
+
 /* Parses an option that spec does not have; returns as mount_options_take() does. */
 static int take_option(struct options *opts, const char *arg)
 {
-    static const struct {
-        const char *name;
-        int (*take)(struct options *opts, const char *arg);
-    } valued[] = {
-        {"gpu", take_other_word},
-        {"executor", take_other_word},
-        {"doorbells", take_other_word},
-        {"p2p", take_other_word},
-        {"sandbox", take_other_word},
-        {"direct", take_group},
-        {"reservation", take_other_word},
-        {"metrics", take_metrics},
-        {"scrub", take_scrub},
-        {"cpu_memory", take_cpu_memory},
-        {"sim", take_drive},
-        {"gpus", take_gpus},
-        {"cuda_device", take_cuda_device},
-    };
     int keep = take_flag(opts, arg);
 
     keep = keep < 0 ? take_access(opts, arg) : keep;
@@ -605,72 +612,133 @@ void options_free(struct options *opts)
         free(opts->cpu_memories[i]);
 }
 
+static const char usage_text[] =
+    "usage: gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...] [-f] [-d] [-h] [-V]\n"
+    "\n"
+    "DEVICE\n"
+    "  IMAGE                  an image file behind a simulated NVMe controller\n"
+    "  /dev/...               a block device, through the kernel (no GPU path)\n"
+    "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
+    "  vfio-user:SOCKET       a controller that another process serves\n"
+    "  LABEL=..., UUID=...    the device whose file system has it\n"
+    "\n"
+    "  -f                     stay in the foreground\n"
+    "  -d                     the same, and print every request\n"
+    "  -h, --help             print this\n"
+    "  -V, --version          print the versions\n"
+    "\n"
+    "  -o ro                  mount read-only\n"
+    "  -o nsid=N              namespace of the controller (1)\n"
+    "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
+    "                         to any memory of the machine\n"
+    "  -o gpu=auto|require|off\n"
+    "                         an executor if there is one, CUDA only, none (auto)\n"
+    "  -o executor=auto|cuda|cpu|cpu_staged\n"
+    "                         what drives the queues of the GPU path (auto)\n"
+    "  -o doorbells=auto|cpu|direct\n"
+    "                         what rings the doorbells of the GPU path (auto)\n"
+    "  -o p2p=auto|require|off\n"
+    "                         DMA of the drive to GPU memory: where it works, or the mount\n"
+    "                         fails, or never (auto)\n"
+    "  -o direct=none|root|GROUP|all\n"
+    "                         users that may lease queues of the drive (none)\n"
+    "  -o sandbox=auto|none|privileges|caps|files|full\n"
+    "                         what the daemon gives up: capabilities, files, system calls\n"
+    "  -o trace               keep records of what the daemon does, for gpunvme trace\n"
+    "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
+    "  -o scrub=RATE          read everything in the background, so many bytes per second\n"
+    "                         (K, M, G), and correct flipped bits of metadata (0: off)\n"
+    "  -o gpus=all|GPU[:GPU...]\n"
+    "                         GPUs whose memory the drive fills, by CUDA's ordinal or by UUID\n"
+    "                         (all)\n"
+    "  -o queues=N, depth=N   queue pairs of each GPU's executor and their entries\n"
+    "  -o max_buffers=N       buffers registered at once (1024)\n"
+    "  -o deadline=MS         time a command may take (10000)\n"
+    "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"
+    "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
+    "  -o blkdev, noblkdev    mount type fuseblk, for which umount(2) waits, or fuse\n"
+    "                         (fuseblk for root where the kernel permits it)\n"
+    "  -o mmp, nommp          protect the device against a second host that mounts it (where\n"
+    "                         the device says that others may reach it)\n"
+    "  -o reservation=auto|off|require|preempt\n"
+    "                         reserve the namespace for this host: where others may reach it,\n"
+    "                         never, always, also if another host has reserved it (auto)\n"
+    "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
+    "  -o dir32               positions in directories for 32-bit programs\n"
+    "  -o relatime|noatime|strictatime, nodiratime\n"
+    "                         when reads set access times (relatime)\n"
+    "  -o commit=SECONDS      time between background commits (5)\n"
+    "  -o cache=MIB           memory for metadata (a 32nd of the machine's, 64 to 4096)\n"
+    "  -o attr_timeout=S, entry_timeout=S\n"
+    "                         time the kernel may keep attributes and names (86400)\n"
+    "  -o sim=KEY:VALUE[:KEY:VALUE...]\n"
+    "                         the simulated controller: threads:N, lba:512|4096, mdts:BYTES,\n"
+    "                         latency:US (least time of a command), bandwidth:MIB (largest,\n"
+    "                         per second), gpu:on|off (takes GPU memory)\n"
+    "\n"
+    "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n";
+
 void options_print_help(void)
 {
-    fputs(
-        "usage: gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...] [-f] [-d] [-h] [-V]\n"
-        "\n"
-        "DEVICE\n"
-        "  IMAGE                  an image file behind a simulated NVMe controller\n"
-        "  /dev/...               a block device, through the kernel (no GPU path)\n"
-        "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
-        "  vfio-user:SOCKET       a controller that another process serves\n"
-        "  LABEL=..., UUID=...    the device whose file system has it\n"
-        "\n"
-        "  -f                     stay in the foreground\n"
-        "  -d                     the same, and print every request\n"
-        "  -h, --help             print this\n"
-        "  -V, --version          print the versions\n"
-        "\n"
-        "  -o ro                  mount read-only\n"
-        "  -o nsid=N              namespace of the controller (1)\n"
-        "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
-        "                         to any memory of the machine\n"
-        "  -o gpu=auto|require|off\n"
-        "                         an executor if there is one, CUDA only, none (auto)\n"
-        "  -o executor=auto|cuda|cpu|cpu_staged\n"
-        "                         what drives the queues of the GPU path (auto)\n"
-        "  -o doorbells=auto|cpu|direct\n"
-        "                         what rings the doorbells of the GPU path (auto)\n"
-        "  -o p2p=auto|require|off\n"
-        "                         DMA of the drive to GPU memory: where it works, or the mount\n"
-        "                         fails, or never (auto)\n"
-        "  -o direct=none|root|GROUP|all\n"
-        "                         users that may lease queues of the drive (none)\n"
-        "  -o sandbox=auto|none|privileges|caps|files|full\n"
-        "                         what the daemon gives up: capabilities, files, system calls\n"
-        "  -o trace               keep records of what the daemon does, for gpunvme trace\n"
-        "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
-        "  -o scrub=RATE          read everything in the background, so many bytes per second\n"
-        "                         (K, M, G), and correct flipped bits of metadata (0: off)\n"
-        "  -o gpus=all|GPU[:GPU...]\n"
-        "                         GPUs whose memory the drive fills, by CUDA's ordinal or by UUID\n"
-        "                         (all)\n"
-        "  -o queues=N, depth=N   queue pairs of each GPU's executor and their entries\n"
-        "  -o max_buffers=N       buffers registered at once (1024)\n"
-        "  -o deadline=MS         time a command may take (10000)\n"
-        "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"
-        "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
-        "  -o blkdev, noblkdev    mount type fuseblk, for which umount(2) waits, or fuse\n"
-        "                         (fuseblk for root where the kernel permits it)\n"
-        "  -o mmp, nommp          protect the device against a second host that mounts it (where\n"
-        "                         the device says that others may reach it)\n"
-        "  -o reservation=auto|off|require|preempt\n"
-        "                         reserve the namespace for this host: where others may reach it,\n"
-        "                         never, always, also if another host has reserved it (auto)\n"
-        "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
-        "  -o dir32               positions in directories for 32-bit programs\n"
-        "  -o relatime|noatime|strictatime, nodiratime\n"
-        "                         when reads set access times (relatime)\n"
-        "  -o commit=SECONDS      time between background commits (5)\n"
-        "  -o cache=MIB           memory for metadata (a 32nd of the machine's, 64 to 4096)\n"
-        "  -o attr_timeout=S, entry_timeout=S\n"
-        "                         time the kernel may keep attributes and names (86400)\n"
-        "  -o sim=KEY:VALUE[:KEY:VALUE...]\n"
-        "                         the simulated controller: threads:N, lba:512|4096, mdts:BYTES,\n"
-        "                         latency:US (least time of a command), bandwidth:MIB (largest,\n"
-        "                         per second), gpu:on|off (takes GPU memory)\n"
-        "\n"
-        "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
-        stdout);
+    fputs(usage_text, stdout);
+}
+
+/* --- Completion ------------------------------------------------------------------------------ */
+
+/* Adds a name to a list, in which a space precedes and follows each, unless the list has it. */
+static void add_word(char *list, size_t size, const char *name, const char *suffix)
+{
+    char word[64];
+    size_t len = strlen(list);
+
+    snprintf(word, sizeof(word), " %s%s ", name, suffix);
+    if (!strstr(list, word))
+        snprintf(list + len, size - len, "%s", word + 1);
+}
+
+/* The options of -o that are words, or begin with one. */
+static void list_words(char *list, size_t size)
+{
+    snprintf(list, size, " ");
+    for (const struct fuse_opt *o = spec; o->templ; o++) {
+        if (*o->templ != '-')
+            add_word(list, size, o->templ, "");
+    }
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        add_word(list, size, numbers[i].name, "=");
+    for (size_t i = 0; i < sizeof(valued) / sizeof(valued[0]); i++) {
+        if (valued[i].take != take_other_word && valued[i].take != take_cuda_device)
+            add_word(list, size, valued[i].name, "=");
+    }
+    for (size_t i = 0; i < sizeof(access_words) / sizeof(access_words[0]); i++)
+        add_word(list, size, access_words[i].name, "");
+    for (size_t i = 0; i < sizeof(flag_words) / sizeof(flag_words[0]); i++) {
+        add_word(list, size, flag_words[i].set, "");
+        add_word(list, size, flag_words[i].clear, "");
+    }
+}
+
+void options_complete(int n, char **words)
+{
+    char list[2048];
+    struct option_words options[] = {
+        {.letter = 'o',
+         .has_value = true,
+         .list = true,
+         .values = list + 1,
+         .help = "options of the mount, separated by commas"},
+        {.letter = 'f'},
+        {.letter = 'd'},
+        {.letter = 'h', .name = "help"},
+        {.letter = 'V', .name = "version"},
+    };
+
+    list_words(list, sizeof(list));
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        const char letter[3] = {'-', options[i].letter};
+        if (!options[i].help)
+            options[i].help = option_words_help(usage_text, letter);
+    }
+    option_words_print(options, sizeof(options) / sizeof(options[0]), n > 1 ? words[n - 2] : "",
+                       n > 0 ? words[n - 1] : "");
 }

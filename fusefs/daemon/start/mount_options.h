@@ -149,6 +149,8 @@ struct fuse_args;
 int options_parse(struct options *opts, struct fuse_args *args);
 void options_free(struct options *opts);
 void options_print_help(void);
+/* Prints the words that may be the last one of a command line (option_words.h). */
+void options_complete(int n, char **words);
 
 #ifdef __cplusplus
 }

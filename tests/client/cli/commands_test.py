@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The command gpunvme as a whole: help, JSON in every case, counters, rates, checksums, completion.
 
-usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION
+usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION FSCK TUNE DUMP SIM RUN
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import unittest
 import urllib.request
 import uuid
 
-GPUNVME, MKFS, DAEMON, COMPLETION = sys.argv[1:5]
+GPUNVME, MKFS, DAEMON, COMPLETION, FSCK, TUNE, DUMP, SIM, RUN = sys.argv[1:]
 MEMORY = "/dev/shm"
 
 
@@ -894,10 +894,10 @@ class Completion(unittest.TestCase):
         print -l -- $shown
     """
 
-    def in_bash(self, *words, breaks=" =:"):
+    def in_bash(self, *words, breaks=" =:", program=None):
         script = f'. "{COMPLETION}/gpunvme.bash"; COMP_WORDBREAKS=$1; shift; COMP_LINE="$*"; ' \
             'COMP_POINT=${#COMP_LINE}; _gpunvme; printf "%s\\n" "${COMPREPLY[@]}"'
-        done = subprocess.run(["bash", "-c", script, "bash", breaks, GPUNVME, *words], timeout=60,
+        done = subprocess.run(["bash", "-c", script, "bash", breaks, program or GPUNVME, *words], timeout=60,
                               capture_output=True, text=True, check=True)
         return done.stdout.split()
 
@@ -919,6 +919,39 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.in_bash("read", "-p", "b"), ["bounce"])
         self.assertEqual(self.in_bash("read", "file"), [])  # bash then completes files
         self.assertEqual(self.in_bash("nothing", "-"), [])
+
+    def test_programs(self):
+        """Every option of --help is offered, and every value is accepted."""
+        with tempfile.TemporaryDirectory() as folder:
+            image = os.path.join(folder, "image")
+            for program in MKFS, FSCK, TUNE, DUMP, DAEMON, SIM, RUN:
+                offered = self.in_bash("-", program=program)
+                text = subprocess.run([program, "--help"], capture_output=True, text=True,
+                                      timeout=60, check=True).stdout
+                named = re.findall(r"^ {2,}(?:-\w, )*(--[a-z-]+)", text, re.M)
+                named = {name for name in named if name != "--usage"}
+                self.assertLessEqual(named - {"--help", "--version"},
+                                     {word.rstrip("=") for word in offered}, program)
+            for option in "--features=", "--block-size=":
+                for value in self.in_bash(option, program=MKFS):
+                    self.assertEqual(subprocess.run([MKFS, "-n", "-s", "64M", option + value, image],
+                                                    capture_output=True, timeout=60,
+                                                    check=False).returncode, 0, value)
+            self.assertEqual(self.in_bash("-O", "data_csum,^m", program=MKFS),
+                             ["data_csum,^meta_copies"])
+            self.assertEqual(self.in_bash("--size=", program=TUNE), ["max"])
+            self.assertEqual(self.in_bash("--output=j", program=DUMP), ["json"])
+
+    def test_options_of_a_mount(self):
+        self.assertEqual(self.in_bash("image", "-o", "ro,sandbox=f", program=DAEMON),
+                         ["files", "full"])
+        words = self.in_bash("image", "-o", "", program=DAEMON)
+        self.assertEqual(len(words), len(set(words)))
+        self.assertLessEqual({"gpu=require", "noatime", "nosuid", "sim=", "depth=", "ro"}, set(words))
+        self.assertEqual(self.in_bash("--lba=", program=SIM), ["512", "4096"])
+        self.assertEqual(self.in_bash("--log", "", program=RUN),
+                         ["ERROR", "WARN", "INFO", "TRACE"])
+        self.assertEqual(self.in_bash("python3", "-", program=RUN), [])
 
     def test_bash_behind_a_break_character(self):
         self.assertEqual(self.in_bash("read", "--path="), ["auto", "gpu", "bounce"])
