@@ -169,6 +169,21 @@ static uint64_t table_piece_len(const struct gd_row_table *table, const struct g
     return (worst + table->row_bytes + unit - 1) / unit * unit;
 }
 
+/*
+ * Allocates memory that the mount reaches, or ordinary memory in a process that
+ * cannot use CUDA, such as a child of one that did.
+ */
+static int table_alloc_host(struct gpunvme_table *t, size_t len)
+{
+    int err = gpunvme_alloc_host(t->files[0], len, &t->staging);
+
+    if (err != -ENODEV)
+        return err;
+    t->staging = malloc(len);
+    t->staging_is_ordinary = t->staging != NULL;
+    return t->staging ? 0 : gpunvme_fail(-ENOMEM, "out of memory");
+}
+
 static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_segment *s,
                                size_t want)
 {
@@ -182,8 +197,7 @@ static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_se
     table->slot_bytes = (uint32_t)piece;
     table->turn = pieces ? (uint32_t)pieces : 1;
     size_t len = (size_t)table->turn * table->slot_bytes;
-    int err = t->direct ? gpunvme_alloc(t->files[0], len, &t->staging)
-                        : gpunvme_alloc_host(t->files[0], len, &t->staging);
+    int err = t->direct ? gpunvme_alloc(t->files[0], len, &t->staging) : table_alloc_host(t, len);
     table->staging = (uintptr_t)t->staging;
     return err;
 }
@@ -320,7 +334,9 @@ void gpunvme_table_close(struct gpunvme_table *t)
     if (!t || handle_check_process(t->g))
         return;
     memory_space_free(&t->space, t->workspace);
-    if (t->staging)
+    if (t->staging_is_ordinary)
+        free(t->staging);
+    else if (t->staging)
         (void)gpunvme_unregister(t->g, t->staging); /* the mount may no longer exist */
     if (t->space.cuda)
         cuda_driver_unload(t->space.cuda, t->space.device, &t->kernel);

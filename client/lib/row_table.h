@@ -15,7 +15,8 @@ struct gpunvme_table {
     struct memory_space space;     /* space of the leases; without leases that of this process */
     uint64_t workspace;            /* address of all arrays of the table in the memory space */
     uint64_t caches_at;            /* address of the struct gd_table_cache of each file */
-    void *staging;                 /* registered memory; NULL: none yet */
+    void *staging;                 /* NULL: none yet */
+    bool staging_is_ordinary;      /* of malloc(), not registered */
     struct gpunvme_direct *direct; /* NULL: gathers read by READV */
     struct cuda_kernel kernel;     /* set on the direct path of a GPU */
     char why[200];                 /* why there is no direct path; "" if there is one */
