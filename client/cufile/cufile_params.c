@@ -157,6 +157,8 @@ CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t kib)
     return stage(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kib);
 }
 
+#define CUFILE_NVFS_MAJOR 2u /* the major version of nvidia-fs that cuFile 1.20 is used with */
+
 static uint32_t flag(int bit, bool on)
 {
     return on ? 1u << bit : 0;
@@ -169,7 +171,9 @@ CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *props)
     cufile_config_lock();
     const struct cufile_config *c = cufile_config();
     *props = (CUfileDrvProps_t){
-        .nvfs = {.poll_thresh_size = c->sizes[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB],
+        /* Programs take version 0.0 for a machine without GPUDirect Storage. */
+        .nvfs = {.major_version = CUFILE_NVFS_MAJOR,
+                 .poll_thresh_size = c->sizes[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB],
                  .max_direct_io_size = c->sizes[CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB],
                  .dstatusflags = 1u << CU_FILE_NVME_SUPPORTED,
                  .dcontrolflags =

@@ -464,6 +464,7 @@ TEST_F(CuFileOnce, PropertiesAreThoseOfTheParameters)
     ASSERT_EQ(cuFileDriverSetMaxDirectIOSize(1024).err, 0);
     ASSERT_EQ(cuFileDriverSetPollMode(true, 8).err, 0);
     ASSERT_EQ(cuFileDriverGetProperties(&props).err, 0);
+    EXPECT_NE(props.nvfs.major_version, 0u); // KvikIO: is_gds_available
     EXPECT_EQ(props.nvfs.max_direct_io_size, 1024u);
     EXPECT_EQ(props.nvfs.poll_thresh_size, 8u);
     EXPECT_EQ(props.nvfs.dcontrolflags, 3u);
