@@ -99,7 +99,8 @@ def main() -> int:
         make_checkpoint(given.folder, given.rows)
     weights = load_file(os.path.join(given.folder, INDEX), device=given.device)
     whole = torch.cat([weights.pop(name) for name in TABLES])
-    in_memory = generate(Model(weights, len(whole), lambda ids: whole[ids]), given.tokens, given.device)
+    in_memory = generate(Model(weights, len(whole), lambda ids: whole[ids]), given.tokens,
+                         given.device)
     with Table(os.path.join(given.folder, INDEX), TABLES, device=given.device,
                max_rows=8 * 2 * HEADS, cache_bytes=given.cache << 20) as table:
         print("table:", table.why or "direct path")
