@@ -12,6 +12,7 @@ usage() {
 Usage: bash scripts/package-test.sh [OUT]
 OUT: where the packages are left; by default nowhere.
 The packages are installed in an overlay over this system's root, by root only.
+With GPUNVME_NIXL_SOURCE (CONTRIBUTING.md) also the package gpunvme-nixl is built.
 GPUNVME_NO_SETUP=1 installs nothing (debhelper, lintian, and what the build needs).
 USAGE
 }
@@ -42,6 +43,7 @@ build_packages() {
         export CCACHE_DIR CCACHE_BASEDIR=$source CCACHE_NOHASHDIR=1
         export CMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache
     fi
+    [ -z "${GPUNVME_NIXL_SOURCE:-}" ] || export DEB_BUILD_PROFILES=pkg.gpunvmefs.nixl
     (cd "$source" && DEB_BUILD_OPTIONS="noautodbgsym parallel=$(jobs_for_build)" \
         dpkg-buildpackage -b -us -uc -d) >"$work/log" 2>&1 || {
         tail -n 40 "$work/log"

@@ -32,6 +32,13 @@ packages -i ./*.deb
 bash ./mount >>"$log" 2>&1 || failed "debian/tests/mount: fails"
 # shellcheck disable=SC2016 # the program that is run expands it
 gpunvme-run sh -c 'test -e "${LD_PRELOAD%%:*}"' || failed "gpunvme-run: no library"
+if command -v gpunvme-nixl-env >/dev/null; then
+    # shellcheck disable=SC2016 # the program that is run expands it
+    XDG_CACHE_HOME=/tmp gpunvme-nixl-env python3 -c 'import ctypes, os
+for name in "GPUNVME", "GDS", "GDS_MT":
+    ctypes.CDLL(os.path.join(os.environ["NIXL_PLUGIN_DIR"], f"libplugin_{name}.so"))' ||
+        failed "gpunvme-nixl-env: no plug-in"
+fi
 systemctl --root=/ is-enabled 'gpunvmefs@weights' >>"$log" 2>&1 && failed "a unit is enabled"
 
 truncate -s 256M "$image"

@@ -103,6 +103,8 @@ for plugin in "${plugins[@]}"; do
     use_plugin "$plugin" "$work/tmpfs"
 done
 if [ -n "$plugin_dir" ]; then
+    XDG_CACHE_HOME=$work/cache PYTHON=$python LD_LIBRARY_PATH=$cudart "$plugin_dir/gpunvme-nixl-env" \
+        "$python" "$here/nixl_files.py" POSIX "$work/tmpfs" || exit 1
     others=$(find "$work/cache" -name 'libplugin_*' -xtype f ! -lname "$(readlink -f "$plugin_dir")/*" |
         wc -l)
     [ "$others" -gt 0 ] || { echo "gpunvme-nixl-env: no link to another plug-in of NIXL"; exit 1; }
