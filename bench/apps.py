@@ -15,9 +15,11 @@ import itertools
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import time
+import warnings
 
 import peers
 import torch
@@ -26,6 +28,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MIB, SMALL = peers.MIB, peers.SMALL
 RANDOM_READS = 20_000
 LATENCY_READS = 2_000
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python/examples")
 
 
 def tell(name, value, unit):
@@ -146,6 +149,9 @@ def kvikio_random(kvikio, target, file, label):
 def case_kvikio(args):
     kvikio = need("kvikio")
     need("kvikio.defaults")
+    if os.environ.get("KVIKIO_COMPAT_MODE") == "OFF" and not need("kvikio.cufile_driver").get(
+            "is_gds_available"):
+        sys.exit("apps.py: KvikIO: is_gds_available is false")
     for path in args.files:
         target, label = Target(path), f"{args.label} on {args.where[path]}"
         kvikio.defaults.set({"gds_threshold": 0})
@@ -321,8 +327,7 @@ def case_layers(args):
     import gpunvme
     if args.backend == "BOUNCE":
         gpunvme.configure(path="bounce", threads=16)
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                                    "../python/examples"))
+    sys.path.insert(0, EXAMPLES)
     example = need("layer_stream")
     need("safetensors.torch")
     for path in args.files:
@@ -344,6 +349,104 @@ def layers_figures(example, name, tokens, label, direct):
     tell(f"{label}, reading alone, rate", nbytes / reading / 1e9, "GB/s")
     tell(f"{label}, streamed", both * 1e3, "ms")
     tell(f"{label}, longer of both to streamed", max(computing, reading) / both, "")
+
+
+# Types of safetensors whose names differ from those of torch, and torch's.
+TYPES = {"F4": "float4_e2m1fn_x2", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+         "F8_E8M0": "float8_e8m0fnu", "F8_E4M3": "float8_e4m3fn", "BF16": "bfloat16"}
+
+
+def case_types(args):
+    """Tensors of small types, as safetensors loads them."""
+    safetensors = need("safetensors.torch")
+    from gpunvme.torch import load_file, save_file
+    given = {name: torch.randint(0, 256, (4096, 64), dtype=torch.uint8).view(getattr(torch, dtype))
+             for name, dtype in TYPES.items() if hasattr(torch, dtype)}
+    for path in args.files:
+        name = f"{path}.types"
+        save_file({key: tensor.to(DEVICE) for key, tensor in given.items()}, name)
+        found, expected = load_file(name, device=DEVICE), safetensors.load_file(name)
+        for key, tensor in given.items():
+            if found[key].dtype != expected[key].dtype or not (
+                    tensor.view(torch.uint8).equal(found[key].cpu().view(torch.uint8))):
+                sys.exit(f"apps.py: {key} on {args.where[path]}: not what safetensors loads")
+        tell(f"types on {args.where[path]}: {' '.join(found)}", len(found), "types")
+        os.unlink(name)
+
+
+def model_of(transformers, folder, mib):
+    """Saves a model as several shards, and returns its tensors."""
+    hidden = 1024 if DEVICE == "cuda" else 512
+    layers = max(mib * MIB // (32 * hidden * hidden), 2)
+    config = transformers.LlamaConfig(
+        hidden_size=hidden, intermediate_size=4 * hidden, num_hidden_layers=layers,
+        num_attention_heads=8, num_key_value_heads=8, vocab_size=1024)
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder, max_shard_size=f"{max(mib // 4, 1)}MB")
+    return model.state_dict()
+
+
+def case_transformers(args):
+    """from_pretrained of several shards by safetensors, and by gpunvme.torch.install()."""
+    transformers = need("transformers")
+    import gpunvme
+    import gpunvme.torch
+    for path in args.files:
+        where, folder = args.where[path], f"{path}.model"
+        expected = model_of(transformers, folder, min(args.mib, 1024))
+        total = sum(tensor.nbytes for tensor in expected.values())
+        shards = sum(name.endswith(".safetensors") for name in os.listdir(folder))
+
+        def load(folder=folder):
+            return transformers.LlamaForCausalLM.from_pretrained(
+                folder, dtype=torch.bfloat16, device_map=DEVICE).state_dict()
+
+        load()
+        for who in "safetensors", "gpunvme":
+            if who == "gpunvme":
+                gpunvme.torch.install(DEVICE)
+            before = sum(call.bytes for call in gpunvme.stats().values())
+            took, found = seconds_of(load)
+            moved = sum(call.bytes for call in gpunvme.stats().values()) - before
+            if moved < (total if who == "gpunvme" else 0) or not all(
+                    tensor.equal(found[name].cpu()) for name, tensor in expected.items()):
+                sys.exit(f"apps.py: transformers by {who} on {where}: {moved} bytes were read, "
+                         "or tensors differ")
+            tell(f"transformers {transformers.__version__} by {who} on {where}, {shards} shards",
+                 total / took / 1e9, "GB/s")
+        shutil.rmtree(folder)
+    tell("transformers: bytes by the path gpu", sum(
+        call.bytes for (_, way), call in gpunvme.stats().items() if way == "gpu") / MIB, "MiB")
+
+
+def case_save(args):
+    """Checkpoints and save_file, beside one WRITE of as many bytes; all are synced."""
+    from gpunvme.torch import load_file, save_file
+    sys.path.insert(0, EXAMPLES)
+    example = need("checkpoint")
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")
+    state = example.make_state(min(args.mib, 1024) * MIB, DEVICE)
+    nbytes = sum(tensor.nbytes for tensor in state.values())
+    memory = torch.cat([tensor.view(torch.uint8).flatten() for tensor in state.values()])
+    for path in args.files:
+        where, folder, rounds = args.where[path], f"{path}.saved", []
+        os.mkdir(folder)
+        name = os.path.join(folder, "file")
+        for _ in range(4):
+            rounds.append(example.one_round(folder, state, memory))
+            rounds[-1]["save_file"] = example.timed(save_file, state, name)
+            found = load_file(name, device=DEVICE)
+            if not all(torch.equal(found[key], tensor) for key, tensor in state.items()):
+                sys.exit(f"apps.py: save_file on {where}: WRONG BYTES")
+            del found
+            os.unlink(name)
+        best = {key: min(seconds[key] for seconds in rounds) for key in rounds[0]}
+        for key, seconds in best.items():
+            tell(f"checkpoint on {where}, {key}", nbytes / seconds / 1e9, "GB/s")
+        for key in "save", "save_file":
+            tell(f"checkpoint on {where}, {key} to WRITE", best["WRITE"] / best[key], "")
+        tell(f"checkpoint on {where}, load to READ", best["READ"] / best["load"], "")
+        shutil.rmtree(folder)
 
 
 def readv_of_the_same(path, target, index):

@@ -10,9 +10,9 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
-Steps, all of them in this order without an argument: load latency records layers kvikio gds
-instanttensor fastsafetensors nixl python kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`,
-and PyTorch. A library that is missing is reported and left out; every byte that is read is verified.
+Steps, all of them in this order without an argument: load latency records types save
+transformers kvikio kvikio-cc nixl examples python layers gds instanttensor fastsafetensors
+kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A library that is missing is reported and left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
   BUILD_DIR     build folder (build/gpu)
   PEERS_WHEELS  a folder of wheels: KvikIO, InstantTensor, fastsafetensors, NIXL
@@ -24,8 +24,8 @@ and PyTorch. A library that is missing is reported and left out; every byte that
 USAGE
 }
 
-STEPS_KNOWN=(load latency records layers kvikio gds instanttensor fastsafetensors nixl python
-    kvikio-tests)
+STEPS_KNOWN=(load latency records types save transformers kvikio kvikio-cc nixl examples python
+    layers gds instanttensor fastsafetensors kvikio-tests)
 MNT='' steps=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -63,7 +63,7 @@ if [ -z "$MNT" ]; then
     PATH=$INSTALL/bin:$INSTALL/sbin:$PATH
     LD_LIBRARY_PATH=$(dirname "$LIBRARY")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export PATH LD_LIBRARY_PATH
-    exec bash "$GPUNVME_ROOT/bench/on_mount.sh" "$((MIB + MIB / 2 + 1024))M" \
+    exec bash "$GPUNVME_ROOT/bench/on_mount.sh" "$((MIB + MIB / 2 + 4096))M" \
         "${APPS_OPTIONS:-executor=cuda,direct=all,sim=threads:4}" \
         bash "$0" "${steps[@]}" --on-mount
 fi
@@ -197,6 +197,24 @@ step_records() {
     figures "records" 25 "${APPS[@]}" dataset "$ON_MOUNT"
 }
 
+step_types() {
+    figures "types of safetensors" 20 "${APPS[@]}" types "$ON_MOUNT"
+}
+
+step_save() {
+    figures "checkpoints, save_file" 40 "${APPS[@]}" save "$ON_MOUNT"
+}
+
+step_transformers() {
+    figures "transformers, several shards" 40 "${APPS[@]}" transformers "$ON_MOUNT"
+}
+
+# The CUDA examples over a mount of their own, if the build has their test.
+step_examples() {
+    tests "kernel, stream and array examples" 30 ctest --test-dir "$BUILD_DIR" --no-tests=error \
+        --output-on-failure -R '^examples_gpu_test$'
+}
+
 # Reads with the daemon's kernels, with kernels of the process, and by copies
 # from host memory.
 step_layers() {
@@ -209,6 +227,30 @@ step_layers() {
 step_kvikio() {
     kvikio_rates gpunvme
     kvikio_rates posix
+}
+
+# kvikio_random.cc is compiled with the headers of the wheel.
+step_kvikio_cc() {
+    local kvikio=$WORK/site/libkvikio logger=$WORK/site/rapids_logger/lib64
+    local cuda=${CUDA_HOME:-/usr/local/cuda} program=$BUILD_DIR/kvikio_random
+    if [ ! -d "$kvikio" ]; then
+        row "KvikIO from C++" "not run: no wheel of libkvikio"
+        return 0
+    fi
+    local path=$kvikio/lib64:$logger:$cuda/lib64
+    if [ ! -x "$program" ]; then
+        bounded "KvikIO from C++, compiled" 60 g++ -std=c++20 -O2 -DKVIKIO_CUFILE_FOUND \
+            -DKVIKIO_CUFILE_VERSION_API_FOUND -DWITH_CUDA -I"$kvikio/include" -I"$cuda/include" \
+            "$GPUNVME_ROOT/bench/kvikio_random.cc" -L"$kvikio/lib64" -L"$logger" -L"$cuda/lib64" \
+            -Wl,--allow-shlib-undefined -lkvikio -lrapids_logger -lcudart -o "$program"
+    fi
+    LD_LIBRARY_PATH=$path:${LD_LIBRARY_PATH:-} KVIKIO_COMPAT_MODE=OFF bounded \
+        "KvikIO from C++ over gpunvme" 30 "${RUN[@]}" "$program" "$MNT/kvikio-random"
+    row "" "$(tail -n 1 "$WORK/out")"
+    LD_LIBRARY_PATH=$path:${LD_LIBRARY_PATH:-} KVIKIO_COMPAT_MODE=ON bounded \
+        "KvikIO from C++ over POSIX" 30 "$program" "$MNT/kvikio-random"
+    row "" "$(tail -n 1 "$WORK/out")"
+    rm -f "$MNT/kvikio-random"
 }
 
 step_gds() {
@@ -227,18 +269,21 @@ step_fastsafetensors() {
         "$ON_TMPFS"
 }
 
+# The plug-in under its own name, and under one that programs know.
 step_nixl() {
-    local plugin
+    local name wheel
+    wheel=$(echo "$WORK"/site/.nixl_cu1*.libs/plugins)
+    [ -d "$wheel" ] && export NIXL_PLUGIN_DIR=${NIXL_PLUGIN_DIR:-$wheel}
     figures "NIXL" 30 "${RUN[@]}" "${APPS[@]}" nixl --backend GDS_MT "$ON_MOUNT"
-    plugin=$(find "$INSTALL" -name libplugin_GPUNVME.so -print -quit)
-    if [ -n "$plugin" ]; then
-        NIXL_PLUGIN_DIR=$(dirname "$plugin") figures "NIXL, plug-in GPUNVME" 30 \
-            "${APPS[@]}" nixl --backend GPUNVME "$ON_MOUNT"
-    fi
+    [ -e "$INSTALL/bin/gpunvme-nixl-env" ] || return 0
+    for name in GPUNVME GDS_MT; do
+        XDG_CACHE_HOME=$WORK/cache PYTHON=$PYTHON figures "NIXL, our plug-in as $name" 30 \
+            "$INSTALL/bin/gpunvme-nixl-env" "${APPS[@]}" nixl --backend "$name" "$ON_MOUNT"
+    done
 }
 
 step_python() {
-    GPUNVME_MOUNT=$MNT tests "tests of the Python package" 45 "$PYTHON" -m pytest -q -rfs \
+    GPUNVME_MOUNT=$MNT tests "tests of the Python package" 100 "$PYTHON" -m pytest -q -rfs \
         -p no:cacheprovider "$GPUNVME_ROOT/python/tests"
 }
 
