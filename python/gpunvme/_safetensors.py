@@ -5,6 +5,7 @@ import collections
 import contextlib
 import errno
 import fnmatch
+import functools
 import json
 import math
 import os
@@ -478,14 +479,22 @@ def _header(entries: Iterable[Entry], metadata: dict[str, str] | None) -> tuple[
     return header, [entry._replace(begin=entry.begin + len(header)) for entry in placed]
 
 
+Jobs = Callable[[File, list[tuple[Any, int]]], Iterable[Callable[[], int]]]
+
+
+def _write_each(file: File, placed: list[tuple[Any, int]]) -> Iterable[Callable[[], int]]:
+    """Returns a write for each memory, which is at an offset of the file."""
+    return [functools.partial(file.write, memory, file_offset=at) for memory, at in placed]
+
+
 def _write_all(path: str, entries: list[Entry], header: bytes, memory: dict[str, Any],
-               threads: int) -> None:
+               threads: int, jobs: Jobs) -> None:
     with File(path, "r+") as file:
         end = entries[-1].begin + entries[-1].nbytes if entries else len(header)
         os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
         writes = [pool(threads).submit(file.write, header)]
-        writes += [pool(threads).submit(file.write, memory[entry.name], entry.nbytes, entry.begin)
-                   for entry in entries if entry.nbytes]
+        placed = [(memory[entry.name], entry.begin) for entry in entries if entry.nbytes]
+        writes += [pool(threads).submit(job) for job in jobs(file, placed)]
         wait(writes)
         if sum(write.result() for write in writes) != end:
             raise OSError(errno.EIO, "not written as a whole", path)
@@ -502,10 +511,11 @@ def _mode_of(path: str) -> int:
 
 
 def save(filename: Any, memory: dict[str, Any], entries: Iterable[Entry],
-         metadata: dict[str, str] | None, threads: int = 8) -> None:
+         metadata: dict[str, str] | None, threads: int = 8, jobs: Jobs = _write_each) -> None:
     """Writes a file, which appears as a whole and is on the drive when this returns.
 
-    memory: of each tensor, by its name. The places of entries do not count.
+    memory: of each tensor, by its name. The places of entries do not count. jobs: returns functions
+    that write memory, in the order of its offsets, and return the number of its bytes.
     """
     if not all(isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
         raise SafetensorError("metadata that is no text")
@@ -515,7 +525,7 @@ def save(filename: Any, memory: dict[str, Any], entries: Iterable[Entry],
     fd, temporary = tempfile.mkstemp(prefix=f".{name[:200]}.", dir=folder)
     try:
         os.fchmod(fd, _mode_of(path))
-        _write_all(temporary, placed, header, memory, threads)
+        _write_all(temporary, placed, header, memory, threads, jobs)
         os.rename(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -114,3 +114,24 @@ def test_what_torch_cannot_save(torch, tmpfs):
         save_file({"a": whole.to(torch.complex128)}, path)
     save_file({"a": whole[:4], "b": whole[4:]}, path)  # parts that are apart
     assert os.listdir(tmpfs) == ["file"]
+
+
+def test_small_tensors_are_written_together(torch, tmpfs):
+    """Runs of small tensors are one write, with zeros between them; long tensors are alone."""
+    from gpunvme._torch_write import runs_of, write_run
+    long, views = torch.randn(1 << 17), torch.randn(4, 4).t()
+    given = [torch.tensor(7), torch.arange(5, dtype=torch.int16), long, torch.randn(3), views,
+             torch.tensor([True])]
+    places = [0, 4096, 8192, 1 << 20, (1 << 20) + 4096, 3 << 20]
+    runs = runs_of(zip(given, places, strict=True))
+    assert [len(run) for run in runs] == [2, 1, 1, 1, 1]
+    path = os.path.join(tmpfs, "runs")
+    with gpunvme.open(path, "w+") as file:
+        written = sum(write_run(file, [(tensor.contiguous(), at) for tensor, at in run])
+                      for run in runs)
+    assert written == sum(tensor.nbytes for tensor in given)
+    with open(path, "rb") as file:
+        content = file.read()
+    for tensor, at in zip(given, places, strict=True):
+        assert content[at:at + tensor.nbytes] == tensor.contiguous().numpy().tobytes()
+    assert not any(content[8:4096]) and not any(content[4096 + 10:8192])

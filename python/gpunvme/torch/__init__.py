@@ -33,6 +33,7 @@ from .._torch_group import ProcessGroup
 from .._torch_group import load_on_devices as load_each
 from .._torch_table import Prefetched, Table
 from .._torch_types import TORCH_NAMES, torch_dtype, torch_shape
+from .._torch_write import runs_of, write_run
 
 __all__ = ["IndexedDataset", "LayerStream", "Prefetched", "SafetensorError", "Table", "install",
            "iter_tensors", "load_file", "load_on_devices", "safe_open", "save_file"]
@@ -190,7 +191,9 @@ def save_file(tensors: dict[str, torch.Tensor], filename: Any,
     _check_apart(tensors)
     for device in {tensor.device for tensor in tensors.values()}:
         _synchronize(device)
-    save(filename, {name: tensor.detach() for name, tensor in tensors.items()}, entries, metadata)
+    save(filename, {name: tensor.detach() for name, tensor in tensors.items()}, entries, metadata,
+         jobs=lambda file, placed: [functools.partial(write_run, file, run)
+                                    for run in runs_of(placed)])
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name

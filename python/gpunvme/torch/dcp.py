@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from .._file import File
+from .._torch_write import Placed, runs_of, write_run
 from . import ALIGN, _event, _synchronize
 
 __all__ = ["Reader", "Writer"]
@@ -112,8 +113,11 @@ class Writer(FileSystemWriter):
             os.ftruncate(file.fileno(), 0)
             if end:
                 os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
+            checked = [(_checked(tensor, item, size), at)
+                       for tensor, (item, at, size) in zip(tensors, placed)]
+            runs = runs_of(one for one in checked if one[0].nbytes)
             with ThreadPoolExecutor(self._threads, "gpunvme-save") as pool:
-                list(pool.map(lambda one: _write(file, *one), zip(tensors, placed)))
+                list(pool.map(lambda run: _write(file, run), runs))
             results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
             results += _write_bytes(file, name, end, plan, planner)
             if self.sync_files:
@@ -130,13 +134,15 @@ class Writer(FileSystemWriter):
                 os.close(folder)
 
 
-def _write(file: File, tensor: Any, place: tuple[WriteItem, int, int]) -> None:
-    item, at, size = place
-    plain = _plain(tensor)
-    if plain.nbytes != size:
-        raise ValueError(f"{item.index.fqn}: {plain.nbytes} bytes, but the plan has {size}")
-    if size and file.write(plain, size, at) != size:
-        raise OSError(errno.EIO, "not written as a whole", file.name)
+def _checked(tensor: Any, item: WriteItem, size: int) -> torch.Tensor:
+    if tensor.nbytes != size:
+        raise ValueError(f"{item.index.fqn}: {tensor.nbytes} bytes, but the plan has {size}")
+    found: torch.Tensor = tensor.detach()
+    return found
+
+
+def _write(file: File, run: list[Placed]) -> None:
+    write_run(file, [(_plain(tensor), at) for tensor, at in run])
 
 
 def _write_bytes(file: File, name: str, at: int, plan: SavePlan,
