@@ -560,6 +560,31 @@ TEST_F(MountTest, Dir32ListsForThirtyTwoBitPrograms)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+TEST_F(MountTest, AThirtyTwoBitProgramSeesAllNames)
+{
+#ifndef GPUNVME_READDIR32
+    GTEST_SKIP() << "the compiler makes no programs for i386";
+#else
+    constexpr size_t kNames = 3000;
+    std::string output;
+    if (run_program({GPUNVME_READDIR32, "/"}, &output) < 0 || output.empty())
+        GTEST_SKIP() << "this kernel runs no programs for i386";
+    Mounted m(kImage);
+    for (bool dir32 : {true, false}) {
+        ASSERT_TRUE(m.mount(dir32 ? "dir32" : "")) << m.log();
+        std::string dir = m.path("dir");
+        mkdir(dir.c_str(), 0755);
+        for (size_t i = 0; i < kNames && dir32; i++)
+            close(open((dir + "/" + std::to_string(i)).c_str(), O_WRONLY | O_CREAT, 0644));
+        EXPECT_EQ(run_program({GPUNVME_READDIR32, dir}, &output), dir32 ? 0 : EOVERFLOW);
+        if (dir32) {
+            EXPECT_EQ(output, std::to_string(kNames + 2) + "\n");
+        }
+        EXPECT_TRUE(m.unmount()) << m.log();
+    }
+#endif
+}
+
 // 2 MiB, aligned to 2 MiB in the file and on the device.
 TEST_F(MountTest, GpuBoundDirectoryGivesItsFilesAlignedExtents)
 {
