@@ -276,7 +276,7 @@ uint64_t block_of(const std::string &image, const std::string &file)
 // The drive answers no read of one file; its readers are more than there are session threads.
 TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
 {
-    constexpr unsigned kBlocked = 100;
+    constexpr unsigned kBlocked = 200;
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
     close(write_content(m.path("data"), 1));

@@ -25,7 +25,7 @@
  * a small machine. A thread that has not served a request costs only its stack.
  */
 #define SESSION_THREADS     16
-#define SESSION_THREADS_MAX 64
+#define SESSION_THREADS_MAX 128
 /*
  * Background requests that the kernel sends at a time, of direct I/O and
  * readahead. They are those of all users together, so a user who has as many
