@@ -104,7 +104,7 @@ static void nvme_poll_complete(struct bd_queue *q, struct bd_tracker *tracker, u
 
     if (nvme_poll_again(q, tracker, status))
         return;
-    if ((status & 0x7ffu) == NVME_ERR_RESERVATION)
+    if (nvme_status_taken(status))
         nvme_ctrlr_set_taken(q->d->c);
     if (error && !ended_by_us(status))
         nvme_count(&q->d->c->counters.errors);

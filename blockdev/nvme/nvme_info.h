@@ -112,6 +112,8 @@ bool nvme_status_not_yet(uint16_t status);
  * (ANA), within transition_ms.
  */
 bool nvme_status_transition(uint16_t status);
+/* Returns true for Reservation Conflict: see nvme_ctrlr_set_taken(). */
+bool nvme_status_taken(uint16_t status);
 /* Returns libnvme's description of a status, a constant string. */
 const char *nvme_status_text(uint16_t status);
 

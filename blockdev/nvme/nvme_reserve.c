@@ -339,7 +339,7 @@ void nvme_unreserve(struct nvme_ctrlr *c, uint32_t nsid)
 {
     struct reserve r;
 
-    if (nvme_ctrlr_failed(c) || reserve_open(&r, c, nsid) != 0)
+    if (!nvme_ctrlr_alive(c) || reserve_open(&r, c, nsid) != 0)
         return;
     (void)reserve_unregister(&r);
     reserve_close(&r);

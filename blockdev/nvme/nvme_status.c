@@ -93,6 +93,11 @@ bool nvme_status_not_yet(uint16_t status)
             code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);
 }
 
+bool nvme_status_taken(uint16_t status)
+{
+    return (status & STATUS_CODE_MASK) == NVME_ERR_RESERVATION;
+}
+
 const char *nvme_status_text(uint16_t status)
 {
     return nvme_status_to_string(status & 0x7ff, false);

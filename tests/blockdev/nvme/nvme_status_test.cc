@@ -44,9 +44,16 @@ TEST(Status, DnrForbidsARetry)
 
 TEST(Status, ErrorsOfTheCommandAreNotRetried)
 {
-    for (uint16_t st : {NVME_ERR_INVALID_OPCODE, NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_NS,
-                        NVME_ERR_LBA_RANGE, NVME_ERR_CAPACITY, NVME_ERR_INVALID_PRP_OFFSET})
+    for (uint16_t st :
+         {NVME_ERR_INVALID_OPCODE, NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_NS, NVME_ERR_LBA_RANGE,
+          NVME_ERR_CAPACITY, NVME_ERR_INVALID_PRP_OFFSET, NVME_ERR_RESERVATION})
         EXPECT_FALSE(nvme_status_retryable(st)) << st;
+}
+
+TEST(Status, OnlyAConflictMeansThatAnotherHostHasTheNamespace)
+{
+    for (unsigned st = 0; st < 0x8000; st++)
+        EXPECT_EQ(nvme_status_taken((uint16_t)st), (st & 0x7ff) == NVME_ERR_RESERVATION) << st;
 }
 
 TEST(Status, TransientErrorsAreRetried)

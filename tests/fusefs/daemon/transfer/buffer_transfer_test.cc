@@ -506,4 +506,27 @@ TEST_F(Transfer, BuffersAreLimitedInBytes)
     rig_forget(&small);
 }
 
+class TakenDrive : public Transfer
+{
+  protected:
+    void TearDown() override
+    {
+        rig_forget(&buffer_);
+        EXPECT_LT(rig_close(rig_), 0) << "not all was written";
+    }
+};
+
+// Another host has reserved the namespace, and may have ended that when the next write comes.
+TEST_F(TakenDrive, NothingIsWrittenAfterAConflict)
+{
+    open(with(&rig_config::requires_gpu, true));
+    fail(SIM_FAULT_STATUS, kWrite, 0x4083, 1);
+    gpunvme_ioc_rw rw = request();
+    EXPECT_LT(rig_transfer(rig_, true, 0, &rw), 0);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, 0x083u);
+    EXPECT_EQ(rig_truncate(rig_, kBytes / 2), -EIO);
+    rw = request();
+    EXPECT_LT(rig_transfer(rig_, true, 0, &rw), 0);
+}
+
 } // namespace
