@@ -3,9 +3,10 @@
  * The DMA engine of a simulated controller copies between host memory and
  * device memory (a GPU's), which a CPU cannot dereference.
  *
- * Channels are independent streams of copies. One thread uses a channel,
- * without locking. Copies of one submission are made in any order. A ticket is
- * done when all bytes of its submission are in place and visible to the device.
+ * An engine may serve several devices. Each has channels, which are independent
+ * streams of copies. One thread uses a channel, without locking. Copies of one
+ * submission are made in any order. A ticket is done when all bytes of its
+ * submission are in place and visible to the device.
  */
 #ifndef SIM_SIM_DMA_ENGINE_H
 #define SIM_SIM_DMA_ENGINE_H
@@ -17,6 +18,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Devices that an engine serves, numbered from 0. */
+#define SIM_DMA_DEVICES 32u
 
 struct sim_copy {
     void *host;      /* pinned by pin() */
@@ -33,22 +37,23 @@ struct sim_copy {
 struct sim_dma_engine_ops {
     unsigned max_copies; /* per submission */
     /*
-     * Opens the engine for the device that has this address. Called before the
-     * other functions, and again for each mapping of device memory. An error
-     * then refuses the mapping, because the memory may be on another device.
-     * May be NULL. Returns 0 or -errno.
+     * Opens the engine for the device that has this address, unless it is open
+     * already, and returns the number of the device, or -errno. Called before
+     * the other functions, and again for each mapping of device memory, which
+     * an error refuses. NULL means that all memory is of device 0.
      */
     int (*open)(void *ctx, uint64_t device);
     /*
-     * Submits copies. Returns 0 and a ticket, -EAGAIN if too many are in
-     * flight, or another -errno if the device has failed.
+     * Submits copies of one device. Returns 0 and a ticket, -EAGAIN if too many
+     * are in flight, or another -errno if the device has failed.
      */
     int (*submit)(void *ctx, unsigned channel, bool to_device, const struct sim_copy *copies,
                   unsigned n, uint64_t *ticket);
     /* Returns 1 if done, 0 if in flight, or -errno. Tickets end in order. */
     int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
     /*
-     * Makes whole pages of host memory usable in copies. Returns 0 or -errno.
+     * Makes whole pages of host memory usable in copies of all devices. Returns
+     * 0 or -errno.
      */
     int (*pin)(void *ctx, void *addr, size_t len);
     void (*unpin)(void *ctx, void *addr);
@@ -57,7 +62,7 @@ struct sim_dma_engine_ops {
 struct sim_dma_engine {
     const struct sim_dma_engine_ops *ops;
     void *ctx;
-    unsigned channels; /* numbered from 0 */
+    unsigned channels; /* of each device; those of device d are numbered from d * channels */
 };
 
 #ifdef __cplusplus

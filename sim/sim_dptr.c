@@ -86,7 +86,8 @@ static SIM_HOT uint16_t add_span(struct walk *w, uint64_t addr, size_t len)
     th->spans[th->n_spans++] = (struct sim_span){.host = m->host ? m->host + offset : NULL,
                                                  .device = m->device + offset,
                                                  .len = len,
-                                                 .mapping = m->iova};
+                                                 .mapping = m->iova,
+                                                 .dma = m->dma};
     return NVME_OK;
 }
 

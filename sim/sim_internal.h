@@ -49,7 +49,8 @@ struct sim_mapping {
     size_t len;
     unsigned char *host; /* NULL for device memory */
     uint64_t device;
-    bool dying; /* unmap() waits for copies, and no new ones start */
+    unsigned dma; /* of device memory: number of the device in the DMA engine */
+    bool dying;   /* unmap() waits for copies, and no new ones start */
 };
 
 struct sim_iova_table {
@@ -261,6 +262,7 @@ struct sim_span {
     uint64_t device;
     size_t len;
     uint64_t mapping; /* IOVA of the mapping */
+    unsigned dma;     /* number of the device in the DMA engine */
 };
 
 struct sim_counters {
@@ -293,10 +295,13 @@ struct sim_thread {
     unsigned n_heap;
     struct sim_list done; /* completed, waiting for room in the CQ */
     struct sim_span *spans;
-    unsigned n_spans, host_spans; /* number of host memory spans */
-    struct sim_move *move;
-    uint64_t flushed; /* number of the last sync whose waiters were completed */
-    bool blocked;     /* a command waits for room for its copies and occupies spans */
+    unsigned n_spans, host_spans;            /* number of host memory spans */
+    struct sim_move *moves[SIM_DMA_DEVICES]; /* by device; NULL without mappings of it */
+    unsigned n_moves;                        /* number of the last device that has one, plus 1 */
+    uint64_t flushed;            /* number of the last sync whose waiters were completed */
+    bool blocked;                /* a command waits for room for its copies and occupies spans */
+    struct sim_cmd *blocked_cmd; /* that command, and the bytes of it that are queued */
+    size_t blocked_queued;
     struct sim_counters count;
     _Atomic unsigned moving; /* commands with copies in flight; stored under lock */
     unsigned rounds, sweeps;
@@ -375,9 +380,9 @@ struct sim {
 
     /* Serialises map() and unmap(); protects the DMA engine and the pins. */
     pthread_mutex_t map_lock;
-    const struct sim_dma_engine *offered;    /* set by sim_set_dma_engine() */
-    const struct sim_dma_engine *dma_engine; /* the engine of the existing device mappings */
+    const struct sim_dma_engine *dma_engine; /* constant while there are device mappings */
     unsigned device_mappings;
+    bool has_moves[SIM_DMA_DEVICES]; /* threads have a struct sim_move for the device */
     /* Used if there are more threads than channels. */
     pthread_mutex_t channel_locks[SIM_MAX_THREADS];
 
@@ -738,7 +743,8 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 /* sim_move.c */
 /*
  * Called for each device mapping, with an address in its memory and map_lock
- * held. Returns -EFAULT if there is no DMA engine or it cannot be used.
+ * held. Returns the number of the device in the DMA engine, or -EFAULT if there
+ * is no engine or it cannot be used.
  */
 int sim_dma_engine_attach(struct sim *s, uint64_t device);
 void sim_dma_engine_detach(struct sim *s);

@@ -364,7 +364,7 @@ static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe
         !ns->pinned)
         return false;
     const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, 1);
-    struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th) : NULL;
+    struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th->moves[m->dma]) : NULL;
     if (!sub)
         return false;
     *p = (struct plain){.head = NVME_IO_READ | (uint64_t)q->nsid << 32,
@@ -376,7 +376,7 @@ static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe
                         .lbas = ns->lbas,
                         .lba_shift = ns->lba_shift,
                         .sub = sub,
-                        .room = th->move->max_copies - sub->n,
+                        .room = th->moves[m->dma]->max_copies - sub->n,
                         .reads = p->reads,
                         .bytes = p->bytes};
     return true;

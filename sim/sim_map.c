@@ -16,10 +16,12 @@ static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, bo
     if (!mem->addr && s->cfg.no_device_memory)
         return -EFAULT;
     pthread_mutex_lock(&s->map_lock);
-    int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->device);
-    if (rc == 0) {
+    int dma = mem->addr ? 0 : sim_dma_engine_attach(s, mem->device), rc = dma;
+    if (dma >= 0) {
         sim_pause(s);
         rc = at ? sim_iova_add_at(&s->iova, mem, *iova) : sim_iova_add(&s->iova, mem, iova);
+        if (!rc)
+            sim_iova_find(&s->iova, *iova)->dma = (unsigned)dma;
         sim_resume(s);
         if (rc && !mem->addr)
             sim_dma_engine_detach(s);

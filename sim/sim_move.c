@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Executes commands on device memory. Their copies are batched into submissions
- * to the DMA engine, with one channel for each thread. Media that the DMA
- * engine could pin is copied directly. Other media is copied through rings of
- * pinned bounce memory, one for each direction, which is freed in the order of
- * submission.
+ * to the DMA engine, with one channel for each thread and device. Media that
+ * the DMA engine could pin is copied directly. Other media is copied through
+ * rings of pinned bounce memory, one for each direction, which is freed in the
+ * order of submission.
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "sim/sim_move.h"
@@ -82,9 +83,8 @@ static void prefetch_cmd(const struct sim_cmd *cmd)
     __builtin_prefetch(&cmd->sq, 1);
 }
 
-static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
+static void sub_done(struct sim_thread *th, struct sim_move *m, struct sim_sub *sub, bool ok)
 {
-    struct sim_move *m = th->move;
     bool idle = sim_idle(th->s);
     unsigned over = 0;
 
@@ -148,9 +148,8 @@ static int move_dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 }
 
 /* Submits. Returns false if the DMA engine has too many in flight. */
-static bool move_send(struct sim_thread *th, bool to_device)
+static bool move_send(struct sim_move *m, bool to_device)
 {
-    struct sim_move *m = th->move;
     struct sim_sub *sub = m->fill[to_device];
 
     if (!sub || !sub->n)
@@ -184,23 +183,24 @@ static unsigned most_flying(const struct sim_sub *sub)
  */
 void sim_move_submit(struct sim_thread *th)
 {
-    struct sim_move *m = th->move;
+    for (unsigned d = 0; d < th->n_moves; d++) {
+        struct sim_move *m = th->moves[d];
 
-    for (unsigned i = 0; m && i < 2; i++) {
-        if (m->n_flying < most_flying(m->fill[i]))
-            move_send(th, i);
+        for (unsigned i = 0; m && i < 2; i++) {
+            if (m->n_flying < most_flying(m->fill[i]))
+                move_send(m, i);
+        }
     }
 }
 
 /* Returns a submission with room for one more copy, or NULL. */
-static struct sim_sub *filling(struct sim_thread *th, bool to_device)
+static struct sim_sub *filling(struct sim_move *m, bool to_device)
 {
-    struct sim_move *m = th->move;
     struct sim_sub *sub = m->fill[to_device];
 
     if (sub && sub->n < m->max_copies)
         return sub;
-    if ((sub && !move_send(th, to_device)) || !m->n_free)
+    if ((sub && !move_send(m, to_device)) || !m->n_free)
         return NULL;
     sub = m->free[--m->n_free];
     sub->n = 0;
@@ -230,10 +230,10 @@ static unsigned char *move_ring_take(struct sim_ring *r, size_t *len)
 }
 
 /* Allocates bounce memory, and fills it with the bytes of a read. */
-static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
-                             const unsigned char *media, size_t *len)
+static unsigned char *bounce(struct sim_thread *th, struct sim_move *m, struct sim_cmd *cmd,
+                             struct sim_sub *sub, const unsigned char *media, size_t *len)
 {
-    struct sim_ring *r = &th->move->ring[sub->to_device];
+    struct sim_ring *r = &m->ring[sub->to_device];
     unsigned char *host = move_ring_take(r, len);
 
     if (!host)
@@ -266,14 +266,15 @@ static SIM_HOT void move_add_copy(struct sim_sub *sub, struct sim_cmd *cmd,
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
                          const struct sim_span *p, unsigned char *media)
 {
-    struct sim_sub *sub = filling(th, cmd->sqe.opcode != NVME_IO_WRITE);
+    struct sim_move *m = th->moves[p->dma];
+    struct sim_sub *sub = filling(m, cmd->sqe.opcode != NVME_IO_WRITE);
     unsigned char *host = media;
     size_t len = p->len;
 
     if (!sub)
         return 0;
     if (!pinned || (cmd->corrupt && sub->to_device))
-        host = bounce(th, cmd, sub, media, &len);
+        host = bounce(th, m, cmd, sub, media, &len);
     if (!host)
         return 0;
     move_add_copy(sub, cmd, p, len, host, media);
@@ -294,7 +295,8 @@ static struct sim_span from(const struct sim_span *p, size_t at)
     return (struct sim_span){.host = p->host ? p->host + at : NULL,
                              .device = p->device + at,
                              .len = p->len - at,
-                             .mapping = p->mapping};
+                             .mapping = p->mapping,
+                             .dma = p->dma};
 }
 
 /* Queues copies from byte `queued` on. Returns false without room. */
@@ -312,8 +314,8 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
 
             queued += n;
             if (!n) {
-                th->move->cur = cmd;
-                th->move->queued = queued;
+                th->blocked_cmd = cmd;
+                th->blocked_queued = queued;
                 return false;
             }
         }
@@ -326,15 +328,29 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     return true;
 }
 
-/* Queues all copies if each span is one copy, and there is room. */
+static bool is_of_one_device(const struct sim_thread *th)
+{
+    for (unsigned i = 1; i < th->n_spans; i++) {
+        if (th->spans[i].dma != th->spans[0].dma)
+            return false;
+    }
+    return th->host_spans == 0;
+}
+
+/*
+ * Queues all copies if each span is one copy of the same device, and there is
+ * room.
+ */
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {
-    struct sim_sub *sub = th->move->fill[cmd->sqe.opcode != NVME_IO_WRITE];
     unsigned char *media = ns->base + (sim_slba(&cmd->sqe) << ns->lba_shift);
 
-    if (!sub || th->n_spans > th->move->max_copies - sub->n || !ns->pinned || cmd->corrupt ||
-        th->host_spans)
+    if (!is_of_one_device(th))
+        return false;
+    const struct sim_move *m = th->moves[th->spans[0].dma];
+    struct sim_sub *sub = m->fill[cmd->sqe.opcode != NVME_IO_WRITE];
+    if (!sub || th->n_spans > m->max_copies - sub->n || !ns->pinned || cmd->corrupt)
         return false;
     for (unsigned i = 0; i < th->n_spans; media += th->spans[i++].len)
         move_add_copy(sub, cmd, &th->spans[i], th->spans[i].len, media, media);
@@ -350,26 +366,24 @@ void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim
         th->blocked = !queue_copies(th, cmd, ns, 0);
 }
 
-struct sim_sub *sim_sub_of_reads(struct sim_thread *th)
+struct sim_sub *sim_sub_of_reads(struct sim_move *m)
 {
-    return filling(th, true);
+    return filling(m, true);
 }
 
 /* Continues with the command that waits for room. */
 static bool unblock(struct sim_thread *th)
 {
-    struct sim_move *m = th->move;
-    size_t before = m->queued;
+    struct sim_cmd *cmd = th->blocked_cmd;
+    size_t before = th->blocked_queued;
 
-    th->blocked = !queue_copies(th, m->cur, sim_ns_get(th->s, m->cur->sqe.nsid), m->queued);
-    return !th->blocked || m->queued > before;
+    th->blocked = !queue_copies(th, cmd, sim_ns_get(th->s, cmd->sqe.nsid), before);
+    return !th->blocked || th->blocked_queued > before;
 }
 
-void sim_move_poll(struct sim_thread *th)
+static void move_poll(struct sim_move *m)
 {
-    struct sim_move *m = th->move;
-
-    for (; m && m->n_ended < m->n_flying; m->n_ended++) {
+    for (; m->n_ended < m->n_flying; m->n_ended++) {
         struct sim_sub *sub = m->flying[(m->first + m->n_ended) % SIM_SUBS];
         int rc = sub->refused ? -EIO : move_dma_engine_poll(m, sub);
 
@@ -379,21 +393,35 @@ void sim_move_poll(struct sim_thread *th)
     }
 }
 
-bool sim_move_work(struct sim_thread *th)
+void sim_move_poll(struct sim_thread *th)
 {
-    struct sim_move *m = th->move;
+    for (unsigned d = 0; d < th->n_moves; d++) {
+        if (th->moves[d])
+            move_poll(th->moves[d]);
+    }
+}
+
+static bool move_work(struct sim_thread *th, struct sim_move *m)
+{
     bool worked = false;
 
-    if (!m)
-        return false;
     for (; m->n_ended; m->n_ended--) {
         struct sim_sub *sub = m->flying[m->first];
 
         m->first = (m->first + 1) % SIM_SUBS;
         m->n_flying--;
-        sub_done(th, sub, !sub->failed);
+        sub_done(th, m, sub, !sub->failed);
         worked = true;
     }
+    return worked;
+}
+
+bool sim_move_work(struct sim_thread *th)
+{
+    bool worked = false;
+
+    for (unsigned d = 0; d < th->n_moves; d++)
+        worked |= th->moves[d] && move_work(th, th->moves[d]);
     if (th->blocked)
         worked |= unblock(th);
     sim_move_submit(th);
@@ -429,16 +457,18 @@ static int alloc_bounce(struct sim_move *m)
     return rc ? -EFAULT : 0;
 }
 
-static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsigned index,
-                    struct sim_move **out)
+static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsigned device,
+                    unsigned index, struct sim_move **out)
 {
+    unsigned channel = index % dma_engine->channels;
+
     struct sim_move *m = calloc(1, sizeof(*m));
 
     if (!m)
         return -ENOMEM;
     m->dma_engine = dma_engine;
-    m->channel = index % dma_engine->channels;
-    m->channel_lock = s->n_threads > dma_engine->channels ? &s->channel_locks[m->channel] : NULL;
+    m->channel = device * dma_engine->channels + channel;
+    m->channel_lock = s->n_threads > dma_engine->channels ? &s->channel_locks[channel] : NULL;
     m->max_copies =
         dma_engine->ops->max_copies < MAX_COPIES ? dma_engine->ops->max_copies : MAX_COPIES;
     for (unsigned i = 0; i < SIM_SUBS; i++) {
@@ -462,8 +492,10 @@ static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsi
 }
 
 /* The media does not grow while it is pinned or being pinned. */
-static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bool *pinned)
+static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine)
 {
+    bool pinned[SIM_MAX_NAMESPACES] = {false};
+
     sim_pause(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         s->ns[i].fixed = true;
@@ -471,20 +503,39 @@ static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bo
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         pinned[i] = s->ns[i].base &&
                     dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
-}
-
-static void move_install(struct sim *s, const struct sim_dma_engine *dma_engine,
-                         struct sim_move **moves, const bool *pinned)
-{
     sim_pause(s);
-    s->dma_engine = dma_engine;
-    for (unsigned i = 0; i < s->n_threads; i++) {
-        s->threads[i].move = moves[i];
-        s->threads[i].blocked = false;
-    }
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         s->ns[i].fixed = s->ns[i].pinned = pinned[i];
     sim_resume(s);
+}
+
+/* Gives the threads their submissions for a device. */
+static void move_install(struct sim *s, unsigned device, struct sim_move *const *moves)
+{
+    sim_pause(s);
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        struct sim_thread *th = &s->threads[i];
+
+        th->moves[device] = moves[i];
+        if (th->n_moves <= device)
+            th->n_moves = device + 1;
+    }
+    sim_resume(s);
+    s->has_moves[device] = true;
+}
+
+/* Takes the submissions of all devices from a paused thread. */
+static void move_remove(struct sim_thread *th, struct sim_move **removed)
+{
+    for (unsigned d = 0; d < th->n_moves; d++) {
+        if (!th->moves[d])
+            continue;
+        th->moves[d]->next = *removed;
+        *removed = th->moves[d];
+        th->moves[d] = NULL;
+    }
+    th->n_moves = 0;
+    th->blocked = false;
 }
 
 int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e)
@@ -495,55 +546,74 @@ int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e)
     if (s->device_mappings)
         rc = -EBUSY;
     else
-        s->offered = e;
+        s->dma_engine = e;
     pthread_mutex_unlock(&s->map_lock);
+    return rc;
+}
+
+/* Creates the submissions of all threads for a device. */
+static int move_open(struct sim *s, unsigned device)
+{
+    struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
+    int rc = 0;
+
+    for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
+        rc = move_new(s, s->dma_engine, device, i, &moves[i]);
+    if (rc == 0)
+        move_install(s, device, moves);
+    for (unsigned i = 0; i < s->n_threads && rc; i++)
+        move_free(moves[i]);
     return rc;
 }
 
 int sim_dma_engine_attach(struct sim *s, uint64_t device)
 {
-    const struct sim_dma_engine *dma_engine = s->offered;
-    struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
-    bool pinned[SIM_MAX_NAMESPACES];
-    int rc = 0;
+    const struct sim_dma_engine *e = s->dma_engine;
+    int d = 0, rc = 0;
 
-    if (!dma_engine || !dma_engine->channels || !dma_engine->ops->max_copies)
+    if (!e || !e->channels || !e->ops->max_copies)
         return -EFAULT;
-    if (dma_engine->ops->open && dma_engine->ops->open(dma_engine->ctx, device))
+    if (e->ops->open)
+        d = e->ops->open(e->ctx, device);
+    if (d < 0 || d >= (int)SIM_DMA_DEVICES)
         return -EFAULT;
-    if (s->device_mappings) {
-        s->device_mappings++;
-        return 0;
-    }
-    for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
-        rc = move_new(s, dma_engine, i, &moves[i]);
-    if (rc) {
-        for (unsigned i = 0; i < s->n_threads; i++)
-            move_free(moves[i]);
+    if (!s->has_moves[d])
+        rc = move_open(s, (unsigned)d);
+    if (rc)
         return rc;
-    }
-    pin_media(s, dma_engine, pinned);
-    move_install(s, dma_engine, moves, pinned);
-    s->device_mappings = 1;
-    return 0;
+    if (s->device_mappings++ == 0)
+        pin_media(s, e);
+    return d;
 }
 
+/*
+ * The memory is unpinned while the threads run: CUDA waits for kernels
+ * meanwhile, and these may wait for the threads.
+ */
 void sim_dma_engine_detach(struct sim *s)
 {
-    struct sim_move *moves[SIM_MAX_THREADS] = {NULL}, *none[SIM_MAX_THREADS] = {NULL};
-    bool pinned[SIM_MAX_NAMESPACES] = {false}, unpinned[SIM_MAX_NAMESPACES] = {false};
-    const struct sim_dma_engine *dma_engine = s->dma_engine;
+    const struct sim_dma_engine *e = s->dma_engine;
+    struct sim_move *removed = NULL;
+    bool pinned[SIM_MAX_NAMESPACES] = {false};
 
     if (--s->device_mappings)
         return;
+    sim_pause(s);
     for (unsigned i = 0; i < s->n_threads; i++)
-        moves[i] = s->threads[i].move;
-    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        move_remove(&s->threads[i], &removed);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++) {
         pinned[i] = s->ns[i].pinned;
-    move_install(s, NULL, none, unpinned);
-    for (unsigned i = 0; i < s->n_threads; i++)
-        move_free(moves[i]);
+        s->ns[i].fixed = s->ns[i].pinned = false;
+    }
+    sim_resume(s);
+    memset(s->has_moves, 0, sizeof(s->has_moves));
+    while (removed) {
+        struct sim_move *next = removed->next;
+
+        move_free(removed);
+        removed = next;
+    }
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         if (pinned[i])
-            dma_engine->ops->unpin(dma_engine->ctx, s->ns[i].base);
+            e->ops->unpin(e->ctx, s->ns[i].base);
 }

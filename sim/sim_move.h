@@ -30,6 +30,7 @@ struct sim_ring {
     uint64_t head, tail; /* total bytes allocated and freed */
 };
 
+/* The submissions of one thread for one device. */
 struct sim_move {
     const struct sim_dma_engine *dma_engine;
     pthread_mutex_t *channel_lock; /* NULL if only this thread uses the channel */
@@ -44,10 +45,7 @@ struct sim_move {
     struct sim_ring ring[2];
     void *bounce;
     bool pinned;
-
-    /* With th->blocked: the command being queued, and its bytes queued. */
-    struct sim_cmd *cur;
-    size_t queued;
+    struct sim_move *next; /* in a list of submissions to be freed */
 };
 
 /* Release: the data of the copies is visible before the count 0. */
@@ -73,7 +71,7 @@ static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
  * Returns a submission of copies to the device with room for one more
  * (max_copies), or NULL if there is none at present.
  */
-struct sim_sub *sim_sub_of_reads(struct sim_thread *th);
+struct sim_sub *sim_sub_of_reads(struct sim_move *m);
 
 /* Adds a copy; sub has room. `media`: destination of a bounced write. */
 static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct sim_copy copy,

@@ -44,6 +44,7 @@ struct submission {
 };
 
 struct channel {
+    int device; /* CUDA's ordinal */
     cudaStream_t stream;
     struct sim_copy_kernel *copy_kernel;
     struct submission ring[RING];
@@ -56,12 +57,17 @@ struct channel {
     size_t lens[MAX_COPIES];
 };
 
+/* A GPU for which the engine is open. */
+struct gpu_channels {
+    int device; /* CUDA's ordinal */
+    struct channel channels[CHANNELS];
+};
+
 struct sim_cuda_dma {
     struct sim_dma_engine table;
     struct sim_cuda_dma *next; /* in spares */
-    bool open;
-    int device; /* CUDA's ordinal, while open */
-    struct channel channels[CHANNELS];
+    unsigned n;
+    struct gpu_channels *gpus[SIM_DMA_DEVICES];
 };
 
 /*
@@ -83,9 +89,15 @@ static_assert(BLOCKS_ENOUGH <= SIM_KEEPER_STREAMS, "a block that has work is lau
  * and the threads are those of the controller. Polls of the copy kernel do not
  * need it.
  */
-static int cuda_dma_bind_device(const struct sim_cuda_dma *m)
+static int cuda_dma_bind_device(int device)
 {
-    return gq_cuda_errno(cudaSetDevice(m->device));
+    return gq_cuda_errno(cudaSetDevice(device));
+}
+
+/* The channels of all GPUs are numbered in sequence. */
+static struct channel *channel_of(const struct sim_cuda_dma *m, unsigned channel)
+{
+    return &m->gpus[channel / CHANNELS]->channels[channel % CHANNELS];
 }
 
 static struct sim_gather *row_of(struct channel *ch, const struct submission *sub)
@@ -168,13 +180,13 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 }
 
 /* Launches these copies and records the event behind them. */
-static int cuda_dma_launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
+static int cuda_dma_launch(struct channel *ch, struct submission *sub,
                            const struct sim_gather *small, unsigned n_large, unsigned n_small,
                            bool to_device)
 {
     cudaError_t err = cudaSuccess;
 
-    if (cuda_dma_bind_device(m))
+    if (cuda_dma_bind_device(ch->device))
         return -EIO;
     if (n_large)
         err = copy_large(ch, n_large, to_device);
@@ -186,11 +198,11 @@ static int cuda_dma_launch(const struct sim_cuda_dma *m, struct channel *ch, str
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
+static int end_event(const struct channel *ch, struct submission *sub)
 {
     cudaError_t err;
 
-    if (cuda_dma_bind_device(m))
+    if (cuda_dma_bind_device(ch->device))
         return -EIO;
     err = cudaEventQuery(sub->event);
 
@@ -205,9 +217,9 @@ static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 }
 
 /* Returns 1 if the submission has ended, 0 if it is in flight, or -EIO. */
-static int cuda_dma_ended(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
+static int cuda_dma_ended(struct channel *ch, struct submission *sub)
 {
-    int rc = sub->by_event ? end_event(m, sub) : 1;
+    int rc = sub->by_event ? end_event(ch, sub) : 1;
 
     if (rc > 0 && sub->by_copy_kernel)
         rc = sim_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
@@ -218,14 +230,14 @@ static int cuda_dma_ended(const struct sim_cuda_dma *m, struct channel *ch, stru
  * Advances `done` up to the ticket: submissions end in order, each with its own
  * result.
  */
-static void cuda_dma_advance(const struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
+static void cuda_dma_advance(struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
     while (ch->done < ticket && rc) {
         struct submission *sub = &ch->ring[(ch->done + 1) % RING];
 
-        rc = cuda_dma_ended(m, ch, sub);
+        rc = cuda_dma_ended(ch, sub);
         sub->failed = rc < 0;
         ch->done += rc != 0;
         if (rc < 0)
@@ -233,8 +245,8 @@ static void cuda_dma_advance(const struct sim_cuda_dma *m, struct channel *ch, u
     }
 }
 
-static int submit_copies(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
-                         const struct sorted *s, bool to_device)
+static int submit_copies(struct channel *ch, struct submission *sub, const struct sorted *s,
+                         bool to_device)
 {
     int err = -ENOSPC;
 
@@ -245,26 +257,25 @@ static int submit_copies(const struct sim_cuda_dma *m, struct channel *ch, struc
         err = sim_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
     sub->by_copy_kernel = err != -ENOSPC;
     if (err == -ENOSPC) /* not encodable, or more than all slots hold */
-        err = cuda_dma_launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
+        err = cuda_dma_launch(ch, sub, s->small, s->n_large, s->n_small, to_device);
     return err;
 }
 
 static int cuda_dma_dma_engine_submit(void *ctx, unsigned channel, bool to_device,
                                       const struct sim_copy *copies, unsigned n, uint64_t *ticket)
 {
-    struct sim_cuda_dma *m = ctx;
-    struct channel *ch = &m->channels[channel];
+    struct channel *ch = channel_of(ctx, channel);
     struct submission *sub = &ch->ring[(ch->submitted + 1) % RING];
     struct sorted sorted;
     int err;
 
     if (ch->submitted - ch->done == RING) {
-        cuda_dma_advance(m, ch, ch->done + 1);
+        cuda_dma_advance(ch, ch->done + 1);
         if (ch->submitted - ch->done == RING)
             return -EAGAIN;
     }
     sorted = sort_copies(ch, row_of(ch, sub), to_device, copies, n);
-    err = submit_copies(m, ch, sub, &sorted, to_device);
+    err = submit_copies(ch, sub, &sorted, to_device);
     if (err)
         return err;
     *ticket = ++ch->submitted;
@@ -273,10 +284,9 @@ static int cuda_dma_dma_engine_submit(void *ctx, unsigned channel, bool to_devic
 
 static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
 {
-    struct sim_cuda_dma *m = ctx;
-    struct channel *ch = &m->channels[channel];
+    struct channel *ch = channel_of(ctx, channel);
 
-    cuda_dma_advance(m, ch, ticket);
+    cuda_dma_advance(ch, ticket);
     if (ch->done < ticket)
         return 0;
     if (ticket + RING <= ch->submitted) /* the entry is in use: threads share channels */
@@ -284,12 +294,16 @@ static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket
     return ch->ring[ticket % RING].failed ? -EIO : 1;
 }
 
-/* Memory that is already pinned, for example by another engine, is accepted. */
+/*
+ * Pins for all GPUs. Memory that is already pinned, for example by another
+ * engine, is accepted.
+ */
 static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {
+    const struct sim_cuda_dma *m = ctx;
     cudaError_t err;
 
-    if (cuda_dma_bind_device(ctx))
+    if (cuda_dma_bind_device(m->gpus[0]->device))
         return -EIO;
     err = cudaHostRegister(addr, len, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (err == cudaErrorHostMemoryAlreadyRegistered) {
@@ -301,7 +315,9 @@ static int dma_engine_pin(void *ctx, void *addr, size_t len)
 
 static void dma_engine_unpin(void *ctx, void *addr)
 {
-    if (cuda_dma_bind_device(ctx))
+    const struct sim_cuda_dma *m = ctx;
+
+    if (cuda_dma_bind_device(m->gpus[0]->device))
         return;
     if (cudaHostUnregister(addr) != cudaSuccess)
         cudaGetLastError();
@@ -321,10 +337,11 @@ static void close_channel(struct channel *ch)
         cudaFreeHost(ch->gathers);
 }
 
-static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
+static int open_channel(struct channel *ch, int device, unsigned copy_kernel_blocks)
 {
     cudaError_t err = cudaStreamCreateWithFlags(&ch->stream, cudaStreamNonBlocking);
 
+    ch->device = device;
     if (err == cudaSuccess)
         err = cudaHostAlloc((void **)&ch->gathers, sizeof(*ch->gathers) * RING * MAX_COPIES,
                             cudaHostAllocPortable | cudaHostAllocMapped);
@@ -354,51 +371,57 @@ static int copy_kernel_blocks(int device, unsigned *blocks)
     return err;
 }
 
-/* Closes the channels after a failure to open them. Nothing was launched. */
-static void close_channels(struct sim_cuda_dma *m)
-{
-    for (unsigned i = 0; i < CHANNELS; i++) {
-        close_channel(&m->channels[i]);
-        m->channels[i] = (struct channel){0};
-    }
-}
-
-static int cuda_dma_open_device(struct sim_cuda_dma *m)
+static int open_channels(struct gpu_channels *g)
 {
     unsigned blocks;
-    int err = cuda_dma_bind_device(m);
+    int err = cuda_dma_bind_device(g->device);
 
     if (!err)
         err = gq_cuda_errno(sim_copy_kernel_load());
     if (!err)
         err = gq_cuda_errno(sim_gather_load());
     if (!err)
-        err = copy_kernel_blocks(m->device, &blocks);
+        err = copy_kernel_blocks(g->device, &blocks);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
-        err = open_channel(&m->channels[i], blocks);
-    if (err)
-        close_channels(m);
+        err = open_channel(&g->channels[i], g->device, blocks);
     return err;
 }
 
-/*
- * Accepts memory of one GPU only, because all buffers of a mount are on the
- * executor's GPU.
- */
+/* After a failure to open all channels, nothing was launched on those that are open. */
+static int cuda_dma_open_device(struct sim_cuda_dma *m, int device)
+{
+    struct gpu_channels *g = calloc(1, sizeof(*g));
+
+    if (!g)
+        return -ENOMEM;
+    g->device = device;
+    int err = open_channels(g);
+    if (!err) {
+        m->gpus[m->n++] = g;
+        return 0;
+    }
+    for (unsigned i = 0; i < CHANNELS; i++)
+        close_channel(&g->channels[i]);
+    free(g);
+    return err;
+}
+
+/* Returns the number of the GPU, which is that of its first mapping. */
 static int dma_engine_open(void *ctx, uint64_t device)
 {
     struct sim_cuda_dma *m = ctx;
     struct cudaPointerAttributes at;
     int err = gq_cuda_errno(cudaPointerGetAttributes(&at, (const void *)(uintptr_t)device));
+    unsigned i = 0;
 
-    if (err || at.type != cudaMemoryTypeDevice || (m->open && at.device != m->device))
+    if (err || at.type != cudaMemoryTypeDevice)
         return -EFAULT;
-    if (m->open)
-        return 0;
-    m->device = at.device;
-    err = cuda_dma_open_device(m);
-    m->open = !err;
-    return err;
+    while (i < m->n && m->gpus[i]->device != at.device)
+        i++;
+    if (i == SIM_DMA_DEVICES)
+        return -EFAULT;
+    err = i == m->n ? cuda_dma_open_device(m, at.device) : 0;
+    return err ? err : (int)i;
 }
 
 static const struct sim_dma_engine_ops dma_engine_ops = {

@@ -79,6 +79,7 @@ struct FakeEngine {
         std::lock_guard<std::mutex> g(lock);
         for (unsigned i = 0; i < n; i++)
             regions.push_back(c[i].region);
+        of_device[ch / dma_engine.channels] += n;
         jobs[ch].push_back({to_device, {c, c + n}, *ticket, 2, Clock::now() + hold.load()});
         submissions++;
         return 0;
@@ -107,6 +108,7 @@ struct FakeEngine {
     std::vector<unsigned char> memory;
     std::vector<std::deque<Job>> jobs;
     std::vector<uint64_t> regions; /* of all copies */
+    size_t of_device[2] = {};      /* number of copies */
     std::mutex lock;
     std::set<void *> pins;
     size_t pin_limit = SIZE_MAX, depth = 2;
@@ -525,6 +527,44 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     EXPECT_TRUE(r.next(*q[1], &cqe));
     EXPECT_EQ(cqe.cid, 1);
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
+}
+
+/* Commands of two devices are in flight at the same time, and one has data of both. */
+TEST(MoveMap, EachDeviceHasChannelsOfItsOwn)
+{
+    constexpr size_t HALF = 512 << 10;
+    constexpr uint16_t COMMANDS = 32;
+    FakeEngine engine(2 * HALF, 8, 8);
+    Rig r(config());
+    struct nvme_mem mem[] = {device_memory(0, HALF), device_memory(HALF, HALF)};
+    uint64_t iova[2];
+    Queue &q = r.create(1, 64);
+    auto page = [&](unsigned i) { return engine.memory.data() + i % 2 * HALF + i / 2 * 4096; };
+
+    engine.ops.open = [](void *, uint64_t device) { return device < DEVICE + HALF ? 0 : 1; };
+    engine.dma_engine.channels = 4;
+    ASSERT_EQ(sim_set_dma_engine(r.sim, &engine.dma_engine), 0);
+    for (int d = 0; d < 2; d++)
+        ASSERT_EQ(r.t->ops->map(r.t, &mem[d], &iova[d]), 0);
+    for (uint16_t i = 0; i < COMMANDS; i++) {
+        fill(page(i), 4096, i);
+        ASSERT_EQ(r.run(q, io(NVME_IO_WRITE, i, 1, iova[i % 2] + i / 2 * 4096)), 0);
+    }
+    EXPECT_EQ(engine.of_device[0], engine.of_device[1]);
+    memset(engine.memory.data(), 0, engine.memory.size());
+    for (uint16_t i = 0; i < COMMANDS; i += 2)
+        r.put(q, io(NVME_IO_READ, i, 2, iova[0] + i / 2 * 4096, iova[1] + i / 2 * 4096, i));
+    r.ring(q);
+    for (uint16_t i = 0; i < COMMANDS; i += 2) {
+        struct nvme_cqe cqe = {};
+        ASSERT_TRUE(r.next(q, &cqe));
+        EXPECT_EQ(NVME_STATUS(cqe.status), 0);
+    }
+    for (uint16_t i = 0; i < COMMANDS; i++)
+        EXPECT_TRUE(holds(page(i), 4096, i)) << i;
+    for (int d = 0; d < 2; d++)
+        EXPECT_EQ(r.t->ops->unmap(r.t, iova[d]), 0);
+    EXPECT_TRUE(engine.pins.empty());
 }
 
 /* The memory is like that of a GPU that the engine's copies do not reach. */

@@ -25,6 +25,7 @@ struct Calls {
     unsigned by_engine, by_gather, to_copy_kernel;
 };
 Calls calls;
+int selected; // device
 
 const void *const kOther = &calls;
 
@@ -37,8 +38,9 @@ template <typename T> T some_handle()
 } // namespace
 
 extern "C" {
-cudaError_t __wrap_cudaSetDevice(int)
+cudaError_t __wrap_cudaSetDevice(int device)
 {
+    selected = device;
     return cudaSuccess;
 }
 
@@ -219,12 +221,21 @@ TEST_F(SimCudaDma, TheCopyKernelMakesSmallCopies)
     EXPECT_EQ(calls.by_engine + calls.by_gather, 0u);
 }
 
-TEST_F(SimCudaDma, IsOpenForOneDevice)
+TEST_F(SimCudaDma, EachDeviceHasChannelsOfItsOwn)
 {
+    const int other = ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther);
+    ASSERT_GT(other, 0);
     EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)&media_[0]), 0);
-    EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther), -EFAULT);
-    ASSERT_EQ(copy(false), 1);
-    EXPECT_EQ(calls.to_copy_kernel, kPages / 2) << "it is open still";
+    EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther), other);
+    for (unsigned device = 0; device < 2; device++) {
+        const sim_copy odd = {media_.data(), (uint64_t)(uintptr_t)&buffer_[1], kPage, 0};
+        uint64_t ticket;
+        selected = -1;
+        ASSERT_EQ(ops_->ops->submit(ops_->ctx, device * (unsigned)other * ops_->channels, true,
+                                    &odd, 1, &ticket),
+                  0);
+        EXPECT_EQ(selected, (int)device);
+    }
 }
 
 } // namespace
