@@ -242,6 +242,8 @@ static int bare_set_up(struct bench *b, const char *dir)
         return bench_fail(dir, "not on a gpunvmefs mount that has a GPU");
     if (!b->mount.info.direct)
         return bench_fail(dir, "the mount has no direct path for this user (-o direct=)");
+    if (bench_mount_open_pinned(&b->mount, b->size))
+        return -EIO;
     b->report = bench_mount_report(&b->mount, b->json);
     if (!b->report)
         return bench_fail("memory", "not enough of it");

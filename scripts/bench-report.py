@@ -44,12 +44,12 @@ DIRECT = ("direct=all",)
 WITH_MPS = ("bash", script("with_mps.sh"))
 
 
-def has_gpu():
+def count_gpus():
     try:
-        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60,
-                              check=False).returncode == 0
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60, check=False)
+        return done.stdout.count(b"GPU ") if done.returncode == 0 else 0
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        return 0
 
 
 def controller_threads(wanted):
@@ -64,8 +64,9 @@ def on_mount(mib, *options, threads=4):
 class Jobs:
     """All benchmarks in the order in which they run, the most important first."""
 
-    def __init__(self, build, quick, gpu):
-        self.build, self.quick = build, quick
+    def __init__(self, build, quick, gpus):
+        gpu = gpus > 0
+        self.build, self.quick, self.gpus = build, quick, gpus
         self.mib = MIB_PER_FILE["gpu" if gpu else "cpu"] // (4 if quick else 1)
         self.few_mib = min(self.mib, 1024)
         self.repeats = "3" if quick else "5"
@@ -109,6 +110,15 @@ class Jobs:
                 + [self.program("bare_bench"), *sized], self.no_gpu),
         ]
 
+    def several_gpus(self):
+        """One GPU is used by two executors, for which two CPU executors stand without one."""
+        executors = max(2, self.gpus)
+        gpus = {0: ("gpus=0:1",), 1: ("gpus=0:0",)}.get(self.gpus, ())
+        mount = on_mount((executors + 1) * self.mib // 2, *self.served, *DIRECT, *gpus,
+                         threads=8 * executors)
+        return [Job("gpus", mount + [self.program("gpus_bench"), "-s", str(self.mib),
+                                     "-r", self.repeats])]
+
     def beside_computing(self):
         sized = ["-s", str(self.few_mib), "-r", self.repeats]
         file = self.mounted(self.few_mib, "file_bench", "-c", *sized, lends=DIRECT)
@@ -130,7 +140,8 @@ class Jobs:
         ]
 
     def all(self):
-        return self.small_reads() + self.files() + self.beside_computing() + self.rest()
+        return (self.small_reads() + self.files() + self.several_gpus() + self.beside_computing()
+                + self.rest())
 
 
 def run_to_its_end(command, log, limit):
@@ -194,14 +205,14 @@ def shell_line(command):
 
 
 def run_all(args):
-    gpu = has_gpu()
+    gpus = count_gpus()
     build = os.path.abspath(args.build_dir)
     for folder in ("mkfs", "fusefs/daemon", "bench"):
         os.environ["PATH"] = os.path.join(build, folder) + os.pathsep + os.environ["PATH"]
     reports = {}
     origin = {"revision": revision(), "date": str(datetime.date.today())}
     end = time.monotonic() + args.budget if args.budget else float("inf")
-    for job in Jobs(build, args.quick, gpu).all():
+    for job in Jobs(build, args.quick, gpus).all():
         if args.only and job.name not in args.only:
             continue
         print(f"== {job.name}", file=sys.stderr, flush=True)

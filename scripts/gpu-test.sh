@@ -9,12 +9,13 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/gpu-test.sh [--build] [--tests] [--memcheck] [--bench] [--demo]
-Without options all of them but the demo, in this order:
+Usage: bash scripts/gpu-test.sh [--build] [--tests] [--memcheck] [--bench] [--gpus] [--demo]
+Without options the first four, in this order:
   --build     configure and build (Release, for the GPU that is here)
   --tests     the tests labelled gpu
   --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/
   --bench     the benchmarks in bench/, by scripts/bench-report.py
+  --gpus      of the benchmarks, that of several GPUs on one mount
   --demo      scripts/demo.sh, through the GPU
   BUILD_DIR         build folder (build/gpu)
   GPUNVME_NO_SETUP  1: install nothing
@@ -29,7 +30,7 @@ USAGE
 steps=()
 for arg in "$@"; do
     case $arg in
-    --build | --tests | --memcheck | --bench | --demo) steps+=("${arg#--}") ;;
+    --build | --tests | --memcheck | --bench | --gpus | --demo) steps+=("${arg#--}") ;;
     *) other_argument "$arg" ;;
     esac
 done
@@ -150,10 +151,10 @@ step_memcheck() {
     done < <(sort "$WORK/memcheck.found" | uniq -c)
 }
 
-# Tables, plots and JSON stay in the build folder; the tables are also printed
-# here.
-step_bench() {
-    local rc=0 out=$BUILD_DIR/bench-report args=() budget=450
+# bench_report ROW ARGUMENT...: tables, plots and JSON stay in the build folder;
+# the tables are also printed here.
+bench_report() {
+    local rc=0 out=$BUILD_DIR/bench-report row=$1 args=("${@:2}") budget=450
     if [ "${BENCH_QUICK:-0}" != 0 ]; then
         args+=(--quick)
         budget=170
@@ -161,10 +162,18 @@ step_bench() {
     python3 -B "$GPUNVME_ROOT/scripts/bench-report.py" --build-dir "$BUILD_DIR" --out "$out" \
         --limit "${BENCH_SECONDS:-180}" --budget "${BENCH_BUDGET:-$budget}" \
         ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
-    row_of benchmarks "$rc" "report in $out"
+    row_of "$row" "$rc" "report in $out"
     while IFS= read -r line; do
         TABLE+=("    $line")
     done <"$WORK/bench.md"
+}
+
+step_bench() {
+    bench_report benchmarks
+}
+
+step_gpus() {
+    bench_report "several GPUs" --only gpus
 }
 
 step_demo() {

@@ -41,19 +41,6 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
     return err;
 }
 
-/* Allocates host memory, to which leased queues read if they may not read to GPU memory. */
-static int open_pinned(struct bench_mount *m, uint64_t bytes)
-{
-    int err;
-
-    if (!m->memory.on_gpu || m->info.lease_tier >= 2)
-        return 0;
-    err = buffer_alloc_host(m->g, bytes, &m->pinned);
-    if (!err)
-        m->pinned_memory = (struct bench_memory){.addr = buffer_addr(m->pinned), .len = bytes};
-    return err;
-}
-
 int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes)
 {
     int err;
@@ -76,9 +63,17 @@ int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes)
         return bench_fail(dir, "the mount has no GPU path");
     if (!err)
         err = open_buffer(m, bytes);
-    if (!err)
-        err = open_pinned(m, bytes);
     return err ? bench_fail(dir, gpunvme_error()) : 0;
+}
+
+int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes)
+{
+    if (!m->memory.on_gpu || m->info.lease_tier >= 2)
+        return 0;
+    if (buffer_alloc_host(m->g, bytes, &m->pinned))
+        return bench_fail("pinned memory", gpunvme_error());
+    m->pinned_memory = (struct bench_memory){.addr = buffer_addr(m->pinned), .len = bytes};
+    return 0;
 }
 
 void bench_mount_close(struct bench_mount *m)

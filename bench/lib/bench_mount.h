@@ -15,10 +15,7 @@ struct bench_mount {
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */
-    /*
-     * Host memory of the same length if leased queues cannot read to GPU memory
-     * (lease_tier 0 and 1), otherwise NULL.
-     */
+    /* Of bench_mount_open_pinned(), otherwise NULL. */
     struct gpunvme_buffer *pinned;
     struct bench_memory pinned_memory;
 };
@@ -29,6 +26,12 @@ struct bench_mount {
  * bench_mount_close() in both cases.
  */
 int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
+/*
+ * Allocates host memory to which leased queues read if they may not read to GPU
+ * memory (lease_tier 0 and 1), otherwise nothing. Returns 0, or -EIO, which is
+ * reported on stderr.
+ */
+int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes);
 void bench_mount_close(struct bench_mount *m);
 /*
  * Returns a report that names executor, tier and queues, or NULL if memory is

@@ -29,6 +29,24 @@ const char *bench_gpu_name(void)
     return NULL;
 }
 
+int bench_gpu_select(const uint8_t uuid[16])
+{
+    static const uint8_t cpu[15];
+
+    if (memcmp(uuid, cpu, sizeof(cpu)) == 0)
+        return 0;
+#ifdef GPUNVME_HAVE_CUDA
+    struct cudaDeviceProp gpu;
+
+    for (int i = 0; cudaGetDeviceProperties(&gpu, i) == cudaSuccess; i++) {
+        if (memcmp(gpu.uuid.bytes, uuid, sizeof(gpu.uuid.bytes)) == 0)
+            return cudaSetDevice(i) == cudaSuccess && cudaFree(NULL) == cudaSuccess ? 0 : -EIO;
+    }
+    cudaGetLastError();
+#endif
+    return -ENODEV;
+}
+
 int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len)
 {
     *m = (struct bench_memory){.on_gpu = on_gpu, .len = len};

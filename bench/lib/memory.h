@@ -21,6 +21,13 @@ struct bench_memory {
 /* Returns the name of the GPU, or NULL without one. The text lives as long as the process. */
 const char *bench_gpu_name(void);
 
+/*
+ * Makes the GPU with this UUID the current device of the calling thread. A UUID that is zero but
+ * for its last byte is of a CPU executor, and nothing is done. Returns -ENODEV if this process does
+ * not see the GPU.
+ */
+int bench_gpu_select(const uint8_t uuid[16]);
+
 /* Allocates memory. addr is NULL after a failure. */
 int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len);
 void bench_memory_free(struct bench_memory *m);

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Measures the GPUs of one mount, one after the other and all at once.
+ *
+ * Each GPU has one thread of the host, which reads the same file, writes a file of its own, and
+ * reads lists of pieces of 4 KiB. If the mount lends the direct path (-o direct=), leased queues
+ * read the file and the list, and a kernel of many warps reads the pieces. The plain copy from
+ * pinned memory is what the links give. The memory is verified after each run, over poison.
+ *
+ * "one" has the rates of every GPU alone, "all" the bytes of all in the time from the first start
+ * to the last end, and "fairness" the rate of the slowest GPU as a part of the fastest one's
+ * meanwhile.
+ *
+ * Example: on_mount.sh 16G gpu=require,direct=all,sim=threads:16 gpus_bench -s 4096
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/direct_kernels.h"
+
+#define PROGRAM      "gpus_bench"
+#define SEED         0x67707573u
+#define UNIT         ((uint64_t)64 << 20) /* sizes of files are multiples of it */
+#define PIECE        4096u
+#define PIECES       262144u /* maximum number */
+#define KERNEL_WARPS 512u
+
+struct bench;
+
+/* What one GPU has. Only its thread uses it, with the GPU's device selected. */
+struct gpu {
+    struct bench *b;
+    uint8_t uuid[16];
+    struct bench_mount mount;
+    struct bench_direct direct;
+    struct bench_stream copies; /* with a pinned buffer of UNIT bytes */
+    struct bench_file written;
+    struct pattern_pieces whole, small; /* the file in one piece, and pieces of it */
+    struct gpunvme_piece *list;         /* the small pieces */
+    struct gpunvme_buffer *device_list; /* copy of the list for the direct path */
+    pthread_t thread;
+    int err;
+    double start, end; /* of a run, in seconds */
+};
+
+struct bench {
+    const char *dir;
+    uint64_t size; /* of the file */
+    unsigned repeats;
+    bool json;
+    struct direct_options lease;
+    struct bench_file file;
+    const struct way *way; /* of the run */
+    pthread_barrier_t begin;
+    struct gpu gpus[GPUNVME_GPUS_MAX];
+    unsigned n;
+    struct bench_report *report;
+};
+
+enum kind { COPY, READ, WRITE, LIST, DIRECT_LIST, PIECES_READ };
+
+struct way {
+    const char *name;
+    enum kind kind;
+    bool direct, kernel; /* needs the direct path, or kernels */
+    int (*run)(struct gpu *g);
+};
+
+/* --- Ways ------------------------------------------------------------------------------------ */
+
+static int gpus_copy(struct gpu *g)
+{
+    int err = 0;
+
+    for (uint64_t at = 0; at < g->b->size && !err; at += UNIT)
+        err = bench_stream_copy(&g->copies, &g->mount.memory, at, UNIT);
+    return err ? err : bench_stream_wait(&g->copies);
+}
+
+static int gpus_check(const struct gpu *g, const char *what, ssize_t n, uint32_t path)
+{
+    if (n == (ssize_t)g->b->size && path == GPUNVME_PATH_GPU)
+        return 0;
+    return bench_fail(what, n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+}
+
+static int gpus_read_fd(struct gpu *g, int fd)
+{
+    struct gpunvme_result result;
+    ssize_t n = transfer_read(g->mount.buffer, fd, 0, 0, g->b->size, &result);
+
+    return gpus_check(g, "READ", n, result.path);
+}
+
+static int gpus_read(struct gpu *g)
+{
+    return gpus_read_fd(g, g->b->file.fd);
+}
+
+static int gpus_write(struct gpu *g)
+{
+    struct gpunvme_result result;
+    ssize_t n = transfer_write(g->mount.buffer, g->written.fd, 0, 0, g->b->size, &result);
+
+    return gpus_check(g, "WRITE", n, result.path);
+}
+
+static int gpus_read_list(struct gpu *g)
+{
+    struct gpunvme_result result;
+
+    if (readv_buffer(g->mount.buffer, g->b->file.fd, g->list, g->small.n, &result))
+        return bench_fail("READV", gpunvme_error());
+    return result.path == GPUNVME_PATH_GPU ? 0 : bench_fail("READV", "not by the GPU path");
+}
+
+static int gpus_read_direct(struct gpu *g)
+{
+    return bench_direct_read(&g->direct, g->mount.memory.addr, g->b->size, 0);
+}
+
+static int gpus_read_direct_list(struct gpu *g)
+{
+    if (direct_readv_async(g->direct.file, g->mount.memory.addr, buffer_addr(g->device_list),
+                           g->small.n, g->direct.stream.cuda))
+        return bench_fail("direct path", gpunvme_error());
+    return bench_stream_wait(&g->direct.stream) ? bench_fail("direct path", "the GPU failed") : 0;
+}
+
+static int gpus_run_kernel(struct gpu *g)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    int64_t result;
+
+    if (kernel_warps(WARPS_THREADS, leased_file_device(g->direct.file), &g->small,
+                     g->mount.memory.addr, KERNEL_WARPS, 1, &result))
+        return bench_fail("kernel", result < 0 ? strerror((int)-result) : "the GPU failed");
+#endif
+    (void)g;
+    return 0;
+}
+
+static const struct way ways[] = {
+    {"plain copy", COPY, false, false, gpus_copy},
+    {"READ", READ, false, false, gpus_read},
+    {"WRITE", WRITE, false, false, gpus_write},
+    {"READV of 4 KiB", LIST, false, false, gpus_read_list},
+    {"direct path, file", READ, true, false, gpus_read_direct},
+    {"direct path, list of 4 KiB", DIRECT_LIST, true, false, gpus_read_direct_list},
+    {"kernel, 4 KiB", PIECES_READ, true, true, gpus_run_kernel},
+};
+
+static bool is_of_pieces(const struct way *w)
+{
+    return w->kind == LIST || w->kind == DIRECT_LIST || w->kind == PIECES_READ;
+}
+
+/* --- Runs ------------------------------------------------------------------------------------ */
+
+static int gpus_prepare(struct gpu *g, const struct way *w)
+{
+    size_t list = g->small.n * sizeof(*g->list);
+
+    if (w->kind == WRITE)
+        return bench_fill(&g->mount.memory, g->b->size, SEED);
+    for (size_t i = 0; i < g->small.n; i++)
+        g->list[i].result = INT32_MIN; /* a value that no read returns */
+    if (w->kind == DIRECT_LIST && buffer_copy_in(g->device_list, 0, g->list, list))
+        return bench_fail("list", gpunvme_error());
+    return bench_poison(&g->mount.memory, SEED);
+}
+
+static int gpus_check_list(const struct gpu *g)
+{
+    for (size_t i = 0; i < g->small.n; i++) {
+        int32_t result = g->list[i].result;
+
+        if (result != (int32_t)PIECE)
+            return bench_fail("piece", result < 0 ? strerror(-result) : "short");
+    }
+    return 0;
+}
+
+/* Verifies what was read, or reads what was written and verifies it. */
+static int gpus_verify(struct gpu *g, const struct way *w)
+{
+    int err = 0;
+
+    if (w->kind == COPY)
+        return 0;
+    if (w->kind == WRITE) {
+        err = bench_poison(&g->mount.memory, SEED);
+        if (!err)
+            err = gpus_read_fd(g, g->written.fd);
+    }
+    if (w->kind == DIRECT_LIST &&
+        buffer_copy_out(g->device_list, 0, g->list, g->small.n * sizeof(*g->list)))
+        return bench_fail("list", gpunvme_error());
+    if (w->kind == LIST || w->kind == DIRECT_LIST)
+        err = gpus_check_list(g);
+    return err ? err
+               : bench_verify(&g->mount.memory, is_of_pieces(w) ? &g->small : &g->whole, w->name);
+}
+
+/* All threads of a run begin at the same time, also those that have failed to prepare. */
+static void *gpus_thread(void *arg)
+{
+    struct gpu *g = arg;
+    const struct way *w = g->b->way;
+    int err = bench_gpu_select(g->uuid);
+
+    if (!err)
+        err = gpus_prepare(g, w);
+    pthread_barrier_wait(&g->b->begin);
+    g->start = bench_seconds();
+    if (!err)
+        err = w->run(g);
+    g->end = bench_seconds();
+    g->err = err;
+    return NULL;
+}
+
+/* Runs a way on n GPUs at once. */
+static int gpus_run(struct bench *b, const struct way *w, struct gpu *first, unsigned n)
+{
+    unsigned started = 0;
+    int err = 0;
+
+    b->way = w;
+    pthread_barrier_init(&b->begin, NULL, n);
+    while (started < n &&
+           pthread_create(&first[started].thread, NULL, gpus_thread, &first[started]) == 0)
+        started++;
+    if (started < n) /* the threads wait for one that does not exist */
+        exit(bench_fail("thread", "cannot be started") != 0);
+    for (unsigned i = 0; i < n; i++) {
+        pthread_join(first[i].thread, NULL);
+        err = err ? err : first[i].err;
+    }
+    pthread_barrier_destroy(&b->begin);
+    /* One after the other, since verification counts in one variable of a device. */
+    for (unsigned i = 0; i < n && !err; i++) {
+        err = bench_gpu_select(first[i].uuid);
+        err = err ? err : gpus_verify(&first[i], w);
+    }
+    return err;
+}
+
+/* Returns the bytes of a run in 10^9, or its pieces in 10^6. */
+static double gpus_work(const struct gpu *g, const struct way *w)
+{
+    return is_of_pieces(w) ? (double)g->small.n * 1e-6 : (double)g->b->size * 1e-9;
+}
+
+static void gpus_add_all(struct bench *b, const struct way *w, struct bench_samples *all,
+                         struct bench_samples *fairness)
+{
+    double start = b->gpus[0].start, end = b->gpus[0].end, shortest = end - start, longest = 0;
+
+    for (unsigned i = 0; i < b->n; i++) {
+        const struct gpu *g = &b->gpus[i];
+        double took = g->end - g->start;
+
+        start = g->start < start ? g->start : start;
+        end = g->end > end ? g->end : end;
+        shortest = took < shortest ? took : shortest;
+        longest = took > longest ? took : longest;
+    }
+    bench_add(all, gpus_work(&b->gpus[0], w) * b->n / (end - start));
+    bench_add(fairness, shortest / longest);
+}
+
+struct rates {
+    struct bench_samples one, all, fairness;
+};
+
+static int gpus_round(struct bench *b, const struct way *w, struct rates *r)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < b->n && !err; i++) {
+        struct gpu *g = &b->gpus[i];
+
+        err = gpus_run(b, w, g, 1);
+        bench_add(&r->one, gpus_work(g, w) / (g->end - g->start));
+    }
+    if (!err)
+        err = gpus_run(b, w, b->gpus, b->n);
+    gpus_add_all(b, w, &r->all, &r->fairness);
+    return err;
+}
+
+static int gpus_measure(struct bench *b, const struct way *w)
+{
+    struct rates r = {.one.n = 0};
+    char one[64], all[64], fairness[64];
+    int err = gpus_round(b, w, &r); /* warms up */
+
+    r = (struct rates){.one.n = 0};
+    for (unsigned i = 0; i < b->repeats && !err; i++)
+        err = gpus_round(b, w, &r);
+    if (err)
+        return err;
+    snprintf(one, sizeof(one), "%s, one", w->name);
+    snprintf(all, sizeof(all), "%s, all", w->name);
+    snprintf(fairness, sizeof(fairness), "%s, fairness", w->name);
+    bench_report_row(b->report, one, is_of_pieces(w) ? "M/s" : "GB/s", &r.one, NULL);
+    bench_report_row(b->report, all, is_of_pieces(w) ? "M/s" : "GB/s", &r.all, one);
+    bench_report_row(b->report, fairness, "of the fastest", &r.fairness, NULL);
+    return 0;
+}
+
+static int gpus_measure_all(struct bench *b)
+{
+    const struct bench_mount *m = &b->gpus[0].mount;
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && !err; i++) {
+        if ((!ways[i].direct || m->info.direct) && (!ways[i].kernel || m->memory.on_gpu))
+            err = gpus_measure(b, &ways[i]);
+    }
+    return err;
+}
+
+/* --- The program ----------------------------------------------------------------------------- */
+
+static int gpus_make_list(struct gpu *g)
+{
+    uint64_t n = g->b->size / PIECE;
+
+    n = n < PIECES ? n : PIECES;
+    int err = bench_pieces_make(&g->small, g->mount.memory.on_gpu, SEED + g->uuid[0], n * PIECE,
+                                PIECE, 0, g->b->size, true);
+    g->small.seed = SEED; /* that of the file's bytes */
+    if (!err && shared_list_alloc_pieces(g->mount.g, n, &g->list))
+        return bench_fail("list", gpunvme_error());
+    for (size_t i = 0; i < n && !err; i++)
+        g->list[i] = (struct gpunvme_piece){
+            .file_offset = g->small.places[i], .buffer_offset = i * PIECE, .len = PIECE};
+    if (!err && g->mount.info.direct &&
+        buffer_alloc(g->mount.g, n * sizeof(*g->list), &g->device_list))
+        return bench_fail("list", gpunvme_error());
+    return err;
+}
+
+static int gpus_open(struct bench *b, struct gpu *g)
+{
+    int err = bench_gpu_select(g->uuid);
+
+    if (err)
+        return bench_fail("GPU", "this process does not see a GPU of the mount");
+    g->b = b;
+    if (bench_mount_open(&g->mount, b->dir, b->size))
+        return -EIO;
+    if (bench_stream_open(&g->copies, g->mount.memory.on_gpu, UNIT))
+        return bench_fail("memory", "not enough of it");
+    err = bench_pieces_make(&g->whole, g->mount.memory.on_gpu, SEED, b->size, b->size, 0, b->size,
+                            false);
+    if (!err)
+        err = gpus_make_list(g);
+    if (!err)
+        err = bench_file_create(&g->written, b->dir);
+    if (!err && g->mount.info.direct)
+        err = bench_direct_open(&g->direct, &g->mount, b->file.fd, &b->lease);
+    return err;
+}
+
+static void gpus_close(struct gpu *g)
+{
+    bench_gpu_select(g->uuid);
+    bench_direct_close(&g->direct);
+    if (g->device_list)
+        buffer_unregister(g->device_list);
+    if (g->list)
+        shared_list_free_pieces(g->mount.g, g->list);
+    bench_pieces_free(&g->small, g->mount.memory.on_gpu);
+    bench_pieces_free(&g->whole, g->mount.memory.on_gpu);
+    if (g->copies.buffer)
+        bench_stream_close(&g->copies);
+    bench_file_close(&g->written);
+    bench_mount_close(&g->mount);
+}
+
+/* Finds the GPUs of the mount. */
+static int gpus_list(struct bench *b)
+{
+    static struct gpunvme_ioc_gpus found;
+
+    if (gpunvme_gpus(b->file.fd, &found))
+        return bench_fail(b->dir, gpunvme_error());
+    if (!found.count)
+        return bench_fail(b->dir, "the mount has no GPU path");
+    for (uint32_t i = 0; i < found.count && i < GPUNVME_GPUS_MAX; i++)
+        memcpy(b->gpus[b->n++].uuid, found.gpus[i].uuid, sizeof(b->gpus[0].uuid));
+    return 0;
+}
+
+static int gpus_set_up(struct bench *b)
+{
+    int err = bench_file_make(&b->file, b->dir, b->size, SEED);
+
+    if (!err)
+        err = gpus_list(b);
+    for (unsigned i = 0; i < b->n && !err; i++)
+        err = gpus_open(b, &b->gpus[i]);
+    if (err)
+        return err;
+    b->report = bench_mount_report(&b->gpus[0].mount, b->json);
+    if (!b->report)
+        return bench_fail("memory", "not enough of it");
+    bench_report_number(b->report, "gpus", b->n);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "pieces", (double)b->gpus[0].small.n);
+    bench_report_number(b->report, "leased_queues", b->lease.queues);
+    bench_report_number(b->report, "leased_depth", b->lease.depth);
+    bench_report_number(b->report, "seed", SEED);
+    return 0;
+}
+
+static int gpus_parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
+        if (!bench_lease_option(opt, &b->lease) &&
+            !bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    b->dir = argv[optind];
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
+           b->size > (uint64_t)1 << 40;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .repeats = 3,
+                             .lease = {.queues = 16, .depth = 256},
+                             .file = {.fd = -1}};
+    int err, failed;
+
+    for (unsigned i = 0; i < GPUNVME_GPUS_MAX; i++)
+        b.gpus[i].written.fd = -1;
+    if (gpus_parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 64] [-r REPEATS] [-o json]\n"
+              "                  [-q QUEUES leased by a GPU, -d of DEPTH] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    err = gpus_set_up(&b);
+    if (!err)
+        err = gpus_measure_all(&b);
+    failed = bench_report_close(b.report, err);
+    for (unsigned i = 0; i < b.n; i++)
+        gpus_close(&b.gpus[i]);
+    bench_file_close(&b.file);
+    return failed;
+}
