@@ -178,7 +178,7 @@ static int bounce_open(struct bench *b, const char *dir)
         return bench_fail_with("memory", err);
     err = bounce_set_options(b->g, &(struct gpunvme_options){.path = GPUNVME_PATH_BOUNCE});
     if (!err)
-        err = buffer_register(b->g, b->memory.addr, b->size, &b->buffer);
+        err = buffer_register(b->g, b->memory.addr, b->size, true, &b->buffer);
     return err ? bench_fail(dir, gpunvme_error()) : 0;
 }
 

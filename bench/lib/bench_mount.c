@@ -33,7 +33,7 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
 
     if (on_gpu) {
         err = bench_memory_alloc(&m->memory, true, bytes);
-        return err ? err : buffer_register(m->g, m->memory.addr, bytes, &m->buffer);
+        return err ? err : buffer_register(m->g, m->memory.addr, bytes, true, &m->buffer);
     }
     err = buffer_alloc(m->g, bytes, &m->buffer);
     if (!err)

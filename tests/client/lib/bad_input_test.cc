@@ -176,7 +176,7 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     EXPECT_EQ(messages[0].first, GPUNVME_LOG_ERROR);
     EXPECT_EQ(messages[0].second, gpunvme_error());
     ASSERT_EQ(connection_local(&g), 0);
-    ASSERT_EQ(buffer_register(g, bytes.data(), bytes.size(), &b), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_register(g, bytes.data(), bytes.size(), true, &b), 0) << gpunvme_error();
     messages.clear();
     ASSERT_EQ(transfer_read(b, fd, 0, 0, 100, &result), 100) << gpunvme_error();
     const std::pair<int, std::string> bounced(GPUNVME_LOG_BOUNCE, result.why);

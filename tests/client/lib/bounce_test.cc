@@ -91,7 +91,7 @@ TEST_P(Bounce, TheGpuPathOrNothing)
     ASSERT_EQ(set_path(GPUNVME_PATH_GPU), 0);
     EXPECT_EQ(transfer_read(local_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
     struct gpunvme_buffer *none;
-    EXPECT_EQ(buffer_register(g_, own_.data(), 4096, &none), -ENOTSUP);
+    EXPECT_EQ(buffer_register(g_, own_.data(), 4096, true, &none), -ENOTSUP);
     struct gpunvme_ioc_info info;
     ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0);
     if (info.executor == GPUNVME_EXECUTOR_NONE)
@@ -126,7 +126,7 @@ TEST_P(Bounce, WritesLongRanges)
     constexpr size_t kLong = (24u << 20) + 777;
     std::vector<char> bytes = some_bytes(kLong, 12), now(kLong);
     struct gpunvme_buffer *b;
-    ASSERT_EQ(buffer_register(g_, bytes.data(), kLong, &b), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_register(g_, bytes.data(), kLong, true, &b), 0) << gpunvme_error();
     struct gpunvme_result r;
     ASSERT_EQ(transfer_write(b, fd_, 0, 4096, kLong, &r), ssize_t{kLong}) << gpunvme_error();
     EXPECT_EQ(r.path, GPUNVME_PATH_BOUNCE);

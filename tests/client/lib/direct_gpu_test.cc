@@ -36,7 +36,7 @@ class DirectGpu : public GpuRig
     int alloc(struct gpunvme_buffer **out) override
     {
         memory_ = device_memory(kRoom);
-        return memory_ ? buffer_register(g_, memory_, kRoom, out) : -ENOMEM;
+        return memory_ ? buffer_register(g_, memory_, kRoom, true, out) : -ENOMEM;
     }
     void TearDown() override
     {
@@ -289,7 +289,7 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
 {
     struct gpunvme_buffer *second;
     unsigned char *other = device_memory(64 * kPage);
-    ASSERT_EQ(buffer_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_register(g_, other, 32 * kPage, true, &second), 0) << gpunvme_error();
     make_requests(64, kPage, 6);
     for (unsigned i = 0; i < 64; i += 5)
         requests_[i].dst = other + i * kPage; // half of them beyond the registered memory

@@ -35,7 +35,8 @@ template <class Way> class HoleRig : public ::testing::TestWithParam<Way>
         ASSERT_TRUE(mount_->mount(this->GetParam().options)) << mount_->log();
         ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         ASSERT_EQ(buffer_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
-        ASSERT_EQ(buffer_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_register(g_, own_.data(), own_.size(), true, &local_), 0)
+            << gpunvme_error();
         make_file();
     }
 

@@ -56,7 +56,7 @@ class Gpu
         ASSERT_EQ(connection_open(mountpoint.c_str(), &g), 0) << gpunvme_error();
         ASSERT_EQ(bounce_set_options(g, &options), 0) << gpunvme_error();
         ASSERT_EQ(cudaMalloc(&memory, kFile), cudaSuccess);
-        ASSERT_EQ(buffer_register(g, memory, kFile, &b), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_register(g, memory, kFile, true, &b), 0) << gpunvme_error();
     }
     // Makes the context of its device current for this thread.
     void use() const
