@@ -39,7 +39,7 @@ void bd_host_id(const struct bd_name *name, uint8_t id[16])
 {
     char *real = name->kind == BD_KIND_VFIO_USER ? realpath(name->path, NULL) : NULL;
     const char *path = real ? real : name->path;
-    uuid_t machine;
+    uuid_t machine = {0};
     bool found = false;
 
     for (size_t i = 0; i < sizeof(reserve_machine_ids) / sizeof(*reserve_machine_ids); i++)

@@ -51,13 +51,16 @@ lint_shell() {
     shellcheck -x "${files[@]}"
 }
 
-# cppcheck reads no headers of the system, so it needs the macro of <sys/queue.h>
-# with which a member is declared.
+# cppcheck reads no headers of the system, so it needs the macros of <sys/queue.h>
+# with which members are declared and lists are walked.
 lint_cppcheck() {
-    local files
+    local files list
     mapfile -t files < <(tree_files '*.c' | grep -v '^tests/')
     mkdir -p "$CACHE/cppcheck"
-    echo '#define LIST_HEAD(name, type) struct name { struct type *lh_first; }' >"$CACHE/queue.h"
+    for list in LIST STAILQ TAILQ; do
+        echo "#define ${list}_HEAD(name, type) struct name { struct type *lh_first; }"
+        echo "#define ${list}_FOREACH(v, head, field) for (v = (head)->lh_first; v; v = v->field)"
+    done >"$CACHE/queue.h"
     cppcheck --cppcheck-build-dir="$CACHE/cppcheck" --quiet --std=c11 --inline-suppr \
         --enable=warning,performance,portability --suppressions-list=.cppcheck-suppressions \
         --suppress=unmatchedSuppression --error-exitcode=1 \
