@@ -167,7 +167,7 @@ class SharedMemory : public GqQueue
     }
     gq_buffer *add(Rig &rig)
     {
-        gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kLen, {}, false, false, false};
+        gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kLen, {}, nullptr, 0, false, false, false};
         gq_buffer *b = nullptr;
 
         EXPECT_EQ(ftruncate(fd_, kAll), 0);
@@ -232,7 +232,7 @@ TEST_P(SharedMemory, IsWrittenFromAndCopied)
 TEST_P(SharedMemory, IsRefusedPastItsEnd)
 {
     Rig rig(GetParam(), 512, 1u << 20);
-    gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kAll, {}, false, false, false};
+    gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kAll, {}, nullptr, 0, false, false, false};
     gq_buffer *b = nullptr;
 
     rig.open();
