@@ -14,17 +14,17 @@ static int memories; // mapped now
 
 extern "C" {
 
-int __wrap_device_mem_map(const struct nvme_mem *mem, int, struct device_mem *out, char *, size_t)
+int __wrap_device_mem_map(const struct nvme_mem *mem, int, struct device_mem **out, char *, size_t)
 {
-    *out = {};
-    out->len = mem->len;
-    out->fd = -1;
+    *out = static_cast<struct device_mem *>(calloc(1, sizeof(**out)));
+    (*out)->len = mem->len;
     memories++;
     return 0;
 }
 
-void __wrap_device_mem_unmap(struct device_mem *)
+void __wrap_device_mem_unmap(struct device_mem *m)
 {
+    free(m);
     memories--;
 }
 }
