@@ -18,7 +18,7 @@ import time
 
 import peers
 
-PATIENCE = 60  # seconds until the other ranks come
+PATIENCE = 300  # seconds until the other ranks come
 ROWS = 4096  # of a tensor of peers.TENSOR bytes
 WAYS = ("one rank loads all", "group, all tensors at every rank", "one process, all on every device",
         "group, slices of rows", "group, slices of columns")
