@@ -303,7 +303,8 @@ class _Load:
                         reads[:] = self._start(turn + 1)
                 done += n
                 if report:
-                    report(done, self.total, time.monotonic() - begun)
+                    with errors.kept():
+                        report(done, self.total, time.monotonic() - begun)
 
     def check(self) -> None:
         """Raises an error if a file has changed since it was opened."""

@@ -198,6 +198,17 @@ def test_all_ranks_fail_with_one_that_has_no_memory(files):
     assert isinstance(first, MemoryError) and "rank 0 of 2: MemoryError" in str(other)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_all_ranks_fail_with_one_whose_progress_does(files, last):
+    def progress(done, total, _):
+        if done == total or not last:
+            raise KeyError("my own")
+
+    first, other = errors_of(in_threads(2, lambda peers: load_group(
+        files, peers, progress=progress if peers.rank == 0 else False)))
+    assert isinstance(first, KeyError) and "rank 0 of 2: KeyError: 'my own'" in str(other)
+
+
 def test_ranks_with_other_files_fail(files):
     for one in ([files[1], files[0]], files[:1]):
         for error in errors_of(in_threads(
