@@ -3,8 +3,9 @@
 """How fast do the ranks of a process group, one for each GPU, load a model from one mount?
 
 All tensors, beside one rank that loads them alone, and slices of rows and of columns. Every byte is
-verified. A rate is that of the file's bytes until all ranks have theirs. Without two GPUs there are
-two ranks with host memory. Needs PyTorch; exit 77: it is missing.
+verified. A rate is that of the file's bytes until all ranks have theirs. One GPU is given the slices
+of a rank of two, and both replicas of the process that loads for several devices. Without a GPU
+there are two ranks with host memory. Needs PyTorch; exit 77: it is missing.
 """
 
 import argparse
@@ -21,8 +22,9 @@ import peers
 PATIENCE = 300  # seconds until the other ranks come
 ROWS = 4096  # of a tensor of peers.TENSOR bytes
 WAYS = ("one rank loads all", "group, all tensors at every rank", "one process, all on every device",
-        "group, slices of rows", "group, slices of columns")
+        "slices of rows", "slices of columns")
 AGAINST = {1: 0, 2: 0, 4: 3}
+PARTS = 2  # of which one rank has a slice
 
 
 def header(size):
@@ -36,10 +38,11 @@ def header(size):
 
 
 class Rank:
-    """One process of the group."""
+    """One process of the group, or the only one."""
 
     def __init__(self, args, rank, ranks, meeting):
         self.rank, self.ranks, self.path = rank, ranks, args.path
+        self.parts = max(ranks, PARTS)
         self.names = peers.tensor_names(args.size << 20)
         self._meeting, self._devices = meeting, args.devices
         self.device = args.devices[rank]
@@ -47,15 +50,17 @@ class Rank:
     def load(self, way):
         """Returns the tensors of each device of this process."""
         from gpunvme.torch import load_file, load_on_devices
-        world = peers.torch.distributed.group.WORLD
         if way in (0, 2) and self.rank != 0:
             return []
         if way == 0:
             return [load_file(self.path, self.device)]
         if way == 2:
-            return load_on_devices(self.path, self._devices)
-        return [load_file(self.path, self.device, group=world,
-                          slices={"*": way - 3} if way >= 3 else None)]
+            return load_on_devices(self.path, (self._devices * PARTS)[:self.parts])
+        options = {"slices": {"*": way - 3}} if way >= 3 else {}
+        if self.ranks == 1:
+            return [load_file(self.path, self.device, ranks=self.parts, **options)]
+        world = peers.torch.distributed.group.WORLD
+        return [load_file(self.path, self.device, group=world, **options)]
 
     def verify(self, way, tensors):
         """Compares them with the contents, of which the rank may have a slice."""
@@ -64,7 +69,7 @@ class Rank:
             for found in tensors:
                 device = found[name].device
                 whole = peers.pattern(at, peers.TENSOR, device).view(ROWS, -1)
-                due = whole if way < 3 else torch.chunk(whole, self.ranks, way - 3)[self.rank]
+                due = whole if way < 3 else torch.chunk(whole, self.parts, way - 3)[self.rank]
                 if not torch.equal(found[name].view(torch.int64), due):
                     sys.exit(f"group_bench.py: {WAYS[way]}: WRONG BYTES of {name}")
 
@@ -93,7 +98,8 @@ def run_rank(args, rank, ranks, meeting, results):
     distributed.init_process_group("nccl" if cuda else "gloo", init_method=f"file://{args.path}.store",
                                    rank=rank, world_size=ranks)
     one = Rank(args, rank, ranks, meeting)
-    times = {way: [one.seconds(way) for _ in range(args.repeats + 1)][1:] for way in range(len(WAYS))}
+    times = {way: [one.seconds(way) for _ in range(args.repeats + 1)][1:]
+             for way in range(len(WAYS)) if way != 1 or ranks > 1}
     if rank == 0:
         results.put(times)
     distributed.destroy_process_group()
@@ -114,12 +120,13 @@ def measure(args):
     return results.get(timeout=PATIENCE)
 
 
-def rows_of(times, nbytes):
-    rows = []
+def rows_of(times, nbytes, ranks):
+    rows = {}
     for way, seconds in times.items():
-        base = rows[AGAINST[way]] if way in AGAINST else None
-        rows.append(peers.row_of(WAYS[way], "GB/s", [nbytes / took / 1e9 for took in seconds], base))
-    return rows
+        read = nbytes // PARTS if way >= 3 and ranks == 1 else nbytes
+        rows[way] = peers.row_of(WAYS[way], "GB/s", [read / took / 1e9 for took in seconds],
+                                 rows[AGAINST[way]] if way in AGAINST else None)
+    return list(rows.values())
 
 
 def arguments():
@@ -145,12 +152,12 @@ def main():
         os.environ["GPUNVME_LIBRARY"] = args.library
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
     gpus = torch.cuda.device_count()
-    args.devices = [f"cuda:{i}" for i in range(gpus)] if gpus > 1 else ["cpu", "cpu"]
+    args.devices = [f"cuda:{i}" for i in range(gpus)] or ["cpu", "cpu"]
     with tempfile.TemporaryDirectory(prefix="gpunvme-group-", dir=args.directory) as top:
         args.path = os.path.join(top, "model.safetensors")
         peers.write_contents(args.path, args.size << 20, header(args.size << 20))
-        rows = rows_of(measure(args), args.size << 20)
-    device = "cuda" if gpus > 1 else "cpu"
+        rows = rows_of(measure(args), args.size << 20, len(args.devices))
+    device = "cuda" if gpus else "cpu"
     found = dict(peers.report(args, rows, device, {"torch": torch}), program="group_bench.py")
     found["parameters"]["ranks"] = len(args.devices)
     peers.print_report(found, args.output == "json")
