@@ -20,11 +20,11 @@ from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, op
                            read_range, read_ranges, reporter, slice_of, waited)
 
 ALIGN = 4096
-STAGING = 1 << 30  # bytes of both buffers, whatever the number of ranks
+STAGING = 2 << 30  # bytes of all buffers, whatever the number of ranks
 MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
+BUFFERS = 4  # of one exchange each: reads of later ones never wait for the current one
 _ROUNDS = 8  # exchanges at least, where chunks are not shorter than that for it
-_READ = 32 << 20  # bytes of one read
-_AHEAD = True
+_READ = 64 << 20  # bytes of one read
 
 
 class Peers(Protocol):
@@ -120,7 +120,7 @@ class Shares:
     def __init__(self, layout: Layout, size: int) -> None:
         self._nbytes = layout.nbytes
         self.share = _aligned(-(-layout.nbytes // size))
-        longest = max(STAGING // 2 // size // ALIGN * ALIGN, ALIGN)
+        longest = max(STAGING // BUFFERS // size // ALIGN * ALIGN, ALIGN)
         self.chunk = min(_aligned(max(self.share // _ROUNDS, MIN_CHUNK)), longest, self.share)
         self.rounds = -(-self.share // self.chunk) if self.share else 0
 
@@ -235,8 +235,8 @@ class _Load:
         self._whole = {part.name: empty(part) for _, entry, part in mine if part is entry}
         self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
         self._slot = self._shares.chunk + ALIGN  # the block behind a chunk tells of an error
-        self._buffers = [peers.memory(self._slot * peers.size) for _ in range(2)
-                         if self._shares.rounds]
+        self._buffers = [peers.memory(self._slot * peers.size)
+                         for _ in range(min(self._shares.rounds, BUFFERS))]
         self.total = sum(part.nbytes for _, _, part in mine)
         self.plan = repr((sorted(slices.items()), peers.kind, self._slot, self._shares.share))
 
@@ -252,7 +252,7 @@ class _Load:
         if turn >= self._shares.rounds:
             return []
         lists: dict[File, list[_Range]] = {}
-        memory, reads, threads = self._buffers[turn % 2], [], pool(self._threads)
+        memory, reads, threads = self._buffers[turn % BUFFERS], [], pool(self._threads)
         base = self._peers.rank * self._slot
         for found in self._layout.reads(*self._shares.part(self._peers.rank, turn)):
             if found.nbytes < LONG_PIECE:
@@ -269,7 +269,7 @@ class _Load:
 
     def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
         """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
-        memory, done, end = self._buffers[turn % 2], 0, self._shares.chunk
+        memory, done, end = self._buffers[turn % BUFFERS], 0, self._shares.chunk
         memory[self._peers.rank * self._slot + end] = int(failed)
         self._peers.gather(memory)
         for rank in range(self._peers.size):
@@ -283,24 +283,25 @@ class _Load:
     def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank."""
         reads: list[Future[None]] = []
-        begun, failed = time.monotonic(), False
+        rounds: list[list[Future[None]]] = []
+
+        def start_next() -> None:
+            rounds.append(self._start(len(rounds)))
+            reads.extend(rounds[-1])
+
+        begun = time.monotonic()
         with waited(reads):
             with errors.kept():
-                reads += self._start(0)
+                for _ in range(BUFFERS - 1):
+                    start_next()
             for turn in range(self._shares.rounds):
                 with errors.kept():
-                    for read in reads:
+                    for read in rounds[turn]:
                         read.result()
-                failed = errors.first is not None
-                if _AHEAD and not failed:
-                    with errors.kept():
-                        reads[:] = self._start(turn + 1)
-                n, failed = self._exchange(turn, failed)
+                    start_next()  # into the buffer of the last exchange
+                n, failed = self._exchange(turn, errors.first is not None)
                 if failed:
                     return
-                if not _AHEAD:
-                    with errors.kept():
-                        reads[:] = self._start(turn + 1)
                 done += n
                 if report:
                     with errors.kept():
