@@ -490,7 +490,8 @@ struct gpunvme_ioc_queues {
 
 #define GPUNVME_GPU_CLOSED 0u /* it has no executor, because no buffer is registered there */
 #define GPUNVME_GPU_OPEN   1u
-#define GPUNVME_GPU_LOST   2u /* the executor has failed: its buffers take the bounce path */
+/* The executor has failed or does not start: buffers of the GPU take the bounce path. */
+#define GPUNVME_GPU_LOST 2u
 
 /* A GPU of the mount. Counters are those since the mount. */
 struct gpunvme_gpu {
@@ -508,8 +509,9 @@ struct gpunvme_gpu {
 #define GPUNVME_GPUS_MAX 32u
 
 /*
- * Returns the GPUs of the mount, the one of INFO first. Without a GPU the CPU
- * executor is the only entry, and a mount without an executor has none.
+ * Returns the GPUs of the mount, in the order of the option gpus=. The one of
+ * INFO is the first whose executor started with the mount. Without a GPU the
+ * CPU executor is the only entry, and a mount without an executor has none.
  */
 struct gpunvme_ioc_gpus {
     struct gpunvme_abi abi;

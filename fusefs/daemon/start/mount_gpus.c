@@ -32,16 +32,17 @@ struct gpu {
     unsigned users;
     uint64_t idle_ns;     /* time at which the last use ended, of now_ns() */
     bool lost;            /* the loss of the executor has been logged */
-    bool refused;         /* a failure to open the executor has been logged */
+    bool refused;         /* the executor has not started, which has been logged */
     struct gq_info info;  /* of the last executor */
     struct gq_stats past; /* of earlier executors */
 };
 
 struct gpus {
     struct gpus_config config;
-    struct gq_info first; /* of the first GPU's first executor */
     unsigned n;
     struct gpu gpus[GPUS_MAX];
+    struct gpu *main; /* its executor is opened with the mount, and stays open without buffers */
+    struct gq_info first;  /* of its first executor */
     bool sums;             /* set before there are users */
     _Atomic uint64_t size; /* of the namespace, if it has grown */
 };
@@ -84,7 +85,7 @@ static int gpus_open_engine(struct gpu *g)
     if (err)
         return err;
     gq_engine_info(e, &g->info);
-    if (t->config.must_reach && !g->info.reaches && g != t->gpus) {
+    if (t->config.must_reach && !g->info.reaches && t->main && g != t->main) {
         gq_engine_close(e);
         return -ENOTSUP;
     }
@@ -94,7 +95,7 @@ static int gpus_open_engine(struct gpu *g)
     if (size)
         gq_engine_grown(e, size);
     g->engine = e;
-    g->lost = false;
+    g->lost = g->refused = false;
     return 0;
 }
 
@@ -365,16 +366,44 @@ static void gpus_divide(struct gpus *t)
  * All executors are of the kind of the first one. If the CPU executor has taken
  * the place of CUDA, there is only one.
  */
-static void gpus_follow_first(struct gpus *t)
+static void gpus_follow_first(struct gpus *t, enum gq_executor_kind asked)
 {
-    enum gq_executor_kind asked = t->config.options.executor;
-
-    t->first = t->gpus[0].info;
+    t->first = t->main->info;
     t->config.options.executor = t->first.executor;
     while (t->n > 1 && t->first.executor == GQ_EXECUTOR_CPU && asked != GQ_EXECUTOR_CPU)
         gpus_remove_last(t);
-    memcpy(t->gpus[0].uuid, t->first.gpu_uuid, sizeof(t->gpus[0].uuid));
-    snprintf(t->gpus[0].name, sizeof(t->gpus[0].name), "%.63s", t->first.device);
+    memcpy(t->main->uuid, t->first.gpu_uuid, sizeof(t->main->uuid));
+    snprintf(t->main->name, sizeof(t->main->name), "%.63s", t->first.device);
+}
+
+/*
+ * Opens the executor of the first GPU that has a working one. A mount goes on
+ * without the others. AUTO is replaced by CUDA while there are other GPUs to
+ * try, since the CPU executor would take the place of the first one.
+ */
+static int gpus_open_first(struct gpus *t)
+{
+    enum gq_executor_kind asked = t->config.options.executor;
+    bool several = t->n > 1;
+    int err = -ENODEV;
+
+    if (several && asked == GQ_EXECUTOR_AUTO)
+        t->config.options.executor = GQ_EXECUTOR_CUDA;
+    for (unsigned i = 0; i < t->n && err; i++) {
+        err = gpus_open_engine(&t->gpus[i]);
+        if (!err)
+            t->main = &t->gpus[i];
+        else if (several)
+            gpus_report_refusal(&t->gpus[i], err);
+    }
+    if (err && several && asked == GQ_EXECUTOR_AUTO) {
+        t->config.options.executor = asked;
+        err = gpus_open_engine(&t->gpus[0]);
+        t->main = &t->gpus[0];
+    }
+    if (!err)
+        gpus_follow_first(t, asked);
+    return err;
 }
 
 int gpus_open(const struct gpus_config *config, struct gpus **out, struct gq_info *info)
@@ -386,12 +415,11 @@ int gpus_open(const struct gpus_config *config, struct gpus **out, struct gq_inf
     t->config = *config;
     gpus_fill(t);
     gpus_divide(t);
-    int err = gpus_open_engine(&t->gpus[0]);
+    int err = gpus_open_first(t);
     if (err) {
         gpus_free(t);
         return err;
     }
-    gpus_follow_first(t);
     *info = t->first;
     *out = t;
     return 0;
@@ -424,18 +452,18 @@ static bool gpus_is_any(const uint8_t uuid[16])
     return memcmp(uuid, any, sizeof(any)) == 0;
 }
 
-/* Returns the users of a GPU, or UINT_MAX if it is lost. */
+/* Returns the users of a GPU, or UINT_MAX if it is lost or has no working executor. */
 static unsigned gpus_load(struct gpu *g)
 {
     pthread_mutex_lock(&g->lock);
-    unsigned users = !g->busy && gpus_is_lost(g) ? UINT_MAX : g->users;
+    unsigned users = !g->busy && (g->refused || gpus_is_lost(g)) ? UINT_MAX : g->users;
     pthread_mutex_unlock(&g->lock);
     return users;
 }
 
 /*
  * Of several GPUs with the UUID the one with the fewest users is selected, and
- * without a UUID the first one that is not lost.
+ * without a UUID the first one that works.
  */
 static struct gpu *gpus_find(struct gpus *t, const uint8_t uuid[16])
 {
@@ -466,7 +494,7 @@ int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out)
 
 void gpus_sum_parts(struct gpus *t)
 {
-    int err = gq_engine_sum_parts(t->gpus[0].engine);
+    int err = gq_engine_sum_parts(t->main->engine);
 
     t->sums = true;
     if (err)
@@ -518,7 +546,7 @@ static bool gpus_is_over(const struct gpu *g, bool lost)
 
     if (g->users || !g->engine)
         return false;
-    return lost || (g != g->table->gpus && now_ns() - g->idle_ns >= idle_ns);
+    return lost || (g != g->table->main && now_ns() - g->idle_ns >= idle_ns);
 }
 
 static void gpus_report_gone(const struct gpu *g, unsigned buffers)
@@ -577,7 +605,7 @@ int gpus_recover(struct gpus *t)
 /* Subtracts from the counters of earlier executors, which may become negative, modulo 2^64. */
 void gpus_uncount(struct gpus *t)
 {
-    struct gpu *g = &t->gpus[0];
+    struct gpu *g = t->main;
     struct gq_stats s;
 
     gq_engine_stats(g->engine, &s);
@@ -599,8 +627,8 @@ void gpus_status(struct gpus *t, unsigned index, struct gpu_status *out)
     memcpy(out->uuid, g->uuid, sizeof(out->uuid));
     memcpy(out->name, g->name, sizeof(out->name));
     out->info = !g->busy && g->info.queues ? g->info : t->first;
+    out->lost = now.lost || (!g->busy && g->refused);
     pthread_mutex_unlock(&g->lock);
-    out->lost = now.lost;
     gpus_add(&out->stats, &now);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Manages the GPUs of a mount. Each has an executor (gq_engine) with queues of
- * its own. The executor of the first GPU is opened with the mount. The executor
- * of another GPU is opened when a buffer on that GPU is registered, and closed
+ * its own. The executor of the first GPU that works is opened with the mount.
+ * The executor of another GPU is opened when a buffer on that GPU is registered, and closed
  * when the GPU has had no buffer for a while, so that others can use its
  * queues. A GPU is named by its UUID, because ordinals differ between
  * processes.
@@ -41,8 +41,8 @@ struct gpus_config {
 #define GPUS_WAIT_MS 60000u /* more than CUDA's start takes */
 
 /*
- * Opens the table and the executor of its first GPU, which is described in
- * *info. Returns an error of gq_engine_open().
+ * Opens the table and the executor of the first GPU that works, which is
+ * described in *info. Returns an error of gq_engine_open() if none does.
  */
 int gpus_open(const struct gpus_config *config, struct gpus **out, struct gq_info *info);
 /* Precondition: no GPU is in use. */
@@ -55,7 +55,7 @@ unsigned gpus_queue_pairs(const struct gpus *t);
 
 /*
  * Begins a use of the GPU with this UUID, and opens its executor if necessary.
- * A UUID of zeros selects the first GPU that is not lost. A GPU that the option
+ * A UUID of zeros selects the first GPU that works. A GPU that the option
  * gpus= names twice has two executors, of which the one with fewer users is
  * selected. Returns -EXDEV if the mount does not use the GPU, and -ENODEV if
  * its executor does not start, or if the GPU is lost and still in use. Returns
@@ -96,7 +96,7 @@ struct gpu_status {
     uint8_t uuid[16];
     char name[64];
     bool open;             /* it has an executor at present */
-    bool lost;             /* its executor has failed */
+    bool lost;             /* its executor has failed, or does not start */
     struct gq_info info;   /* of its executor, or of the first GPU before there was one */
     struct gq_stats stats; /* of all its executors since the mount */
 };

@@ -203,7 +203,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
     pthread_mutex_init(&r->daemon.bounces.lock, NULL);
     pthread_mutex_init(&r->daemon.files_lock, NULL);
     for (unsigned i = 0; i < config->gpus; i++)
-        r->opts.gpus[r->opts.n_gpus++].ordinal = i;
+        r->opts.gpus[r->opts.n_gpus++].ordinal = config->first_gpu + i;
     r->daemon.opts = &r->opts;
     int err =
         make_image(r, config->image_bytes ? config->image_bytes : IMAGE_BYTES, config->data_csum);

@@ -34,6 +34,7 @@ struct rig_config {
     bool leases;          /* leases are permitted to every user */
     bool data_csum;       /* data has checksums */
     unsigned gpus;        /* CPU executors, each for a GPU; 0: one */
+    unsigned first_gpu;   /* number of the first of them; the UUID of 0 stands for any GPU */
 };
 
 struct rig;

@@ -26,6 +26,8 @@ extern "C" int __wrap_clock_gettime(clockid_t clock, timespec *ts)
     return err;
 }
 
+// Number of the CPU executor that does not start, or -1.
+static std::atomic<int> broken{-1};
 // Opening an executor takes until this is false.
 static std::atomic<bool> opening_waits, opening;
 static std::atomic<unsigned> wait_ms; // of the next table; 0: as in the daemon
@@ -38,7 +40,7 @@ extern "C" int __wrap_gq_engine_open(nvme_ctrlr *c, uint32_t nsid, const gq_opti
     opening = true;
     while (opening_waits)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return __real_gq_engine_open(c, nsid, options, out);
+    return options->device == broken ? -ENODEV : __real_gq_engine_open(c, nsid, options, out);
 }
 
 extern "C" int __real_gpus_open(const gpus_config *config, gpus **out, gq_info *info);
@@ -61,7 +63,12 @@ class MountGpus : public ::testing::Test
   protected:
     void SetUp() override
     {
+        open(0);
+    }
+    void open(unsigned first_gpu)
+    {
         rig_config config = {};
+        config.first_gpu = first_gpu;
         config.gpus = 3;
         ASSERT_EQ(rig_open(&config, &rig_), 0);
         content_.resize(kBytes);
@@ -77,6 +84,7 @@ class MountGpus : public ::testing::Test
             rig_forget(&b);
         EXPECT_EQ(rig_close(rig_), 0);
         skipped_s = 0;
+        broken = -1;
     }
     rig_buffer on(unsigned gpu)
     {
@@ -265,6 +273,27 @@ TEST_F(MountGpus, ALostFirstGpuIsReplacedByTheNext)
     buffers_.push_back(host);
     EXPECT_EQ(read(host), GPUNVME_PATH_GPU);
     EXPECT_EQ(rig_gpu(rig_, 1).bytes_read, kBytes);
+}
+
+TEST_F(MountGpus, AFirstGpuThatDoesNotWorkLeavesTheOthers)
+{
+    rig_buffer host = {}, refused = {};
+
+    ASSERT_EQ(rig_close(rig_), 0);
+    broken = 1;
+    ASSERT_NO_FATAL_FAILURE(open(1));
+    EXPECT_TRUE(rig_gpu(rig_, 0).lost);
+    EXPECT_TRUE(rig_gpu(rig_, 1).open);
+    ASSERT_EQ(rig_register(rig_, kBytes, 0, &host), 0);
+    buffers_.push_back(host);
+    EXPECT_EQ(read(host), GPUNVME_PATH_GPU);
+    EXPECT_EQ(rig_gpu(rig_, 1).bytes_read, kBytes);
+    EXPECT_EQ(read(on(3)), GPUNVME_PATH_GPU);
+    EXPECT_EQ(rig_register_on(rig_, 1, kBytes, 0, &refused), -ENODEV);
+    rig_forget(&refused);
+    broken = -1;
+    EXPECT_EQ(read(on(1)), GPUNVME_PATH_GPU) << "it works now";
+    EXPECT_FALSE(rig_gpu(rig_, 0).lost);
 }
 
 TEST_F(MountGpus, AResetGoesOnWithAllExecutors)
