@@ -35,11 +35,14 @@ static int map_proxied(struct leases *t)
     return 0;
 }
 
+/* Queue pairs of executors and of the bounce engine are not leased while these are closed. */
 static unsigned count_free(const struct leases *t)
 {
     const struct stack *s = &t->d->stack;
     unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
     unsigned used = stack_cpu_queues(s) + (s->gpus ? gpus_queue_pairs(s->gpus) : 0);
+
+    used += s->bounce.ctrlr ? s->bounce.options.queues : 0;
     unsigned left = all > used ? all - used : 0;
 
     left -= (left + SPARE - 1) / SPARE;

@@ -10,17 +10,30 @@
 #include <syslog.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
+#include "support/minmax.h"
 
-/* Number of queue pairs on a mount without an executor. */
-#define QUEUES_ALONE 32u
+/* Maximum queue pairs on a mount with an executor, and on one without. */
+#define QUEUES_BESIDE 16u
+#define QUEUES_ALONE  32u
+/* 1/PART_BESIDE of the queue pairs at most on a mount with an executor. */
+#define PART_BESIDE 8u
 /*
  * Maximum bytes of a command. A transfer of a few MiB then has commands in
  * flight on several queues, which a controller serves at once.
  */
 #define COMMAND_BYTES (128u << 10)
 
+unsigned bounce_engine_queues(const struct options *opts, bool alone, unsigned rest)
+{
+    unsigned for_leases = opts->direct == DIRECT_NONE ? 0 : rest / 2;
+
+    if (!alone)
+        return (unsigned)min_u64(rest / PART_BESIDE, QUEUES_BESIDE);
+    return opts->queues ? opts->queues : (unsigned)min_u64(rest - for_leases, QUEUES_ALONE);
+}
+
 void bounce_engine_init(struct bounce_engine *b, struct nvme_ctrlr *ctrlr,
-                        const struct options *opts, bool alone, bool data_csum)
+                        const struct options *opts, bool alone, unsigned queues, bool data_csum)
 {
     bool usable = ctrlr && !nvme_ctrlr_transport(ctrlr)->physical;
 
@@ -28,13 +41,11 @@ void bounce_engine_init(struct bounce_engine *b, struct nvme_ctrlr *ctrlr,
                                 .nsid = opts->name.nsid,
                                 .device = opts->device,
                                 .options = {.executor = GQ_EXECUTOR_CPU,
-                                            .queues = alone ? QUEUES_ALONE : BOUNCE_ENGINE_QUEUES,
+                                            .queues = queues ? queues : 1,
                                             .max_command = COMMAND_BYTES,
                                             .deadline_ms = opts->deadline_ms,
                                             .max_buffers = opts->max_buffers},
                                 .sums_parts = data_csum};
-    if (alone && opts->queues)
-        b->options.queues = opts->queues;
     if (alone)
         b->options.depth = opts->depth;
     pthread_mutex_init(&b->lock, NULL);

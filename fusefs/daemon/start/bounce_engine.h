@@ -15,9 +15,6 @@
 #include "cuda/gq.h"
 #include "fusefs/daemon/start/mount_options.h"
 
-/* Number of queue pairs on a mount with an executor. */
-#define BOUNCE_ENGINE_QUEUES 16u
-
 struct bounce_engine {
     struct nvme_ctrlr *ctrlr; /* NULL if there can be no engine */
     uint32_t nsid;
@@ -31,13 +28,18 @@ struct bounce_engine {
 };
 
 /*
- * Prepares the engine. `alone` states that the mount has no other engine; the
- * options queues= and depth= then apply to this one. There is no engine without
- * a controller, or if the controller reaches only memory of the daemon
+ * Returns the number of queue pairs for the engine, of the `rest` that the
+ * ordinary path leaves; 0 if there are few. `alone` states that the mount has
+ * no other engine; the options queues= and depth= then apply to this one.
+ */
+unsigned bounce_engine_queues(const struct options *opts, bool alone, unsigned rest);
+/*
+ * Prepares the engine with so many queue pairs, at least 1. There is no engine
+ * without a controller, or if the controller reaches only memory of the daemon
  * (noiommu). `data_csum` is that of struct stack.
  */
 void bounce_engine_init(struct bounce_engine *b, struct nvme_ctrlr *ctrlr,
-                        const struct options *opts, bool alone, bool data_csum);
+                        const struct options *opts, bool alone, unsigned queues, bool data_csum);
 /*
  * Returns the engine, which the first call opens, or NULL if the controller has
  * no queue pair or memory left for it. A later call tries again. Any thread may

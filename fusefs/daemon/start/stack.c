@@ -21,7 +21,6 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "layout/layout.h"
 #include "support/clock.h"
-#include "support/minmax.h"
 
 /* --- Self-test ------------------------------------------------------------------------------- */
 
@@ -335,6 +334,12 @@ static int refuse_cpu(const struct options *opts, const struct stack *s, const s
                       opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda", why);
 }
 
+static unsigned stack_bounce_queues(const struct options *opts, const struct stack *s, bool alone)
+{
+    return bounce_engine_queues(opts, alone,
+                                nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s));
+}
+
 /*
  * Returns the number of queue pairs of all executors together. They leave some
  * to the bounce engine, and with leases half of the queue pairs.
@@ -343,7 +348,7 @@ static unsigned engine_room(const struct options *opts, const struct stack *s)
 {
     unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
 
-    rest -= (unsigned)min_u64(rest / 8, BOUNCE_ENGINE_QUEUES);
+    rest -= stack_bounce_queues(opts, s, false);
     return opts->direct == DIRECT_NONE ? rest : rest / 2;
 }
 
@@ -573,7 +578,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
         stack_close(out);
         return err;
     }
-    bounce_engine_init(&out->bounce, out->ctrlr, opts, !out->gpus, out->data_csum);
+    bounce_engine_init(&out->bounce, out->ctrlr, opts, !out->gpus,
+                       out->ctrlr ? stack_bounce_queues(opts, out, !out->gpus) : 0, out->data_csum);
     stack_watch(out);
     return err;
 }

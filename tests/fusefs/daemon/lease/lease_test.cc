@@ -198,6 +198,17 @@ TEST_F(LeaseTest, QueuesAreLimited)
     EXPECT_EQ(pread(fd_, &got[0], kFile, 0), static_cast<ssize_t>(kFile)) << "the mount goes on";
 }
 
+TEST_F(LeaseTest, QueuesOfTheBouncePathAreNotCountedAsFree)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    uint32_t most = info_of(fd_).lease_queues;
+    Buffer bounced(fd_, kFile, GPUNVME_REGISTER_BOUNCE);
+    ASSERT_EQ(bounced.error(), 0);
+    Queues all(fd_, most);
+    ASSERT_EQ(all.error(), 0);
+    EXPECT_EQ(all.reply().queues, most);
+}
+
 TEST_F(LeaseTest, LeasesAreLimited)
 {
     ASSERT_NO_FATAL_FAILURE(start());
