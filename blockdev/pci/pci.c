@@ -10,6 +10,8 @@
 #include "blockdev/pci/pci_sysfs.h"
 
 #define CLASS_BRIDGE  0x0604u /* class and subclass of a PCI-to-PCI bridge */
+#define CLASS_DISPLAY 0x03u   /* base class: VGA and 3D controllers */
+#define VENDOR_NVIDIA 0x10de
 #define DOMAIN        "0000:"
 #define DOMAIN_LEN    5
 #define GROUP_NOIOMMU "vfio-noiommu"
@@ -162,6 +164,11 @@ int pci_read(const char *root, const char *bdf, struct pci_device *out)
         node <= INT16_MAX)
         out->numa_node = (int)node;
     return 0;
+}
+
+bool pci_is_gpu(const struct pci_device *p)
+{
+    return p->vendor == VENDOR_NVIDIA && p->class_code >> 16 == CLASS_DISPLAY;
 }
 
 int pci_find(const char *root, const char *bdf, struct pci_device *out, char *why, size_t len)

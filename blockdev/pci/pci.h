@@ -62,6 +62,18 @@ int pci_find(const char *root, const char *bdf, struct pci_device *out, char *wh
 /* Lists all NVMe controllers, ascending by address. The caller frees *out. */
 int pci_list(const char *root, struct pci_device **out, size_t *n);
 
+/* Returns whether the device is an NVIDIA GPU: a VGA or 3D controller. */
+bool pci_is_gpu(const struct pci_device *p);
+
+/* The lowest bridge between two devices. */
+enum pci_distance {
+    PCI_DISTANCE_UNKNOWN,
+    PCI_DISTANCE_SWITCH, /* the same PCIe switch */
+    PCI_DISTANCE_ROOT,   /* the same root complex */
+    PCI_DISTANCE_FAR,    /* different root complexes */
+};
+enum pci_distance pci_distance(const char *root, const char *a, const char *b);
+
 /*
  * Checks that no one else uses the drive's block devices. Returns 0 if it can
  * be taken. Returns -EBUSY, with the user in `why`, if a block device of the

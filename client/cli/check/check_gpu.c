@@ -151,11 +151,14 @@ static void check_modules(struct check *c, const char *root)
 static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
 {
     bool driven = strcmp(gpu->driver, "nvidia") == 0;
+    char node[32] = "";
 
+    if (gpu->numa_node >= 0)
+        snprintf(node, sizeof(node), ", NUMA node %d", gpu->numa_node);
     check_add(c, driven ? CHECK_OK : CHECK_WARN, "gpu",
               driven ? NULL : "load NVIDIA's modules: modprobe nvidia",
-              "%s, %s, window of %llu MiB", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
-              (unsigned long long)(gpu->window_len >> 20));
+              "%s, %s, window of %llu MiB%s", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
+              (unsigned long long)(gpu->window_len >> 20), node);
     if (driven && gpu->window_len < P2P_WINDOW)
         check_add(c, CHECK_WARN, "p2p_window", "turn Resizable BAR on in the firmware",
                   "%s: the window is too small to show a drive much GPU memory", gpu->bdf);

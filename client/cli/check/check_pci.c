@@ -82,8 +82,8 @@ static void check_bar(struct check *c, const struct pci_device *pci)
 static void check_distance(struct check *c, const char *root, const struct pci_device *pci,
                            const struct cli_gpu *gpu)
 {
-    enum cli_distance d = cli_pci_distance(root, pci->bdf, gpu->bdf);
-    bool far = d == CLI_DISTANCE_FAR ||
+    enum pci_distance d = pci_distance(root, pci->bdf, gpu->bdf);
+    bool far = d == PCI_DISTANCE_FAR ||
                (pci->numa_node >= 0 && gpu->numa_node >= 0 && pci->numa_node != gpu->numa_node);
 
     check_add(c, far ? CHECK_WARN : CHECK_OK, "topology",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NVIDIA GPUs on the PCI bus and their distance from a drive. `root` is as in
- * blockdev/pci/pci.h.
+ * NVIDIA GPUs on the PCI bus. `root` is as in blockdev/pci/pci.h.
  */
 #ifndef CLIENT_CLI_CHECK_GPUS_H
 #define CLIENT_CLI_CHECK_GPUS_H
@@ -24,15 +23,7 @@ struct cli_gpu {
 /* Stores the GPUs in ascending order of address and returns their number. */
 unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX]);
 
-/* The lowest bridge between two devices, nearest first. */
-enum cli_distance {
-    CLI_DISTANCE_SWITCH, /* the same PCIe switch */
-    CLI_DISTANCE_ROOT,   /* the same root complex */
-    CLI_DISTANCE_FAR,    /* different root complexes */
-    CLI_DISTANCE_UNKNOWN,
-};
-enum cli_distance cli_pci_distance(const char *root, const char *a, const char *b);
-const char *cli_distance_text(enum cli_distance d);
+const char *cli_distance_text(enum pci_distance d);
 
 #ifdef __cplusplus
 }

@@ -245,6 +245,14 @@ TEST_F(CheckTest, ADeviceOfAnotherClassFailsAtOnce)
     EXPECT_EQ(check_.n, 1u);
 }
 
+TEST_F(CheckTest, AGpuHasItsNumaNode)
+{
+    gpu("0000:c2:00.0");
+    tree_.text(PciTree::device("0000:c2:00.0") + "/numa_node", "1\n");
+    check_gpu(&check_, tree_.root());
+    expect("gpu", CHECK_OK, "NUMA node 1");
+}
+
 TEST_F(CheckTest, TheWayToAGpuIsMeasuredByWhatItPasses)
 {
     tree_.pci(kDrive);
@@ -255,10 +263,10 @@ TEST_F(CheckTest, TheWayToAGpuIsMeasuredByWhatItPasses)
     place("0000:c2:00.0", "pci0000:c0/0000:c0:01.0");
     place("0000:c3:00.0", "pci0000:c0/0000:c0:03.0");
     place("0000:3b:00.0", "pci0000:3a/0000:3a:00.0");
-    EXPECT_EQ(cli_pci_distance(tree_.root(), kDrive, "0000:c2:00.0"), CLI_DISTANCE_SWITCH);
-    EXPECT_EQ(cli_pci_distance(tree_.root(), kDrive, "0000:c3:00.0"), CLI_DISTANCE_ROOT);
-    EXPECT_EQ(cli_pci_distance(tree_.root(), kDrive, "0000:3b:00.0"), CLI_DISTANCE_FAR);
-    EXPECT_EQ(cli_pci_distance(tree_.root(), kDrive, "0000:77:00.0"), CLI_DISTANCE_UNKNOWN);
+    EXPECT_EQ(pci_distance(tree_.root(), kDrive, "0000:c2:00.0"), PCI_DISTANCE_SWITCH);
+    EXPECT_EQ(pci_distance(tree_.root(), kDrive, "0000:c3:00.0"), PCI_DISTANCE_ROOT);
+    EXPECT_EQ(pci_distance(tree_.root(), kDrive, "0000:3b:00.0"), PCI_DISTANCE_FAR);
+    EXPECT_EQ(pci_distance(tree_.root(), kDrive, "0000:77:00.0"), PCI_DISTANCE_UNKNOWN);
     check_drive();
     expect("topology", CHECK_WARN,
            "0000:3b:00.0: in another root complex"); // the first, by address
