@@ -158,6 +158,7 @@ int gq_probe(int cuda_device, char *why, size_t len);
 struct gq_device {
     uint8_t uuid[16];
     char name[64];
+    char bus_id[16]; /* PCI address, "" without one */
 };
 /*
  * Stores up to max devices and returns how many. Returns 0 without a driver.

@@ -62,6 +62,10 @@ unsigned gq_devices(struct gq_device *out, unsigned max)
            cudaGetDeviceProperties(&prop, (int)n) == cudaSuccess) {
         memcpy(out[n].uuid, prop.uuid.bytes, sizeof(out->uuid));
         snprintf(out[n].name, sizeof(out->name), "%.63s", prop.name);
+        if (cudaDeviceGetPCIBusId(out[n].bus_id, sizeof(out->bus_id), (int)n) != cudaSuccess) {
+            out[n].bus_id[0] = '\0';
+            cudaGetLastError();
+        }
         n++;
     }
     return n;

@@ -16,9 +16,11 @@
 #include "blockdev/bd_loop.h"
 #include "blockdev/vfio/device_mem.h"
 #include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/start/placement.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
 #include "support/lock_wait.h"
+#include "support/numa.h"
 
 #ifdef GPUNVME_HAVE_SIM
 #include "sim/gpu/sim_cuda_dma.h"
@@ -74,6 +76,17 @@ static int image_check_options(const struct options *opts)
 }
 
 /*
+ * Returns the NUMA node for the drive's threads, or -1. GPUs of several nodes
+ * leave no choice, nor do threads that need more processors than a node has.
+ */
+static int image_node(const struct options *opts)
+{
+    bool uses_gpus = opts->gpu != GPU_OFF && opts->executor < GQ_EXECUTOR_CPU;
+
+    return uses_gpus ? placement_common_node("") : -1;
+}
+
+/*
  * flush_to_disk is set because flushed data must survive a crash of the
  * machine, as on a drive.
  */
@@ -87,11 +100,14 @@ static int image_open(const struct options *opts, const char *path, struct drive
         .log = log_text,
     };
     struct image *image = calloc(1, sizeof(*image));
+    struct numa_stay stay;
     char why[256] = "out of memory";
     int err = image ? sim_options_parse(opts->drive_options, &config, why, sizeof(why)) : -ENOMEM;
 
     if (!err) {
+        numa_enter("", image_node(opts), 2 * (int)config.threads, &stay);
         err = sim_create(&config, &image->sim, &out->transport);
+        numa_leave(&stay);
         snprintf(why, sizeof(why), "cannot be opened: %s", strerror(-err));
     }
     if (err == -EBUSY)

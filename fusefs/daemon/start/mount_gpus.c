@@ -15,6 +15,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "support/clock.h"
+#include "support/numa.h"
 
 /* Maximum queue pairs of an executor. More of them do not make it faster. */
 #define GPUS_QUEUES 43u
@@ -22,7 +23,8 @@
 struct gpu {
     struct gpus *table;
     uint8_t uuid[16];
-    char name[64];            /* known before there is an executor */
+    char name[64]; /* known before there is an executor */
+    struct placement place;
     int device;               /* ordinal of CUDA, or number of the CPU executor */
     pthread_mutex_t recovery; /* held while a thread recovers the queues */
     pthread_mutex_t lock;     /* protects the fields below */
@@ -74,14 +76,18 @@ static void gpus_add(struct gq_stats *sum, const struct gq_stats *s)
 
 /* --- Executors ------------------------------------------------------------------------------- */
 
+/* Rings, staging and the executor's threads are made on the GPU's NUMA node. */
 static int gpus_open_engine(struct gpu *g)
 {
     struct gpus *t = g->table;
     struct gq_options options = t->config.options;
     struct gq_engine *e;
+    struct numa_stay stay;
 
     options.device = g->device;
+    numa_enter("", g->place.numa_node, 1, &stay);
     int err = gq_engine_open(t->config.ctrlr, t->config.nsid, &options, &e);
+    numa_leave(&stay);
     if (err)
         return err;
     gq_engine_info(e, &g->info);
@@ -258,6 +264,7 @@ static void gpus_init(struct gpus *t, const struct gq_device *d, int device)
     *g = (struct gpu){.table = t, .device = device};
     memcpy(g->uuid, d->uuid, sizeof(g->uuid));
     memcpy(g->name, d->name, sizeof(g->name));
+    g->place = placement_of("", d->bus_id, t->config.drive);
     pthread_mutex_init(&g->recovery, NULL);
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
@@ -626,6 +633,7 @@ void gpus_status(struct gpus *t, unsigned index, struct gpu_status *out)
         gq_engine_stats(g->engine, &now);
     memcpy(out->uuid, g->uuid, sizeof(out->uuid));
     memcpy(out->name, g->name, sizeof(out->name));
+    out->place = g->place;
     out->info = !g->busy && g->info.queues ? g->info : t->first;
     out->lost = now.lost || (!g->busy && g->refused);
     pthread_mutex_unlock(&g->lock);

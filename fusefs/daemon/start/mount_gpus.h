@@ -19,6 +19,7 @@
 #include "blockdev/nvme/nvme.h"
 #include "cuda/gq.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "fusefs/daemon/start/placement.h"
 
 struct gpus;
 struct gpu;
@@ -33,6 +34,7 @@ struct gpus_config {
     unsigned wait_ms;          /* of gpus_take(), for a thread that opens or closes the executor */
     bool must_reach;           /* the drive must reach the memory of each GPU */
     const char *device;        /* of the mount, for messages */
+    char drive[NVME_BDF_LEN];  /* PCI address, or "" */
     const struct gpu_name *names;
     unsigned n_names; /* 0: all GPUs that this process sees */
 };
@@ -95,6 +97,7 @@ int gpus_recover(struct gpus *t);
 struct gpu_status {
     uint8_t uuid[16];
     char name[64];
+    struct placement place;
     bool open;             /* it has an executor at present */
     bool lost;             /* its executor has failed, or does not start */
     struct gq_info info;   /* of its executor, or of the first GPU before there was one */

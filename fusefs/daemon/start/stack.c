@@ -383,6 +383,8 @@ static struct gpus_config gpus_config_of(const struct options *opts, const struc
         .names = opts->gpus,
         .n_names = opts->n_gpus};
 
+    if (opts->name.kind != BD_KIND_VFIO || pci_parse(opts->name.path, config.drive) != 0)
+        config.drive[0] = '\0';
     memcpy(config.options.cpu_memories, s->drive.cpu_memories, sizeof(s->drive.cpu_memories));
     return config;
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The places of GPUs and drives in the machine. `root` is as in
+ * blockdev/pci/pci.h. A process whose sandbox has no sysfs finds nothing.
+ */
+#ifndef FUSEFS_DAEMON_START_PLACEMENT_H
+#define FUSEFS_DAEMON_START_PLACEMENT_H
+
+#include "blockdev/pci/pci.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct placement {
+    int numa_node; /* of the GPU; -1: not reported */
+    enum pci_distance distance;
+};
+
+/*
+ * Returns the place of a GPU and its distance from the drive. Both are PCI
+ * addresses; "" stands for a device that is not on the PCI bus.
+ */
+struct placement placement_of(const char *root, const char *gpu, const char *drive);
+/* Returns the NUMA node that all NVIDIA GPUs of the machine have in common, or -1. */
+int placement_common_node(const char *root);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
