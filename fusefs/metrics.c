@@ -85,6 +85,16 @@ const char *const metrics_fallbacks[8] = {
     [GPUNVME_FALLBACK_NO_SPACE] = "no_space",
 };
 
+const char *metrics_distance(unsigned distance)
+{
+    static const char *const names[] = {[GPUNVME_DISTANCE_UNKNOWN] = "unknown",
+                                        [GPUNVME_DISTANCE_SWITCH] = "switch",
+                                        [GPUNVME_DISTANCE_ROOT] = "root complex",
+                                        [GPUNVME_DISTANCE_FAR] = "far"};
+
+    return distance < sizeof(names) / sizeof(names[0]) ? names[distance] : "unknown";
+}
+
 uint64_t metrics_value(const struct gpunvme_ioc_stats *stats, const struct metrics_counter *c)
 {
     uint64_t value;
@@ -110,9 +120,8 @@ uint64_t metrics_bucket_us(unsigned i)
 /* --- Prometheus ------------------------------------------------------------------------------ */
 
 /* Prints a label value with backslashes, quotes and newlines escaped. */
-static void print_mount(const char *text, FILE *to)
+static void print_escaped(const char *text, FILE *to)
 {
-    fputs("{mount=\"", to);
     for (; *text; text++) {
         if (*text == '\n')
             fputs("\\n", to);
@@ -121,6 +130,12 @@ static void print_mount(const char *text, FILE *to)
         else
             fputc(*text, to);
     }
+}
+
+static void print_mount(const char *text, FILE *to)
+{
+    fputs("{mount=\"", to);
+    print_escaped(text, to);
     fputc('"', to);
 }
 
@@ -248,8 +263,7 @@ static const struct {
 };
 
 /* A GPU that is named twice has two samples, of which the second has a number. */
-static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t i, uint64_t value,
-                      FILE *to)
+static void print_gpu_labels(const char *name, const struct metrics_mount *m, uint32_t i, FILE *to)
 {
     const struct gpunvme_gpu *g = &m->gpus->gpus[i];
     unsigned before = 0;
@@ -263,7 +277,41 @@ static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t 
         fprintf(to, "%s%02x", j >= 4 && j <= 10 && j % 2 == 0 ? "-" : "", g->uuid[j]);
     if (before)
         fprintf(to, "/%u", before);
-    fprintf(to, "\"} %" PRIu64 "\n", value);
+    fputc('"', to);
+}
+
+static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t i, uint64_t value,
+                      FILE *to)
+{
+    print_gpu_labels(name, m, i, to);
+    fprintf(to, "} %" PRIu64 "\n", value);
+}
+
+/* Prints what does not change as labels, as is usual for Prometheus. */
+static void print_gpu_info(const struct metrics_mount *m, uint32_t i, FILE *to)
+{
+    const struct gpunvme_gpu *g = &m->gpus->gpus[i];
+
+    print_gpu_labels("device_info", m, i, to);
+    fputs(",name=\"", to);
+    print_escaped(g->name, to);
+    fprintf(to, "\",numa=\"%d\",distance=\"%s\"} 1\n", g->numa_node,
+            metrics_distance(g->distance));
+}
+
+static uint64_t metrics_gpu_lost(const struct gpunvme_gpu *g)
+{
+    return g->state == GPUNVME_GPU_LOST;
+}
+
+static uint64_t metrics_gpu_tier(const struct gpunvme_gpu *g)
+{
+    return g->tier;
+}
+
+static uint64_t metrics_gpu_queues(const struct gpunvme_gpu *g)
+{
+    return g->queues;
 }
 
 static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t at)
@@ -272,6 +320,35 @@ static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t at)
 
     memcpy(&value, (const char *)g + at, sizeof(value));
     return value;
+}
+
+static const struct {
+    const char *name, *help;
+    uint64_t (*value)(const struct gpunvme_gpu *g);
+} metrics_gpu_gauges[] = {
+    {"device_lost", "1 if the executor of a GPU has failed", metrics_gpu_lost},
+    {"device_tier", "Tier of the executor of a GPU", metrics_gpu_tier},
+    {"device_queues", "Queue pairs of the executor of a GPU, 0 while it is closed",
+     metrics_gpu_queues},
+};
+
+static void metrics_print_gpu_gauges(const struct metrics_mount *mounts, size_t n, FILE *to)
+{
+    for (size_t k = 0; k < sizeof(metrics_gpu_gauges) / sizeof(metrics_gpu_gauges[0]); k++) {
+        const char *name = metrics_gpu_gauges[k].name;
+        print_head(name, metrics_gpu_gauges[k].help, "gauge", to);
+        for (size_t m = 0; m < n; m++) {
+            for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
+                print_gpu(name, &mounts[m], i,
+                          metrics_gpu_gauges[k].value(&mounts[m].gpus->gpus[i]), to);
+        }
+    }
+    print_head("device_info", "Name of a GPU, NUMA node (-1: unknown), bridge to the drive",
+               "gauge", to);
+    for (size_t m = 0; m < n; m++) {
+        for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
+            print_gpu_info(&mounts[m], i, to);
+    }
 }
 
 static void metrics_print_gpus(const struct metrics_mount *mounts, size_t n, FILE *to)
@@ -286,12 +363,7 @@ static void metrics_print_gpus(const struct metrics_mount *mounts, size_t n, FIL
                           to);
         }
     }
-    print_head("device_lost", "1 if the executor of a GPU has failed", "gauge", to);
-    for (size_t m = 0; m < n; m++) {
-        for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
-            print_gpu("device_lost", &mounts[m], i,
-                      mounts[m].gpus->gpus[i].state == GPUNVME_GPU_LOST, to);
-    }
+    metrics_print_gpu_gauges(mounts, n, to);
 }
 
 void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)

@@ -27,6 +27,8 @@ extern const char *const metrics_ops[3];
 extern const char *const metrics_paths[GPUNVME_CALLS_PATHS]; /* the last one is for programs only */
 extern const char *const metrics_fallbacks[8];
 
+/* Returns the name of a GPUNVME_DISTANCE_*. */
+const char *metrics_distance(unsigned distance);
 /* Returns the counter's value. */
 uint64_t metrics_value(const struct gpunvme_ioc_stats *stats, const struct metrics_counter *c);
 /* Returns the number of calls counted. */

@@ -493,6 +493,12 @@ struct gpunvme_ioc_queues {
 /* The executor has failed or does not start: buffers of the GPU take the bounce path. */
 #define GPUNVME_GPU_LOST 2u
 
+/* The lowest bridge between a GPU and the drive of the mount. */
+#define GPUNVME_DISTANCE_UNKNOWN 0u /* one of them is not on the PCI bus */
+#define GPUNVME_DISTANCE_SWITCH  1u /* the same PCIe switch */
+#define GPUNVME_DISTANCE_ROOT    2u /* the same root complex */
+#define GPUNVME_DISTANCE_FAR     3u /* different root complexes */
+
 /* A GPU of the mount. Counters are those since the mount. */
 struct gpunvme_gpu {
     uint8_t uuid[16];
@@ -501,7 +507,9 @@ struct gpunvme_gpu {
     uint32_t tier, lease_tier; /* as in INFO; of a GPU that never had an executor: expected */
     uint32_t queues;           /* queue pairs of its executor; 0 without one */
     uint32_t buffers;          /* registered now, and lists for each GPU that uses them */
-    uint32_t reserved;
+    int16_t numa_node;         /* -1: not reported */
+    uint8_t distance;          /* GPUNVME_DISTANCE_* */
+    uint8_t reserved;
     uint64_t transfers, commands, read_bytes, written_bytes;
     uint64_t staged_read_bytes, staged_written_bytes; /* these bytes, as far as staged; see STATS */
     uint64_t errors, timeouts;                        /* of its transfers */

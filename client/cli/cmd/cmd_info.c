@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `gpunvme info` prints properties and counters of a mount. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <uuid/uuid.h>
 
 #include "blockdev/nvme/nvme_info.h"
 #include "client/cli/common/cli.h"
+#include "client/cli/common/gpus_table.h"
 #include "client/cli/common/out.h"
 #include "client/lib/connection.h"
 
@@ -43,39 +43,6 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
     cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);
 }
 
-static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
-{
-    static const char *const states[] = {"closed", "open", "lost"};
-    char uuid[UUID_STR_LEN], numbers[5][24];
-    const uint64_t values[] = {g->tier, g->queues, g->buffers, g->read_bytes, g->written_bytes};
-
-    uuid_unparse_lower(g->uuid, uuid);
-    for (unsigned i = 0; i < 5; i++)
-        snprintf(numbers[i], sizeof(numbers[i]), "%" PRIu64, values[i]);
-    const char *const cells[] = {uuid,       g->name,    g->state < 3 ? states[g->state] : NULL,
-                                 numbers[0], numbers[1], numbers[2],
-                                 numbers[3], numbers[4]};
-    return cli_table_add(t, cells);
-}
-
-static void print_gpus(struct cli_out *out, const struct gpunvme_ioc_gpus *gpus)
-{
-    static const struct cli_column columns[] = {
-        {"uuid", "GPU", CLI_CELL_TEXT},         {"name", "NAME", CLI_CELL_TEXT},
-        {"state", "EXECUTOR", CLI_CELL_TEXT},   {"tier", "TIER", CLI_CELL_NUMBER},
-        {"queues", "QUEUES", CLI_CELL_NUMBER},  {"buffers", "BUFFERS", CLI_CELL_NUMBER},
-        {"read_bytes", "READ", CLI_CELL_BYTES}, {"written_bytes", "WRITTEN", CLI_CELL_BYTES}};
-    struct cli_table t = {.columns = columns, .n_columns = 8};
-    bool ok = true;
-
-    for (uint32_t i = 0; i < gpus->count; i++)
-        ok &= add_gpu(&t, &gpus->gpus[i]);
-    if (!ok)
-        cli_error("info", "out of memory");
-    cli_table_print(&t, out, "gpus");
-    cli_table_free(&t);
-}
-
 int cli_info(int argc, char **argv)
 {
     struct cli_options options;
@@ -106,7 +73,7 @@ int cli_info(int argc, char **argv)
     cli_out_counters(&out, &stats);
     cli_out_number(&out, "dma_regions", "DMA regions:", stats.dma_regions);
     cli_out_number(&out, "dma_region_limit", "DMA regions at most:", stats.dma_region_limit);
-    print_gpus(&out, &gpus);
+    cli_gpus_table(&out, &gpus);
     cli_out_end(&out);
     return 0;
 }

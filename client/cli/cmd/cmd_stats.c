@@ -9,6 +9,7 @@
 
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
+#include "client/cli/common/gpus_table.h"
 #include "client/cli/common/out.h"
 #include "fusefs/metrics.h"
 
@@ -96,9 +97,20 @@ static void stats_print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_
     cli_out_close(out);
 }
 
-static void stats_print_stats(const struct cli_watch *w, bool json)
+static int stats_print_gpus(struct cli_out *out, const struct cli_watched *m)
+{
+    struct gpunvme_ioc_gpus gpus = {.count = 0};
+
+    if (gpunvme_gpus(connection_fd(m->g), &gpus))
+        return cli_error(m->point, "%s", gpunvme_error());
+    cli_gpus_table(out, &gpus);
+    return 0;
+}
+
+static int stats_print_stats(const struct cli_watch *w, bool json)
 {
     struct cli_out out;
+    int failed = 0;
 
     cli_out_begin(&out, json, stdout);
     cli_out_list(&out, "mounts");
@@ -112,10 +124,12 @@ static void stats_print_stats(const struct cli_watch *w, bool json)
         print_latency(&out, "latency", now, latency_of_transfers, 3);
         stats_print_programs(&out, now);
         print_latency(&out, "programs_latency", now, latency_of_programs, GPUNVME_CALLS_PATHS);
+        failed |= stats_print_gpus(&out, &w->mounts[i]);
         cli_out_close(&out);
     }
     cli_out_list_end(&out);
     cli_out_end(&out);
+    return failed;
 }
 
 static int print_prometheus(const struct cli_watch *w, FILE *to)
@@ -173,7 +187,7 @@ int cli_stats(int argc, char **argv)
     else if (options.prometheus)
         failed |= print_prometheus(&w, stdout);
     else
-        stats_print_stats(&w, options.json);
+        failed |= stats_print_stats(&w, options.json);
     cli_watch_close(&w);
     return failed;
 }

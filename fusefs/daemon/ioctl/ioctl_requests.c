@@ -513,6 +513,11 @@ int ioctl_resize(const struct ioctl_call *call, void *argument)
     return err;
 }
 
+static_assert((int)PCI_DISTANCE_SWITCH == GPUNVME_DISTANCE_SWITCH &&
+                  (int)PCI_DISTANCE_ROOT == GPUNVME_DISTANCE_ROOT &&
+                  (int)PCI_DISTANCE_FAR == GPUNVME_DISTANCE_FAR,
+              "as in the ioctl");
+
 static struct gpunvme_gpu gpu_entry(const struct gpu_status *s)
 {
     struct gpunvme_gpu gpu = {.state = s->lost   ? GPUNVME_GPU_LOST
@@ -522,6 +527,8 @@ static struct gpunvme_gpu gpu_entry(const struct gpu_status *s)
                               .lease_tier = s->info.lease_tier,
                               .queues = s->open ? s->info.queues : 0,
                               .buffers = s->stats.buffers,
+                              .numa_node = (int16_t)s->place.numa_node,
+                              .distance = (uint8_t)s->place.distance,
                               .transfers = s->stats.transfers,
                               .commands = s->stats.commands,
                               .read_bytes = s->stats.bytes_read,

@@ -198,7 +198,13 @@ class OnMount(unittest.TestCase):
             self.assertEqual(found[1]["queues"], 0)
             self.assertGreater(found[0]["queues"], 0)
             text = run("stats", "-o", "prometheus", mount)[0]
-            self.assertEqual(len(re.findall("^gpunvme_device_lost.*gpu=.* 0$", text, re.M)), 2)
+            for name, value in (("lost", "0"), ("tier", "1"), ("queues", "(0|23|43)"), ("info", "1")):
+                self.assertEqual(len(re.findall(f"^gpunvme_device_{name}.*gpu=.* {value}$", text,
+                                                re.M)), 2, name)
+            self.assertEqual(text.count('name="CPU executor",numa="-1",distance="unknown"'), 1)
+            self.assertEqual([(g["uuid"][-2:], g["numa_node"], g["distance"])
+                              for g in document("stats", mount)["mounts"][0]["gpus"]],
+                             [("00", None, "unknown"), ("03", None, "unknown")])
             self.assertRegex(run("info", mount)[0], "(?m)^GPU +NAME +EXECUTOR")
 
     def test_a_trace_has_each_step_of_a_write_in_its_order(self):
@@ -550,7 +556,7 @@ class OnMount(unittest.TestCase):
         text = run("stats", "-o", "prometheus", self.mount)[0]
         sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
         kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
-        self.assertEqual(len(kinds), 43)
+        self.assertEqual(len(kinds), 46)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():

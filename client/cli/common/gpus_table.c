@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Prints the GPUs of a mount. */
+#include "client/cli/common/gpus_table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <uuid/uuid.h>
+
+#include "client/cli/common/cli.h"
+#include "fusefs/metrics.h"
+
+#define NUMBERS 5u
+
+static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
+{
+    static const char *const states[] = {"closed", "open", "lost"};
+    char uuid[UUID_STR_LEN], node[8], numbers[NUMBERS][24];
+    const uint64_t values[NUMBERS] = {g->tier, g->queues, g->buffers, g->read_bytes,
+                                      g->written_bytes};
+
+    uuid_unparse_lower(g->uuid, uuid);
+    snprintf(node, sizeof(node), "%d", g->numa_node);
+    for (unsigned i = 0; i < NUMBERS; i++)
+        snprintf(numbers[i], sizeof(numbers[i]), "%" PRIu64, values[i]);
+    const char *const cells[] = {uuid,
+                                 g->name,
+                                 g->state < 3 ? states[g->state] : NULL,
+                                 numbers[0],
+                                 numbers[1],
+                                 numbers[2],
+                                 numbers[3],
+                                 numbers[4],
+                                 g->numa_node < 0 ? NULL : node,
+                                 metrics_distance(g->distance)};
+    return cli_table_add(t, cells);
+}
+
+void cli_gpus_table(struct cli_out *out, const struct gpunvme_ioc_gpus *gpus)
+{
+    static const struct cli_column columns[] = {
+        {"uuid", "GPU", CLI_CELL_TEXT},         {"name", "NAME", CLI_CELL_TEXT},
+        {"state", "EXECUTOR", CLI_CELL_TEXT},   {"tier", "TIER", CLI_CELL_NUMBER},
+        {"queues", "QUEUES", CLI_CELL_NUMBER},  {"buffers", "BUFFERS", CLI_CELL_NUMBER},
+        {"read_bytes", "READ", CLI_CELL_BYTES}, {"written_bytes", "WRITTEN", CLI_CELL_BYTES},
+        {"numa_node", "NUMA", CLI_CELL_NUMBER}, {"distance", "DRIVE", CLI_CELL_TEXT}};
+    struct cli_table t = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
+    bool ok = true;
+
+    for (uint32_t i = 0; i < gpus->count && i < GPUNVME_GPUS_MAX; i++)
+        ok &= add_gpu(&t, &gpus->gpus[i]);
+    if (!ok)
+        cli_error("gpus", "out of memory");
+    cli_table_print(&t, out, "gpus");
+    cli_table_free(&t);
+}
