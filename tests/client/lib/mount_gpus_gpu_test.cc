@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "client/lib/connection.h"
+#include "tests/client/lib/fault_kernel.h"
 #include "tests/client/lib/gpu_mount.h"
 #include "tests/e2e/content.h"
 
@@ -30,7 +31,8 @@ constexpr size_t kFile = 64u << 20, kPiece = 4096, kPieces = 2000;
 constexpr uint64_t kSeed = 44;
 constexpr int kGpus = 2;
 // These variables are set in processes that the test starts. They have the
-// mount point, and "once" or "forever".
+// mount point, and "once", "forever", or "fault" for a process whose kernel
+// faults after its first reads.
 constexpr const char *kMount = "MOUNT_GPUS_MOUNT", *kReads = "MOUNT_GPUS_READS";
 
 // A connection to the mount and memory of a GPU that is registered there.
@@ -213,6 +215,8 @@ TEST(MountGpusReader, ReadsIntoItsFirstDevice)
         ASSERT_NO_FATAL_FAILURE(gpu.read(fd));
         ASSERT_NO_FATAL_FAILURE(gpu.read_list(fd));
     } while (std::string(reads) == "forever");
+    if (std::string(reads) == "fault")
+        _exit(fault_kernel_run() != 0 ? 0 : 1); // CUDA fails from now on
     ASSERT_NO_FATAL_FAILURE(gpu.read_direct(fd));
     close(fd);
 }
@@ -299,6 +303,30 @@ TEST_F(MountGpusTest, AKilledProcessTakesNoTransferOfTheOtherGpuAlong)
     for (int i = 0; i < kReadsMore; i++)
         ASSERT_NO_FATAL_FAILURE(gpus_[0]->read(fd_));
     ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+// The program loses its context, and the mount serves the next one.
+TEST_F(MountGpusTest, AFaultOfAProgramTakesNoTransferOfTheOtherGpuAlong)
+{
+    constexpr int kReadsMore = 20, kFaults = 3;
+    const std::string visible = devices_ > 1 ? "1" : "";
+
+    ASSERT_NO_FATAL_FAILURE(open_both());
+    gpus_[1].reset();
+    for (int i = 0; i < kFaults; i++) {
+        int status = -1;
+        pid_t pid = reader("fault", visible);
+        do
+            ASSERT_NO_FATAL_FAILURE(gpus_[0]->read(fd_));
+        while (waitpid(pid, &status, WNOHANG) == 0);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    for (int i = 0; i < kReadsMore; i++)
+        ASSERT_NO_FATAL_FAILURE(gpus_[0]->read(fd_));
+    int status = -1;
+    pid_t pid = reader("once", visible);
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 // The first device of the process is another one of the mount's.
