@@ -815,6 +815,7 @@ static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
 static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_gpu) == 168, "GPU");
+static_assert(offsetof(struct gpunvme_gpu, numa_node) == 100, "gpu.numa_node");
 static_assert(offsetof(struct gpunvme_gpu, transfers) == 104, "gpu.transfers");
 static_assert(sizeof(struct gpunvme_ioc_gpus) == 16 + 168 * GPUNVME_GPUS_MAX, "GPUs");
 static_assert(sizeof(struct gpunvme_trace_record) == 40, "trace record");

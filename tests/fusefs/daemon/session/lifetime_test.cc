@@ -98,6 +98,26 @@ class LifetimeTest : public ::testing::Test
         return pid;
     }
 
+    // A process that reads the file into memory of the second GPU until it is killed.
+    pid_t process_of_second_gpu() const
+    {
+        pid_t pid = fork();
+        if (pid == 0) {
+            int fd = open_on(mounted_->path("file"), O_RDONLY);
+            Buffer buffer(fd, kFile, 0, 1);
+            while (buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile))
+                ;
+            _exit(1);
+        }
+        return pid;
+    }
+    uint64_t read_by_second_gpu() const
+    {
+        auto gpus = abi_struct<gpunvme_ioc_gpus>();
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_GPUS, &gpus), 0);
+        return gpus.gpus[1].read_bytes;
+    }
+
     std::unique_ptr<Mounted> mounted_;
     int fd_ = -1;
 };
@@ -163,6 +183,37 @@ void interrupt_until(const std::atomic<bool> &done, std::thread *thread)
         usleep(10000);
     }
     thread->join();
+}
+
+TEST_F(LifetimeTest, KilledClientsOfOneGpuTakeNoTransferOfAnotherAlong)
+{
+    constexpr int kKills = 5;
+    const std::string content(kFile, 'x');
+
+    close(fd_);
+    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    ASSERT_TRUE(mounted_->mount("executor=cpu,gpus=0:1")) << mounted_->log();
+    fd_ = open_on(mounted_->path("file"), O_RDONLY);
+    Buffer buffer(fd_, kFile);
+    auto read_all = [&] {
+        gpunvme_ioc_rw rw;
+        memset(buffer.data(), 0, kFile);
+        ASSERT_EQ(buffer.read(fd_, 0, 0, kFile, &rw), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(rw.path, GPUNVME_PATH_GPU);
+        ASSERT_EQ(memcmp(buffer.data(), content.data(), kFile), 0);
+    };
+    for (int i = 0; i < kKills; i++) {
+        uint64_t before = read_by_second_gpu();
+        pid_t pid = process_of_second_gpu();
+        while (read_by_second_gpu() == before && waitpid(pid, nullptr, WNOHANG) == 0)
+            ASSERT_NO_FATAL_FAILURE(read_all());
+        EXPECT_GT(read_by_second_gpu(), before);
+        ASSERT_EQ(kill(pid, SIGKILL), 0);
+        ASSERT_NO_FATAL_FAILURE(read_all());
+        ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+    }
+    ASSERT_NO_FATAL_FAILURE(read_all());
+    EXPECT_TRUE(buffers_become(1));
 }
 
 TEST_F(LifetimeTest, SignalEndsAReadShort)
