@@ -10,14 +10,15 @@
 from typing import Any
 
 from ._file import File, IOFuture, IOFutureStream, deregister, register
+from ._gpus import Gpu, gpus
 from ._kvikio import CuFile, defaults, memory_deregister, memory_register
 from ._native import configure
 from ._records import Catalogue, Records, write_catalogue
 from ._stats import CallStats, metrics, stats
 
 __version__ = "0.1.0"
-__all__ = ["CallStats", "Catalogue", "CuFile", "File", "IOFuture", "IOFutureStream",
-           "Records", "configure", "defaults", "deregister", "memory_deregister",
+__all__ = ["CallStats", "Catalogue", "CuFile", "File", "Gpu", "IOFuture", "IOFutureStream",
+           "Records", "configure", "defaults", "deregister", "gpus", "memory_deregister",
            "memory_register", "metrics", "open", "register", "stats", "write_catalogue"]
 
 

@@ -52,6 +52,23 @@ class Info(ctypes.Structure):
                 ("rest", ctypes.c_uint8 * 660)]
 
 
+GPU_COUNTERS = ("transfers", "commands", "read_bytes", "written_bytes", "staged_read_bytes",
+                "staged_written_bytes", "errors", "timeouts")
+
+
+class Gpu(ctypes.Structure):
+    _fields_ = [("uuid", ctypes.c_uint8 * 16), ("name", ctypes.c_char * 64),
+                *((name, ctypes.c_uint32)
+                  for name in ("state", "tier", "lease_tier", "queues", "buffers")),
+                ("numa_node", ctypes.c_int16), ("distance", ctypes.c_uint8),
+                ("reserved", ctypes.c_uint8), *((name, ctypes.c_uint64) for name in GPU_COUNTERS)]
+
+
+class Gpus(ctypes.Structure):
+    _fields_ = [("abi", ctypes.c_uint32 * 2), ("count", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint32), ("gpus", Gpu * 32)]
+
+
 class Segment(ctypes.Structure):
     _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("rows", ctypes.c_uint64)]
 
@@ -100,6 +117,7 @@ _PROTOTYPES = {
     "gpunvme_submit_stream": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
                                          ctypes.c_void_p]),
     "gpunvme_info": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(Info)]),
+    "gpunvme_gpus": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(Gpus)]),
     "gpunvme_table_open": (ctypes.c_int, [ctypes.POINTER(Segment), ctypes.c_size_t,
                                           ctypes.c_uint32, ctypes.c_size_t,
                                           ctypes.POINTER(TableOptions),
