@@ -16,7 +16,7 @@
 #define QUEUES_BESIDE 16u
 #define QUEUES_ALONE  32u
 /* 1/PART_BESIDE of the queue pairs at most on a mount with an executor. */
-#define PART_BESIDE 8u
+#define PART_BESIDE 6u
 /*
  * Maximum bytes of a command. A transfer of a few MiB then has commands in
  * flight on several queues, which a controller serves at once.
