@@ -57,6 +57,7 @@ struct sim_config {
     struct sim_ns_config ns[SIM_MAX_NAMESPACES];
     unsigned namespaces;      /* default: 1 */
     unsigned threads;         /* controller threads; default: 1 */
+    unsigned gpus;            /* GPUs served, for sim_options_parse(); default: 1 */
     unsigned io_queues;       /* offered queue pairs; default: SIM_IO_QUEUES */
     unsigned max_depth;       /* CAP.MQES + 1; default: 4096 */
     unsigned mdts;            /* bytes, 8192 to 8 MiB, a power of two; default: 1 MiB */
@@ -293,8 +294,9 @@ int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t le
 /*
  * sim_options.c: parses KEY:VALUE pairs in the form in which a mount receives
  * them, "threads:8:lba:512". Sets the fields of *cfg that the text names, and the
- * number of threads in any case; no other field changes. A `text` of NULL means
- * no options. Returns 0, or -EINVAL with a sentence in why.
+ * number of threads in any case, by default at most eight for each of cfg->gpus;
+ * no other field changes. A `text` of NULL means no options. Returns 0, or -EINVAL with a sentence
+ * in why.
  */
 int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len);
 

@@ -62,10 +62,11 @@ static bool options_set(struct sim_config *cfg, unsigned option, const char *val
 
 int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len)
 {
-    unsigned half = processors_allowed() / 2;
+    unsigned half = processors_allowed() / 2, most = MOST_BY_CPU * (cfg->gpus ? cfg->gpus : 1);
     char copy[256], *rest = copy;
 
-    cfg->threads = half < 1 ? 1 : half < MOST_BY_CPU ? half : MOST_BY_CPU;
+    most = most < SIM_MAX_THREADS ? most : SIM_MAX_THREADS;
+    cfg->threads = half < 1 ? 1 : half < most ? half : most;
     if (!text || !*text)
         return 0;
     if (strlen(text) >= sizeof(copy)) {

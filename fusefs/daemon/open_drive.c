@@ -76,14 +76,18 @@ static int image_check_options(const struct options *opts)
 }
 
 /*
- * Returns the NUMA node for the drive's threads, or -1. GPUs of several nodes
- * leave no choice, nor do threads that need more processors than a node has.
+ * Returns the number of GPUs that the drive will serve, and stores the NUMA node
+ * for the drive's threads, or -1: GPUs of several nodes leave no choice.
  */
-static int image_node(const struct options *opts)
+static unsigned image_gpus(const struct options *opts, int *node)
 {
-    bool uses_gpus = opts->gpu != GPU_OFF && opts->executor < GQ_EXECUTOR_CPU;
+    unsigned n;
 
-    return uses_gpus ? placement_common_node("") : -1;
+    *node = -1;
+    if (opts->gpu == GPU_OFF || opts->executor >= GQ_EXECUTOR_CPU)
+        return 0;
+    n = placement_gpus("", node);
+    return opts->n_gpus && opts->n_gpus < n ? opts->n_gpus : n;
 }
 
 /*
@@ -102,10 +106,13 @@ static int image_open(const struct options *opts, const char *path, struct drive
     struct image *image = calloc(1, sizeof(*image));
     struct numa_stay stay;
     char why[256] = "out of memory";
+    int node;
+
+    config.gpus = image_gpus(opts, &node);
     int err = image ? sim_options_parse(opts->drive_options, &config, why, sizeof(why)) : -ENOMEM;
 
     if (!err) {
-        numa_enter("", image_node(opts), 2 * (int)config.threads, &stay);
+        numa_enter("", node, 2 * (int)config.threads, &stay);
         err = sim_create(&config, &image->sim, &out->transport);
         numa_leave(&stay);
         snprintf(why, sizeof(why), "cannot be opened: %s", strerror(-err));

@@ -45,6 +45,9 @@ TEST(SimOptions, ThreadsAreHalfOfTheProcessorsAtMostEight)
         char why[128] = "";
         ASSERT_EQ(sim_options_parse(text, &cfg, why, sizeof(why)), 0) << why;
         EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 8 ? 8 : half);
+        cfg.gpus = 16;
+        ASSERT_EQ(sim_options_parse(text, &cfg, why, sizeof(why)), 0) << why;
+        EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 64 ? 64 : half);
     }
 }
 

@@ -17,22 +17,21 @@ struct placement placement_of(const char *root, const char *gpu, const char *dri
     return p;
 }
 
-int placement_common_node(const char *root)
+unsigned placement_gpus(const char *root, int *node)
 {
     struct sysfs_names names;
     struct pci_device pci;
-    int node = -1;
-    bool any = false, same = true;
+    unsigned n = 0;
 
+    *node = -1;
     if (pci_sysfs_names(&names, "%s/sys/bus/pci/devices", root) != 0)
-        return -1;
+        return 0;
     for (int i = 0; i < names.n; i++) {
         if (pci_read(root, names.entries[i]->d_name, &pci) != 0 || !pci_is_gpu(&pci))
             continue;
-        same = same && (!any || pci.numa_node == node);
-        node = pci.numa_node;
-        any = true;
+        *node = n == 0 || pci.numa_node == *node ? pci.numa_node : -1;
+        n++;
     }
     pci_sysfs_names_free(&names);
-    return same ? node : -1;
+    return n;
 }

@@ -22,8 +22,11 @@ struct placement {
  * addresses; "" stands for a device that is not on the PCI bus.
  */
 struct placement placement_of(const char *root, const char *gpu, const char *drive);
-/* Returns the NUMA node that all NVIDIA GPUs of the machine have in common, or -1. */
-int placement_common_node(const char *root);
+/*
+ * Returns the number of NVIDIA GPUs of the machine, and stores the NUMA node
+ * that all of them have in common, or -1.
+ */
+unsigned placement_gpus(const char *root, int *node);
 
 #ifdef __cplusplus
 }

@@ -55,14 +55,21 @@ TEST_F(Placement, AGpuHasANodeAndADistance)
 
 TEST_F(Placement, GpusOfOneNodeHaveItInCommon)
 {
-    EXPECT_EQ(placement_common_node(tree_.root()), -1) << "there is none";
+    int node = 7;
+
+    EXPECT_EQ(placement_gpus(tree_.root(), &node), 0u);
+    EXPECT_EQ(node, -1);
     add(kDrive, "pci0000:c0/0000:c0:01.0", "0x010802", "0x144d", 0);
     gpu(kNear, "pci0000:c0/0000:c0:01.0", 1);
-    EXPECT_EQ(placement_common_node(tree_.root()), 1);
+    EXPECT_EQ(placement_gpus(tree_.root(), &node), 1u);
+    EXPECT_EQ(node, 1);
     gpu("0000:c3:00.0", "pci0000:c0/0000:c0:03.0", 1);
-    EXPECT_EQ(placement_common_node(tree_.root()), 1);
-    gpu(kFar, "pci0000:3a/0000:3a:00.0", 0);
-    EXPECT_EQ(placement_common_node(tree_.root()), -1);
+    EXPECT_EQ(placement_gpus(tree_.root(), &node), 2u);
+    EXPECT_EQ(node, 1);
+    gpu("0000:c4:00.0", "pci0000:3a/0000:3a:00.0", 0);
+    gpu("0000:c5:00.0", "pci0000:3a/0000:3a:01.0", 0);
+    EXPECT_EQ(placement_gpus(tree_.root(), &node), 4u);
+    EXPECT_EQ(node, -1) << "there are two nodes";
 }
 
 } // namespace
