@@ -31,6 +31,7 @@
 #define PIECE        4096u
 #define PIECES       262144u /* maximum number */
 #define KERNEL_WARPS 512u
+#define LEASED_MOST  32u /* queue pairs of a GPU */
 
 struct bench;
 
@@ -402,12 +403,28 @@ static int gpus_list(struct bench *b)
     return 0;
 }
 
+/* Each GPU gets an equal part of the queues that the mount lends, unless -q says otherwise. */
+static int gpus_divide_queues(struct bench *b)
+{
+    struct gpunvme_ioc_info info;
+
+    if (gpunvme_info(b->file.fd, &info))
+        return bench_fail(b->dir, gpunvme_error());
+    if (!b->lease.queues)
+        b->lease.queues = info.lease_queues / b->n;
+    if (b->lease.queues > LEASED_MOST)
+        b->lease.queues = LEASED_MOST;
+    return 0;
+}
+
 static int gpus_set_up(struct bench *b)
 {
     int err = bench_file_make(&b->file, b->dir, b->size, SEED);
 
     if (!err)
         err = gpus_list(b);
+    if (!err)
+        err = gpus_divide_queues(b);
     for (unsigned i = 0; i < b->n && !err; i++)
         err = gpus_open(b, &b->gpus[i]);
     if (err)
@@ -440,10 +457,8 @@ static int gpus_parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)1 << 30,
-                             .repeats = 3,
-                             .lease = {.queues = 16, .depth = 256},
-                             .file = {.fd = -1}};
+    static struct bench b = {
+        .size = (uint64_t)1 << 30, .repeats = 3, .lease = {.depth = 256}, .file = {.fd = -1}};
     int err, failed;
 
     for (unsigned i = 0; i < GPUNVME_GPUS_MAX; i++)
