@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* A kernel that faults, for tests of what its process and others lose. */
 #include "tests/client/lib/fault_kernel.h"
 
 #include <cuda_runtime.h>
