@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Selects the CUDA device, or explains why there is none. */
+/* Selects the CUDA device, or explains why there is none. Finds functions of the driver. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,4 +103,17 @@ int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
     memcpy(cu->exec.gpu_uuid, prop.uuid.bytes, sizeof(cu->exec.gpu_uuid));
     cu->exec.orders_writes = device_orders_writes(cu->device);
     return 0;
+}
+
+void (*gq_cuda_driver_function(const char *name))(void)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    void *fn = NULL;
+    cudaError_t err = cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, &found);
+
+    if (err != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return (void (*)(void))(uintptr_t)fn;
 }

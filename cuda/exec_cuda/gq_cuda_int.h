@@ -68,6 +68,12 @@ static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
  * `why`.
  */
 int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
+/*
+ * gq_cuda_device.c. Looks up a function of the driver at run time: the runtime
+ * lacks some, and a program linked to the driver would not start without it.
+ * Returns NULL if the driver has no such function.
+ */
+void (*gq_cuda_driver_function(const char *name))(void);
 
 /*
  * gq_cuda_wait.c. Waits until the run's kernels have ended. Returns 0, or -EIO
@@ -85,12 +91,6 @@ int gq_cuda_shared_alloc(struct gq_exec *x, size_t len, void **out);
 void gq_cuda_shared_free(struct gq_exec *x, void *addr);
 int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
 void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
-/*
- * Looks up a function of the driver at run time: the runtime lacks some, and a
- * program linked to the driver would not start without it. Returns NULL if the
- * driver has no such function.
- */
-void (*gq_cuda_driver_function(const char *name))(void);
 /*
  * gq_cuda_vmm.c. Imports GQ_MEM_SEGMENTS: maps the segments of another process
  * one after another, for kernels of this device. Returns 0, -EINVAL (a handle

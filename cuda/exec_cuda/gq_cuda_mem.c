@@ -19,23 +19,9 @@
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
 
-/* The range of imported memory must be inside one allocation of this device. */
-
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
-void (*gq_cuda_driver_function(const char *name))(void)
-{
-    enum cudaDriverEntryPointQueryResult found;
-    void *fn = NULL;
-    cudaError_t err = cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, &found);
-
-    if (err != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-        cudaGetLastError();
-        return NULL;
-    }
-    return (void (*)(void))(uintptr_t)fn;
-}
-
+/* The range of imported memory must be inside one allocation of this device. */
 static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 {
     struct cudaPointerAttributes attr;
