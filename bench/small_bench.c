@@ -3,11 +3,12 @@
  * Measures how many small reads a second threads of the host and warps of a kernel make.
  *
  * Each thread of the host has one read of 4 KiB at a time: READ and, if the mount lends the direct
- * path (-o direct=), a host that waits on it. With a GPU and the direct path there are also
- * kernels: warps that read one piece after another, threads that read a piece each, and warps that
- * have several reads in flight by tickets, beside a bare kernel that gathers the same pieces from
- * pinned memory. bare_bench shows what the controller gives to as many warps. The memory is
- * verified after each run, over poison. The first round warms up.
+ * path (-o direct=), a host that waits on it. INFO, an ioctl that does nothing, shows the part of
+ * FUSE in a READ. With a GPU and the direct path there are also kernels: warps that read one piece
+ * after another, threads that read a piece each, and warps that have several reads in flight by
+ * tickets, beside a bare kernel that gathers the same pieces from pinned memory. bare_bench shows
+ * what the controller gives to as many warps. The memory is verified after each run, over poison.
+ * The first round warms up.
  *
  * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 small_bench
  */
@@ -59,29 +60,40 @@ static int small_new_pieces(struct bench *b, struct read_kind kind)
 
 /* --- Threads of the host --------------------------------------------------------------------- */
 
+enum host_way { HOST_INFO, HOST_READ, HOST_DIRECT };
+static const char *const host_names[] = {"INFO", "READ", "waiting hosts, direct path"};
+
 /* Reads pieces [from, to). */
 struct reader {
     struct bench *b;
-    bool direct;
+    enum host_way way;
     uint64_t from, to;
     pthread_t thread;
     int err;
 };
 
-static int small_read_piece(const struct bench *b, bool direct, uint64_t i)
+static int small_info(const struct bench *b)
+{
+    struct gpunvme_ioc_info info;
+
+    return gpunvme_info(connection_fd(b->mount.g), &info) ? bench_fail("INFO", gpunvme_error()) : 0;
+}
+
+static int small_read_piece(const struct bench *b, enum host_way way, uint64_t i)
 {
     struct gpunvme_result result = {.path = GPUNVME_PATH_GPU};
     uint64_t at = i * SMALL, place = b->pieces.places[i];
     ssize_t n;
 
-    if (direct)
+    if (way == HOST_INFO)
+        return small_info(b);
+    if (way == HOST_DIRECT)
         n = direct_read_wait(b->direct.file, (char *)b->mount.memory.addr + at, SMALL, place);
     else
         n = transfer_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
     if (n == SMALL && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return bench_fail(direct ? "direct path" : "READ",
-                      n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return bench_fail(host_names[way], n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
 static void *small_read_pieces(void *arg)
@@ -89,11 +101,11 @@ static void *small_read_pieces(void *arg)
     struct reader *r = arg;
 
     for (uint64_t i = r->from; i < r->to && !r->err; i++)
-        r->err = small_read_piece(r->b, r->direct, i);
+        r->err = small_read_piece(r->b, r->way, i);
     return NULL;
 }
 
-static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t each)
+static int run_threads(struct bench *b, enum host_way way, unsigned threads, uint64_t each)
 {
     struct reader readers[THREADS_MOST];
     unsigned started = 0;
@@ -102,8 +114,8 @@ static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t 
     for (; started < threads; started++) {
         struct reader *r = &readers[started];
 
-        *r = (struct reader){
-            .b = b, .direct = direct, .from = started * each, .to = (started + 1) * each};
+        *r =
+            (struct reader){.b = b, .way = way, .from = started * each, .to = (started + 1) * each};
         err = -pthread_create(&r->thread, NULL, small_read_pieces, r);
         if (err)
             break;
@@ -115,9 +127,9 @@ static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t 
     return err;
 }
 
-static int small_measure_threads(struct bench *b, bool direct, unsigned threads)
+static int small_measure_threads(struct bench *b, enum host_way way, unsigned threads)
 {
-    const char *series = direct ? "waiting hosts, direct path" : "READ";
+    const char *series = host_names[way];
     uint64_t fit = b->pieces.n / threads, each = fit < HOST_READS ? fit : HOST_READS;
     struct pattern_pieces some = b->pieces;
     struct bench_samples rates = {.n = 0};
@@ -129,10 +141,10 @@ static int small_measure_threads(struct bench *b, bool direct, unsigned threads)
         err = bench_poison(&b->mount.memory, SEED);
         double start = bench_seconds();
         if (!err)
-            err = run_threads(b, direct, threads, each);
+            err = run_threads(b, way, threads, each);
         if (i > 0)
             bench_add(&rates, (double)some.n * 1e-6 / (bench_seconds() - start));
-        if (!err)
+        if (!err && way != HOST_INFO)
             err = bench_verify(&b->mount.memory, &some, PROGRAM);
     }
     if (err)
@@ -143,12 +155,12 @@ static int small_measure_threads(struct bench *b, bool direct, unsigned threads)
     return 0;
 }
 
-static int measure_host(struct bench *b, bool direct)
+static int measure_host(struct bench *b, enum host_way way)
 {
     int err = small_new_pieces(b, (struct read_kind){SMALL, 0});
 
     for (size_t i = 0; i < sizeof(thread_counts) / sizeof(thread_counts[0]) && !err; i++)
-        err = small_measure_threads(b, direct, thread_counts[i]);
+        err = small_measure_threads(b, way, thread_counts[i]);
     return err;
 }
 
@@ -255,13 +267,15 @@ static int measure_kernels(struct bench *b)
 
 static int small_measure_all(struct bench *b)
 {
-    int err = measure_host(b, false);
+    int err = measure_host(b, HOST_INFO);
 
+    if (!err)
+        err = measure_host(b, HOST_READ);
     if (err || !b->mount.info.direct)
         return err;
     err = bench_direct_open(&b->direct, &b->mount, b->file.fd, &b->lease);
     if (!err)
-        err = measure_host(b, true);
+        err = measure_host(b, HOST_DIRECT);
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
         err = measure_kernels(b);
