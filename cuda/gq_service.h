@@ -27,7 +27,7 @@
 #include "cuda/queue/gq_atomic.h"
 
 #define GQ_SERVICE_SLOTS      16u
-#define GQ_SERVICE_WORDS      64u /* of a slot: two per lane of a warp */
+#define GQ_SERVICE_WORDS      16u /* of a slot: 128 bytes, which a warp polls by one load */
 #define GQ_SERVICE_ITEM_BYTES (GQ_SERVICE_WORDS * sizeof(uint32_t))
 #define GQ_SERVICE_IDLE_NS    200000u
 #define GQ_SERVICE_STAY_NS    100000000u
@@ -39,7 +39,7 @@ struct gq_service_slot {
     uint32_t served;  /* number of the last item taken, stored when the block leaves */
     uint64_t unused[14];
 };
-static_assert(sizeof(struct gq_service_slot) == 640,
+static_assert(sizeof(struct gq_service_slot) == 256,
               "polls of one slot load no line that another slot uses");
 
 /* Host memory that both sides access; initially zero. */

@@ -8,12 +8,9 @@
 #include "client/device/gd_types.h"
 #include "cuda/gq_service.h"
 
-/* Words of a slot that are polled: 128 bytes, one load of a warp. */
-#define GD_REQUEST_WORDS 16u
-
 /* A read as requested by the host. */
 union gd_request {
-    uint32_t words[GD_REQUEST_WORDS];
+    uint32_t words[GQ_SERVICE_WORDS];
     /* A read of one command, which the host has made. */
     struct {
         uint32_t kind;              /* GD_COMMAND, or GD_COMPARED */
@@ -33,7 +30,7 @@ union gd_request {
         uint64_t addr, len, offset;
     } read;
 };
-static_assert(sizeof(union gd_request) == GD_REQUEST_WORDS * sizeof(uint32_t),
+static_assert(sizeof(union gd_request) == GQ_SERVICE_WORDS * sizeof(uint32_t),
               "one word of the slot for each dword");
 #define GD_READ     0u
 #define GD_COMMAND  1u

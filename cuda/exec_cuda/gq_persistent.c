@@ -9,12 +9,17 @@
 
 #include "cuda/gq_cuda_errno.h"
 
+/* Pinned. */
+struct persistent_memory {
+    struct gq_service_memory service;
+    struct gq_persistent_list lists[GQ_SERVICE_SLOTS]; /* of the slots; protected by the claims */
+};
+
 struct gq_persistent {
-    struct gq_service_memory *memory; /* pinned */
-    struct gq_service_stay *stay;     /* device memory */
+    struct persistent_memory *memory;
+    struct gq_service_stay *stay; /* device memory */
     cudaStream_t stream;
     struct gq_service service;
-    const struct gq_state *states[GQ_SERVICE_SLOTS]; /* of lists; protected by the claims */
 };
 
 /*
@@ -82,7 +87,8 @@ int gq_persistent_open(struct gq_persistent **out)
     err = gq_cuda_errno(open_stream(r));
     if (err)
         goto free_both;
-    gq_service_init(&r->service, r->memory, (uintptr_t)r->memory, persistent_launch_kernel, r);
+    gq_service_init(&r->service, &r->memory->service, (uintptr_t)&r->memory->service,
+                    persistent_launch_kernel, r);
     *out = r;
     return 0;
 
@@ -114,7 +120,7 @@ static bool is_running(const struct gq_state *state)
 
 int gq_persistent_keep(struct gq_persistent *r, int slot)
 {
-    if (!gq_service_is_unserved(&r->service) || !is_running(r->states[slot]))
+    if (!gq_service_is_unserved(&r->service) || !is_running(r->memory->lists[slot].state))
         return 0;
     return gq_service_start(&r->service);
 }
@@ -122,22 +128,20 @@ int gq_persistent_keep(struct gq_persistent *r, int slot)
 int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
                        const struct gq_port *port)
 {
-    const struct gq_state *state = l->states;
-    const struct gq_persistent_list list = {.run = l->run,
-                                            .port = *port,
-                                            .list = l->list,
-                                            .state = l->states,
-                                            .sq_tail = state->sq_tail,
-                                            .cq_head = state->cq_head,
-                                            .phase = state->phase,
-                                            .cq_db_pending = state->cq_db_pending,
-                                            .first_cid = state->first_cid,
-                                            .area = l->queues[0]};
     int slot = gq_service_claim(&r->service, false), err;
+    struct gq_persistent_list *list;
 
     if (slot < 0)
         return slot;
-    r->states[slot] = state;
+    list = &r->memory->lists[slot];
+    *list = (struct gq_persistent_list){.run = l->run,
+                                        .port = *port,
+                                        .list = *l->list,
+                                        .state = l->states,
+                                        .first = *l->states,
+                                        .area = l->queues[0]};
+    if (l->list->reads.map.extents == l->list->few)
+        list->list.reads.map.extents = NULL;
     gq_service_post(&r->service, slot, &list, sizeof(list));
     err = gq_persistent_keep(r, slot);
     if (!err)

@@ -18,18 +18,18 @@
 extern "C" {
 #endif
 
-/* A list with the arguments of a launched kernel. */
+/*
+ * A list with the arguments of a launched kernel, in host memory. The item in
+ * the slot is its address.
+ */
 struct gq_persistent_list {
     struct gq_run run;
     struct gq_port port;
-    const struct gq_list *list;
+    struct gq_list list; /* map.extents is NULL for the extents in `few` */
     struct gq_state *state;
-    uint32_t sq_tail, cq_head, phase, cq_db_pending, first_cid; /* copy of *state */
-    uint32_t area;                                              /* of staging */
+    struct gq_state first; /* a copy of *state */
+    uint64_t area;         /* of staging */
 };
-
-static_assert(sizeof(struct gq_persistent_list) <= GQ_SERVICE_ITEM_BYTES,
-              "a list fits into a tagged slot");
 
 /* These are the arguments of the kernel. */
 struct gq_persistent_launch {
