@@ -90,8 +90,16 @@ GQ_FN bool gq_serve_is_over(struct gq_server *w)
     w->item_ns = w->item_ns ? w->item_ns : w->now_ns;
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
-            GQ_AT(over) = gq_service_is_over(w->stay, w->began_ns, w->now_ns);
+        if (lane == 0) {
+            uint32_t leaving = gq_atomic_load(&w->stay->leaving);
+            uint32_t active = gq_atomic_load(&w->stay->active);
+            int32_t idle = (int32_t)(GQ_SERVICE_TICKS(w->now_ns) - active);
+
+            GQ_AT(over) = leaving || w->now_ns - w->began_ns >= GQ_SERVICE_STAY_NS ||
+                          idle > (int32_t)GQ_SERVICE_TICKS(GQ_SERVICE_IDLE_NS);
+            if (GQ_AT(over))
+                gq_atomic_store(&w->stay->leaving, 1);
+        }
     }
     return GQ_FROM32(over, 0) != 0;
 }
@@ -125,8 +133,7 @@ GQ_FN bool gq_serve_take(struct gq_server *w)
     }
 }
 
-/* Called after an item. Reads the clock, so the next poll need not unless the block's time is over.
- */
+/* Called after an item. The next poll reads no clock unless the block's time is over. */
 GQ_FN void gq_serve_touch(struct gq_server *w)
 {
     w->now_ns = GQ_SAME64(gq_clock_ns());

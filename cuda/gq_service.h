@@ -86,21 +86,6 @@ GQ_FN void gq_service_touch(struct gq_service_stay *stay, uint64_t now_ns)
     gq_atomic_store(&stay->active, GQ_SERVICE_TICKS(now_ns));
 }
 
-/* Returns true if the block must leave. began_ns is the time of gq_service_begin(). */
-GQ_FN bool gq_service_is_over(struct gq_service_stay *stay, uint64_t began_ns, uint64_t now_ns)
-{
-    uint32_t leaving = gq_atomic_load(&stay->leaving), active = gq_atomic_load(&stay->active);
-    int32_t idle = (int32_t)(GQ_SERVICE_TICKS(now_ns) - active);
-
-    if (leaving)
-        return true;
-    if (now_ns - began_ns < GQ_SERVICE_STAY_NS &&
-        idle <= (int32_t)GQ_SERVICE_TICKS(GQ_SERVICE_IDLE_NS))
-        return false;
-    gq_atomic_store(&stay->leaving, 1);
-    return true;
-}
-
 /*
  * Called as the last action of the block. The first fence orders its answers
  * before its part of the count; the second one those of all blocks, which the

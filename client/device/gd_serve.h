@@ -105,30 +105,6 @@ GQ_FN struct gq_cmd gd_serve_command(const struct gd_serve *t, uint32_t staged)
     return cmd;
 }
 
-/*
- * Submits the command. Returns 0, or -ESTALE if the leases have ended. The load
- * of their last check overlaps the stores of the entry.
- */
-GQ_FN int gd_serve_send(const struct gd_serve *t, struct gq_single *s, const struct gq_cmd *cmd)
-{
-    const struct gd_reader *w = t->reader;
-    GQ_LANE_VAR(uint32_t, stale);
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            uint64_t checked = gd_load64(t->file->checked_ns);
-
-            gq_single_start(s);
-            gq_single_store(s, cmd);
-            GQ_AT(stale) = gd_lease_ended(t->file, s->start_ns, checked);
-            if (!GQ_AT(stale))
-                gq_single_ring_sq(s);
-        }
-    }
-    return GQ_FROM32(stale, 0) ? -ESTALE : 0;
-}
-
 /* Returns true if the block at dst matches the checksum at the address `sum`. */
 GQ_FN bool gd_serve_matches(const struct gd_serve *t, uint64_t dst, uint64_t sum)
 {
@@ -150,17 +126,11 @@ GQ_FN int gd_serve_drive(struct gd_serve *t)
     struct gq_run run = gd_run(t->file, 1, 1);
     uint32_t staged = GD_WORD(t, staged);
     uint64_t dst = GD_TWO_WORDS(t, dst);
-    struct gq_single single = {.run = &run, .port = &w->port, .at = w->position};
     struct gq_cmd cmd = gd_serve_command(t, staged);
     int err;
 
     run.leave[1] = NULL; /* a host that no longer waits may have closed the file */
-    err = gd_serve_send(t, &single, &cmd);
-    w->position.cq_db_pending = 0;
-    if (!err)
-        err = gd_await(w, &single);
-    if (!err && staged)
-        gd_copy_single(w, dst, staged);
+    err = gd_command(w, &run, &cmd, dst, staged);
     if (!err && GD_WORD(t, kind) == GD_COMPARED && !gd_serve_matches(t, dst, GD_TWO_WORDS(t, prp2)))
         err = GQ_MISMATCH;
     return err;

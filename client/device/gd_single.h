@@ -10,8 +10,10 @@
  *   gd_load_table, gd_load_extents   under way while the queue is taken
  *   gd_take                          the queue and its position
  *   gd_find_buffer, gd_make_single   the command, from the loaded words
- *   gd_send, gd_await                submission and completion, by lane 0 alone
+ *   gd_command                       submission and completion, by lane 0 alone, and the copy
  *   gd_give_fenced                   the queue to its next owner
+ *
+ * The service (gd_serve.h) executes commands that the host has made by gd_command(), too.
  */
 #ifndef CLIENT_DEVICE_GD_SINGLE_H
 #define CLIENT_DEVICE_GD_SINGLE_H
@@ -87,23 +89,6 @@ GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * Called after gd_take(). *s belongs to lane 0; *run remains valid until
- * gd_await() has returned.
- */
-GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct gq_run *run,
-                   const struct gq_cmd *cmd)
-{
-    s->run = run;
-    s->port = &w->port;
-    s->at = w->position;
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            gq_single_send(s, cmd);
-    }
-}
-
-/*
  * Copies the data of the staged command from staging to dst. Lane 0 then passes a fence for the
  * system, which orders the stores of all lanes, and the loads of staging, before its next store.
  */
@@ -123,16 +108,7 @@ GQ_FN void gd_copy_single(const struct gd_reader *w, uint64_t dst, uint32_t len)
     }
 }
 
-/* Called after the command has ended or is lost. Returns 0 or -errno. */
-GQ_FN int gd_ended(struct gd_reader *w, const struct gq_single *s)
-{
-    w->outcome = GQ_SAME32(s->outcome);
-    w->in_flight = w->outcome != GQ_OUT_DONE;
-    w->position = s->at;
-    return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
-}
-
-/* Polls until the command has ended or is lost, and returns what gd_ended() does. */
+/* Polls until the command has ended or is lost. Returns 0 or -errno. */
 GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
 {
     GQ_FOR_LANES(lane)
@@ -142,12 +118,49 @@ GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
                 gd_idle();
         }
     }
-    return gd_ended(w, s);
+    w->outcome = GQ_SAME32(s->outcome);
+    w->in_flight = w->outcome != GQ_OUT_DONE;
+    w->position = s->at;
+    return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
 }
 
 /*
- * Called after gd_ended() or gd_copy_single(). Lane 0 has passed its fence
- * there or in gd_send(), and has stored nothing to the queue since.
+ * Submits the command on the group's queue, waits for its end, and copies its
+ * data to dst if it has `staged` bytes in the queue's staging. Returns 0 or
+ * -errno; -ESTALE if the leases have ended. The load of their last check
+ * overlaps the stores of the entry.
+ */
+GQ_FN int gd_command(struct gd_reader *w, const struct gq_run *run, const struct gq_cmd *cmd,
+                     uint64_t dst, uint32_t staged)
+{
+    struct gq_single s = {.run = run, .port = &w->port, .at = w->position};
+    GQ_LANE_VAR(uint32_t, stale);
+    int err;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            uint64_t checked = gd_load64(w->file->checked_ns);
+
+            gq_single_start(&s);
+            gq_single_store(&s, cmd);
+            GQ_AT(stale) = gd_lease_ended(w->file, s.start_ns, checked);
+            if (!GQ_AT(stale))
+                gq_single_ring_sq(&s);
+        }
+    }
+    w->position.cq_db_pending = 0;
+    if (GQ_FROM32(stale, 0))
+        return -ESTALE;
+    err = gd_await(w, &s);
+    if (!err && staged)
+        gd_copy_single(w, dst, staged);
+    return err;
+}
+
+/*
+ * Called after gd_command(). Lane 0 has passed its fence there, and has stored
+ * nothing to the queue since.
  */
 GQ_FN void gd_give_fenced(const struct gd_reader *w)
 {
@@ -156,21 +169,6 @@ GQ_FN void gd_give_fenced(const struct gd_reader *w)
         if (lane == 0)
             gd_unlock_fenced(&w->file->set.locks[w->queue], gd_left(w));
     }
-}
-
-/* Called after gd_make_single(), with its arguments. */
-GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
-                         const struct gq_cmd *cmd)
-{
-    const struct gq_run run = gd_run(w->file, 1, 1);
-    struct gq_single s = {0};
-    int err;
-
-    gd_send(w, &s, &run, cmd);
-    err = gd_await(w, &s);
-    if (!err && GD_STAGES(b))
-        gd_copy_single(w, b->addr + read.at, (uint32_t)read.len);
-    return err;
 }
 
 /*
@@ -182,10 +180,7 @@ GQ_FN bool gd_has_whole_blocks(const struct gd_reader *w, struct gq_read read)
     return !w->file->sums.words || (read.file_offset | read.len) % GQ_SUM_BLOCK == 0;
 }
 
-/*
- * Called after gd_read_single(), which has also copied staged blocks to the
- * buffer.
- */
+/* Called after gd_command(), which has also copied staged blocks to the buffer. */
 GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *b,
                              struct gq_read read)
 {
@@ -220,7 +215,9 @@ GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct g
     int err;
 
     if (groups == 1 && gd_has_whole_blocks(w, read) && gd_make_single(w, b, x, read, &cmd)) {
-        err = gd_read_single(w, b, read, &cmd);
+        const struct gq_run run = gd_run(w->file, 1, 1);
+
+        err = gd_command(w, &run, &cmd, b->addr + read.at, GD_STAGES(b) ? (uint32_t)read.len : 0);
         if (err || w->defers || gd_single_matches(w, b, read)) {
             gd_give_fenced(w);
             return err;

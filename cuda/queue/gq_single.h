@@ -123,14 +123,6 @@ GQ_FN void gq_single_store(const struct gq_single *s, const struct gq_cmd *cmd)
     gq_fence_entry();
 }
 
-/* Sends the command. s is as for gq_single_start(). */
-GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
-{
-    gq_single_start(s);
-    gq_single_store(s, cmd);
-    gq_single_ring_sq(s);
-}
-
 /* Takes a new CQE. A CID other than the command's breaks the queue. */
 GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {

@@ -14,7 +14,9 @@ void single_rig_command(struct single_rig *r, const struct gq_cmd *cmd)
         .port = &r->port,
         .at = {.entry = r->entry, .phase = r->phase, .cq_db_pending = r->cq_db_pending}};
 
-    gq_single_send(&s, cmd);
+    gq_single_start(&s);
+    gq_single_store(&s, cmd);
+    gq_single_ring_sq(&s);
     while (gq_single_poll(&s) == GQ_OUT_RUNNING)
         sched_yield();
     r->entry = s.at.entry;
