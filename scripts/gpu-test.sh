@@ -15,7 +15,7 @@ Without options the first four, in this order:
   --tests     the tests labelled gpu
   --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/
   --bench     the benchmarks in bench/, by scripts/bench-report.py
-  --gpus      of the benchmarks, that of several GPUs on one mount
+  --gpus      of the benchmarks, those of several GPUs on one mount
   --demo      scripts/demo.sh, through the GPU
   BUILD_DIR         build folder (build/gpu)
   GPUNVME_NO_SETUP  1: install nothing
@@ -173,7 +173,7 @@ step_bench() {
 }
 
 step_gpus() {
-    bench_report "several GPUs" --only gpus
+    bench_report "several GPUs" --only gpus,group
 }
 
 step_demo() {
