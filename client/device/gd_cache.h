@@ -731,24 +731,33 @@ GQ_FN int gd_cache_bypass(const struct gd_cache_reader *w, uint32_t who, uint64_
 /* --- Parts of lines -------------------------------------------------------------------------- */
 
 /*
- * Reads n bytes of one line, for all lanes or for lane `who`. If the drive
- * cannot read the line, it may be able to read the bytes.
+ * Makes the group a reader of the line, which it reads first if the line is not
+ * there. Returns 0, -EAGAIN if the bytes have to be read without the line, or
+ * another -errno. If the drive cannot read the line, it may be able to read some
+ * of its bytes.
  */
+GQ_FN int gd_cache_enter(const struct gd_cache_reader *w, struct gd_cache_line *line)
+{
+    enum gd_cache_found found = gd_cache_seek(w, line);
+    int err;
+
+    gd_cache_count(w, &w->cache->counts->hits, found == GD_CACHE_HIT);
+    gd_cache_count(w, &w->cache->counts->misses, found == GD_CACHE_CLAIMED);
+    if (found != GD_CACHE_CLAIMED)
+        return found == GD_CACHE_HIT ? 0 : -EAGAIN;
+    err = gd_cache_fill(w, line);
+    return err == -EIO ? -EAGAIN : err;
+}
+
+/* Reads n bytes of one line, for all lanes or for lane `who`. */
 GQ_FN int gd_cache_read_part(const struct gd_cache_reader *w, uint32_t who, uint64_t dst,
                              uint64_t n, uint64_t offset)
 {
     struct gd_cache_line line = gd_cache_line_of(w->cache, offset);
-    enum gd_cache_found found = gd_cache_seek(w, &line);
-    int err = 0;
+    int err = gd_cache_enter(w, &line);
 
-    gd_cache_count(w, &w->cache->counts->hits, found == GD_CACHE_HIT);
-    gd_cache_count(w, &w->cache->counts->misses, found == GD_CACHE_CLAIMED);
-    if (found == GD_CACHE_CLAIMED)
-        err = gd_cache_fill(w, &line);
-    if (found == GD_CACHE_AROUND || err == -EIO)
-        return gd_cache_bypass(w, who, dst, n, offset);
     if (err)
-        return err;
+        return err == -EAGAIN ? gd_cache_bypass(w, who, dst, n, offset) : err;
     gd_cache_copy(w, who, dst,
                   gd_cache_address(w, &line) + (offset - (line.number << w->cache->line_shift)), n);
     gd_cache_unpin(w, &line);

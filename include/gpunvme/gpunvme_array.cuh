@@ -25,6 +25,8 @@
  *    holds if no line of its set is free, so a cache of few lines never blocks.
  *  - A line whose command was lost stays out of use until
  *    gpunvme_file_renew().
+ *  - A warp that loads several elements of one line holds the line
+ *    (gpunvme_line) and loads them in place.
  *  - Others must not change the file meanwhile (gpunvme_cache_open(3)).
  *  - Kernels must run in the primary context of the device, and threads of other
  *    blocks may use the cache at the same time.
@@ -42,6 +44,7 @@
 #include "gpunvme_device.h" /* in this header's folder */
 
 #include "client/device/gd_cache_elements.h"
+#include "client/device/gd_cache_pins.h"
 
 /*
  * Called by all threads of a warp with the same arguments, for one read to
@@ -94,6 +97,8 @@ static inline __device__ uint64_t gpunvme_cache_size(const struct gpunvme_device
     return gd_load64(&cache->file->map.end);
 }
 
+template <typename T> class gpunvme_line;
+
 /*
  * An array has elements of type T, which can be copied byte by byte, in the
  * file of a cache. An element may lie in two lines, and need not be aligned in
@@ -101,6 +106,8 @@ static inline __device__ uint64_t gpunvme_cache_size(const struct gpunvme_device
  */
 template <typename T> class gpunvme_array
 {
+    friend class gpunvme_line<T>;
+
     static_assert(__is_trivially_copyable(T), "elements are copied byte by byte");
 
   public:
@@ -169,6 +176,100 @@ template <typename T> class gpunvme_array
   private:
     const struct gpunvme_device_cache *cache_;
     uint64_t first_, count_;
+};
+
+/*
+ * A line of an array is a reference to a line of the cache, which a warp holds
+ * to load its elements in place. A line that is held is not replaced, and its
+ * bytes do not change. They are those of the file when hold() returned, also
+ * after the leases have ended.
+ *
+ * All threads of a warp make the object, hold a line, release it and destroy the
+ * object together. An object holds one line at a time. A kernel must not end
+ * while it holds a line, since the line would then stay in use. If no way of the
+ * set is free, because other warps hold or read all of its lines, hold() returns
+ * at once without a line, and get() reads the bytes as the array does. So a warp
+ * never waits for another one to release a line.
+ */
+template <typename T> class gpunvme_line
+{
+  public:
+    __device__ explicit gpunvme_line(const gpunvme_array<T> &array) : array_(array)
+    {
+    }
+    __device__ ~gpunvme_line()
+    {
+        release();
+    }
+    gpunvme_line(const gpunvme_line &) = delete;
+    gpunvme_line &operator=(const gpunvme_line &) = delete;
+
+    /*
+     * Holds the line with the first byte of element i instead of the one that
+     * the warp held before. Called by all threads of the warp with the same
+     * argument. Returns 0, also if no line could be held, -ERANGE if there is no
+     * such element, or another -errno.
+     */
+    __device__ int hold(uint64_t i)
+    {
+        release();
+        if (i >= array_.count_)
+            return -ERANGE;
+        return hold_at(array_.cache_, array_.first_ + i * sizeof(T), &held_);
+    }
+
+    /* Called by all threads of the warp. */
+    __device__ void release()
+    {
+        gd_cache_release(&held_);
+    }
+
+    /*
+     * Returns the address of element i until release(). Returns NULL if the
+     * element is not aligned or does not lie completely in a line that is held.
+     * Called by any threads of the warp.
+     */
+    __device__ const T *at(uint64_t i) const
+    {
+        uint64_t place = array_.first_ + i * sizeof(T) - held_.offset;
+        uint64_t address = held_.address + place;
+
+        if (!held_.word || i >= array_.count_ || place > held_.bytes ||
+            held_.bytes - place < sizeof(T) || address % alignof(T))
+            return NULL;
+        return (const T *)address;
+    }
+
+    /*
+     * Copies element i, from the line if it lies there. Called by any threads of
+     * the warp, each for an element of its own. Returns the results of
+     * gpunvme_array::get().
+     */
+    __device__ int get(uint64_t i, T *out) const
+    {
+        const T *from = at(i);
+
+        if (!from)
+            return array_.get(i, out);
+        *out = *from;
+        return 0;
+    }
+
+  private:
+    /* Holds the line with the byte at the offset, if its set has a free way. */
+    static __device__ __noinline__ int hold_at(const struct gpunvme_device_cache *cache,
+                                               uint64_t offset, struct gd_cache_held *held)
+    {
+        struct gd_cache_reader reader;
+        int err = gd_cache_begin(&reader, gq_whole_group(), cache);
+
+        if (!err && offset >= reader.end)
+            err = -ERANGE;
+        return err ? err : gd_cache_hold(&reader, offset, held);
+    }
+
+    gpunvme_array<T> array_;
+    struct gd_cache_held held_ = {};
 };
 
 #endif

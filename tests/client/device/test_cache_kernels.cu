@@ -78,6 +78,35 @@ __global__ void __launch_bounds__(kThreads)
         report(found, true, 0);
 }
 
+/*
+ * Each warp holds one line after another, and its lanes get elements at and
+ * behind the one for which the line is held. Half of them lie in other lines.
+ */
+__global__ void __launch_bounds__(kThreads)
+    hold_lines(const struct gpunvme_device_cache *c, unsigned warps, unsigned rounds, uint64_t span,
+               struct cache_found *found)
+{
+    unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp, lane = threadIdx.x % kWarp;
+    uint64_t state = warp + 1;
+
+    gpunvme_array<uint64_t> words(c);
+    gpunvme_line<uint64_t> line(words);
+    for (unsigned i = 0; i < rounds && warp < warps; i++) {
+        uint64_t first = next_random(&state) % (span / 8), number = first + lane * 16, word = 0;
+        int err = line.hold(first);
+
+        if (!err)
+            err = line.get(number, &word);
+        bool wrong = false;
+        for (unsigned k = 0; k < 8; k++)
+            wrong = wrong || (uint8_t)(word >> k * 8) != CACHE_BYTE(number * 8 + k);
+        report(found, wrong, err);
+        __syncwarp();
+    }
+    if (line.hold(words.size()) != -ERANGE)
+        report(found, true, 0);
+}
+
 __global__ void prefetch_one(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset,
                              int *error)
 {
@@ -107,6 +136,14 @@ cudaError_t launch_cache_threads(const struct gpunvme_device_cache *c, unsigned 
                                  cudaStream_t stream)
 {
     read_threads<<<blocks_of(warps), kThreads, 0, stream>>>(c, warps, rounds, span, found);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_cache_holds(const struct gpunvme_device_cache *c, unsigned warps,
+                               unsigned rounds, uint64_t span, struct cache_found *found,
+                               cudaStream_t stream)
+{
+    hold_lines<<<blocks_of(warps), kThreads, 0, stream>>>(c, warps, rounds, span, found);
     return cudaGetLastError();
 }
 

@@ -37,6 +37,10 @@ cudaError_t launch_cache_warps(const struct gpunvme_device_cache *c, uint8_t *ro
 cudaError_t launch_cache_threads(const struct gpunvme_device_cache *c, unsigned warps,
                                  unsigned rounds, uint64_t span, struct cache_found *found,
                                  cudaStream_t stream);
+/* Each warp holds lines, and its threads get words of eight bytes from them. */
+cudaError_t launch_cache_holds(const struct gpunvme_device_cache *c, unsigned warps,
+                               unsigned rounds, uint64_t span, struct cache_found *found,
+                               cudaStream_t stream);
 /*
  * Prefetches n bytes from `offset` on by one warp. Stores the result of the
  * prefetch in *error.

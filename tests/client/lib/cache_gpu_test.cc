@@ -85,6 +85,14 @@ class CacheGpu : public ::testing::TestWithParam<const char *>
         return *found_;
     }
 
+    struct cache_found holds(unsigned n, unsigned rounds, uint64_t span)
+    {
+        *found_ = {};
+        EXPECT_EQ(launch_cache_holds(c_, n, rounds, span, found_, stream_), cudaSuccess);
+        EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        return *found_;
+    }
+
     struct gpunvme_cache_stats stats()
     {
         struct gpunvme_cache_stats s = {};
@@ -152,6 +160,23 @@ TEST_P(CacheGpu, FewLinesServeManyWarps)
     f = warps(kMany, 20, 32 * kBlock - CACHE_ROOM);
     EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
     EXPECT_GT(stats().bypasses, 0u);
+}
+
+// Warps hold lines of a cache of which each set has fewer ways than warps use it.
+TEST_P(CacheGpu, WarpsHoldLines)
+{
+    ASSERT_NO_FATAL_FAILURE(open_cache(4u << 20));
+    struct cache_found f = holds(300, 20, 8u << 20);
+    EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+    EXPECT_EQ(f.reads, 300 * 32 * 20ull);
+    ASSERT_NO_FATAL_FAILURE(open_cache(16 * kBlock));
+    f = holds(1000, 2, 8u << 20);
+    EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+    EXPECT_GT(stats().bypasses, 0u);
+    uint64_t bypasses = stats().bypasses;
+    f = warps(1, 20, 16 * kBlock - CACHE_ROOM);
+    EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
+    EXPECT_EQ(stats().bypasses, bypasses) << "all lines were released";
 }
 
 TEST_P(CacheGpu, PrefetchesAndDrops)

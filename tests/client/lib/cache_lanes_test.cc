@@ -529,6 +529,48 @@ TEST(CacheMany, LinesThatTheDriveDoesNotReach)
     c.expect_idle_words();
 }
 
+// Each thread holds one line after another while others need the ways.
+unsigned hold_at_random(Cached &c, unsigned seed, unsigned rounds)
+{
+    std::mt19937 rng(seed);
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < rounds; i++) {
+        int err = 1;
+        cache_rig_line held = cache_rig_hold(&c.cache(), rng() % 40 * kLba, &err);
+        for (int turn = 0; turn < 3 && held.word; turn++) {
+            wrong += !c.is_right(held);
+            std::this_thread::yield();
+        }
+        wrong += held.word ? err != 0 : err != 0 && err != -EIO;
+        if (held.word)
+            cache_rig_release(&held);
+    }
+    return wrong;
+}
+
+TEST(CacheMany, HoldersAndReadersWithADriveThatFails)
+{
+    for (unsigned seed : {1u, 2u, 3u}) {
+        Stack s(2, 16, 1);
+        s.make_one_extent(kFilePages);
+        std::mt19937 rng(seed);
+        s.on_command = [&] {
+            if (rng() % 8 == 0)
+                s.status_of_next = 0x281;
+            return true;
+        };
+        Cached c(s, 9, 1, 4);
+        std::atomic<unsigned> wrong{0}, failed{0};
+        in_threads(8, [&](unsigned t) {
+            wrong += t % 2 ? read_at_random(c, t, 40, &failed) : hold_at_random(c, t, 200);
+        });
+        EXPECT_EQ(wrong, 0u);
+        EXPECT_GT(c.bypasses(), 0u);
+        c.expect_idle_words();
+        expect_idle(s);
+    }
+}
+
 TEST(CacheMany, ADriveThatFailsSomeCommands)
 {
     for (unsigned seed : {1u, 2u, 3u}) {

@@ -2,6 +2,7 @@
 /* Uses a cache as warps do, by a host thread that executes 32 lanes. */
 #define GQ_LANES 32u
 #include "client/device/gd_cache_elements.h"
+#include "client/device/gd_cache_pins.h"
 
 #include "tests/client/lib/cache_rig.h"
 
@@ -35,4 +36,26 @@ int cache_rig_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_
     int err = gd_cache_begin(&self, gq_whole_group(), c);
 
     return err ? err : gd_cache_prefetch(&self, n, offset);
+}
+
+struct cache_rig_line cache_rig_hold(const struct gpunvme_device_cache *c, uint64_t offset,
+                                     int *err)
+{
+    struct gd_cache_held held = {.word = NULL};
+    struct gd_cache_reader self;
+
+    *err = gd_cache_begin(&self, gq_whole_group(), c);
+    if (!*err)
+        *err = gd_cache_hold(&self, offset, &held);
+    return (struct cache_rig_line){.bytes = (const uint8_t *)(uintptr_t)held.address,
+                                   .offset = held.offset,
+                                   .len = held.bytes,
+                                   .word = held.word};
+}
+
+void cache_rig_release(const struct cache_rig_line *line)
+{
+    struct gd_cache_held held = {.word = line->word};
+
+    gd_cache_release(&held);
 }

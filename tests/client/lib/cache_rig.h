@@ -25,6 +25,16 @@ void cache_rig_elements(const struct gpunvme_device_cache *c, uint32_t size,
                         struct cache_element *elements);
 /* Prefetches as a warp. Returns 0 or -errno. */
 int cache_rig_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset);
+/* A line that a warp holds. */
+struct cache_rig_line {
+    const uint8_t *bytes; /* NULL: no line is held */
+    uint64_t offset, len; /* in the file, in bytes */
+    uint64_t *word;
+};
+/* Holds a line as a warp. Stores the result, 0 or -errno. */
+struct cache_rig_line cache_rig_hold(const struct gpunvme_device_cache *c, uint64_t offset,
+                                     int *err);
+void cache_rig_release(const struct cache_rig_line *line);
 /* The caches of a direct file are in their last generation then (cache_used_up.c). */
 struct gpunvme_file;
 void cache_rig_use_up(struct gpunvme_file *f);

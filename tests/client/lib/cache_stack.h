@@ -123,6 +123,16 @@ class Cached
         return uint64_t{1} << cache_.line_shift;
     }
 
+    // Returns true if the bytes of a line that is held are those of the file.
+    bool is_right(const cache_rig_line &l) const
+    {
+        for (uint64_t i = 0; i < l.len; i++) {
+            if (l.bytes[i] != stack_.on_media(l.offset + i))
+                return false;
+        }
+        return l.bytes != nullptr;
+    }
+
     gpunvme_device_cache &cache()
     {
         return cache_;
