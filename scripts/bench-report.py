@@ -108,6 +108,8 @@ class Jobs:
                 + [self.program("small_bench"), *sized]),
             Job("bare", on_mount(self.few_mib, *self.served, *DIRECT, threads=8)
                 + [self.program("bare_bench"), *sized], self.no_gpu),
+            Job("graph", on_mount(self.few_mib, *self.served, *DIRECT, threads=8)
+                + [self.program("graph_bench"), "-k", "20", "-r", self.repeats], self.no_gpu),
         ]
 
     def several_gpus(self):

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Measures graph algorithms over a gpunvme_array<T>: a sum of all targets of
+ * edges, a breadth-first search, connected components by labels, and PageRank.
+ *
+ * The graph is a Kronecker graph of Graph 500 with 2^SCALE vertices, which the
+ * GPU makes. Its targets of edges (128 bytes for each vertex) lie in a file on the
+ * mount behind a cache of an eighth of them; offsets of rows and results are in
+ * GPU memory. The bound is the same kernel over the targets in pinned host
+ * memory, which then holds all of them. Each run begins with an empty cache. All
+ * results are compared with those of the host up to scale 18, and then with those
+ * of the kernel over targets in GPU memory. The program needs a GPU and the mount
+ * option direct=.
+ *
+ * Example: on_mount.sh 4G gpu=require,direct=all,sim=threads:8 graph_bench -k 24
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/graph_kernels.h"
+#include "gpunvme/gpunvme.h"
+
+#define PROGRAM "graph_bench"
+#define SEED    0x6772617068u
+#define CHUNK   ((size_t)8 << 20)
+
+#define MOST_OF_HOST 18u /* scale up to which the host computes the expected results */
+
+static const char *const work_names[GRAPH_WORKS] = {
+    [GRAPH_SUM] = "sum",
+    [GRAPH_BFS] = "BFS",
+    [GRAPH_COMPONENTS] = "connected components",
+    [GRAPH_PAGERANK] = "PageRank, 10 rounds",
+};
+static const char *const place_names[GRAPH_PLACES] = {
+    [GRAPH_IN_GPU] = "GPU memory",
+    [GRAPH_PINNED] = "pinned host memory",
+    [GRAPH_CACHED] = "file behind a cache",
+};
+
+struct bench {
+    unsigned scale, repeats, part; /* the cache has one part in so many of the targets */
+    uint32_t line;
+    bool json;
+    struct direct_options lease;
+    struct bench_mount mount;
+    struct bench_file file;
+    struct graph graph;
+    struct gpunvme *g;
+    struct gpunvme_file *f;
+    struct gpunvme_cache *cache;
+    uint64_t *expected, *found; /* values of all vertices */
+    struct bench_report *report;
+};
+
+/* --- The host ------------------------------------------------------------------------------- */
+
+/* Lowers values to those of neighbours plus a step until none is higher. */
+static void graph_relax(const struct graph *g, uint64_t step, uint64_t *values)
+{
+    const uint64_t *offsets = g->offsets[GRAPH_PINNED];
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (uint64_t v = 0; v < g->vertices; v++) {
+            for (uint64_t i = offsets[v]; i < offsets[v + 1] && values[v] != UINT64_MAX; i++) {
+                uint64_t *of = &values[g->targets[GRAPH_PINNED][i]];
+
+                if (*of > values[v] + step) {
+                    *of = values[v] + step;
+                    changed = true;
+                }
+            }
+        }
+    }
+}
+
+static void graph_rank(const struct graph *g, uint64_t *values, uint64_t *next)
+{
+    const uint64_t *offsets = g->offsets[GRAPH_PINNED];
+
+    for (unsigned round = 0; round < GRAPH_ROUNDS; round++) {
+        memset(next, 0, g->vertices * sizeof(*next));
+        for (uint64_t v = 0; v < g->vertices; v++) {
+            for (uint64_t i = offsets[v]; i < offsets[v + 1]; i++)
+                next[g->targets[GRAPH_PINNED][i]] += values[v] / (offsets[v + 1] - offsets[v]);
+        }
+        for (uint64_t v = 0; v < g->vertices; v++)
+            values[v] = GRAPH_MASS / g->vertices * 15 / 100 + next[v] * 85 / 100;
+    }
+}
+
+/* Computes the values of a work in the plainest way. `next` has room for as many. */
+static void graph_compute(const struct graph *g, enum graph_work work, uint64_t *values,
+                          uint64_t *next)
+{
+    for (uint64_t v = 0; v < g->vertices; v++)
+        values[v] = work == GRAPH_SUM          ? 0
+                    : work == GRAPH_BFS        ? (v ? UINT64_MAX : 0)
+                    : work == GRAPH_COMPONENTS ? v
+                                               : GRAPH_MASS / g->vertices;
+    for (uint64_t i = 0; i < g->edges && work == GRAPH_SUM; i++)
+        values[0] += g->targets[GRAPH_PINNED][i];
+    if (work == GRAPH_BFS || work == GRAPH_COMPONENTS)
+        graph_relax(g, work == GRAPH_BFS, values);
+    else if (work == GRAPH_PAGERANK)
+        graph_rank(g, values, next);
+}
+
+/* --- Measuring ------------------------------------------------------------------------------- */
+
+/* Runs a work once, and adds its rate in edges per nanosecond. */
+static int graph_run_once(struct bench *b, enum graph_work work, enum graph_place place,
+                          struct bench_samples *rates)
+{
+    size_t bytes = b->graph.vertices * sizeof(*b->found);
+    double seconds, rounds = work == GRAPH_PAGERANK ? GRAPH_ROUNDS : 1;
+    int err;
+
+    if (place == GRAPH_CACHED && gpunvme_cache_drop(b->cache))
+        return bench_fail("cache", gpunvme_error());
+    err = graph_run(&b->graph, work, place, gpunvme_cache_device(b->cache), b->line, &seconds,
+                    b->found);
+    if (err)
+        return bench_fail_with(work_names[work], err);
+    if (place == GRAPH_IN_GPU && b->scale > MOST_OF_HOST)
+        memcpy(b->expected, b->found, bytes);
+    if (memcmp(b->expected, b->found, bytes) != 0)
+        return bench_fail(place_names[place], "results differ from the expected ones");
+    bench_add(rates, rounds * (double)b->graph.edges * 1e-9 / seconds);
+    return 0;
+}
+
+static int graph_measure(struct bench *b, enum graph_work work)
+{
+    struct bench_samples rates[GRAPH_PLACES] = {{.n = 0}};
+    char names[GRAPH_PLACES][80];
+    int err = 0;
+
+    if (b->scale <= MOST_OF_HOST)
+        graph_compute(&b->graph, work, b->expected, b->found);
+    for (unsigned i = 0; i < b->repeats && !err; i++) {
+        for (unsigned place = 0; place < GRAPH_PLACES && !err; place++)
+            err = graph_run_once(b, work, place, &rates[place]);
+    }
+    if (err)
+        return err;
+    for (unsigned place = 0; place < GRAPH_PLACES; place++) {
+        snprintf(names[place], sizeof(names[place]), "%s, %s", work_names[work],
+                 place_names[place]);
+        bench_report_row(b->report, names[place], "10^9 edges/s", &rates[place],
+                         place == GRAPH_CACHED ? names[GRAPH_PINNED] : NULL);
+    }
+    return 0;
+}
+
+/* Writes the targets to a new file. */
+static int graph_make_file(struct bench *b, const char *dir)
+{
+    const char *targets = (const char *)b->graph.targets[GRAPH_PINNED];
+    size_t bytes = b->graph.edges * sizeof(uint32_t);
+    int err = bench_file_create(&b->file, dir);
+
+    for (size_t done = 0; done < bytes && !err;) {
+        size_t n = bytes - done < CHUNK ? bytes - done : CHUNK;
+        ssize_t got = pwrite(b->file.fd, targets + done, n, (off_t)done);
+
+        if (got <= 0)
+            err = bench_fail_with(b->file.path, got < 0 ? -errno : -EIO);
+        else
+            done += (size_t)got;
+    }
+    return err ? err : bench_file_seal(&b->file);
+}
+
+static int graph_open(struct bench *b)
+{
+    const struct gpunvme_options o = {.lease_queues = b->lease.queues,
+                                      .lease_depth = b->lease.depth};
+    size_t bytes = b->graph.edges * sizeof(uint32_t) / b->part;
+
+    if (gpunvme_open(&o, &b->g) ||
+        gpunvme_file_open(b->g, b->file.fd, GPUNVME_FILE_DIRECT, &b->f) ||
+        gpunvme_cache_open(b->f, bytes, b->line, &b->cache))
+        return bench_fail("mount", gpunvme_error());
+    b->expected = calloc(b->graph.vertices, sizeof(*b->expected));
+    b->found = calloc(b->graph.vertices, sizeof(*b->found));
+    return b->expected && b->found ? 0 : bench_fail("memory", "not enough of it");
+}
+
+static int graph_set_up(struct bench *b, const char *dir)
+{
+    if (bench_mount_open(&b->mount, dir, 4096))
+        return -EIO;
+    if (!b->mount.g || !b->mount.memory.on_gpu || !b->mount.info.direct)
+        return bench_fail(dir, "not on a gpunvmefs mount with a GPU and -o direct=");
+    b->report = bench_mount_report(&b->mount, b->json);
+    if (!b->report)
+        return bench_fail("memory", "not enough of it");
+    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    bench_report_number(b->report, "scale", b->scale);
+    bench_report_number(b->report, "line", b->line);
+    bench_report_number(b->report, "part", b->part);
+    bench_report_number(b->report, "leased_queues", b->lease.queues);
+    bench_report_number(b->report, "seed", SEED);
+    if (graph_make(&b->graph, b->scale, SEED))
+        return bench_fail("graph", "the GPU failed, or memory is short");
+    int err = graph_make_file(b, dir);
+    return err ? err : graph_open(b);
+}
+
+/* Reports the share of hits of all runs, in percent of the lines that were asked for. */
+static int graph_report_hits(struct bench *b)
+{
+    struct bench_samples share = {.n = 0};
+    struct gpunvme_cache_stats s;
+
+    if (gpunvme_cache_stats(b->cache, &s, sizeof(s)))
+        return bench_fail("cache", gpunvme_error());
+    bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
+    bench_report_row(b->report, "share of hits", "%", &share, NULL);
+    return 0;
+}
+
+static void graph_tear_down(struct bench *b)
+{
+    gpunvme_close(b->g);
+    graph_free(&b->graph);
+    free(b->expected);
+    free(b->found);
+    bench_file_close(&b->file);
+    bench_mount_close(&b->mount);
+}
+
+static int graph_parse(int argc, char **argv, struct bench *b)
+{
+    uint64_t size = 0;
+    int opt;
+
+    while ((opt = getopt(argc, argv, "k:l:p:r:o:q:d:h")) != -1) {
+        if (opt == 'k')
+            b->scale = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 'l')
+            b->line = (uint32_t)strtoul(optarg, NULL, 10);
+        else if (opt == 'p')
+            b->part = (unsigned)strtoul(optarg, NULL, 10);
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &size, &b->repeats, &b->json))
+            return 1;
+    }
+    return !bench_arguments_fit(argc, b->repeats) || b->scale < 6 || b->scale > 28 ||
+           b->line < 512 || b->part < 1 || b->part > 32;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.scale = 20,
+                             .repeats = 3,
+                             .part = 8,
+                             .line = 16384,
+                             .lease = {.queues = 32, .depth = 256},
+                             .file = {.fd = -1}};
+    int err, failed;
+
+    if (graph_parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM " [-k SCALE, 6 to 28] [-p PART: a cache of 1/PART of the graph]\n"
+              "                   [-l BYTES of a line] [-r REPEATS] [-o json]\n"
+              "                   [-q QUEUES leased, -d of DEPTH] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    err = graph_set_up(&b, argv[optind]);
+    for (unsigned work = 0; work < GRAPH_WORKS && !err; work++)
+        err = graph_measure(&b, work);
+    if (!err)
+        err = graph_report_hits(&b);
+    failed = bench_report_close(b.report, err);
+    graph_tear_down(&b);
+    return failed;
+}
