@@ -10,6 +10,10 @@
  * then gpunvme_pread_warp() of the same pieces. Each lane compares one word of
  * its bytes. The program needs a GPU and the mount option direct=.
  *
+ * With -f, 4,224 warps (-w) read at random places through a cache of 64 lines
+ * instead, for as many seconds, and compare all bytes. Reads may fail, on a drive
+ * that does (on_mount.sh), but none may return a wrong byte or last for ever.
+ *
  * Example: on_mount.sh 1G gpu=require,direct=all,sim=threads:8:lba:512 cache_bench
  */
 #include <errno.h>
@@ -31,11 +35,16 @@
 #define MOST     65536u /* bytes of a line */
 #define ELEMENTS ((uint64_t)1 << 24)
 
+/* Of -f. */
+#define FEW_LINES  64u
+#define MANY_WARPS 4224u
+#define ROUNDS     16u /* reads of a warp in one launch */
+
 static const uint32_t line_sizes[] = {512, 4096, MOST};
 
 struct bench {
-    uint64_t size; /* of the file, a power of two */
-    unsigned repeats, warps;
+    uint64_t size;                    /* of the file, a power of two */
+    unsigned repeats, warps, seconds; /* seconds: of -f, or 0 */
     bool json;
     struct direct_options lease;
     struct bench_mount mount;
@@ -139,6 +148,39 @@ static int cache_measure_line(struct bench *b, uint32_t line)
     return err ? err : cache_measure_rows(b, b->size / 8, line, misses, 2);
 }
 
+/* Reads through a cache of few lines until the time is over. */
+static int cache_measure_faults(struct bench *b)
+{
+    const uint32_t line = 4096;
+    struct cache_run run = {
+        .to = b->to, .seed = SEED, .line = line, .lines = b->size / line, .warps = b->warps};
+    struct bench_samples rate = {.n = 0}, failed = {.n = 0};
+    struct cache_found found = {0};
+    struct gpunvme_cache *c;
+    double start = bench_seconds(), end = start;
+    int err = 0;
+
+    if (gpunvme_cache_open(b->file, FEW_LINES * line, line, &c))
+        return bench_fail("cache", gpunvme_error());
+    run.cache = gpunvme_cache_device(c);
+    for (uint64_t turn = 0; end - start < b->seconds && !err; turn++) {
+        err = kernel_cache_random(&run, SEED + turn, ROUNDS, &found);
+        end = bench_seconds();
+    }
+    if (!err && found.wrong)
+        err = bench_fail("reads", "some of them have returned wrong bytes");
+    if (!err && found.failed == found.reads)
+        err = bench_fail_with("all reads", (int)found.error);
+    bench_add(&rate, (double)found.reads * 1e-6 / (end - start));
+    bench_add(&failed, 100.0 * (double)found.failed / (double)found.reads);
+    bench_report_row(b->report, "random reads, cache of 64 lines", "M/s", &rate, NULL);
+    bench_report_row(b->report, "of which failed", "%", &failed, NULL);
+    if (!err)
+        err = cache_report_share(b, c, "share of hits");
+    gpunvme_cache_close(c);
+    return err;
+}
+
 /* Opens the file as programs do, and registers memory for a line of each warp. */
 static int cache_open(struct bench *b)
 {
@@ -185,13 +227,17 @@ static int cache_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:w:h")) != -1) {
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:w:f:h")) != -1) {
         if (opt == 'w')
             b->warps = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 'f')
+            b->seconds = (unsigned)strtoul(optarg, NULL, 10);
         else if (!bench_lease_option(opt, &b->lease) &&
                  !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
+    if (!b->warps)
+        b->warps = b->seconds ? MANY_WARPS : 1584;
     return !bench_arguments_fit(argc, b->repeats) || b->size < (uint64_t)16 << 20 ||
            (b->size & (b->size - 1)) || b->warps < 1 || b->warps > 1u << 16;
 }
@@ -200,19 +246,21 @@ int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)256 << 20,
                              .repeats = 5,
-                             .warps = 1584,
                              .lease = {.queues = 32, .depth = 256},
                              .made = {.fd = -1}};
     int err, failed;
 
     if (cache_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s MiB, a power of two from 16 on] [-r REPEATS] [-o json]\n"
-              "                   [-q QUEUES leased, -d of DEPTH] [-w WARPS] DIRECTORY\n",
+              "                   [-q QUEUES leased, -d of DEPTH] [-w WARPS] [-f SECONDS]"
+              " DIRECTORY\n",
               stderr);
         return 2;
     }
     err = cache_set_up(&b, argv[optind]);
-    for (size_t i = 0; i < sizeof(line_sizes) / sizeof(line_sizes[0]) && !err; i++) {
+    if (!err && b.seconds)
+        err = cache_measure_faults(&b);
+    for (size_t i = 0; !b.seconds && i < sizeof(line_sizes) / sizeof(line_sizes[0]) && !err; i++) {
         if (line_sizes[i] >= b.mount.info.lba_size)
             err = cache_measure_line(&b, line_sizes[i]);
     }

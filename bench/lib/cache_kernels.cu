@@ -84,6 +84,68 @@ __global__ void __launch_bounds__(kThreads) get_elements(const __grid_constant__
     }
 }
 
+__device__ bool is_byte(uint64_t seed, uint64_t at, char byte)
+{
+    return byte == (char)(pattern_word(seed, at / 8) >> at % 8 * 8);
+}
+
+/* Returns true if the lane's word is wrong. The warp holds the line of the first one. */
+__device__ bool load_held(const struct cache_run &r, uint64_t word, int64_t *got)
+{
+    unsigned lane = threadIdx.x % kWarp;
+    uint64_t found = 0;
+
+    gpunvme_array<uint64_t> words(r.cache);
+    gpunvme_line<uint64_t> line(words);
+    uint64_t number = min(word + lane, words.size() - 1);
+    int err = line.hold(word);
+    __nanosleep(1000); /* others need the way meanwhile */
+    if (!err)
+        err = line.get(number, &found);
+    *got = __reduce_min_sync(0xffffffffu, err);
+    return !err && found != pattern_word(r.seed, number);
+}
+
+/* Returns true if one of the lane's bytes is wrong, of n that the warp reads to its memory. */
+__device__ bool read_random(const struct cache_run &r, char *to, uint64_t n, uint64_t offset,
+                            int64_t *got)
+{
+    bool wrong = false;
+
+    *got = gpunvme_cache_read_warp(r.cache, to, n, offset);
+    for (uint64_t k = threadIdx.x % kWarp; k<n && * got> 0; k += kWarp)
+        wrong = wrong || !is_byte(r.seed, offset + k, ((const volatile char *)to)[k]);
+    return wrong || (*got >= 0 && (uint64_t)*got != n);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    read_many(const __grid_constant__ struct cache_run r, uint64_t turn, unsigned rounds,
+              struct cache_found *found)
+{
+    uint64_t warp = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+    uint64_t bytes = r.lines * r.line;
+
+    for (unsigned i = 0; i < rounds && warp < r.warps; i++) {
+        uint64_t random = pattern_word(turn, warp * rounds + i),
+                 n = 1 + (random >> 48) % (2 * r.line);
+        uint64_t offset = random % ((random >> 40 & 1 ? bytes : bytes / 8) - n);
+        int64_t got = 0;
+        bool wrong = random >> 41 & 3
+                         ? read_random(r, (char *)r.to + warp * 2 * r.line, n, offset, &got)
+                         : load_held(r, offset / 8, &got);
+
+        wrong = __any_sync(0xffffffffu, wrong);
+        if (threadIdx.x % kWarp == 0) {
+            atomicAdd(&found->reads, 1ull);
+            atomicAdd(&found->failed, (unsigned long long)(got < 0));
+            atomicAdd(&found->wrong, (unsigned long long)wrong);
+            if (got < 0)
+                found->error = got;
+        }
+        __syncwarp();
+    }
+}
+
 using kernel = void (*)(struct cache_run r);
 
 } // namespace
@@ -114,6 +176,23 @@ extern "C" int kernel_cache(enum cache_way way, const struct cache_run *r, doubl
     *seconds = ms * 1e-3;
     *result = first;
     return !ok || first ? -EIO : 0;
+}
+
+extern "C" int kernel_cache_random(const struct cache_run *r, uint64_t turn, unsigned rounds,
+                                   struct cache_found *found)
+{
+    struct cache_found *sums = nullptr;
+    bool ok = cudaMalloc(&sums, sizeof(*sums)) == cudaSuccess &&
+              cudaMemcpy(sums, found, sizeof(*sums), cudaMemcpyDefault) == cudaSuccess;
+
+    if (ok) {
+        read_many<<<(r->warps * kWarp + kThreads - 1) / kThreads, kThreads>>>(*r, turn, rounds,
+                                                                              sums);
+        ok = cudaGetLastError() == cudaSuccess &&
+             cudaMemcpy(found, sums, sizeof(*sums), cudaMemcpyDefault) == cudaSuccess;
+    }
+    cudaFree(sums);
+    return ok ? 0 : -EIO;
 }
 
 extern "C" void *kernel_cache_alloc(uint64_t bytes)

@@ -40,6 +40,20 @@ struct cache_run {
  */
 int kernel_cache(enum cache_way way, const struct cache_run *r, double *seconds, int64_t *result);
 
+/* The results of reads of a drive that may fail. */
+struct cache_found {
+    unsigned long long reads, failed, wrong; /* wrong: without an error */
+    long long error;                         /* of a failed read */
+};
+/*
+ * Lets each warp make `rounds` reads of up to two lines at random places, which
+ * depend on `turn`. Half of the places are in the first eighth of the file. Every
+ * fourth read loads its bytes from a line that the warp holds. Compares all bytes
+ * with the pattern, and adds to *found. Returns 0, or -EIO if the GPU failed.
+ */
+int kernel_cache_random(const struct cache_run *r, uint64_t turn, unsigned rounds,
+                        struct cache_found *found);
+
 /* Allocates GPU memory. Returns NULL if there is not enough. */
 void *kernel_cache_alloc(uint64_t bytes);
 void kernel_cache_free(void *memory);
