@@ -9,11 +9,14 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/gpu-test.sh [--build] [--tests] [--memcheck] [--bench] [--gpus] [--demo]
-Without options the first four, in this order:
+Usage: bash scripts/gpu-test.sh [--build] [--tests] [--memcheck] [--racecheck] [--bench] [--gpus]
+                                [--demo]
+Without options the first five, in this order:
   --build     configure and build (Release, for the GPU that is here)
   --tests     the tests labelled gpu
-  --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/
+  --memcheck  compute-sanitizer memcheck over the GPU tests of cuda/, and of tables, caches and
+              shared queues
+  --racecheck compute-sanitizer racecheck over the tests of tables, caches and shared queues
   --bench     the benchmarks in bench/, by scripts/bench-report.py
   --gpus      of the benchmarks, those of several GPUs on one mount
   --demo      scripts/demo.sh, through the GPU
@@ -30,11 +33,13 @@ USAGE
 steps=()
 for arg in "$@"; do
     case $arg in
-    --build | --tests | --memcheck | --bench | --gpus | --demo) steps+=("${arg#--}") ;;
+    --build | --tests | --memcheck | --racecheck | --bench | --gpus | --demo)
+        steps+=("${arg#--}")
+        ;;
     *) other_argument "$arg" ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(build tests memcheck bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(build tests memcheck racecheck bench)
 
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/gpu}
 WORK=$(mktemp -d)
@@ -110,45 +115,87 @@ MEMCHECK_SKIP+=':*SpreadsALargeTransferOverManyQueues/Cuda*'
 # shellcheck disable=SC2034 # used by eval
 MEMCHECK_FILTER="-$MEMCHECK_SKIP:*/Cpu*:*/Lanes*"
 
-step_memcheck() {
-    local tool command status failed rc=0 count=0 late=0
-    tool=$(command -v compute-sanitizer || true)
-    if [ -z "$tool" ]; then
-        row memcheck "NOT RUN: compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin"
-        return 0
+# Small tests of tables, of caches and of queues that warps share.
+# shellcheck disable=SC2034 # used by eval
+SHARED_FILTER='*TableGpu.*:*CacheGpu.ThreadsGet*:*CacheGpu.WarpsHold*:*CacheGpu.Prefetch*'
+SHARED_FILTER+=':DirectGpu.ThreadsRead*:DirectGpu.ThreadsOfAWarp*:DirectGpu.ReadsOfOneCommand*'
+
+# sanitize TOOL FILTER COMMAND: runs the tests of a program under a tool of
+# compute-sanitizer. FILTER is the name of a variable. The daemon that a test
+# starts runs without the tool.
+sanitize() {
+    local command=$3 status=0 failed
+    # commands_labelled has quoted the line for the shell. The tool reports a
+    # failure for a program without CUDA calls.
+    eval "$command --gtest_list_tests \"--gtest_filter=\$$2\"" | grep -q '^  ' || return 0
+    count=$((count + 1))
+    eval "timeout 400 compute-sanitizer --tool $1 $SANITIZER_OPTIONS $command \"--gtest_filter=\$$2\"" \
+        >"$WORK/sanitizer.log" 2>&1 </dev/null || status=$?
+    # A tool finds wrong accesses of kernels. Tests that reached a deadline, for
+    # the reason above, are only counted; without the tool they must pass
+    # (--tests).
+    failed=$(grep -c '^\[  FAILED  \] .* ms)' "$WORK/sanitizer.log" || true)
+    if [ "$failed" != 0 ] && grep -qE "$NOTHING_FOUND" "$WORK/sanitizer.log"; then
+        late=$((late + failed))
+    elif [ "$status" != 0 ]; then
+        rc=$status
+        tail -n 60 "$WORK/sanitizer.log"
     fi
-    : >"$WORK/memcheck.found"
-    commands_labelled cuda gpu >"$WORK/commands"
-    while IFS= read -r command; do
-        # commands_labelled has quoted the line for the shell. The tool reports
-        # a failure for a program without CUDA calls.
-        eval "$command --gtest_list_tests \"--gtest_filter=\$MEMCHECK_FILTER\"" |
-            grep -q '^  ' || continue
-        count=$((count + 1))
-        # Refused CUDA calls are not memory errors, since tests provoke them.
-        status=0
-        eval "timeout 400 \"\$tool\" --tool memcheck --report-api-errors no \
-            --error-exitcode 86 $command \"--gtest_filter=\$MEMCHECK_FILTER\"" \
-            >"$WORK/memcheck.log" 2>&1 </dev/null || status=$?
-        # This step checks whether kernels access foreign memory. Tests that
-        # reached a deadline, for the reason above, are only counted; without
-        # the tool they must pass (--tests).
-        failed=$(grep -c '^\[  FAILED  \] .* ms)' "$WORK/memcheck.log" || true)
-        if [ "$failed" != 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$WORK/memcheck.log"; then
-            late=$((late + failed))
-        elif [ "$status" != 0 ]; then
-            rc=$status
-            tail -n 60 "$WORK/memcheck.log"
-        fi
-        grep -E 'ERROR SUMMARY|Device not supported' "$WORK/memcheck.log" |
-            tee -a "$WORK/memcheck.found" || true
+    grep -E 'SUMMARY' "$WORK/sanitizer.log" >>"$WORK/found" || true
+}
+NOTHING_FOUND='SUMMARY: 0 (errors|hazards)'
+SANITIZER_OPTIONS="--target-processes application-only --error-exitcode 86"
+# Refused CUDA calls are not memory errors, since tests provoke them.
+SANITIZER_OPTIONS+=" --report-api-errors no"
+# The warps of this kernel exchange work by acquire and release of words in
+# shared memory (cuda/queue/gq_list_block.h). racecheck knows barriers only, and
+# would report each exchange as a hazard.
+RACECHECK_OPTIONS="--kernel-name-exclude kns=gpunvme_direct_list"
+
+# Returns false, with a row that says so, without the tool.
+sanitizer_is_here() {
+    command -v compute-sanitizer >/dev/null && return 0
+    row "$1" "NOT RUN: compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin"
+    return 1
+}
+
+# sanitize_all TOOL: the commands in $WORK/commands, each after its filter.
+sanitize_all() {
+    local filter command rc=0 count=0 late=0
+    : >"$WORK/found"
+    : >"$WORK/sanitizer.log"
+    while IFS=' ' read -r filter command; do
+        sanitize "$1" "$filter" "$command"
+        ! grep -q 'Device not supported' "$WORK/sanitizer.log" || {
+            row "$1" "NOT RUN: compute-sanitizer does not support the device of this machine"
+            return 0
+        }
     done <"$WORK/commands"
     [ "$count" -gt 0 ] || rc=1
-    row_of memcheck "$rc" "$count programs, without $MEMCHECK_SKIP (deadlocks under the tool)"
+    row_of "$1" "$rc" "$count programs"
     [ "$late" = 0 ] || row "" "$late tests ran into deadlines under the tool"
     while IFS= read -r command; do
         TABLE+=("    $command")
-    done < <(sort "$WORK/memcheck.found" | uniq -c)
+    done < <(sort "$WORK/found" | uniq -c)
+}
+
+shared_commands() {
+    commands_labelled client gpu | grep -E '/client_(table|cache|direct)_gpu_test' |
+        sed 's/^/SHARED_FILTER /'
+}
+
+step_memcheck() {
+    sanitizer_is_here memcheck || return 0
+    commands_labelled cuda gpu | sed 's/^/MEMCHECK_FILTER /' >"$WORK/commands"
+    shared_commands >>"$WORK/commands"
+    sanitize_all memcheck
+    row "" "without $MEMCHECK_SKIP (deadlocks under the tool)"
+}
+
+step_racecheck() {
+    sanitizer_is_here racecheck || return 0
+    shared_commands >"$WORK/commands"
+    SANITIZER_OPTIONS="$SANITIZER_OPTIONS $RACECHECK_OPTIONS" sanitize_all racecheck
 }
 
 # bench_report ROW ARGUMENT...: tables, plots and JSON stay in the build folder;

@@ -170,7 +170,7 @@ TEST_P(CacheGpu, WarpsHoldLines)
     EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
     EXPECT_EQ(f.reads, 300 * 32 * 20ull);
     ASSERT_NO_FATAL_FAILURE(open_cache(16 * kBlock));
-    f = holds(1000, 2, 8u << 20);
+    f = holds(200, 2, 8u << 20);
     EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
     EXPECT_GT(stats().bypasses, 0u);
     uint64_t bypasses = stats().bypasses;
