@@ -451,10 +451,9 @@ GQ_FN void gd_table_pick(const struct gd_table_worker *w)
         gd_table_report(w);
 }
 
-/* Executes the share of a pass of the group number `rank`. */
-GQ_FN void gd_table_run(const struct gd_table_worker *w)
+GQ_FN void gd_table_pass(const struct gd_table_worker *w, uint32_t pass)
 {
-    switch (w->l->pass) {
+    switch (pass) {
     case GD_TABLE_CLEAR:
         gd_table_clear(w);
         break;
@@ -464,9 +463,24 @@ GQ_FN void gd_table_run(const struct gd_table_worker *w)
     case GD_TABLE_PLACE:
         gd_table_place(w);
         break;
-    case GD_TABLE_PICK:
+    default:
         gd_table_pick(w);
         break;
+    }
+}
+
+/*
+ * Executes the share of the passes of the group number `rank`. The barrier
+ * orders the stores of a pass before the next one, which launches do otherwise.
+ */
+GQ_FN void gd_table_run(const struct gd_table_worker *w)
+{
+    for (uint32_t i = 0; i <= w->l->more; i++) {
+#ifdef __CUDACC__
+        if (i > 0)
+            __syncthreads();
+#endif
+        gd_table_pass(w, w->l->pass + i);
     }
 }
 

@@ -90,6 +90,12 @@ static_assert(sizeof(struct gd_table_status) == 24 &&
 enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PICK };
 
 /*
+ * Maximum number of ids for which one block executes the passes up to
+ * GD_TABLE_PLACE. A launch takes longer than the passes over so few ids.
+ */
+#define GD_TABLE_FEW 256u
+
+/*
  * A table in memory of the executor. Passes change only the arrays and words to
  * which it points.
  */
@@ -125,6 +131,7 @@ struct gd_table_launch {
     uint64_t out_stride;
     struct gd_table_status *status;
     enum gd_table_pass pass;
+    uint32_t more; /* number of further passes, which the only block executes after this one */
 };
 
 /*

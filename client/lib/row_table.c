@@ -461,15 +461,17 @@ static unsigned table_blocks(const struct gd_table_launch *l)
     return (unsigned)min_u64(work / GD_TABLE_WARPS + 1, GD_TABLE_BLOCKS);
 }
 
+/* Executes a pass and as many more by one launch. */
 static int table_pass(struct gpunvme_table *t, struct gd_table_launch *l, enum gd_table_pass pass,
-                      void *stream)
+                      uint32_t more, void *stream)
 {
     void *args[] = {l};
 
     l->pass = pass;
+    l->more = more;
     if (t->space.cuda)
-        return cuda_driver_launch(t->space.cuda, t->space.device, &t->kernel, table_blocks(l),
-                                  GD_TABLE_WARPS * WARP, stream, args);
+        return cuda_driver_launch(t->space.cuda, t->space.device, &t->kernel,
+                                  more ? 1 : table_blocks(l), GD_TABLE_WARPS * WARP, stream, args);
     table_host_pass(l);
     return 0;
 }
@@ -502,7 +504,7 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
         err = table_read_direct(t, l, stream);
     else
         table_host_read(t, l);
-    return err ? err : table_pass(t, l, GD_TABLE_PICK, stream);
+    return err ? err : table_pass(t, l, GD_TABLE_PICK, 0, stream);
 }
 
 /*
@@ -511,12 +513,12 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
  */
 static int table_run(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
 {
-    int err = table_pass(t, l, GD_TABLE_CLEAR, stream);
+    bool are_few = l->n <= GD_TABLE_FEW && !l->table.caches;
+    int err =
+        table_pass(t, l, GD_TABLE_CLEAR, are_few ? GD_TABLE_PLACE - GD_TABLE_CLEAR : 0, stream);
 
-    if (!err)
-        err = table_pass(t, l, GD_TABLE_CLAIM, stream);
-    if (!err)
-        err = table_pass(t, l, GD_TABLE_PLACE, stream);
+    for (uint32_t pass = GD_TABLE_CLAIM; pass <= GD_TABLE_PLACE && !are_few && !err; pass++)
+        err = table_pass(t, l, (enum gd_table_pass)pass, 0, stream);
     for (uint64_t first = 0; !err && (first == 0 || first < l->n); first += t->table.turn)
         err = table_turn(t, l, first, stream);
     return err;

@@ -164,23 +164,30 @@ TEST_P(TableGpu, IdsThatAreNoRows)
     expect_rows(one_, ids);
 }
 
+// A gather of few rows makes three launches: for its list, its reads and its rows.
 TEST_P(TableGpu, GathersInAGraph)
 {
-    cudaGraph_t graph;
-    cudaGraphExec_t instance;
-    ASSERT_EQ(cudaStreamBeginCapture(one_.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    ASSERT_EQ(one_.gather(3072), 0) << gpunvme_error();
-    ASSERT_EQ(cudaStreamEndCapture(one_.stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&instance, graph, 0), cudaSuccess);
-    for (unsigned round = 0; round < 5; round++) {
-        Ids ids = any_ids(3072, round);
-        one_.put(ids);
-        ASSERT_EQ(cudaGraphLaunch(instance, one_.stream), cudaSuccess);
-        EXPECT_EQ(one_.result().failed, 0u);
-        expect_rows(one_, ids);
+    for (size_t n : {100u, 3072u}) {
+        cudaGraph_t graph;
+        cudaGraphExec_t instance;
+        size_t launches = 0;
+        ASSERT_EQ(cudaStreamBeginCapture(one_.stream, cudaStreamCaptureModeThreadLocal),
+                  cudaSuccess);
+        ASSERT_EQ(one_.gather(n), 0) << gpunvme_error();
+        ASSERT_EQ(cudaStreamEndCapture(one_.stream, &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphGetNodes(graph, nullptr, &launches), cudaSuccess);
+        EXPECT_EQ(launches, n == 100 ? 3u : 5u);
+        ASSERT_EQ(cudaGraphInstantiate(&instance, graph, 0), cudaSuccess);
+        for (unsigned round = 0; round < 5; round++) {
+            Ids ids = any_ids(n, round);
+            one_.put(ids);
+            ASSERT_EQ(cudaGraphLaunch(instance, one_.stream), cudaSuccess);
+            EXPECT_EQ(one_.result().failed, 0u);
+            expect_rows(one_, ids);
+        }
+        cudaGraphExecDestroy(instance);
+        cudaGraphDestroy(graph);
     }
-    cudaGraphExecDestroy(instance);
-    cudaGraphDestroy(graph);
 }
 
 TEST_P(TableGpu, TwoTablesInTwoStreams)
