@@ -143,6 +143,7 @@ struct sweep {
     const uint64_t *offsets;
     const uint64_t *first; // vertex of the first target of each chunk
     uint64_t *carried;     // of each chunk, for the row that began in an earlier one
+    uint64_t *turn;        // number of the next chunk, which a warp takes
     const uint32_t *targets;
     const struct gpunvme_device_cache *cache;
     int *error;
@@ -295,16 +296,23 @@ __device__ void sweep_chunk(const struct sweep &s, Targets &targets, Work &work,
     }
 }
 
+/* Warps take chunks in order, so those that are visited at one time lie near each other. */
 template <class Targets, class Work>
 __global__ void __launch_bounds__(kThreads)
     sweep_chunks(const __grid_constant__ struct sweep s, Work work, bool backwards)
 {
-    uint64_t warps = (uint64_t)gridDim.x * blockDim.x / kWarp;
     Targets targets(s);
 
-    for (uint64_t i = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp; i < s.chunks;
-         i += warps)
+    for (;;) {
+        uint64_t i = 0;
+
+        if (threadIdx.x % kWarp == 0)
+            i = atomicAdd((unsigned long long *)s.turn, 1ull);
+        i = __shfl_sync(kAll, i, 0);
+        if (i >= s.chunks)
+            break;
         sweep_chunk(s, targets, work, backwards ? s.chunks - 1 - i : i);
+    }
     work.end();
 }
 
@@ -513,15 +521,22 @@ bool begin_run(struct run *r, const struct gpunvme_device_cache *cache, uint32_t
     const struct graph *g = r->g;
     uint64_t per_chunk = line / sizeof(uint32_t), chunks = (g->edges + per_chunk - 1) / per_chunk;
 
-    if (!is_good(cudaMalloc(&r->first, 2 * chunks * sizeof(*r->first))) ||
+    if (!is_good(cudaMalloc(&r->first, (2 * chunks + 1) * sizeof(*r->first))) ||
         !is_good(cudaMemset(r->first + chunks, 0xff, chunks * sizeof(*r->first))))
         return false;
     words[0] = words[1] = 0;
     r->changed = (unsigned *)&words[1];
-    r->sweep = {g->vertices, g->edges,          chunks,  per_chunk, g->offsets[GRAPH_IN_GPU],
-                r->first,    r->first + chunks, nullptr, cache,     &words[0]};
-    if (r->place != GRAPH_CACHED)
-        r->sweep.targets = g->targets[r->place];
+    r->sweep = {.vertices = g->vertices,
+                .edges = g->edges,
+                .chunks = chunks,
+                .per_chunk = per_chunk,
+                .offsets = g->offsets[GRAPH_IN_GPU],
+                .first = r->first,
+                .carried = r->first + chunks,
+                .turn = r->first + 2 * chunks,
+                .targets = r->place == GRAPH_CACHED ? nullptr : g->targets[r->place],
+                .cache = cache,
+                .error = &words[0]};
     find_first<<<blocks_for(chunks), kThreads>>>(r->sweep, r->first);
     return is_good(cudaStreamSynchronize(0));
 }
