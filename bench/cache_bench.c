@@ -35,7 +35,7 @@
 #define MOST     65536u /* bytes of a line */
 #define ELEMENTS ((uint64_t)1 << 24)
 
-/* Of -f. */
+/* Sizes for -f: all warps share few lines. */
 #define FEW_LINES  64u
 #define MANY_WARPS 4224u
 #define ROUNDS     16u /* reads of a warp in one launch */

@@ -35,7 +35,7 @@
 
 struct bench;
 
-/* What one GPU has. Only its thread uses it, with the GPU's device selected. */
+/* The state of one GPU. Only its thread uses it, with the GPU's device selected. */
 struct gpu {
     struct bench *b;
     uint8_t uuid[16];
@@ -210,7 +210,7 @@ static int gpus_verify(struct gpu *g, const struct way *w)
                : bench_verify(&g->mount.memory, is_of_pieces(w) ? &g->small : &g->whole, w->name);
 }
 
-/* All threads of a run begin at the same time, also those that have failed to prepare. */
+/* The threads of a run begin at the same time. One that failed to prepare begins, too. */
 static void *gpus_thread(void *arg)
 {
     struct gpu *g = arg;
@@ -246,7 +246,7 @@ static int gpus_run(struct bench *b, const struct way *w, struct gpu *first, uns
         err = err ? err : first[i].err;
     }
     pthread_barrier_destroy(&b->begin);
-    /* One after the other, since verification counts in one variable of a device. */
+    /* GPUs are verified in turn, since verification counts in one variable of a device. */
     for (unsigned i = 0; i < n && !err; i++) {
         err = bench_gpu_select(first[i].uuid);
         err = err ? err : gpus_verify(&first[i], w);

@@ -61,7 +61,7 @@ struct bench {
 
 /* --- The host ------------------------------------------------------------------------------- */
 
-/* Lowers values to those of neighbours plus a step until none is higher. */
+/* Sets each value to at most that of any neighbour plus a step, until nothing changes. */
 static void graph_relax(const struct graph *g, uint64_t step, uint64_t *values)
 {
     const uint64_t *offsets = g->offsets[GRAPH_PINNED];
@@ -97,7 +97,7 @@ static void graph_rank(const struct graph *g, uint64_t *values, uint64_t *next)
     }
 }
 
-/* Computes the values of a work in the plainest way. `next` has room for as many. */
+/* Computes the values of an algorithm on the host. `next` has room for as many values. */
 static void graph_compute(const struct graph *g, enum graph_work work, uint64_t *values,
                           uint64_t *next)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who may write to a namespace that several hosts reach: NVMe reservations, with
- * their policy and sentences. Multi-mount protection (FORMAT.md 4.5) exists
- * beside them, and also where a controller has none.
+ * Reserves a namespace that several hosts reach for the host that writes to it
+ * (NVMe reservations). Decides when to reserve, and explains errors.
+ * Multi-mount protection (FORMAT.md 4.5) is used in addition, and where a
+ * controller has no reservations.
  */
 #ifndef BLOCKDEV_BD_RESERVE_H
 #define BLOCKDEV_BD_RESERVE_H
@@ -22,19 +23,19 @@ enum bd_reserve {
 };
 
 /*
- * Reserves the namespace for this host before its first write
- * (nvme_reserve()). Returns 1 if it is reserved now, and 0 if it is not to be,
- * with a sentence in why if that is not as expected. Otherwise returns -errno
- * with a sentence in why: -EBUSY if another host has it, -ENOTSUP, or the error
- * of a command.
+ * Reserves the namespace for this host before its first write (nvme_reserve()).
+ * Returns 1 if this host has reserved it. Returns 0 if it is used without a
+ * reservation; `why` then has a sentence if that is unexpected. Otherwise
+ * stores a sentence in `why` and returns -EBUSY if another host has the
+ * reservation, -ENOTSUP, or the error of a command.
  */
 int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len);
 
 /*
- * Stores the host identifier (nvme_transport.host_id) for a device, derived from
- * the machine's ID and the name of the device: a program that opens it after a
- * crash of another one is the same host to the controller. It is all zero if the
- * machine has no ID. Call it before a sandbox is entered.
+ * Stores the host identifier (nvme_transport.host_id) for a device. It is
+ * derived from the machine's ID and the name of the device, so the controller
+ * takes a program that opens the device after a crash for the same host. It is
+ * all zero if the machine has no ID. Call it before a sandbox is entered.
  */
 void bd_host_id(const struct bd_name *name, uint8_t id[16]);
 

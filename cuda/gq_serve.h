@@ -44,8 +44,8 @@ struct gq_server {
 
 /*
  * Polls the slot once. Returns true if all words are of one new item. Each lane
- * acquires: stores of the host before the post are visible, even if the cache
- * holds words of an earlier item.
+ * acquires, so that stores of the host before the post are visible, even if the
+ * cache holds words of an earlier item.
  */
 GQ_FN bool gq_serve_poll(struct gq_server *w)
 {
@@ -81,7 +81,7 @@ GQ_FN uint64_t gq_serve_pair(const struct gq_server *w, uint32_t i)
     return (uint64_t)gq_serve_word(w, i + 1) << 32 | gq_serve_word(w, i);
 }
 
-/* Returns true if the block must leave: another block leaves, or a time is over. */
+/* Returns true if the block must leave, because another one leaves or a time is over. */
 GQ_FN bool gq_serve_is_over(struct gq_server *w)
 {
     GQ_LANE_VAR(uint32_t, over);

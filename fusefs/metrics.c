@@ -287,7 +287,7 @@ static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t 
     fprintf(to, "} %" PRIu64 "\n", value);
 }
 
-/* Prints what does not change as labels, as is usual for Prometheus. */
+/* Prints constants of a GPU as labels, as is usual for Prometheus. */
 static void print_gpu_info(const struct metrics_mount *m, uint32_t i, FILE *to)
 {
     const struct gpunvme_gpu *g = &m->gpus->gpus[i];
@@ -295,8 +295,7 @@ static void print_gpu_info(const struct metrics_mount *m, uint32_t i, FILE *to)
     print_gpu_labels("device_info", m, i, to);
     fputs(",name=\"", to);
     print_escaped(g->name, to);
-    fprintf(to, "\",numa=\"%d\",distance=\"%s\"} 1\n", g->numa_node,
-            metrics_distance(g->distance));
+    fprintf(to, "\",numa=\"%d\",distance=\"%s\"} 1\n", g->numa_node, metrics_distance(g->distance));
 }
 
 static uint64_t metrics_gpu_lost(const struct gpunvme_gpu *g)

@@ -135,7 +135,7 @@ static int take_option(const struct tool_syntax *syntax, int c, void *options,
     return err ? syntax->usage_status : -1;
 }
 
-/* Describes the options that have a long name. Returns how many there are. */
+/* Stores descriptions of the options with a long name, and returns their number. */
 static size_t words_of_names(const struct tool_syntax *syntax, struct option_words *words)
 {
     size_t n = 0;
@@ -158,7 +158,7 @@ static size_t words_of_names(const struct tool_syntax *syntax, struct option_wor
     return n;
 }
 
-/* Answers a request of a shell's completion. DEVICE is completed like a file. */
+/* Prints completions for a shell, which completes DEVICE itself, like a file. */
 static void tool_complete(const struct tool_syntax *syntax, int argc, char **argv)
 {
     struct option_words words[TOOL_MAX_OPTIONS];

@@ -252,7 +252,7 @@ static void tell_change(struct sim *s)
              NVME_LOG_CHANGED_NS << 16 | NVME_AER_NS_CHANGED | NVME_AER_TYPE_NOTICE);
 }
 
-/* Completes a request with the event of a reservation, once until its log is read. */
+/* Reports one event of reservations. The next one is reported after the log was read. */
 static void admin_tell_reservation(struct sim *s)
 {
     struct sim_sq *sq = &s->sqs[0];

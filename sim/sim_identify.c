@@ -72,7 +72,7 @@ static void put_nguid(struct sim *s, uint32_t nsid, __u8 *nguid)
     nguid[15] = (__u8)nsid;
 }
 
-/* All types, which survive a power loss. */
+/* The controller has all types of reservations, and keeps them over a power loss. */
 static uint8_t identify_rescap(const struct sim *s)
 {
     return s->cfg.reservations

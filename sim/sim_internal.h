@@ -135,7 +135,7 @@ static inline bool sim_reserve_has(uint8_t opcode)
     return opcode == NVME_IO_RESV_REGISTER || opcode == NVME_IO_RESV_REPORT ||
            opcode == NVME_IO_RESV_ACQUIRE || opcode == NVME_IO_RESV_RELEASE;
 }
-/* Returns the bytes of data of one of them, or 0 for other commands. */
+/* Returns the bytes of data of a reservation command, or 0 for other commands. */
 static inline size_t sim_reserve_bytes(const struct nvme_sqe *sqe)
 {
     if (sqe->opcode == NVME_IO_RESV_REPORT)
@@ -144,17 +144,17 @@ static inline size_t sim_reserve_bytes(const struct nvme_sqe *sqe)
         return 0;
     return (sqe->opcode == NVME_IO_RESV_RELEASE ? 1 : 2) * sizeof(uint64_t);
 }
-/* Runs one of them. Returns a status. */
+/* Executes a reservation command. Returns a status. */
 uint16_t sim_reserve_run(struct sim_thread *th, const struct nvme_sqe *sqe);
 /* Returns true if another controller has changed a reservation. */
 bool sim_reserve_changed(const struct sim *s);
-/* Notes such changes, while paused. */
+/* Records such changes. Called while paused. */
 void sim_reserve_look(struct sim *s);
-/* Called when the host identifier was set or cleared, while paused. */
+/* Called while paused, after the host identifier was set or cleared. */
 void sim_reserve_host_changed(struct sim *s);
 /* Stores the oldest event in the log page, of 64 bytes. */
 void sim_reserve_log(struct sim *s, void *page);
-/* Forgets that event: the page was read. */
+/* Removes that event. Called after the log page was read. */
 void sim_reserve_log_read(struct sim *s);
 
 /* Status values that nvme_spec.h does not have (BASE figures 95 to 97). */

@@ -587,7 +587,7 @@ int sim_dma_engine_attach(struct sim *s, uint64_t device)
 }
 
 /*
- * The memory is unpinned while the threads run: CUDA waits for kernels
+ * The memory is unpinned while the threads run, because CUDA waits for kernels
  * meanwhile, and these may wait for the threads.
  */
 void sim_dma_engine_detach(struct sim *s)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reservations: BASE 7.2 to 7.5 and 8.19. All controllers of a namespace, also
- * those of other processes, keep one state in a file that they map. They change
- * it under a lock of the file, and count the changes in it.
+ * Implements reservations (BASE 7.2 to 7.5 and 8.19). All controllers of a
+ * namespace, also those of other processes, keep one state in a file that they
+ * map. They change it under a lock of the file, and count the changes in it.
  */
 #include <endian.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #define RTYPE(cdw10)  ((cdw10) >> 8 & 0xffu)
 #define CPTPL(cdw10)  ((cdw10) >> 30)
 
-/* Bytes of the file whose locks say that a controller exists, and that one changes it. */
+/* A lock of these bytes of the file means that a controller exists, or changes the file. */
 enum { LOCK_EXISTS, LOCK_CHANGES };
 
 struct reserve_host {
@@ -182,7 +182,7 @@ bool sim_reserve_permits(struct sim *s, const struct nvme_sqe *sqe)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* One of the commands, with its keys. */
+/* A reservation command with its keys. */
 struct reserve_command {
     struct sim *s;
     struct sim_reserve *n;
@@ -265,7 +265,7 @@ static uint16_t reserve_acquire_free(struct reserve_command *c)
     return NVME_OK;
 }
 
-/* Aborts nothing: commands that were permitted have been executed. */
+/* Aborts nothing, because commands that were permitted have been executed. */
 static uint16_t reserve_preempt(struct reserve_command *c)
 {
     struct sim_reserve *n = c->n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NUMA nodes: a thread stays on a node while it makes memory and threads that
- * are to be there. `root` is the folder that holds sys/: "" for the running
- * system.
+ * Keeps a thread on a NUMA node while it allocates memory and starts threads
+ * that belong there. `root` is the folder that contains sys/; "" means the
+ * running system.
  */
 #ifndef SUPPORT_NUMA_H
 #define SUPPORT_NUMA_H

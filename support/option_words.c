@@ -26,9 +26,9 @@ static const struct option_words *option_words_find(const struct option_words *o
 }
 
 /*
- * Prints the values that begin with the part of `word` after its first `lead`
- * characters, which precede each of them. In a list, all elements but the last
- * one are complete.
+ * Skips the first `lead` characters of `word` and prints the values that begin
+ * with the rest, each after the skipped characters. In a list, all elements but
+ * the last one are complete.
  */
 static void option_words_values(const struct option_words *o, const char *word, size_t lead)
 {

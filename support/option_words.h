@@ -26,7 +26,7 @@ bool option_words_requested(int argc, char **argv);
 
 /*
  * Prints the options that begin with `word`, or the values that may follow the
- * option `previous` or the "=" in `word`: one a line, each followed by a tab and
+ * option `previous` or the "=" in `word`. Each line has one of them, a tab and
  * its description. Returns false if `word` is an operand.
  */
 bool option_words_print(const struct option_words *options, size_t n, const char *previous,

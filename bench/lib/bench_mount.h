@@ -15,7 +15,7 @@ struct bench_mount {
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */
-    /* Of bench_mount_open_pinned(), otherwise NULL. */
+    /* bench_mount_open_pinned() sets it; otherwise NULL. */
     struct gpunvme_buffer *pinned;
     struct bench_memory pinned_memory;
 };

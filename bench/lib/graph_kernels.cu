@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Goes over the edges of a graph, a line of a cache, or as many bytes of memory, at a time. */
+/* Visits the edges of a graph by chunks: lines of a cache, or parts of memory of that size. */
 #include "bench/lib/graph_kernels.h"
 
 #include <cuda_runtime.h>
@@ -57,7 +57,7 @@ __global__ void count_degrees(uint64_t seed, unsigned scale, uint64_t edges, uin
     atomicAdd(&degrees[to], 1u);
 }
 
-/* `ends` are the offsets of the rows at first, and their ends at last. */
+/* `ends` has the offsets of the rows. The kernel replaces them by the ends of the rows. */
 __global__ void fill_rows(uint64_t seed, unsigned scale, uint64_t edges, const uint32_t *numbers,
                           uint64_t *ends, uint32_t *targets)
 {
@@ -113,7 +113,7 @@ bool alloc_graph(struct graph *g)
            is_good(cudaMalloc(&g->values, vertices)) && is_good(cudaMalloc(&g->next, vertices));
 }
 
-/* `numbers` has room for a word of each vertex. */
+/* The caller provides `numbers` with one word for each vertex. */
 bool make_rows(struct graph *g, unsigned scale, uint64_t seed, uint32_t *numbers)
 {
     std::vector<uint32_t> degrees(g->vertices), numbers_of(g->vertices);
@@ -137,7 +137,7 @@ bool make_rows(struct graph *g, unsigned scale, uint64_t seed, uint32_t *numbers
 
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 
-/* What a sweep goes over. */
+/* The arguments of a sweep over all chunks. */
 struct sweep {
     uint64_t vertices, edges, chunks, per_chunk; // targets of a chunk
     const uint64_t *offsets;
@@ -438,7 +438,7 @@ __global__ void find_first(const struct sweep s, uint64_t *first)
     first[chunk] = low;
 }
 
-/* A run of a work. */
+/* The state while an algorithm runs. */
 struct run {
     const struct graph *g;
     enum graph_place place;

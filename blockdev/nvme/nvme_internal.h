@@ -245,8 +245,9 @@ void nvme_ns_forget(struct nvme_ctrlr *c);
  */
 int nvme_host_start(struct nvme_ctrlr *c);
 /*
- * Reads the events of reservations, and so ends them. Stores in c->taken if one
- * of them ended the registration of this host. The caller holds admin_lock.
+ * Reads the events of reservations, which removes them from the log. Sets
+ * c->taken if another host has ended the registration of this host. The caller
+ * holds admin_lock.
  */
 int nvme_reserve_read_events(struct nvme_ctrlr *c);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reservations of a namespace for one host: BASE 8.19. The commands are I/O
- * commands, and run on a queue pair that exists only for them.
+ * Reserves a namespace for one host (BASE 8.19). The commands are I/O commands,
+ * and run on a queue pair that exists only for them.
  *
  * The type is Write Exclusive. A mount is one writer, and with Write Exclusive -
  * Registrants Only any host that registers could write, too.
@@ -21,7 +21,7 @@
 #define RESERVE_LOGS  256u /* entries of the log at most */
 #define HOLDS         1u   /* of RCSTS */
 
-/* The queue pair and the data page, and who uses them. */
+/* The queue pair and the data page of the commands, with their namespace. */
 struct reserve {
     struct nvme_ctrlr *c;
     uint32_t nsid;
@@ -31,7 +31,7 @@ struct reserve {
     struct nvme_dma page;
 };
 
-/* A Reservation Status data structure, as far as it matters. */
+/* The fields of a Reservation Status data structure that are used. */
 struct reserve_state {
     uint8_t type;          /* 0: not reserved */
     bool registered, mine; /* this host is registered; it holds the reservation */
@@ -63,8 +63,9 @@ static int reserve_feature(struct nvme_ctrlr *c, uint8_t opcode, void *id)
 }
 
 /*
- * A controller may keep the identifier over a reset and refuse a second one, or
- * have it from its connection. Then the one that it has decides.
+ * A controller may refuse an identifier because it has kept one over a reset,
+ * or has received one with the connection. The one that it reports is then
+ * used.
  */
 int nvme_host_start(struct nvme_ctrlr *c)
 {
@@ -191,7 +192,7 @@ static void reserve_add(const struct reserve *r, struct reserve_state *s, const 
     }
 }
 
-/* The entries are the controller's: their number is bounded by the page. */
+/* The controller wrote the number of entries. The page bounds how many are read. */
 static void reserve_parse(const struct reserve *r, struct reserve_state *s)
 {
     const struct nvme_resv_status *report = r->page.addr;

@@ -52,7 +52,7 @@ struct device_mem {
     int fds[];
 };
 
-/* Limit of nvme_mem.n_parts: each part takes a descriptor. */
+/* Maximum value of nvme_mem.n_parts. Each part takes a descriptor. */
 #define DEVICE_MEM_PARTS 126u
 
 /*

@@ -245,8 +245,8 @@ GQ_FN void gd_cache_unpin(const struct gd_cache_reader *w, const struct gd_cache
 /* --- Insertion ------------------------------------------------------------------------------- */
 
 /*
- * Returns the word that remembers a line. It is one of the set's, by the tag, so
- * a word has its line until others of the set with the same word are missed.
+ * Returns the word that remembers a line. The tag selects one word of the set,
+ * so a line is remembered until a line with the same word is missed.
  */
 GQ_FN uint32_t *gd_cache_recent(const struct gpunvme_device_cache *c, const struct gd_cache_line *l)
 {
@@ -464,9 +464,9 @@ GQ_FN bool gd_cache_wait(const struct gd_cache_reader *w, uint64_t start, uint32
 }
 
 /*
- * Finds the line and counts the group as its reader, claims a way for it, or
- * returns GD_CACHE_AROUND, also for a line that is not kept. Waits while another
- * group fills the line.
+ * Finds the line and counts the group as its reader, or claims a way for it.
+ * Returns GD_CACHE_AROUND if there is no way, or if the line is not to be kept.
+ * Waits while another group fills the line.
  */
 GQ_FN enum gd_cache_found gd_cache_seek(const struct gd_cache_reader *w, struct gd_cache_line *l)
 {
@@ -668,8 +668,8 @@ GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t 
 }
 
 /*
- * Takes a slot. Returns its number, or GD_CACHE_NONE if no slot is free: at once,
- * or if `waits` is set before the deadline of a command.
+ * Takes a slot and returns its number. Returns GD_CACHE_NONE if no slot is
+ * free, at once, or with `waits` after the deadline of a command.
  */
 GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w, bool waits)
 {

@@ -152,7 +152,7 @@ GQ_FN uint32_t gd_cache_first_touched(const struct gd_cache_reader *w,
     return GQ_BALLOT(first);
 }
 
-/* The slots of lanes. Lanes whose elements lie in one line share a slot. */
+/* The slot of each lane. Lanes whose elements lie in one line share a slot. */
 struct gd_cache_taken {
     GQ_LANE_MEMBER(uint32_t, slot); /* GD_CACHE_NONE: none */
     GQ_LANE_MEMBER(uint64_t, src);  /* address of the lane's element in its slot, or 0 */
@@ -189,7 +189,7 @@ GQ_FN uint32_t gd_cache_share_slot(const struct gd_cache_reader *w,
 }
 
 /*
- * Takes a slot for each line of the lanes in `of`, as far as some are free, and
+ * Takes a slot for each line of the lanes in `of` until no slot is free, and
  * prepares the reads. Returns the lanes that have a slot, as bits.
  */
 GQ_FN uint32_t gd_cache_take_slots(const struct gd_cache_reader *w,
@@ -260,9 +260,9 @@ GQ_FN void gd_cache_empty_slots(const struct gd_cache_reader *w, struct gd_cache
 }
 
 /*
- * Reads the elements of the lanes in `of` through slots, each line once and all
- * at a time, as far as slots are free. Returns the lanes that had a slot, as
- * bits. Their elements are left if their lines were not read.
+ * Reads the elements of the lanes in `of` through the slots that are free. Each
+ * line is read once, and all are read at the same time. Returns the lanes that
+ * had a slot, as bits. Their elements are left if their lines were not read.
  */
 GD_CACHE_CALL uint32_t gd_cache_read_slots(const struct gd_cache_reader *w,
                                            struct gd_cache_elements *e, uint32_t of)
@@ -309,8 +309,8 @@ GQ_FN void gd_cache_read_around(const struct gd_cache_reader *w, struct gd_cache
 
 /*
  * Claims the lines at the offsets of the lanes in `of`, except those that other
- * groups have, without a wait. Prepares their reads, and stores their words.
- * Returns the lanes whose lines were claimed, as bits.
+ * groups have claimed. Does not wait. Prepares their reads, and stores their
+ * words. Returns the lanes whose lines were claimed, as bits.
  */
 GQ_FN uint32_t gd_cache_claim_lines(const struct gd_cache_reader *w,
                                     GQ_LANE_PARAM(uint64_t, offset), uint32_t of,
@@ -377,9 +377,10 @@ GQ_FN int gd_cache_fill_lines(const struct gd_cache_reader *w, GQ_LANE_PARAM(uin
 }
 
 /*
- * Reads an element for each lane: those in valid lines, then those in lines that
- * are not kept, then those in lines that the group fills, both all at a time, and
- * the rest one after another.
+ * Reads an element for each lane. Elements in valid lines come first, then
+ * those in lines that are not kept, then those in lines that the group fills.
+ * Each of these steps serves all its lanes at once. The rest is read one by
+ * one.
  */
 GQ_FN void gd_cache_read_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
 {

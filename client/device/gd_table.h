@@ -157,8 +157,8 @@ GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_
 }
 
 /*
- * Claims the ranges of n ids from number `first` on, whose place is 0. The
- * search ends, because half of the slots stay unused.
+ * Claims the ranges of those of n ids from number `first` on whose place is 0.
+ * The search for a slot ends, because half of the slots stay unused.
  */
 GQ_FN void gd_table_claim_ranges(const struct gd_table_worker *w, uint32_t first, uint32_t n)
 {
@@ -470,8 +470,8 @@ GQ_FN void gd_table_pass(const struct gd_table_worker *w, uint32_t pass)
 }
 
 /*
- * Executes the share of the passes of the group number `rank`. The barrier
- * orders the stores of a pass before the next one, which launches do otherwise.
+ * Executes the share that the group number `rank` has of the passes. The
+ * barrier orders the stores of a pass before the next pass of the same launch.
  */
 GQ_FN void gd_table_run(const struct gd_table_worker *w)
 {

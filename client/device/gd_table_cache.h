@@ -16,7 +16,7 @@
 
 /* --- Rows in lines --------------------------------------------------------------------------- */
 
-/* The search for a row of each lane in lines, part by part. */
+/* Each lane searches the lines for one row, part by part. */
 struct gd_table_hits {
     GQ_LANE_MEMBER(uint64_t, offset); /* of the row in its file */
     GQ_LANE_MEMBER(uint32_t, file);
@@ -162,9 +162,9 @@ GQ_FN void gd_table_keep_piece(const struct gd_cache_reader *w, uint64_t staging
 }
 
 /*
- * Begins to keep lines of one file. Returns false if none may be kept: the
- * leases have ended, the lines of the current generation are not those of the
- * gather, or a lost command may still write to the staging.
+ * Begins to keep lines of one file. Returns false if none may be kept, because
+ * the leases have ended, the cache has a newer generation than the gather, or a
+ * lost command may still write to the staging.
  */
 GQ_FN bool gd_table_begin_keeping(const struct gd_table_worker *w, struct gd_cache_reader *reader,
                                   uint32_t file)

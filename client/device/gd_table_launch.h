@@ -42,8 +42,8 @@ struct gd_table_slot {
 };
 
 /*
- * The place of a row is the number of its slot, with the bit CLAIMED or
- * without, or one of the three values below it.
+ * The place of a row is the number of its slot, to which the bit CLAIMED may be
+ * added, or GD_TABLE_ZEROS, GD_TABLE_BAD or GD_TABLE_COPIED.
  */
 #define GD_TABLE_CLAIMED 0x80000000u /* this row has added the range */
 #define GD_TABLE_ZEROS   0x7fffffffu /* the row is zeros */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ids of a gather of rows, and where their rows are (gd_table.h). */
+/* Reads the ids of a gather, and finds the places of their rows in files (gd_table.h). */
 #ifndef CLIENT_DEVICE_GD_TABLE_PLACE_H
 #define CLIENT_DEVICE_GD_TABLE_PLACE_H
 
 #include "client/device/gd_table_launch.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* One of the `groups` groups of lanes that execute a pass. */
+/* A group of lanes. Together `groups` of them execute a pass. */
 struct gd_table_worker {
     struct gq_group group;
     const struct gd_table_launch *l;

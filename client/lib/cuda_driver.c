@@ -324,8 +324,7 @@ int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, 
 }
 
 /*
- * Exports the handle of the allocation at addr. An allocation without an address of its own (VMM)
- * has one; others do not.
+ * Exports the handle of the allocation at addr. Only allocations of VMM have one.
  */
 static int export_handle(struct cuda_driver *cu, uint64_t addr)
 {

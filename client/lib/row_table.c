@@ -447,8 +447,8 @@ static int table_check_gather(const struct gpunvme_table *t, const struct gpunvm
 }
 
 /*
- * Returns as many blocks as the pass has work for: one id per lane, or in a
- * pass that copies rows one row per warp.
+ * Returns the number of blocks that have work in the pass. A lane has one id.
+ * In a pass that copies rows, a warp has one row.
  */
 static unsigned table_blocks(const struct gd_table_launch *l)
 {
@@ -461,7 +461,7 @@ static unsigned table_blocks(const struct gd_table_launch *l)
     return (unsigned)min_u64(work / GD_TABLE_WARPS + 1, GD_TABLE_BLOCKS);
 }
 
-/* Executes a pass and as many more by one launch. */
+/* Executes a pass and the `more` passes after it by one launch. */
 static int table_pass(struct gpunvme_table *t, struct gd_table_launch *l, enum gd_table_pass pass,
                       uint32_t more, void *stream)
 {

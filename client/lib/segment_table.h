@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Segments of VMM memory, as a mount takes them. */
+/* Sends the segments of VMM memory to a mount. */
 #ifndef CLIENT_LIB_SEGMENT_TABLE_H
 #define CLIENT_LIB_SEGMENT_TABLE_H
 

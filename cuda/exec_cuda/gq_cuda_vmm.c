@@ -22,7 +22,7 @@ typedef CUresult (*release_fn)(CUmemGenericAllocationHandle handle);
 typedef CUresult (*access_fn)(CUdeviceptr at, size_t len, const CUmemAccessDesc *desc, size_t n);
 typedef CUresult (*unmap_fn)(CUdeviceptr at, size_t len);
 
-/* Mapped segments, whose mappings end one by one, as they began. */
+/* Mapped segments. Each is unmapped by a call of its own, as it was mapped. */
 struct vmm_range {
     CUdeviceptr base;
     size_t len;
@@ -87,7 +87,7 @@ static void unmap_range(const struct vmm *v, const struct vmm_range *r)
     v->free(r->base, r->len);
 }
 
-/* Adds mappings to the range, also before an error. */
+/* Adds mappings to the range. After an error it has those that were made before. */
 static int map_segments(const struct vmm *v, int device, const struct gq_mem *mem,
                         struct vmm_range *r)
 {

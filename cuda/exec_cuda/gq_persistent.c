@@ -9,7 +9,7 @@
 
 #include "cuda/gq_cuda_errno.h"
 
-/* Pinned. */
+/* This memory is pinned. */
 struct persistent_memory {
     struct gq_service_memory service;
     struct gq_persistent_list lists[GQ_SERVICE_SLOTS]; /* of the slots; protected by the claims */

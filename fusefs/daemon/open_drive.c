@@ -76,8 +76,8 @@ static int image_check_options(const struct options *opts)
 }
 
 /*
- * Returns the number of GPUs that the drive will serve, and stores the NUMA node
- * for the drive's threads, or -1: GPUs of several nodes leave no choice.
+ * Returns the number of GPUs that the drive will serve. Stores the NUMA node
+ * for the drive's threads, or -1 if the GPUs are on several nodes.
  */
 static unsigned image_gpus(const struct options *opts, int *node)
 {

@@ -387,7 +387,7 @@ static int open_channels(struct gpu_channels *g)
     return err;
 }
 
-/* After a failure to open all channels, nothing was launched on those that are open. */
+/* If a channel cannot be opened, nothing has been launched on the open ones. */
 static int cuda_dma_open_device(struct sim_cuda_dma *m, int device)
 {
     struct gpu_channels *g = calloc(1, sizeof(*g));

@@ -309,14 +309,14 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Answers a request of a shell's completion; SOCKET is completed like a file. */
+/* Prints completions for a shell, which completes SOCKET itself, like a file. */
 static void serve_options_complete(int n, char **words)
 {
     struct option_words options[sizeof(argp_options) / sizeof(argp_options[0])];
     size_t n_options = 0;
 
     for (const struct argp_option *o = argp_options; o->name; o++) {
-        /* "refuse|wait" has the words that are possible, "VENDOR:DEVICE" has none. */
+        /* "refuse|wait" lists the possible words, "VENDOR:DEVICE" lists none. */
         bool names_words = o->arg && strchr(o->arg, '|') && !strchr(o->arg, ',');
         options[n_options++] =
             (struct option_words){.name = o->name,

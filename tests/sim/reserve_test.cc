@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reservations: two controllers of two namespaces, one host each. */
+/* Tests reservations with two controllers of two namespaces, one host each. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -130,7 +130,7 @@ class Reserve : public ::testing::Test
     std::unique_ptr<Party> a, b;
 };
 
-/* What each type permits: the holder, a registrant, and a stranger read and write. */
+/* With each type, the holder, a registrant, and a stranger read and write. */
 TEST_F(Reserve, EachTypePermitsWhatItSays)
 {
     const struct {

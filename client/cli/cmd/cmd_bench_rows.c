@@ -21,7 +21,7 @@
 #define PAGE    4096u /* alignment of reads with O_DIRECT */
 #define SEED    0x726f7773u
 
-/* Limit of a cache. It has twice as many lines as all rows, so that few of them share a set. */
+/* A cache has at most this size. It has two lines for each row, so that few share a set. */
 #define MOST_CACHE ((size_t)256 << 20)
 
 static const uint32_t counts[] = {48, 384, 3072, 12288};

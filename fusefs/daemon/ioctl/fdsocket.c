@@ -86,8 +86,9 @@ struct fdsocket {
 };
 
 /*
- * The kernel answers by itself, as in device_mem_is_handle(). The last close of
- * such a file takes as long as the driver needs to free what it stands for.
+ * The call is not passed to the file's driver, as in device_mem_is_handle().
+ * The last close of such a file takes as long as the driver needs to free the
+ * memory.
  */
 static bool is_handle_of_cuda(int fd)
 {
@@ -242,7 +243,7 @@ static void fdsocket_discard(int fd)
         closer_discard(fd);
 }
 
-/* Takes the descriptors in any case. */
+/* Owns the descriptors from the call on, also after an error. */
 static bool send_token(struct fdsocket *s, struct connection *c, struct fdsocket_fds *fds)
 {
     struct fdsocket_fds *held = malloc(sizeof(*held));

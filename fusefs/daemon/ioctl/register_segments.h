@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The segments of GPUNVME_MEM_SEGMENTS, as a client sends them. */
+/* Reads the segments of GPUNVME_MEM_SEGMENTS that a client sends. */
 #ifndef FUSEFS_DAEMON_IOCTL_REGISTER_SEGMENTS_H
 #define FUSEFS_DAEMON_IOCTL_REGISTER_SEGMENTS_H
 
@@ -13,8 +13,8 @@ extern "C" {
 /*
  * Reads the table in the first descriptor and stores its segments, with their
  * descriptors, in `out`, which has room for GQ_SEGMENTS. Returns the number of
- * segments; -EINVAL if the table is not a memfd of valid elements, or if the
- * number of descriptors differs from what it says.
+ * segments, or -EINVAL if the table is not a memfd of valid elements, or names
+ * another number of descriptors than were sent.
  */
 int register_segments_read(const struct fdsocket_fds *fds, struct gq_segment *out);
 

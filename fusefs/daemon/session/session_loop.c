@@ -210,7 +210,7 @@ static void session_loop_serve(struct session_loop *loop, char *request, size_t 
     trace(TRACE_REQUEST_DONE, in.opcode, in.unique, in.nodeid, 0, 0);
 }
 
-/* Serves a request, unless it must wait, and then queued ones that may go on. */
+/* Serves a request unless it must wait, then the queued requests that may be served. */
 static void session_loop_serve_shared(struct session_loop *loop, char *request, size_t len)
 {
     struct session_charge charge;

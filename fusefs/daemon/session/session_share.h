@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Divides the session threads between users, by a ledger. A request of a user
- * who occupies a full share waits in a queue of that user, in a copy, and its
- * thread receives the next request. So requests that block, however many, leave
- * threads to the requests of others.
+ * Divides the session threads between users, by a ledger. If a user occupies a
+ * full share, the next request of that user is copied to a queue, and its
+ * thread receives another request. So requests that block leave threads to
+ * other users.
  *
  * Requests that another request may wait for are served at once and not charged:
  * write-back, and those that end something.
@@ -36,7 +36,7 @@ struct session_charge {
  * memory is exhausted.
  */
 struct session_share *session_share_new(unsigned threads, unsigned for_root, size_t bytes);
-/* Drops queued requests: their connection has ended. */
+/* Drops queued requests. Called after their connection has ended. */
 void session_share_free(struct session_share *s);
 
 /*

@@ -15,7 +15,7 @@
 /* Maximum queue pairs on a mount with an executor, and on one without. */
 #define QUEUES_BESIDE 16u
 #define QUEUES_ALONE  32u
-/* 1/PART_BESIDE of the queue pairs at most on a mount with an executor. */
+/* On a mount with an executor the engine has at most 1/PART_BESIDE of the queue pairs. */
 #define PART_BESIDE 6u
 /*
  * Maximum bytes of a command. A transfer of a few MiB then has commands in

@@ -384,9 +384,9 @@ static void gpus_follow_first(struct gpus *t, enum gq_executor_kind asked)
 }
 
 /*
- * Opens the executor of the first GPU that has a working one. A mount goes on
+ * Opens the executor of the first GPU that has a working one. A mount continues
  * without the others. AUTO is replaced by CUDA while there are other GPUs to
- * try, since the CPU executor would take the place of the first one.
+ * try, since otherwise the CPU executor would be used in the place of a GPU.
  */
 static int gpus_open_first(struct gpus *t)
 {
@@ -469,8 +469,8 @@ static unsigned gpus_load(struct gpu *g)
 }
 
 /*
- * Of several GPUs with the UUID the one with the fewest users is selected, and
- * without a UUID the first one that works.
+ * Returns the GPU with the UUID, or the one with the fewest users if several
+ * have it. Without a UUID returns the first GPU that works.
  */
 static struct gpu *gpus_find(struct gpus *t, const uint8_t uuid[16])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The places of GPUs and drives in the machine. `root` is as in
+ * Finds the places of GPUs and drives in the machine. `root` is as in
  * blockdev/pci/pci.h. A process whose sandbox has no sysfs finds nothing.
  */
 #ifndef FUSEFS_DAEMON_START_PLACEMENT_H

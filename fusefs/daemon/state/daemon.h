@@ -27,9 +27,9 @@
 #define SESSION_THREADS     16
 #define SESSION_THREADS_MAX 128
 /*
- * Background requests that the kernel sends at a time, of direct I/O and
- * readahead. They are those of all users together, so a user who has as many
- * would stop the others; the session divides its threads itself. Above
+ * Maximum number of background requests (direct I/O and readahead) that the
+ * kernel sends at a time. The kernel counts those of all users together, so one
+ * user could use up a low limit; the session divides its threads itself. Above
  * BACKGROUND_BUSY the kernel reads less ahead.
  */
 #define BACKGROUND_MAX  32768

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reservations: two hosts, each with a controller of one namespace. */
+/* Tests reservations with two hosts, each with a controller of one namespace. */
 #include <gtest/gtest.h>
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where device memory is mapped. The memory is ordinary: the test stands before device_mem.c. */
+/* Tests where device memory is mapped. This test replaces device_mem.c, by ordinary memory. */
 #include <gtest/gtest.h>
 
 #include <cerrno>

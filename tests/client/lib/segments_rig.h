@@ -25,10 +25,10 @@ struct segments_rig_seen {
     struct gpunvme_memory_segment table[8];
 };
 
-/* Opens a connection to a mount with a CUDA executor. NULL on an error. */
+/* Opens a connection to a mount with a CUDA executor. Returns NULL on an error. */
 struct segments_rig *segments_rig_open(unsigned tier, const char *transport);
 struct connection *segments_rig_connection(struct segments_rig *r);
-/* Ends the buffer and the mount. Returns what that has seen, valid until the next open. */
+/* Ends the buffer and the mount. Returns what it has recorded, valid until the next open. */
 const struct segments_rig_seen *segments_rig_close(struct segments_rig *r,
                                                    struct gpunvme_buffer *b);
 

@@ -188,7 +188,7 @@ TEST_P(GqVmm, RefusesHandlesOfAnotherForm)
     vmm.segments[1].fd = handle;
 }
 
-/* A dma-buf of each segment, which drivers before 610.43 do not map. */
+/* Each segment has a dma-buf, which drivers before 610.43 do not map. */
 TEST_P(GqVmm, IsMappedForADriveOrTheDriverIsNamed)
 {
     Vmm vmm(2);

@@ -60,7 +60,7 @@ static int32_t check(int32_t result)
     return result;
 }
 
-/* As glibc, which gives programs positions and inode numbers of 32 bits. */
+/* Like glibc, which returns positions and inode numbers of 32 bits. */
 static void check_fits(const struct dirent_64 *e)
 {
     if (e->off != (int32_t)e->off || e->ino != (uint32_t)e->ino)

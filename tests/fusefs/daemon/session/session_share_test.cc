@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shares of session threads, and what waits for them. */
+/* Tests the shares of session threads, and requests that wait for them. */
 #include <gtest/gtest.h>
 
 #include <linux/fuse.h>
