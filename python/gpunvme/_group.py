@@ -238,7 +238,7 @@ class _Load:
         self._buffers = [peers.memory(self._slot * peers.size)
                          for _ in range(min(self._shares.rounds, BUFFERS))]
         self.total = sum(part.nbytes for _, _, part in mine)
-        self.plan = repr((sorted(slices.items()), peers.kind, self._slot, self._shares.share))
+        self.plan = repr((list(slices.items()), peers.kind, self._slot, self._shares.share))
 
     def read_slices(self, report: Progress | None) -> dict[str, Any]:
         def reported(done: int, _: int, seconds: float) -> None:

@@ -214,9 +214,11 @@ def test_ranks_with_other_files_fail(files):
         for error in errors_of(in_threads(
                 2, lambda peers, one=one: load_group(one if peers.rank else files, peers))):
             assert isinstance(error, ValueError) and "rank 1 has" in str(error)
-    for error in errors_of(in_threads(2, lambda peers: load_group(
-            files, peers, slices={"*.weight": peers.rank}))):
-        assert isinstance(error, ValueError) and "other slices" in str(error)
+    orders = [{"*.weight": 0, "*.w*": 1}, {"*.w*": 1, "*.weight": 0}]  # the first pattern counts
+    for plans in ([{"*.weight": 0}, {"*.weight": 1}], orders):
+        for error in errors_of(in_threads(
+                2, lambda peers, plans=plans: load_group(files, peers, slices=plans[peers.rank]))):
+            assert isinstance(error, ValueError) and "other slices" in str(error)
 
 
 def test_ranks_with_versions_of_a_file_fail(files):
