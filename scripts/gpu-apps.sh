@@ -12,7 +12,8 @@ usage() {
 Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
 Steps, all of them in this order without an argument: load latency records types save
 transformers kvikio kvikio-cc nixl examples python layers gds instanttensor fastsafetensors
-kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A library that is missing is reported and left out; every byte that is read is verified.
+kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A library that is
+missing is reported and left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
   BUILD_DIR     build folder (build/gpu)
   PEERS_WHEELS  a folder of wheels: KvikIO, InstantTensor, fastsafetensors, NIXL
