@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""How fast do the ranks of a process group, one for each GPU, load a model from one mount?
+"""Measures how fast the ranks of a process group, one for each GPU, load a model from one mount.
 
 All tensors, beside one rank that loads them alone, and slices of rows and of columns. Every byte is
 verified. A rate is that of the file's bytes until all ranks have theirs. One GPU is given the slices

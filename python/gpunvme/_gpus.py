@@ -42,7 +42,7 @@ def _gpu(one: _native.Gpu) -> Gpu:
 
 
 def gpus(path: str | os.PathLike[str]) -> list[Gpu]:
-    """The GPUs of the mount that has this file or directory, in the order of its option gpus=.
+    """Returns the GPUs of the mount of this file or directory, in the order of its option gpus=.
 
     A mount without a GPU has its CPU executor in the list, or nothing. Raises OSError (ENOTTY) for
     another file system.

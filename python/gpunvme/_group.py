@@ -28,7 +28,7 @@ _READ = 64 << 20  # bytes of one read
 
 
 class Peers(Protocol):
-    """The ranks, and memory of this one. Collective operations end with an error in bounded time."""
+    """The ranks, and memory of this one. Collective operations are bounded in time."""
 
     rank: int
     size: int
@@ -94,7 +94,7 @@ class Layout:
         self.nbytes = last.place + _aligned(last.nbytes)
 
     def reads(self, begin: int, end: int) -> Iterator[_Range]:
-        """Yields the ranges of these places, which count from `begin` then."""
+        """Yields the ranges at these places. Their places count from `begin`."""
         first = bisect.bisect_right(self.ranges, begin, key=lambda found: found.place) - 1
         for place, file, start, nbytes in self.ranges[max(first, 0):]:
             if place >= end:
@@ -104,7 +104,7 @@ class Layout:
                 yield _Range(low - begin, file, start + low - place, high - low)
 
     def copies(self, begin: int, end: int) -> Iterator[_Copy]:
-        """Yields what tensors have at these places, which count from `begin` then."""
+        """Yields the parts of tensors at these places. Their places count from `begin`."""
         first = bisect.bisect_right(self.places, begin, key=lambda found: found[0]) - 1
         for place, entry in self.places[max(first, 0):]:
             if place >= end:
@@ -248,7 +248,7 @@ class _Load:
         return load_entries(self._slices, self._empty, reported, self._threads)
 
     def _start(self, turn: int) -> list[Future[None]]:
-        """Starts to read this rank's chunk. Short ranges of a file take one list."""
+        """Starts to read this rank's chunk. The short ranges of a file are one list."""
         if turn >= self._shares.rounds:
             return []
         lists: dict[File, list[_Range]] = {}
@@ -277,7 +277,7 @@ class _Load:
             for entry, at, place, n in self._layout.copies(*self._shares.part(rank, turn)):
                 self._flat[entry.name][at:at + n] = memory[base + place:base + place + n]
                 done += n
-        # The flags are read behind the copies: the buffer is free for reads then.
+        # This waits for the copies, too, so the buffer is free for reads afterwards.
         return done, any(memory.reshape(self._peers.size, self._slot)[:, end].tolist())
 
     def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
@@ -321,7 +321,7 @@ class _Load:
 def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slices: Slices,
                progress: bool | Progress = False, threads: int = 8,
                reserve: Callable[[list[Entry]], None] | None = None) -> dict[str, Any]:
-    """Collective: the tensors by name, of which this rank has its slice or all.
+    """Collective: returns the tensors by name, of each this rank's slice or all.
 
     Raises the error of this rank, or RuntimeError with that of another.
     """

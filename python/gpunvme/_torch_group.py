@@ -93,7 +93,7 @@ def _read_and_copy(part: _Part, reader: torch.Tensor, others: list[torch.Tensor]
 
 
 class _Devices:
-    """Tensors by name for each device, and what is to be read into them."""
+    """Tensors by name for each device, and the reads that fill them."""
 
     def __init__(self, entries: list[tuple[File, Entry]], devices: list[Any], empty: Empty,
                  reserve: Reserve, slices: Slices) -> None:
@@ -133,7 +133,7 @@ def _in_turn(lists: list[list[Any]]) -> Iterator[tuple[int, Any]]:
 def load_on_devices(paths: Any, devices: list[Any], empty: Empty, *, reserve: Reserve,
                     slices: Slices, progress: bool | Progress,
                     threads: int) -> list[dict[str, torch.Tensor]]:
-    """The tensors by name for each device, whose memory empty() makes."""
+    """Returns the tensors by name for each device, whose memory empty() makes."""
     reads: list[Future[int]] = []
     begun = time.monotonic()
     with opened(paths) as entries:

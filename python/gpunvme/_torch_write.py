@@ -9,7 +9,7 @@ import torch
 
 from ._file import File
 
-# Tensors below these sizes are joined, where a copy takes less time than a write more.
+# Tensors below these sizes are joined, because a copy takes less time than another write.
 _SMALL = {"cuda": 16 << 20, "cpu": 256 << 10}
 _PIECE = 32 << 20  # bytes of joined tensors, which exist once for each thread
 _GAP = 4096  # bytes between two tensors that may be written as zeros

@@ -282,7 +282,7 @@ class Guest:
 
     @contextlib.contextmanager
     def slowness(self, name, limit, unit="iops-total"):
-        """So many commands a second, no more; or bytes, with the unit bps-total."""
+        """Limits the drive to so many commands a second, or bytes with the unit bps-total."""
         group = f"limits-{self.filters}"
         self.monitor.execute("object-add", **{
             "qom-type": "throttle-group", "id": group, "limits": {unit: limit}})

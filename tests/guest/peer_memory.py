@@ -62,7 +62,7 @@ class Mount:
         self.cookie = fields[17]
 
     def send(self, *memory):
-        """The token of descriptors."""
+        """Returns the token for the descriptors."""
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(b"\0" + self.socket[1:])
             channel.send(self.cookie)

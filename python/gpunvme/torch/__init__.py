@@ -141,7 +141,7 @@ def _current(device: Any) -> contextlib.AbstractContextManager[Any]:
 def load_on_devices(filename: Any, devices: Sequence[Any], *, slices: Slices | None = None,
                     progress: bool | Progress = False,
                     threads: int = 8) -> list[dict[str, torch.Tensor]]:
-    """The tensors of files by name for each of the devices, by one process.
+    """Loads the tensors of files by name for each of the devices, by one process.
 
     Each device reads its share of the bytes, and the others copy them from its memory. slices: as
     for load_file(); each device has its slice of these tensors. Other arguments as there.

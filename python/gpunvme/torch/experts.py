@@ -192,12 +192,14 @@ class ExpertBank:
 
     @property
     def nbytes(self) -> int:
-        """Of one expert."""
+        """The number of bytes of one expert."""
         return sum(entry.nbytes for entry in self._plan.parts)
 
     def stats(self) -> dict[str, int]:
-        """Returns sums: fetches; of their experts hits, misses, and late ones, whose read by
-        prefetch() had not ended; reads that prefetch() has begun.
+        """Returns sums: fetches, the hits and misses among their experts, late and prefetches.
+
+        An expert is late if its read by prefetch() had not ended at the fetch(). prefetches counts
+        reads that prefetch() has begun.
         """
         with self._lock:
             return dict(self._sums)
@@ -224,7 +226,7 @@ class ExpertBank:
                       for part in range(len(self.parts))]
 
     def _forget(self, slot: _Slot) -> None:
-        """Makes a slot empty whose reads have failed."""
+        """Empties a slot whose reads have failed."""
         self._slot_of.pop(slot.key, None)
         slot.key, slot.is_current, slot.ahead_of = -1, False, None
 
@@ -235,14 +237,14 @@ class ExpertBank:
         return self._uses[slot.key] if self.policy == "lfu" else 0, slot.last
 
     def _victims(self, n: int) -> list[_Slot]:
-        """Returns up to n slots that are not held, the one that is replaced first at first."""
+        """Returns up to n slots that are not held, in the order in which they are replaced."""
         free = [slot for slot in self._slots if not slot.is_held()]
         return heapq.nsmallest(n, free, key=self._value)
 
     # --- Turns ---------------------------------------------------------------------------------
 
     def _keys(self, layer: int, experts: Any) -> list[int]:
-        """Returns the keys of experts, in their order. A tensor of a GPU is waited for."""
+        """Returns the keys of experts, in their order. Waits for a tensor of a GPU."""
         if not 0 <= layer < self.layers:
             raise IndexError(f"layer {layer} of {self.layers}")
         numbers = torch.as_tensor(experts)
@@ -262,7 +264,7 @@ class ExpertBank:
         return self._pool
 
     def _end_use(self) -> None:
-        """Lets the slots of the last fetch() be read over after the work so far."""
+        """Ends the use of the last fetch()'s slots. Reads into them wait for the work so far."""
         event = _event(self.device) if self.device.type == "cuda" else None
         for slot in self._slots:
             if slot.is_current:
@@ -292,7 +294,7 @@ class ExpertBank:
         return missing
 
     def _take(self, keys: list[int], pool: ThreadPoolExecutor) -> None:
-        """Begins to read experts, over those that were expected if all others are fetched."""
+        """Begins to read experts. Expected ones are replaced if there are no other slots."""
         slots = self._victims(len(keys))
         if len(slots) < len(keys):
             for slot in self._slots:
