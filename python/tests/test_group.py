@@ -343,6 +343,8 @@ def test_loads_on_devices(torch, device, files, monkeypatch, size):
     assert told[-1][0] == told[-1][1]
     with pytest.raises(ValueError, match="no dimension 7"):
         load_on_devices(files, devices, slices={"*": 7})
+    with pytest.raises(ValueError, match="no device"):
+        load_on_devices(files, [])
     monkeypatch.setattr(gpunvme.File, "transfer", lambda *_: 0)
     with pytest.raises(ValueError, match="has become shorter"):
         load_on_devices(files, devices)

@@ -146,6 +146,8 @@ def load_on_devices(filename: Any, devices: Sequence[Any], *, slices: Slices | N
     Each device reads its share of the bytes, and the others copy them from its memory. slices: as
     for load_file(); each device has its slice of these tensors. Other arguments as there.
     """
+    if not devices:
+        raise ValueError("load_on_devices: no device is named")
     return load_each(filename, list(devices), _empty, reserve=_reserve, slices=slices or {},
                      progress=progress, threads=threads)
 
