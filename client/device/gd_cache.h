@@ -565,15 +565,16 @@ GD_CACHE_CALL int gd_cache_read_one(const struct gd_cache_reader *w, uint64_t ds
 }
 
 /*
- * Returns true if a command of a read that has failed may still write to memory.
- * -EIO is the error of a command that has ended unless a queue is lost.
+ * Returns true if commands of a queue were lost, or nothing is known about the
+ * queues any more.
  */
-GQ_FN bool gd_cache_is_in_reach(const struct gd_cache_reader *w, int err)
+GQ_FN bool gd_cache_lost_any(struct gq_group group, const struct gpunvme_device_file *f)
 {
-    const struct gd_known k = gd_load_known(w->cache->file);
+    const struct gd_cache_reader self = {.group = group}, *w = &self;
+    const struct gd_known k = gd_load_known(f);
     uint32_t lost = 0;
 
-    if (err != -EIO || k.n_queues == 0)
+    if (k.n_queues == 0)
         return true;
     for (uint32_t first = 0; first < k.n_queues; first += w->group.lanes) {
         GQ_LANE_VAR(uint32_t, is);
@@ -587,6 +588,15 @@ GQ_FN bool gd_cache_is_in_reach(const struct gd_cache_reader *w, int err)
         lost |= GQ_BALLOT(is);
     }
     return lost != 0;
+}
+
+/*
+ * Returns true if a command of a read that has failed may still write to memory.
+ * -EIO is the error of a command that has ended unless a queue is lost.
+ */
+GQ_FN bool gd_cache_is_in_reach(const struct gd_cache_reader *w, int err)
+{
+    return err != -EIO || gd_cache_lost_any(w->group, w->cache->file);
 }
 
 /*

@@ -76,6 +76,21 @@ GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
         t->caches[i].generation = gd_load64(&t->caches[i].cache->generation);
 }
 
+/*
+ * Called by one lane. All staging stays late if a command was lost by the same
+ * leases in an earlier gather.
+ */
+GQ_FN void gd_table_clear_words(const struct gd_row_table *t)
+{
+    struct gd_table_words *words = t->words;
+    uint32_t number = t->file ? gd_load32(&t->file->set.number) : 0;
+
+    words->late = words->late && words->number == number;
+    words->number = number;
+    words->first = UINT64_MAX;
+    words->failed = words->copied = 0;
+}
+
 GQ_FN void gd_table_clear(const struct gd_table_worker *w)
 {
     const struct gd_row_table *t = &w->l->table;
@@ -89,10 +104,8 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
                 t->slots[first + lane] = (struct gd_table_slot){0};
             if (first + lane < t->n_files)
                 gd_table_clear_file(t, (uint32_t)(first + lane));
-            if (first + lane == 0) {
-                t->words->first = UINT64_MAX;
-                t->words->failed = t->words->copied = 0;
-            }
+            if (first + lane == 0)
+                gd_table_clear_words(t);
         }
     }
 }
@@ -288,7 +301,37 @@ struct gd_table_row {
     uint64_t from;
     uint32_t error; /* errno if the row has failed, which is zeros then */
     bool is_due;    /* its piece was read in this turn, or it has none */
+    bool is_unread; /* the read of its piece has failed */
 };
+
+/*
+ * Returns true if a command that was lost in an earlier turn may still write to
+ * the staging, over what this turn has read.
+ */
+GQ_FN bool gd_table_is_late(const struct gd_table_launch *l)
+{
+    uint32_t late = gq_atomic_load(&l->table.words->late);
+
+    return late && l->first + 1 >= late;
+}
+
+/*
+ * Called after the read of a piece has failed. If a command was lost, all groups
+ * store the same word, which concerns the turns after this one.
+ */
+GQ_FN void gd_table_note_lost(const struct gd_table_worker *w)
+{
+    const struct gd_table_launch *l = w->l;
+    const struct gd_row_table *t = &l->table;
+
+    if (!t->file || !gd_cache_lost_any(w->group, t->file))
+        return;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_atomic_store(&t->words->late, l->first + t->turn + 1);
+    }
+}
 
 /*
  * Returns a row whose piece was read. A piece that ends before the row does has
@@ -302,7 +345,8 @@ GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
     uint64_t within = gd_table_offset(t, (uint64_t)id, &file) - p->file_offset;
 
     row.is_due = true;
-    if (p->result < 0)
+    row.is_unread = p->result < 0;
+    if (row.is_unread)
         row.error = (uint32_t)-p->result;
     else if ((uint32_t)p->result < within + t->row_bytes)
         row.error = ENODATA;
@@ -311,7 +355,7 @@ GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
     return row;
 }
 
-GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t i)
+GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t i, bool is_late)
 {
     const struct gd_row_table *t = &l->table;
     struct gd_table_row row = {0};
@@ -327,6 +371,8 @@ GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t
     piece = t->slots[place & ~GD_TABLE_CLAIMED].piece;
     if (piece < l->first || piece - l->first >= t->turn)
         return row;
+    if (is_late)
+        return (struct gd_table_row){.error = ESTALE, .is_due = true};
     return gd_table_read_row(t, &t->pieces[piece], gd_table_id(l, i));
 }
 
@@ -377,19 +423,22 @@ GQ_FN void gd_table_store(const struct gd_table_worker *w, uint64_t to, uint64_t
 GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, uint32_t n)
 {
     const struct gd_table_launch *l = w->l;
+    bool is_late = gd_table_is_late(l);
     uint32_t due, failed;
     GQ_LANE_VAR(uint64_t, from);
     GQ_LANE_VAR(uint32_t, is_due);
+    GQ_LANE_VAR(uint32_t, is_unread);
     GQ_LANE_VAR(uint32_t, has_read);
     GQ_LANE_VAR(uint32_t, error);
 
     GQ_FOR_LANES(lane)
     {
         if (lane < n) {
-            struct gd_table_row row = gd_table_row(l, first + lane);
+            struct gd_table_row row = gd_table_row(l, first + lane, is_late);
 
             GQ_AT(from) = row.from;
             GQ_AT(is_due) = row.is_due;
+            GQ_AT(is_unread) = row.is_unread;
             GQ_AT(error) = row.error;
             GQ_AT(has_read) = row.is_due && (l->table.places[first + lane] & GD_TABLE_CLAIMED);
         }
@@ -401,6 +450,8 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
 
         gd_table_fail(w, gq_count_ones(failed), (uint64_t)(first + i) << 32 | GQ_FROM32(error, i));
     }
+    if (GQ_BALLOT(is_unread))
+        gd_table_note_lost(w);
     while (due) {
         uint32_t i = gq_take_one(&due);
 

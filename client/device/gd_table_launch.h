@@ -60,12 +60,19 @@ struct gd_table_words {
     uint32_t failed;
     uint32_t left;   /* groups that have ended their pass */
     uint32_t copied; /* rows of this gather that lay in lines */
+    /*
+     * 1 + the number of the first piece of this gather to whose staging a lost
+     * command may still write; 0: none. Stays set until the leases are renewed.
+     */
+    uint32_t late;
+    uint32_t number; /* of the leases at the beginning of the gather */
     uint32_t reserved;
     uint64_t gathers, rows, reads, all_failed, hits;
 };
 
 /* The cache of a file of a table, in memory of the executor. */
 struct gpunvme_device_cache;
+struct gpunvme_device_file;
 struct gd_table_cache {
     const struct gpunvme_device_cache *cache; /* NULL: none */
     uint64_t generation;                      /* at the beginning of the gather */
@@ -115,6 +122,8 @@ struct gd_row_table {
     uint32_t *bounds; /* number of each file's first piece; the last entry is their sum */
     struct gd_table_words *words;
     struct gd_table_cache *caches; /* one for each file; NULL: no file has a cache */
+    /* The first file, if commands write to the staging; NULL: none does. */
+    const struct gpunvme_device_file *file;
 };
 
 struct gd_table_launch {

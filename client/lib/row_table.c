@@ -202,6 +202,17 @@ static int table_alloc_staging(struct gpunvme_table *t, const struct gd_table_se
     return err;
 }
 
+/* Lets gathers notice lost commands if commands write to the staging itself. */
+static int table_watch_staging(struct gpunvme_table *t)
+{
+    struct gd_buffer b;
+    int err = t->direct ? direct_buffer_find(t->direct, t->table.staging, 1, &b) : 0;
+
+    if (!err && t->direct && !GD_STAGES(&b))
+        t->table.file = leased_file_device(t->files[0]->leased);
+    return err;
+}
+
 /* Returns the place of an array of n elements, and advances *at to its end. */
 static void *table_place(uint64_t *at, uint64_t n, size_t size)
 {
@@ -260,6 +271,8 @@ static int table_fill(struct gpunvme_table *t, const struct gpunvme_segment *seg
         err = table_load(t);
     if (!err)
         err = table_alloc_staging(t, out, o->staging);
+    if (!err)
+        err = table_watch_staging(t);
     return err ? err : table_alloc(t, out);
 }
 

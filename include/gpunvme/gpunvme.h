@@ -533,7 +533,10 @@ struct gpunvme_gather {
  * Returns 0 if *status will have the result, which includes rows that fail; all
  * other rows are right. Returns -EINVAL, -ESTALE (gpunvme_file_renew()) or an
  * error of CUDA. After an error `out` and *status are undefined, and the caller
- * synchronises the stream before it uses or frees them.
+ * synchronises the stream before it uses or frees them. If a row fails with
+ * -ETIMEDOUT where the drive reaches GPU memory, rows that are read later fail
+ * with -ESTALE until gpunvme_file_renew(), because a lost command may still
+ * write to memory of the table.
  *
  * On the direct path of a GPU the call launches kernels and returns. ids, out
  * and status are memory that this GPU reaches, registered or not; they are used

@@ -26,6 +26,15 @@ class TableFails : public TableBase
     {
         ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, 0, times, status));
     }
+    // Gathers while the drive loses a command.
+    void lose_one(const Ids &ids)
+    {
+        ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
+        Status status = gather(ids);
+        EXPECT_GE(status.failed, 1u);
+        EXPECT_EQ(status.error, -ETIMEDOUT);
+        EXPECT_EQ(count_zeros(ids, out_), status.failed);
+    }
     // Returns the ids of one row per block, for n blocks.
     static Ids blocks(size_t n)
     {
@@ -51,14 +60,23 @@ TEST_F(TableFails, ADriveErrorFailsItsRow)
 
 TEST_F(TableFails, ALostCommandEndsByTheDeadline)
 {
+    start(kStaged);
+    open_table();
+    const Ids ids = blocks(100);
+    ASSERT_NO_FATAL_FAILURE(lose_one(ids));
+    expect_right(ids);
+}
+
+TEST_F(TableFails, ALostCommandMayWriteToTheStaging)
+{
     start(kReached);
     open_table();
     const Ids ids = blocks(100);
-    ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
+    ASSERT_NO_FATAL_FAILURE(lose_one(ids));
     Status status = gather(ids);
-    EXPECT_GE(status.failed, 1u);
-    EXPECT_EQ(status.error, -ETIMEDOUT);
-    EXPECT_EQ(count_zeros(ids, out_), status.failed);
+    EXPECT_EQ(status.failed, 100u);
+    EXPECT_EQ(status.error, -ESTALE);
+    ASSERT_EQ(gpunvme_file_renew(file_), 0) << gpunvme_error();
     expect_right(ids);
 }
 

@@ -49,6 +49,7 @@ class Rows
         t.counts = counts_;
         t.bounds = bounds_;
         t.words = &words_;
+        t.file = &s.file;
         l_.status = &status_;
         l_.wide = true;
     }
@@ -413,6 +414,34 @@ TEST_F(TableLanes, ALostCommandEndsKeeping)
     EXPECT_EQ(rows.status().error, -ETIMEDOUT);
     EXPECT_EQ(c.words_in(GD_CACHE_VALID), 0u);
     c.expect_idle_words();
+}
+
+// The command may still write to the staging, over what later turns and gathers
+// have read.
+TEST_F(TableLanes, ALostCommandEndsReadsUntilTheLeasesAreRenewed)
+{
+    Rows rows(stack_, 256, 0, 9, 128);
+    const std::vector<int64_t> ids = {0, 2, 4};
+    rows.launch().table.turn = 1;
+    stack_.file.set.command_ns = 200000000;
+    stack_.on_command = [&] { return stack_.commands != 1; };
+    rows.on_read = [&] { stack_.file.set.command_ns = 60000000000u; };
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 3u);
+    for (int turn = 0; turn < 2; turn++) {
+        rows.gather({-1, 4});
+        EXPECT_EQ(rows.status().failed, 2u);
+        EXPECT_EQ(rows.status().error, -ERANGE);
+        rows.gather({4});
+        EXPECT_EQ(rows.status().failed, 1u);
+        EXPECT_EQ(rows.status().error, -ESTALE);
+    }
+    stack_.file.set.number++;
+    for (int turn = 0; turn < 2; turn++) {
+        rows.gather(ids);
+        EXPECT_EQ(rows.status().failed, 0u);
+        rows.expect_rows(ids);
+    }
 }
 
 TEST_F(TableLanes, NoRowsAreRead)
