@@ -455,7 +455,8 @@ template <class Targets, class Work> bool launch(const struct run &r, const Work
     if (!is_good(cudaGetDevice(&device)) ||
         !is_good(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) ||
         !is_good(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sweep_chunks<Targets, Work>,
-                                                               kThreads, 0)))
+                                                               kThreads, 0)) ||
+        !is_good(cudaMemsetAsync(r.sweep.turn, 0, sizeof(*r.sweep.turn), 0)))
         return false;
     sweep_chunks<Targets, Work>
         <<<(unsigned)(blocks * processors), kThreads>>>(r.sweep, work, r.backwards);
