@@ -153,7 +153,9 @@ TEST_F(TwoHosts, TheSecondHostIsRefusedWithAWayOut)
 {
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    close(write_content(m.path("file"), 1));
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd);
     EXPECT_EQ(mount_other(), 32);
     EXPECT_TRUE(said("reserved by the host with the identifier ")) << output_;
     EXPECT_TRUE(said("reservation=preempt if that host is dead")) << output_;
@@ -163,6 +165,16 @@ TEST_F(TwoHosts, TheSecondHostIsRefusedWithAWayOut)
     EXPECT_TRUE(said("reserved by the host ")) << output_;
     // Without a reservation of its own it is stopped by its first write.
     EXPECT_EQ(mount_other("executor=cpu,nommp,reservation=off"), 32) << output_;
+    // A reader is not stopped, since it flushes nothing either.
+    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
+    int there = open((there_ + "/file").c_str(), O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(fsync(there), 0) << strerror(errno);
+    close(there);
+    there = open(there_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT_EQ(fsync(there), 0) << strerror(errno);
+    close(there);
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_EQ(unmount_other(), 0);
     EXPECT_TRUE(m.unmount()) << m.log();
     ASSERT_EQ(mount_other("executor=cpu,reservation=require"), 0) << output_;
     EXPECT_TRUE(has_content(there_ + "/file", 1));

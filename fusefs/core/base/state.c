@@ -64,6 +64,8 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
  * ones. A flush under way may have begun too early for the caller; the next one serves all waiters.
  * The kernel reports pages that it could not write only once, and drops them. A waiter whose
  * predecessor failed therefore finds the file system failed, and does not flush again.
+ * A read-only mount has written nothing, and a controller refuses the flush of a host if another
+ * one has reserved the namespace.
  */
 int ffs_flush(struct ffs *fs)
 {
@@ -72,7 +74,7 @@ int ffs_flush(struct ffs *fs)
 
     pthread_mutex_lock(&f->lock);
     int err = ffs_health(fs) & FFS_FAILED ? -EIO : 0;
-    if (!err && atomic_load(&f->begun) == seen) {
+    if (!err && !fs->opts.read_only && atomic_load(&f->begun) == seen) {
         atomic_store(&f->begun, seen + 1);
         err = bd_flush(fs->dev);
         if (err)

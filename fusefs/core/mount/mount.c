@@ -473,7 +473,7 @@ int ffs_sync(struct ffs *fs)
      * The commit of the transaction that was running at the call flushes after the call. If that
      * transaction was empty, the last flush may be older than the last written data.
      */
-    if (!err && atomic_load(&fs->journal.committed) < tid && !fs->dev->info.read_only)
+    if (!err && atomic_load(&fs->journal.committed) < tid)
         err = ffs_flush(fs);
     return err;
 }
