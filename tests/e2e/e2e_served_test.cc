@@ -252,6 +252,20 @@ unsigned requests_waiting(const std::string &control, const std::string &path)
     return n;
 }
 
+// Mounts the file system of FUSE connections at control, and returns when so many requests wait.
+void await_requests(const std::string &control, const std::string &path, unsigned n)
+{
+    mkdir(control.c_str(), 0755);
+    ASSERT_EQ(mount("fusectl", control.c_str(), "fusectl", 0, nullptr), 0) << strerror(errno);
+    unsigned polls = 0; // in a row that found them
+    for (unsigned i = 0; i < 30000 && polls < 200; i++) {
+        polls = requests_waiting(control, path) < n ? 0 : polls + 1;
+        usleep(1000);
+    }
+    EXPECT_EQ(polls, 200u);
+    umount(control.c_str());
+}
+
 // Reads a page past the page cache, as this user.
 ssize_t read_as(uid_t uid, int fd, off_t offset)
 {
@@ -287,9 +301,6 @@ TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
     ASSERT_TRUE(m.unmount()) << m.log();
     serve({"--fault", "late,op=read,ms=3600000,lba=" + lba});
     ASSERT_TRUE(m.mount("executor=cpu,noatime,deadline=3600000")) << m.log();
-    std::string control = dir_ + "/control";
-    mkdir(control.c_str(), 0755);
-    ASSERT_EQ(mount("fusectl", control.c_str(), "fusectl", 0, nullptr), 0) << strerror(errno);
     hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     int data = open(m.path("data").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     ASSERT_EQ(read_as(0, hole, 0), 4096);
@@ -297,17 +308,55 @@ TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
     std::vector<std::thread> blocked;
     for (unsigned i = 0; i < kBlocked; i++)
         blocked.emplace_back([=] { EXPECT_LT(read_as(1000, data, 0), 0); });
-    for (unsigned i = 0; i < 30000 && requests_waiting(control, m.mountpoint()) < kBlocked; i++)
-        usleep(1000);
-    EXPECT_GE(requests_waiting(control, m.mountpoint()), kBlocked);
+    await_requests(dir_ + "/control", m.mountpoint(), kBlocked);
     auto other = std::async(std::launch::async, [=] { return read_as(1001, hole, 4096); });
     EXPECT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-    umount(control.c_str());
     server_->stop(SIGKILL); // which ends the reads
     for (auto &t : blocked)
         t.join();
     other.wait();
     close(data);
+    close(hole);
+    umount2(m.mountpoint().c_str(), MNT_DETACH);
+    m.ended();
+    server_.reset();
+}
+
+// The drive ends no flush any more. A user waits for more of them than session threads may.
+TEST_F(Served, ManyFlushesOfAUserDoNotStopItsReads)
+{
+    constexpr unsigned kFlushes = 100;
+    Mounted m(kImage);
+    server_.reset();
+    serve({"--fault", "late,op=flush,ms=3600000,skip=200"});
+    ASSERT_TRUE(m.mount("executor=cpu,noatime,nommp,deadline=3600000")) << m.log();
+    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
+    close(hole);
+    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    std::vector<int> files; // the kernel sends one FSYNC for a file at a time
+    for (unsigned i = 0; i < kFlushes; i++)
+        files.push_back(open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+    for (unsigned i = 0; i < 100; i++)
+        ASSERT_EQ(fsync(files[0]), 0);
+    ASSERT_EQ(read_as(0, hole, 0), 4096);
+
+    std::vector<std::thread> blocked;
+    for (int fd : files)
+        blocked.emplace_back([fd] {
+            setfsuid(1000); // of this thread only
+            while (fsync(fd) == 0)
+                ;
+        });
+    await_requests(dir_ + "/control", m.mountpoint(), kFlushes);
+    auto other = std::async(std::launch::async, [=] { return read_as(1000, hole, 4096); });
+    EXPECT_EQ(other.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    server_->stop(SIGKILL); // which ends the flushes
+    for (auto &t : blocked)
+        t.join();
+    other.wait();
+    for (int fd : files)
+        close(fd);
     close(hole);
     umount2(m.mountpoint().c_str(), MNT_DETACH);
     m.ended();

@@ -230,10 +230,11 @@ static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
 }
 
 /*
- * Number of requests that may wait for a flush in session threads. The other
- * session threads serve requests that need no flush, however slow the drive is.
+ * Number of requests that may wait for a flush in session threads. They are
+ * fewer than the share of one user (session_share.h), whose other threads serve
+ * requests that need no flush, however slow the drive is.
  */
-#define INLINE_SYNCS (SESSION_THREADS_MAX * 3u / 4u)
+#define INLINE_SYNCS (SESSION_THREADS_MAX * 3u / 8u)
 
 void request_sync(struct daemon *d, struct job *job)
 {
