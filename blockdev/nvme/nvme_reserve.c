@@ -258,7 +258,8 @@ static int reserve_advance(struct reserve *r, const struct nvme_ns_info *ns,
 
 /*
  * Each step begins with a report, because another host may have changed the
- * state since the last one. A conflict is then seen as a holder.
+ * state since the last one. A conflict is then seen as a holder. A controller
+ * whose commands succeed without an effect has no holder, and fails.
  */
 static int reserve_take(struct reserve *r, const struct nvme_ns_info *ns, bool preempt,
                         struct nvme_holder *holder)
@@ -275,7 +276,9 @@ static int reserve_take(struct reserve *r, const struct nvme_ns_info *ns, bool p
     }
     if (s.registered && rc != -ETIMEDOUT)
         reserve_unregister(r);
-    return rc && rc != -EACCES ? rc : -EBUSY;
+    if (rc && rc != -EACCES)
+        return rc;
+    return s.others ? -EBUSY : -EIO;
 }
 
 /* Reads the oldest event. `kind` is 0 if there is none. */

@@ -336,7 +336,8 @@ TEST_F(Served, ManyFlushesOfAUserDoNotStopItsReads)
     hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     std::vector<int> files; // the kernel sends one FSYNC for a file at a time
     for (unsigned i = 0; i < kFlushes; i++)
-        files.push_back(open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+        files.push_back(
+            open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
     for (unsigned i = 0; i < 100; i++)
         ASSERT_EQ(fsync(files[0]), 0);
     ASSERT_EQ(read_as(0, hole, 0), 4096);

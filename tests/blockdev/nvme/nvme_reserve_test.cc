@@ -294,6 +294,15 @@ TEST_F(Reserve, FailedCommandsDoNotKeepAnybodyOut)
     EXPECT_EQ(b->policy(BD_RESERVE_REQUIRE), 1);
 }
 
+// A controller that says that it has done what it has not done keeps nobody out either.
+TEST_F(Reserve, CommandsWithoutEffectNameNoHolder)
+{
+    a->rig.fault(status_fault(NVME_IO_RESV_ACQUIRE, NVME_OK, 100));
+    EXPECT_EQ(a->policy(BD_RESERVE_REQUIRE), -EIO);
+    EXPECT_EQ(a->policy(BD_RESERVE_AUTO), 0);
+    EXPECT_NE(std::string(a->why).find("cannot be reserved"), std::string::npos) << a->why;
+}
+
 TEST_F(Reserve, ALostCommandEndsAtItsDeadline)
 {
     a->rig.opts.io_timeout_ms = 100;
