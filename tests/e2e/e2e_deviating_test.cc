@@ -508,6 +508,18 @@ TEST_F(Deviating, TheLackOfQueuesIsReported)
                  "the mount leaves no queues of the drive for leases (-o queues=)");
 }
 
+// Four pairs are the kernel's, two the executor's, one is the bounce engine's.
+TEST_F(Deviating, EightPairsOfQueuesLeaveOneToLease)
+{
+    begin({"--io-queues", "8"}, "direct=all");
+    ASSERT_EQ(info_of(fd_).lease_queues, 1u);
+    Buffer bounced(fd_, kPiece, GPUNVME_REGISTER_BOUNCE);
+    ASSERT_EQ(bounced.error(), 0);
+    Queues leased(fd_, 1);
+    EXPECT_EQ(leased.error(), 0);
+    EXPECT_EQ(leased.reply().queues, 1u);
+}
+
 TEST_F(Deviating, AReplyAfterSixSecondsIsAccepted)
 {
     begin({}, "");

@@ -35,14 +35,19 @@ static int map_proxied(struct leases *t)
     return 0;
 }
 
-/* Queue pairs of executors and of the bounce engine are not leased while these are closed. */
+/*
+ * Queue pairs of executors and of the bounce engine are not leased while these
+ * are closed. A bounce engine with one pair takes one of those that are never
+ * leased, so that a controller with few pairs has some to lease.
+ */
 static unsigned count_free(const struct leases *t)
 {
     const struct stack *s = &t->d->stack;
     unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
     unsigned used = stack_cpu_queues(s) + (s->gpus ? gpus_queue_pairs(s->gpus) : 0);
 
-    used += s->bounce.ctrlr ? s->bounce.options.queues : 0;
+    if (s->bounce.ctrlr && s->bounce.options.queues > 1)
+        used += s->bounce.options.queues;
     unsigned left = all > used ? all - used : 0;
 
     left -= (left + SPARE - 1) / SPARE;
