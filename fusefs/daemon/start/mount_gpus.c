@@ -160,8 +160,9 @@ static void gpus_report_refusal(struct gpu *g, int err)
         log_line(LOG_WARNING,
                  "%s: GPU %s: its executor does not start: %s, its buffers take the bounce path",
                  g->table->config.device, name,
-                 err == -ENOTSUP ? "the drive does not reach its memory (p2p=require)"
-                                 : strerror(-err));
+                 err == -ENOTSUP && g->table->config.must_reach
+                     ? "the drive does not reach its memory (p2p=require)"
+                     : strerror(-err));
     g->refused = true;
 }
 
