@@ -373,11 +373,17 @@ class OnMount(unittest.TestCase):
                     break
                 time.sleep(0.05)
             daemon.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)  # until its last thread has stopped
             try:
                 yield point
             finally:
                 daemon.send_signal(signal.SIGCONT)
-                subprocess.run(["umount", point], check=True, timeout=60)
+                # A process that was killed holds the mount until the daemon has answered it.
+                for _ in range(200):
+                    if subprocess.run(["umount", point], check=False, timeout=60).returncode == 0:
+                        break
+                    time.sleep(0.05)
+                self.assertFalse(os.path.ismount(point))
 
     def test_resize_and_list_beside_a_mount_that_does_not_answer(self):
         with self.silent_mount() as point:
