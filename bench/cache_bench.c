@@ -10,9 +10,10 @@
  * then gpunvme_pread_warp() of the same pieces. Each lane compares one word of
  * its bytes. The program needs a GPU and the mount option direct=.
  *
- * With -f, 4,224 warps (-w) read at random places through a cache of 64 lines
- * instead, for as many seconds, and compare all bytes. Reads may fail, on a drive
- * that does (on_mount.sh), but none may return a wrong byte or last for ever.
+ * With -f SECONDS, 4,224 warps (-w) read random places through a cache of 64
+ * lines for this time, and compare all bytes. On a drive with injected errors
+ * (on_mount.sh) reads may fail. A wrong byte, or a read that does not end, is
+ * an error of the cache.
  *
  * Example: on_mount.sh 1G gpu=require,direct=all,sim=threads:8:lba:512 cache_bench
  */
@@ -35,7 +36,7 @@
 #define MOST     65536u /* bytes of a line */
 #define ELEMENTS ((uint64_t)1 << 24)
 
-/* Sizes for -f: all warps share few lines. */
+/* With -f all warps share few lines. */
 #define FEW_LINES  64u
 #define MANY_WARPS 4224u
 #define ROUNDS     16u /* reads of a warp in one launch */
@@ -148,7 +149,7 @@ static int cache_measure_line(struct bench *b, uint32_t line)
     return err ? err : cache_measure_rows(b, b->size / 8, line, misses, 2);
 }
 
-/* Reads through a cache of few lines until the time is over. */
+/* Reads through a cache of few lines until the time of -f has passed. */
 static int cache_measure_faults(struct bench *b)
 {
     const uint32_t line = 4096;

@@ -5,11 +5,12 @@
  * Each GPU has one thread of the host, which reads the same file, writes a file of its own, and
  * reads lists of pieces of 4 KiB. If the mount lends the direct path (-o direct=), leased queues
  * read the file and the list, and a kernel of many warps reads the pieces. The plain copy from
- * pinned memory is what the links give. The memory is verified after each run, over poison.
+ * pinned memory shows the rate of the links. Before each run the memory is poisoned, and after it
+ * all bytes are verified.
  *
- * "one" has the rates of every GPU alone, "all" the bytes of all in the time from the first start
- * to the last end, and "fairness" the rate of the slowest GPU as a part of the fastest one's
- * meanwhile.
+ * "one" has the rates of each GPU while the others are idle. "all" is the sum of their bytes over
+ * the time from the first start to the last end. "fairness" is the rate of the slowest GPU divided
+ * by that of the fastest one in the same run.
  *
  * Example: on_mount.sh 16G gpu=require,direct=all,sim=threads:16 gpus_bench -s 4096
  */
@@ -35,7 +36,10 @@
 
 struct bench;
 
-/* The state of one GPU. Only its thread uses it, with the GPU's device selected. */
+/*
+ * This struct has the state of one GPU. Only the GPU's thread uses it, which
+ * has selected the GPU.
+ */
 struct gpu {
     struct bench *b;
     uint8_t uuid[16];
@@ -210,7 +214,7 @@ static int gpus_verify(struct gpu *g, const struct way *w)
                : bench_verify(&g->mount.memory, is_of_pieces(w) ? &g->small : &g->whole, w->name);
 }
 
-/* The threads of a run begin at the same time. One that failed to prepare begins, too. */
+/* The threads of a run begin at the same time. A thread that failed to prepare begins, too. */
 static void *gpus_thread(void *arg)
 {
     struct gpu *g = arg;
@@ -254,7 +258,7 @@ static int gpus_run(struct bench *b, const struct way *w, struct gpu *first, uns
     return err;
 }
 
-/* Returns the bytes of a run in 10^9, or its pieces in 10^6. */
+/* Returns the size of a run in GB, or in millions of pieces if the way reads pieces. */
 static double gpus_work(const struct gpu *g, const struct way *w)
 {
     return is_of_pieces(w) ? (double)g->small.n * 1e-6 : (double)g->b->size * 1e-9;

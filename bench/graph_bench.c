@@ -3,14 +3,12 @@
  * Measures graph algorithms over a gpunvme_array<T>: a sum of all targets of
  * edges, a breadth-first search, connected components by labels, and PageRank.
  *
- * The graph is a Kronecker graph of Graph 500 with 2^SCALE vertices, which the
- * GPU makes. Its targets of edges (128 bytes for each vertex) lie in a file on the
- * mount behind a cache of an eighth of them; offsets of rows and results are in
- * GPU memory. The bound is the same kernel over the targets in pinned host
- * memory, which then holds all of them. Each run begins with an empty cache. All
- * results are compared with those of the host up to scale 18, and then with those
- * of the kernel over targets in GPU memory. The program needs a GPU and the mount
- * option direct=.
+ * The GPU makes a Kronecker graph of Graph 500 with 2^SCALE vertices. The targets of its edges (128
+ * bytes for each vertex) are in a file on the mount, and kernels read them through a cache of an
+ * eighth of that size. The offsets of rows and the results are in GPU memory. The bound is the same
+ * kernel with all targets in pinned host memory. Each run begins with an empty cache. Up to scale
+ * 18 the program computes the expected results on the host. Above, it takes them from the same
+ * kernel with the targets in GPU memory. The program needs a GPU and the mount option direct=.
  *
  * Example: on_mount.sh 4G gpu=require,direct=all,sim=threads:8 graph_bench -k 24
  */
@@ -61,7 +59,7 @@ struct bench {
 
 /* --- The host ------------------------------------------------------------------------------- */
 
-/* Sets each value to at most that of any neighbour plus a step, until nothing changes. */
+/* Lowers values that exceed the value of a neighbour by more than the step, until none does. */
 static void graph_relax(const struct graph *g, uint64_t step, uint64_t *values)
 {
     const uint64_t *offsets = g->offsets[GRAPH_PINNED];
@@ -71,10 +69,10 @@ static void graph_relax(const struct graph *g, uint64_t step, uint64_t *values)
         changed = false;
         for (uint64_t v = 0; v < g->vertices; v++) {
             for (uint64_t i = offsets[v]; i < offsets[v + 1] && values[v] != UINT64_MAX; i++) {
-                uint64_t *of = &values[g->targets[GRAPH_PINNED][i]];
+                uint64_t *other = &values[g->targets[GRAPH_PINNED][i]];
 
-                if (*of > values[v] + step) {
-                    *of = values[v] + step;
+                if (*other > values[v] + step) {
+                    *other = values[v] + step;
                     changed = true;
                 }
             }
@@ -97,7 +95,7 @@ static void graph_rank(const struct graph *g, uint64_t *values, uint64_t *next)
     }
 }
 
-/* Computes the values of an algorithm on the host. `next` has room for as many values. */
+/* Computes the results of an algorithm on the host. `next` has room for a value of each vertex. */
 static void graph_compute(const struct graph *g, enum graph_work work, uint64_t *values,
                           uint64_t *next)
 {

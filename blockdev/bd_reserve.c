@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reserves namespaces for this host, and derives its identifier. */
+/* Reserves namespaces for this host, and derives the host identifier. */
 #include "blockdev/bd_reserve.h"
 
 #include <errno.h>

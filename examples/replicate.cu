@@ -22,7 +22,7 @@
 #define CHUNK    ((uint64_t)64 << 20)
 #define GPUS_MAX 16
 
-/* The memory for the whole file on one GPU. */
+/* Each GPU has memory for the whole file. */
 struct replica {
     int device;
     char *memory;
@@ -99,7 +99,7 @@ __global__ void sum_words(const uint64_t *words, uint64_t n)
     atomicAdd(&total, mine);
 }
 
-/* Shows that the GPU has the file. */
+/* Prints a sum that the GPU computes over its copy of the file. */
 static int print_sum(const struct load *l, const struct replica *gpu)
 {
     unsigned long long sum = 0;

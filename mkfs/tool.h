@@ -52,7 +52,7 @@ struct tool_device {
     "  -V, --version          print the version and exit\n" \
     "      --help             print this and exit\n"
 
-/* The possible values of an option, which shells complete. */
+/* Shells complete an option with these values. */
 struct tool_values {
     const char *option; /* its long name; NULL ends a table */
     const char *words;  /* separated by spaces */

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Devices that an engine serves, numbered from 0. */
+/* An engine serves at most this many devices, which are numbered from 0. */
 #define SIM_DMA_DEVICES 32u
 
 struct sim_copy {
@@ -37,10 +37,11 @@ struct sim_copy {
 struct sim_dma_engine_ops {
     unsigned max_copies; /* per submission */
     /*
-     * Opens the engine for the device that has this address, unless it is open
-     * already, and returns the number of the device, or -errno. Called before
-     * the other functions, and again for each mapping of device memory, which
-     * an error refuses. NULL means that all memory is of device 0.
+     * Opens the engine for the device that contains this address unless it is
+     * open already. Returns the number of the device, or -errno. The simulator
+     * calls it before the other functions, and again for each mapping of device
+     * memory, which it refuses after an error. If open is NULL, all device
+     * memory belongs to device 0.
      */
     int (*open)(void *ctx, uint64_t device);
     /*
@@ -52,8 +53,8 @@ struct sim_dma_engine_ops {
     /* Returns 1 if done, 0 if in flight, or -errno. Tickets end in order. */
     int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
     /*
-     * Makes whole pages of host memory usable in copies of all devices. Returns
-     * 0 or -errno.
+     * Pins whole pages of host memory, so that copies of all devices can use
+     * them. Returns 0 or -errno.
      */
     int (*pin)(void *ctx, void *addr, size_t len);
     void (*unpin)(void *ctx, void *addr);

@@ -127,7 +127,7 @@ struct sim_cmd;
 /* Open and close the file. open returns 0 or -errno. */
 int sim_reserve_open(struct sim *s);
 void sim_reserve_close(struct sim *s);
-/* Returns whether the host of this controller may run the command now. */
+/* Returns true if the host of this controller may run the command now. */
 bool sim_reserve_permits(struct sim *s, const struct nvme_sqe *sqe);
 /* Returns true for the reservation commands. */
 static inline bool sim_reserve_has(uint8_t opcode)
@@ -148,13 +148,13 @@ static inline size_t sim_reserve_bytes(const struct nvme_sqe *sqe)
 uint16_t sim_reserve_run(struct sim_thread *th, const struct nvme_sqe *sqe);
 /* Returns true if another controller has changed a reservation. */
 bool sim_reserve_changed(const struct sim *s);
-/* Records such changes. Called while paused. */
+/* Records the changes of other controllers. Called while the threads are paused. */
 void sim_reserve_look(struct sim *s);
-/* Called while paused, after the host identifier was set or cleared. */
+/* Called while the threads are paused, after the host identifier was set or cleared. */
 void sim_reserve_host_changed(struct sim *s);
 /* Stores the oldest event in the log page, of 64 bytes. */
 void sim_reserve_log(struct sim *s, void *page);
-/* Removes that event. Called after the log page was read. */
+/* Removes the oldest event. Called after the host has read the log page. */
 void sim_reserve_log_read(struct sim *s);
 
 /* Status values that nvme_spec.h does not have (BASE figures 95 to 97). */

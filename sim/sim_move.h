@@ -30,7 +30,7 @@ struct sim_ring {
     uint64_t head, tail; /* total bytes allocated and freed */
 };
 
-/* The submissions of one thread for one device. */
+/* Each thread has submissions for each device. */
 struct sim_move {
     const struct sim_dma_engine *dma_engine;
     pthread_mutex_t *channel_lock; /* NULL if only this thread uses the channel */

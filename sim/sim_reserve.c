@@ -29,7 +29,7 @@ struct reserve_host {
     bool used;
 };
 
-/* The state of a namespace. */
+/* Each namespace has this state in the file. */
 struct sim_reserve {
     _Atomic uint32_t changes; /* counted after each change */
     uint32_t generation;      /* of the report */
@@ -69,7 +69,7 @@ static void reserve_unlock(struct sim_reservations *r)
 
 /* --- The file -------------------------------------------------------------------------------- */
 
-/* The first controller powers the namespaces on. */
+/* The first controller that opens the file acts as the power-on of the namespaces. */
 static void reserve_power_on(struct sim_reservations *r)
 {
     if (reserve_lock_byte(r->fd, LOCK_EXISTS, F_WRLCK, false) == 0) {
@@ -182,7 +182,7 @@ bool sim_reserve_permits(struct sim *s, const struct nvme_sqe *sqe)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* A reservation command with its keys. */
+/* This struct has a reservation command and its keys. */
 struct reserve_command {
     struct sim *s;
     struct sim_reserve *n;
@@ -335,7 +335,7 @@ static uint16_t reserve_release(struct reserve_command *c)
     }
 }
 
-/* Fills in a report. Returns its length. */
+/* Fills in a Reservation Status page. Returns its length in bytes. */
 static size_t reserve_fill(struct sim_reserve *n, unsigned char *page)
 {
     struct nvme_resv_status *report = (struct nvme_resv_status *)page;

@@ -20,7 +20,7 @@ extern "C" {
  */
 int numa_processors(const char *root, int node, cpu_set_t *out);
 
-/* The processors of a thread before numa_enter(). */
+/* This struct has the processors that the thread had before numa_enter(). */
 struct numa_stay {
     bool entered, prefers;
     cpu_set_t before;

@@ -89,7 +89,10 @@ __device__ bool is_byte(uint64_t seed, uint64_t at, char byte)
     return byte == (char)(pattern_word(seed, at / 8) >> at % 8 * 8);
 }
 
-/* Returns true if the lane's word is wrong. The warp holds the line of the first one. */
+/*
+ * Returns true if the lane's word is wrong. The warp holds the line that
+ * contains the word of lane 0.
+ */
 __device__ bool load_held(const struct cache_run &r, uint64_t word, int64_t *got)
 {
     unsigned lane = threadIdx.x % kWarp;

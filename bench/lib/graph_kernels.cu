@@ -57,7 +57,7 @@ __global__ void count_degrees(uint64_t seed, unsigned scale, uint64_t edges, uin
     atomicAdd(&degrees[to], 1u);
 }
 
-/* `ends` has the offsets of the rows. The kernel replaces them by the ends of the rows. */
+/* The caller stores the offsets of the rows in `ends`. The kernel replaces them by the ends. */
 __global__ void fill_rows(uint64_t seed, unsigned scale, uint64_t edges, const uint32_t *numbers,
                           uint64_t *ends, uint32_t *targets)
 {
@@ -73,7 +73,7 @@ __global__ void fill_rows(uint64_t seed, unsigned scale, uint64_t edges, const u
     targets[atomicAdd((unsigned long long *)&ends[to], 1ull)] = from;
 }
 
-/* Numbers the vertices by falling degrees, and computes the offsets of their rows. */
+/* Numbers the vertices by descending degree, and computes the offsets of their rows. */
 void number_vertices(const std::vector<uint32_t> &degrees, std::vector<uint32_t> *numbers,
                      uint64_t *offsets)
 {
@@ -137,7 +137,7 @@ bool make_rows(struct graph *g, unsigned scale, uint64_t seed, uint32_t *numbers
 
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 
-/* The arguments of a sweep over all chunks. */
+/* A sweep over all chunks has these arguments. */
 struct sweep {
     uint64_t vertices, edges, chunks, per_chunk; // targets of a chunk
     const uint64_t *offsets;
@@ -188,7 +188,7 @@ class Cached
         from_ = line_.at(i);
         first_ = i;
     }
-    /* Called by a warp before it loads some of at most kWarp * kUnroll targets. */
+    /* Called by a warp before it loads targets, at most kWarp * kUnroll of them. */
     __device__ void fetch(uint64_t i, uint64_t n)
     {
         if (is_held_)
@@ -438,7 +438,7 @@ __global__ void find_first(const struct sweep s, uint64_t *first)
     first[chunk] = low;
 }
 
-/* The state while an algorithm runs. */
+/* An algorithm has this state while it runs. */
 struct run {
     const struct graph *g;
     enum graph_place place;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kronecker graphs, and kernels that go over their edges in GPU memory, in pinned
- * host memory or in a file behind a cache.
+ * Makes Kronecker graphs, and runs kernels over their edges, which are in GPU
+ * memory, in pinned host memory, or in a file behind a cache.
  */
 #ifndef BENCH_LIB_GRAPH_KERNELS_H
 #define BENCH_LIB_GRAPH_KERNELS_H
@@ -23,9 +23,9 @@ enum graph_work { GRAPH_SUM, GRAPH_BFS, GRAPH_COMPONENTS, GRAPH_PAGERANK, GRAPH_
 enum graph_place { GRAPH_IN_GPU, GRAPH_PINNED, GRAPH_CACHED, GRAPH_PLACES };
 
 /*
- * A graph as rows of targets, one for each vertex. Vertices have numbers in the
- * order of falling degrees, so a search that goes over the rows in order finds
- * most vertices before it comes to their rows.
+ * A graph has a row of targets for each vertex. Vertices are numbered by
+ * descending degree. A search that reads the rows in order therefore finds most
+ * vertices before it reaches their rows.
  */
 struct graph {
     uint64_t vertices, edges; /* edges: targets in all rows */
@@ -42,12 +42,12 @@ int graph_make(struct graph *g, unsigned scale, uint64_t seed);
 void graph_free(struct graph *g);
 
 /*
- * Runs one work over the targets in one place. `cache` is that of a file of the
- * targets, in lines of `line` bytes. Stores the time in *seconds, and a value for
- * each vertex in `results`: its level in a search from vertex 0 (UINT64_MAX: not
- * reached), the lowest vertex of its component, or its rank. GRAPH_SUM stores the
- * sum of all targets as the value of vertex 0. Returns 0, -EIO if the GPU failed,
- * or the error of a read.
+ * Runs one algorithm over the targets in one place. `cache` caches the file of
+ * the targets in lines of `line` bytes. Stores the time in *seconds, and a
+ * value for each vertex in `results`: its level in a search from vertex 0
+ * (UINT64_MAX: not reached), the lowest vertex of its component, or its rank.
+ * GRAPH_SUM stores the sum of all targets as the value of vertex 0. Returns 0,
+ * -EIO if the GPU failed, or the error of a read.
  */
 int graph_run(const struct graph *g, enum graph_work work, enum graph_place place,
               const struct gpunvme_device_cache *cache, uint32_t line, double *seconds,

@@ -79,8 +79,8 @@ int nvme_ctrlr_watch(struct nvme_ctrlr *c);
 /* Returns true once nvme_ctrlr_watch() or a reset has found another namespace. */
 bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c);
 /*
- * Reservations (BASE 8.19). The caller has no queue pair of the controller yet,
- * or none any more, since one is needed for the commands.
+ * The next two functions use reservations (BASE 8.19). They create a queue pair
+ * for their commands, and may be called only while there is no other one.
  *
  * nvme_reserve() makes this host, by nvme_transport.host_id, the only one that
  * may write to the namespace. With `preempt` it takes a reservation away from

@@ -21,7 +21,7 @@
 #define RESERVE_LOGS  256u /* entries of the log at most */
 #define HOLDS         1u   /* of RCSTS */
 
-/* The queue pair and the data page of the commands, with their namespace. */
+/* Reservation commands use this queue pair and this data page. */
 struct reserve {
     struct nvme_ctrlr *c;
     uint32_t nsid;
@@ -31,7 +31,7 @@ struct reserve {
     struct nvme_dma page;
 };
 
-/* The fields of a Reservation Status data structure that are used. */
+/* This struct has the fields of a Reservation Status data structure that are used here. */
 struct reserve_state {
     uint8_t type;          /* 0: not reserved */
     bool registered, mine; /* this host is registered; it holds the reservation */
@@ -192,7 +192,10 @@ static void reserve_add(const struct reserve *r, struct reserve_state *s, const 
     }
 }
 
-/* The controller wrote the number of entries. The page bounds how many are read. */
+/*
+ * The controller has written the number of entries, so the size of the page
+ * limits how many are read.
+ */
 static void reserve_parse(const struct reserve *r, struct reserve_state *s)
 {
     const struct nvme_resv_status *report = r->page.addr;

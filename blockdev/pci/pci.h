@@ -62,10 +62,10 @@ int pci_find(const char *root, const char *bdf, struct pci_device *out, char *wh
 /* Lists all NVMe controllers, ascending by address. The caller frees *out. */
 int pci_list(const char *root, struct pci_device **out, size_t *n);
 
-/* Returns true if the device is an NVIDIA GPU, a VGA or 3D controller. */
+/* Returns true if the device is a VGA or 3D controller of NVIDIA. */
 bool pci_is_gpu(const struct pci_device *p);
 
-/* The lowest bridge between two devices. */
+/* The distance of two devices is named after the lowest bridge between them. */
 enum pci_distance {
     PCI_DISTANCE_UNKNOWN,
     PCI_DISTANCE_SWITCH, /* the same PCIe switch */

@@ -42,8 +42,8 @@ extern "C" {
 #endif
 
 /*
- * A mapped range of device memory, and the descriptors that hold its handles
- * open.
+ * This struct has a mapped range of device memory, and the descriptors that
+ * keep its handles open.
  */
 struct device_mem {
     void *addr; /* only for the IOMMU; nothing loads or stores through it */

@@ -245,8 +245,8 @@ GQ_FN void gd_cache_unpin(const struct gd_cache_reader *w, const struct gd_cache
 /* --- Insertion ------------------------------------------------------------------------------- */
 
 /*
- * Returns the word that remembers a line. The tag selects one word of the set,
- * so a line is remembered until a line with the same word is missed.
+ * Returns the address of the word that remembers a line. The tag selects one
+ * word of the set. The word remembers the line until it remembers another one.
  */
 GQ_FN uint32_t *gd_cache_recent(const struct gpunvme_device_cache *c, const struct gd_cache_line *l)
 {
@@ -256,7 +256,7 @@ GQ_FN uint32_t *gd_cache_recent(const struct gpunvme_device_cache *c, const stru
     return &c->recent[l->first + (hash >> 16) % c->ways];
 }
 
-/* Returns the value by which the word remembers a line. */
+/* Returns the value that the word has while it remembers the line. */
 GQ_FN uint32_t gd_cache_mark(const struct gd_cache_line *l)
 {
     return (uint32_t)(l->tag >> GD_CACHE_TAG_SHIFT) + 1;
@@ -565,8 +565,8 @@ GD_CACHE_CALL int gd_cache_read_one(const struct gd_cache_reader *w, uint64_t ds
 }
 
 /*
- * Returns true if commands of a queue were lost, or nothing is known about the
- * queues any more.
+ * Returns true if commands of a queue were lost, or if the state of the queues
+ * is no longer known.
  */
 GQ_FN bool gd_cache_lost_any(struct gq_group group, const struct gpunvme_device_file *f)
 {

@@ -152,7 +152,7 @@ GQ_FN uint32_t gd_cache_first_touched(const struct gd_cache_reader *w,
     return GQ_BALLOT(first);
 }
 
-/* The slot of each lane. Lanes whose elements lie in one line share a slot. */
+/* Each lane has a slot. Lanes whose elements lie in one line share it. */
 struct gd_cache_taken {
     GQ_LANE_MEMBER(uint32_t, slot); /* GD_CACHE_NONE: none */
     GQ_LANE_MEMBER(uint64_t, src);  /* address of the lane's element in its slot, or 0 */

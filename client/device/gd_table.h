@@ -66,8 +66,8 @@ GQ_FN uint32_t gd_table_turn(const struct gd_table_worker *w)
 /* --- Clear ----------------------------------------------------------------------------------- */
 
 /*
- * Called by one lane. The generation is that of the cache before the gather
- * reads.
+ * Called by one lane. Stores the generation that the cache has before the
+ * gather reads.
  */
 GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
 {
@@ -77,8 +77,8 @@ GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
 }
 
 /*
- * Called by one lane. All staging stays late if a command was lost by the same
- * leases in an earlier gather.
+ * Called by one lane. Keeps `late` if an earlier gather under the same leases
+ * has lost a command.
  */
 GQ_FN void gd_table_clear_words(const struct gd_row_table *t)
 {

@@ -70,7 +70,7 @@ struct gd_table_words {
     uint64_t gathers, rows, reads, all_failed, hits;
 };
 
-/* The cache of a file of a table, in memory of the executor. */
+/* Each file of a table has such an entry in memory of the executor. */
 struct gpunvme_device_cache;
 struct gpunvme_device_file;
 struct gd_table_cache {

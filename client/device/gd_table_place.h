@@ -6,7 +6,7 @@
 #include "client/device/gd_table_launch.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* A group of lanes. Together `groups` of them execute a pass. */
+/* This struct describes one group of lanes. `groups` groups execute a pass together. */
 struct gd_table_worker {
     struct gq_group group;
     const struct gd_table_launch *l;

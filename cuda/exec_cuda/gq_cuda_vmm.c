@@ -22,7 +22,7 @@ typedef CUresult (*release_fn)(CUmemGenericAllocationHandle handle);
 typedef CUresult (*access_fn)(CUdeviceptr at, size_t len, const CUmemAccessDesc *desc, size_t n);
 typedef CUresult (*unmap_fn)(CUdeviceptr at, size_t len);
 
-/* Mapped segments. Each is unmapped by a call of its own, as it was mapped. */
+/* This struct has the mapped segments. Each segment is mapped and unmapped by a call of its own. */
 struct vmm_range {
     CUdeviceptr base;
     size_t len;

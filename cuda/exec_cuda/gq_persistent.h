@@ -19,8 +19,8 @@ extern "C" {
 #endif
 
 /*
- * A list with the arguments of a launched kernel, in host memory. The item in
- * the slot is its address.
+ * This record in host memory has a list and the arguments that a launched
+ * kernel would get. The item in the slot is its address.
  */
 struct gq_persistent_list {
     struct gq_run run;

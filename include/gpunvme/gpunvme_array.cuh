@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Arrays in files. Kernels read elements of a file as if it were memory, through
- * a cache of its lines. The header is for CUDA C++ with compute capability 8.0
- * or newer. The code is in headers only.
+ * Lets kernels read the elements of a file like an array in memory, through a
+ * cache of its lines. The header is for CUDA C++ with compute capability 8.0 or
+ * newer. The code is in headers only.
  *
  *     // host: f by gpunvme_file_open() with GPUNVME_FILE_DIRECT
  *     gpunvme_cache_open(f, 1 << 30, 4096, &c);

@@ -490,10 +490,10 @@ struct gpunvme_ioc_queues {
 
 #define GPUNVME_GPU_CLOSED 0u /* it has no executor, because no buffer is registered there */
 #define GPUNVME_GPU_OPEN   1u
-/* The executor has failed or does not start: buffers of the GPU take the bounce path. */
+/* The executor has failed or does not start. Buffers of the GPU take the bounce path. */
 #define GPUNVME_GPU_LOST 2u
 
-/* The lowest bridge between a GPU and the drive of the mount. */
+/* The distance of a GPU is named after the lowest bridge between it and the drive of the mount. */
 #define GPUNVME_DISTANCE_UNKNOWN 0u /* one of them is not on the PCI bus */
 #define GPUNVME_DISTANCE_SWITCH  1u /* the same PCIe switch */
 #define GPUNVME_DISTANCE_ROOT    2u /* the same root complex */

@@ -57,7 +57,7 @@ struct channel {
     size_t lens[MAX_COPIES];
 };
 
-/* A GPU for which the engine is open. */
+/* The engine is open for this GPU. */
 struct gpu_channels {
     int device; /* CUDA's ordinal */
     struct channel channels[CHANNELS];
@@ -295,8 +295,8 @@ static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket
 }
 
 /*
- * Pins for all GPUs. Memory that is already pinned, for example by another
- * engine, is accepted.
+ * Pins the memory for all GPUs. Memory that is already pinned, for example by
+ * another engine, is accepted.
  */
 static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {

@@ -18,7 +18,7 @@ namespace
 constexpr uint16_t OK = NVME_OK, CONFLICT = NVME_ERR_RESERVATION;
 constexpr uint32_t WE = 1, EA = 2, WERO = 3, EARO = 4, WEAR = 5, EAAR = 6;
 
-/* A controller with its host. */
+/* Each party is a host with a controller of its own. */
 struct Party {
     Party(const std::string &file, uint8_t id, const std::string &image)
         : image_(image), file_(file)

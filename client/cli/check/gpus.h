@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * NVIDIA GPUs on the PCI bus. `root` is as in blockdev/pci/pci.h.
- */
+/* Finds NVIDIA GPUs on the PCI bus. `root` is as in blockdev/pci/pci.h. */
 #ifndef CLIENT_CLI_CHECK_GPUS_H
 #define CLIENT_CLI_CHECK_GPUS_H
 

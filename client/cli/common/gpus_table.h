@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table of a mount's GPUs in outputs of commands. */
+/* Prints the table of a mount's GPUs for commands. */
 #ifndef CLIENT_CLI_COMMON_GPUS_TABLE_H
 #define CLIENT_CLI_COMMON_GPUS_TABLE_H
 

@@ -31,7 +31,7 @@
 #define MAX_TOKENS  256
 #define USER_TOKENS 64 /* of one user, so that one user cannot exhaust the table */
 #define ROOT_TOKENS 32 /* reserved for root */
-/* Descriptors of all tokens of one user, and of all users. */
+/* These limits count the descriptors of all tokens, of one user and of all users. */
 #define USER_DESCRIPTORS 512u
 #define MAX_DESCRIPTORS  2048u
 #define ROOT_DESCRIPTORS 512u /* of these reserved for root */
@@ -100,9 +100,9 @@ static bool is_handle_of_cuda(int fd)
 }
 
 /*
- * Returns true for a memfd and for a handle of device memory, whose close(2)
- * waits for nobody else. Only a memfd has seals. hugetlbfs is excluded, because a huge
- * page that is missing at a fault raises SIGBUS in the daemon.
+ * Returns true for a memfd and for a handle of device memory, whose close(2) does not block. Only a
+ * memfd has seals. hugetlbfs is excluded, because a huge page that is missing at a fault raises
+ * SIGBUS in the daemon.
  */
 static bool is_memory(int fd)
 {
@@ -243,7 +243,7 @@ static void fdsocket_discard(int fd)
         closer_discard(fd);
 }
 
-/* Owns the descriptors from the call on, also after an error. */
+/* The function owns the descriptors, also after an error. */
 static bool send_token(struct fdsocket *s, struct connection *c, struct fdsocket_fds *fds)
 {
     struct fdsocket_fds *held = malloc(sizeof(*held));
@@ -303,9 +303,9 @@ union message {
 };
 
 /*
- * Receives at most len bytes, and the memory descriptors sent with them. There
- * is room for all descriptors of a message, so that the kernel closes none of
- * them in this thread.
+ * Receives at most len bytes, and the memory descriptors sent with them. The
+ * buffer has room for all descriptors of a message. The kernel would close the
+ * others in this thread.
  */
 static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union message *in,
                                 size_t len, struct fdsocket_fds *fds)

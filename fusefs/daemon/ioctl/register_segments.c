@@ -15,7 +15,7 @@ static_assert(GPUNVME_MEMORY_SEGMENTS_MAX == GQ_SEGMENTS &&
                   1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= FDSOCKET_FDS,
               "one message has all descriptors");
 
-/* Only a memfd has seals. A read from it waits for nobody. */
+/* Only a memfd has seals. A read from it does not block. */
 static int read_table(int fd, struct gpunvme_memory_segment *table)
 {
     struct stat st;

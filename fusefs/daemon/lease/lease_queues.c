@@ -36,9 +36,9 @@ static int map_proxied(struct leases *t)
 }
 
 /*
- * Queue pairs of executors and of the bounce engine are not leased while these
- * are closed. A bounce engine with one pair takes one of those that are never
- * leased, so that a controller with few pairs has some to lease.
+ * Queue pairs of executors and of the bounce engine are not leased even while
+ * these are closed. A bounce engine with one pair takes one of those that are
+ * never leased, so that a controller with few pairs has some to lease.
  */
 static unsigned count_free(const struct leases *t)
 {

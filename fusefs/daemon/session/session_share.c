@@ -16,7 +16,7 @@ struct share_request {
     char bytes[];
 };
 
-/* A user with queued requests. */
+/* Each user with queued requests has such a queue. */
 struct share_queue {
     TAILQ_ENTRY(share_queue) entry;
     uid_t uid;
@@ -42,7 +42,10 @@ struct session_share *session_share_new(unsigned threads, unsigned for_root, siz
     return s;
 }
 
-/* Removes the oldest request of a user, and a queue that is empty then. */
+/*
+ * Removes the oldest request of a queue, and frees the queue if it is empty
+ * after that. The caller frees the request.
+ */
 static struct share_request *share_pop(struct session_share *s, struct share_queue *q)
 {
     struct share_request *r = STAILQ_FIRST(&q->requests);

@@ -23,7 +23,7 @@ extern "C" {
 
 struct session_share;
 
-/* The charge of a request that is being served. */
+/* This struct names the user who is charged for a request. */
 struct session_charge {
     bool charged;
     uid_t uid;

@@ -25,7 +25,7 @@ void cache_rig_elements(const struct gpunvme_device_cache *c, uint32_t size,
                         struct cache_element *elements);
 /* Prefetches as a warp. Returns 0 or -errno. */
 int cache_rig_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset);
-/* A line that a warp holds. */
+/* A warp holds this line. */
 struct cache_rig_line {
     const uint8_t *bytes; /* NULL: no line is held */
     uint64_t offset, len; /* in the file, in bytes */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A kernel that faults, for tests of what its process and others lose. */
+/* Runs a kernel that faults. Tests check that only its process loses transfers. */
 #include "tests/client/lib/fault_kernel.h"
 
 #include <cuda_runtime.h>

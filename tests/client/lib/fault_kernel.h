@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A kernel that ends the CUDA context of its process by a fault. */
+/* Runs a kernel whose fault ends the CUDA context of the calling process. */
 #ifndef TESTS_CLIENT_LIB_FAULT_KERNEL_H
 #define TESTS_CLIENT_LIB_FAULT_KERNEL_H
 
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Stores to an address without memory. Returns CUDA's error, or 0 if there is none. */
+/* Runs a kernel that stores to an unmapped address. Returns the error that CUDA reports, or 0. */
 int fault_kernel_run(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A mount that takes buffers, with a socket and an ioctl that record what they get. */
+/* Replaces a mount by a socket and an ioctl that record the messages of REGISTER. */
 #ifndef TESTS_CLIENT_LIB_SEGMENTS_RIG_H
 #define TESTS_CLIENT_LIB_SEGMENTS_RIG_H
 
@@ -28,7 +28,7 @@ struct segments_rig_seen {
 /* Opens a connection to a mount with a CUDA executor. Returns NULL on an error. */
 struct segments_rig *segments_rig_open(unsigned tier, const char *transport);
 struct connection *segments_rig_connection(struct segments_rig *r);
-/* Ends the buffer and the mount. Returns what it has recorded, valid until the next open. */
+/* Closes the buffer and the mount. Returns the record, which is valid until the next open. */
 const struct segments_rig_seen *segments_rig_close(struct segments_rig *r,
                                                    struct gpunvme_buffer *b);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The passes of a gather as warps execute them, on a host thread. */
+/* Executes the passes of a gather on a host thread, like a warp. */
 #define GQ_LANES 32u
 #include "client/device/gd_table.h"
 

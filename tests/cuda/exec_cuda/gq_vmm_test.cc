@@ -28,7 +28,7 @@ template <typename F> F driver(const char *name)
 
 #define DRIVER(name) driver<decltype(&name)>(#name)
 
-/* Allocations one after another, in an address range of this process. */
+/* Maps allocations one after another into one address range of this process. */
 class Vmm
 {
   public:

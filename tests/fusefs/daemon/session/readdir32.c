@@ -60,7 +60,10 @@ static int32_t check(int32_t result)
     return result;
 }
 
-/* Like glibc, which returns positions and inode numbers of 32 bits. */
+/*
+ * Checks that the entry fits into the 32 bits that glibc returns for positions
+ * and inode numbers.
+ */
 static void check_fits(const struct dirent_64 *e)
 {
     if (e->off != (int32_t)e->off || e->ino != (uint32_t)e->ino)
@@ -85,7 +88,7 @@ static uint32_t count(int32_t fd, int32_t *position)
     return names;
 }
 
-/* The same with the older call, whose entries have 32 bits. */
+/* Lists the directory by the older call, whose entries have 32 bits. */
 static uint32_t count_old(int32_t fd)
 {
     uint32_t names = 0;
