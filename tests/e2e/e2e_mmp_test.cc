@@ -58,6 +58,37 @@ class TwoControllers : public Served
     {
         return output_.find(what) != std::string::npos;
     }
+    void write_durably(const std::string &path, uint64_t seed)
+    {
+        int fd = write_content(path, seed);
+        ASSERT_EQ(fsync(fd), 0);
+        close(fd); // a program that is started closes it, and would wait for a stopped daemon
+    }
+    void mount_with_file(Mounted *m, const std::string &options = "executor=cpu")
+    {
+        ASSERT_TRUE(m->mount(options)) << m->log();
+        write_durably(m->path("file"), 1);
+    }
+    static void kill_daemon(Mounted *m)
+    {
+        kill(m->pid(), SIGKILL);
+        umount2(m->mountpoint().c_str(), MNT_DETACH);
+        EXPECT_FALSE(m->ended());
+    }
+    // Unmounts both, of which the other one has taken over and has written the file "new".
+    void expect_taken_over(Mounted *m, const std::string &why)
+    {
+        EXPECT_EQ(umount(m->mountpoint().c_str()), 0) << strerror(errno);
+        EXPECT_FALSE(m->ended());
+        EXPECT_NE(m->log().find(why), std::string::npos) << m->log();
+        EXPECT_TRUE(has_content(there_ + "/new", 2));
+        EXPECT_EQ(unmount_other(), 0);
+        expect_good_end(m);
+        ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
+        EXPECT_TRUE(has_content(there_ + "/file", 1));
+        EXPECT_TRUE(has_content(there_ + "/new", 2));
+        EXPECT_EQ(unmount_other(), 0);
+    }
 
     bool reserves_ = false;
     std::unique_ptr<Server> other_server_;
@@ -78,10 +109,7 @@ class TwoHosts : public TwoControllers
 TEST_F(TwoControllers, TheSecondWriterIsRefused)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd);
+    mount_with_file(&m);
     EXPECT_EQ(mount_other(), 32);
     EXPECT_TRUE(said("in use by host ")) << output_;
     EXPECT_TRUE(said("unmount it there first")) << output_;
@@ -105,13 +133,8 @@ TEST_F(TwoControllers, TheSecondWriterIsRefused)
 TEST_F(TwoControllers, ADeadWriterIsReplacedAfterAWait)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd);
-    kill(m.pid(), SIGKILL);
-    umount2(m.mountpoint().c_str(), MNT_DETACH);
-    EXPECT_FALSE(m.ended());
+    mount_with_file(&m);
+    kill_daemon(&m);
     ASSERT_EQ(mount_other(), 0) << output_;
     EXPECT_TRUE(said("waiting up to ")) << output_;
     EXPECT_TRUE(has_content(there_ + "/file", 1));
@@ -123,39 +146,21 @@ TEST_F(TwoControllers, ADeadWriterIsReplacedAfterAWait)
 TEST_F(TwoControllers, AStoppedWriterThatGoesOnWritesNothing)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu,commit=1")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd); // a program that is started closes it, and would wait for the stopped daemon
+    mount_with_file(&m, "executor=cpu,commit=1");
     kill(m.pid(), SIGSTOP);
     ASSERT_EQ(mount_other(), 0) << output_;
-    int there = write_content(there_ + "/new", 2);
-    ASSERT_EQ(fsync(there), 0);
-    close(there);
+    write_durably(there_ + "/new", 2);
     kill(m.pid(), SIGCONT);
-    fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
+    int fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_TRUE(pwrite(fd, "x", 1, 0) != 1 || fsync(fd) != 0);
     close(fd);
-    EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
-    EXPECT_FALSE(m.ended());
-    EXPECT_NE(m.log().find("multi-mount protection: now in use by host "), std::string::npos)
-        << m.log();
-    EXPECT_TRUE(has_content(there_ + "/new", 2));
-    EXPECT_EQ(unmount_other(), 0);
-    expect_good_end(&m);
-    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
-    EXPECT_TRUE(has_content(there_ + "/file", 1));
-    EXPECT_TRUE(has_content(there_ + "/new", 2));
-    EXPECT_EQ(unmount_other(), 0);
+    expect_taken_over(&m, "multi-mount protection: now in use by host ");
 }
 
 TEST_F(TwoHosts, TheSecondHostIsRefusedWithAWayOut)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd);
+    mount_with_file(&m);
     EXPECT_EQ(mount_other(), 32);
     EXPECT_TRUE(said("reserved by the host with the identifier ")) << output_;
     EXPECT_TRUE(said("reservation=preempt if that host is dead")) << output_;
@@ -185,13 +190,8 @@ TEST_F(TwoHosts, TheSecondHostIsRefusedWithAWayOut)
 TEST_F(TwoHosts, ADeadDaemonsReservationIsItsSuccessors)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd);
-    kill(m.pid(), SIGKILL);
-    umount2(m.mountpoint().c_str(), MNT_DETACH);
-    EXPECT_FALSE(m.ended());
+    mount_with_file(&m);
+    kill_daemon(&m);
     EXPECT_EQ(mount_other(), 32);
     EXPECT_TRUE(said("reserved by the host ")) << output_;
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
@@ -203,29 +203,14 @@ TEST_F(TwoHosts, ADeadDaemonsReservationIsItsSuccessors)
 TEST_F(TwoHosts, AWriterWhoseReservationIsTakenWritesNothing)
 {
     Mounted m(kImage);
-    ASSERT_TRUE(m.mount("executor=cpu,commit=1,nommp")) << m.log();
-    int fd = write_content(m.path("file"), 1);
-    ASSERT_EQ(fsync(fd), 0);
-    close(fd);
+    mount_with_file(&m, "executor=cpu,commit=1,nommp");
     ASSERT_EQ(mount_other("executor=cpu,nommp,reservation=preempt"), 0) << output_;
-    int there = write_content(there_ + "/new", 2);
-    ASSERT_EQ(fsync(there), 0);
-    close(there);
-    fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
+    write_durably(there_ + "/new", 2);
+    int fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_TRUE(fd < 0 || pwrite(fd, "x", 1, 0) != 1 || fsync(fd) != 0);
     if (fd >= 0)
         close(fd);
-    EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
-    EXPECT_FALSE(m.ended());
-    EXPECT_NE(m.log().find("another host has reserved the namespace"), std::string::npos)
-        << m.log();
-    EXPECT_TRUE(has_content(there_ + "/new", 2));
-    EXPECT_EQ(unmount_other(), 0);
-    expect_good_end(&m);
-    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
-    EXPECT_TRUE(has_content(there_ + "/file", 1));
-    EXPECT_TRUE(has_content(there_ + "/new", 2));
-    EXPECT_EQ(unmount_other(), 0);
+    expect_taken_over(&m, "another host has reserved the namespace");
 }
 
 } // namespace
