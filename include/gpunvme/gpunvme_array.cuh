@@ -20,7 +20,8 @@
  *    variables, shared memory, memory of the GPU.
  *  - The first group that misses a line reads it, and other groups wait for it.
  *    Every wait is bounded by the deadline of a command. A read makes at most
- *    three such waits for each line.
+ *    three such waits for each line, or four if the cache keeps lines at the
+ *    second touch (gpunvme_cache_set_insertion()).
  *  - If the drive cannot read a line, the bytes are read without it. The same
  *    holds if no line of its set is free, so a cache of few lines never blocks.
  *  - A line whose command was lost stays out of use until
