@@ -30,7 +30,7 @@ extern "C" {
  */
 #define NVME_LARGE_PAGE (2u << 20)
 
-/* A part of device memory that has a handle of its own. */
+/* Each part of device memory has a handle of its own. */
 struct nvme_mem_part {
     int fd;             /* the exported handle, or -1 if the part has none */
     uint64_t fd_offset; /* offset of the part in fd, in bytes */

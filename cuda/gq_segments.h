@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that consists of several segments, each with a handle of its own. */
+/* Describes memory that consists of several segments, each with a handle of its own. */
 #ifndef CUDA_GQ_SEGMENTS_H
 #define CUDA_GQ_SEGMENTS_H
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A block of a service (cuda/gq_service.h). One warp polls the words of the
- * block's slot and takes the items one after another. The kernels of the daemon
- * and of the library differ only in what they do with an item:
+ * Implements a block of a service (cuda/gq_service.h). One warp polls the words
+ * of the block's slot and takes the items one after another. The kernels of the
+ * daemon and of the library differ only in what they do with an item:
  *
  *   gq_serve_take    polls until an item has come or the block must leave
  *   (the kernel)     executes the item, stores its result
  *   gq_serve_touch   the idle time of all blocks begins again
  *
- * Threads claim the first slots first. So a block of another slot that had no
- * item for a while pauses between its polls, whose loads would delay those of
- * the blocks that work.
+ * Threads claim slots in ascending order. The blocks of later slots are
+ * therefore often idle. They pause between polls, because their loads would
+ * delay those of busy blocks.
  *
  * Every function is called by all lanes of the warp together; they share w.
  */

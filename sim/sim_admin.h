@@ -33,7 +33,10 @@ uint16_t sim_get_features(struct admin *a);
 /* Returns true if the feature is supported. */
 bool sim_feature_known(const struct sim *s, uint32_t fid);
 
-/* Returns the bytes of data of Set or Get Features: only a host identifier is data. */
+/*
+ * Returns the length of the data of Set or Get Features in bytes. Only a host
+ * identifier has data.
+ */
 static inline size_t sim_feature_bytes(const struct nvme_sqe *sqe)
 {
     if ((sqe->cdw10 & 0xff) != NVME_FEAT_HOST_ID)

@@ -158,7 +158,7 @@ static uint16_t get_vector(struct admin *a)
     return NVME_OK;
 }
 
-/* The identifier may be set once, until a reset. Only long ones are kept. */
+/* The identifier may be set once between two resets. Only identifiers of 16 bytes are accepted. */
 static uint16_t features_set_host(struct admin *a)
 {
     uint8_t *host = a->s->features.host, id[SIM_HOST_ID] = {0};

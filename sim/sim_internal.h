@@ -135,7 +135,7 @@ static inline bool sim_reserve_has(uint8_t opcode)
     return opcode == NVME_IO_RESV_REGISTER || opcode == NVME_IO_RESV_REPORT ||
            opcode == NVME_IO_RESV_ACQUIRE || opcode == NVME_IO_RESV_RELEASE;
 }
-/* Returns the bytes of data of a reservation command, or 0 for other commands. */
+/* Returns the length of the data of a reservation command in bytes, or 0 for other commands. */
 static inline size_t sim_reserve_bytes(const struct nvme_sqe *sqe)
 {
     if (sqe->opcode == NVME_IO_RESV_REPORT)
@@ -343,7 +343,7 @@ struct sim_flusher {
     _Atomic bool failed;   /* a sync has failed; stored before done */
 };
 
-/* Reservations of the namespaces, of which other controllers have a mapping too. */
+/* The reservations of the namespaces are in a file that the other controllers map, too. */
 struct sim_reservations {
     int fd;                     /* -1: none are offered */
     struct sim_reserve *shared; /* by NSID - 1; NULL: none are offered */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Words that may stand on a command line, which the completions of the shells
- * request by `PROGRAM --complete WORD...`. The last word may be incomplete.
+ * Prints the words that may complete a command line. The completions of the
+ * shells request them by `PROGRAM --complete WORD...`, where the last word may
+ * be incomplete.
  */
 #ifndef SUPPORT_OPTION_WORDS_H
 #define SUPPORT_OPTION_WORDS_H

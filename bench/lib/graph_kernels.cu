@@ -219,7 +219,10 @@ class Cached
     int *error_;
 };
 
-/* The part of a chunk that belongs to 32 vertices, one of each lane. */
+/*
+ * A warp visits a part of a chunk at a time: the targets of 32 vertices, of
+ * which each lane has one.
+ */
 struct part {
     uint64_t begin, end; // targets
     uint64_t from;       // the lane's first target
@@ -398,7 +401,10 @@ struct pagerank {
     }
 };
 
-/* Sets the values of all vertices but 0, or their numbers, and what they have sent or receive. */
+/*
+ * Sets the value of each vertex to `value`, or to its number with
+ * `are_numbers`. If `value` is kNone, vertex 0 gets 0.
+ */
 __global__ void set_values(const struct graph g, uint64_t value, bool are_numbers, uint64_t next)
 {
     uint64_t v = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;

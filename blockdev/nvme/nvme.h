@@ -105,7 +105,7 @@ void nvme_unreserve(struct nvme_ctrlr *c, uint32_t nsid);
  * nothing is written when that reservation ends. Any thread may call it.
  */
 void nvme_ctrlr_set_taken(struct nvme_ctrlr *c);
-/* Returns true after nvme_ctrlr_set_taken(), or a report of that by the controller. */
+/* Returns true after nvme_ctrlr_set_taken(), and after the controller has reported the same. */
 bool nvme_ctrlr_taken(const struct nvme_ctrlr *c);
 /*
  * Stores up to max IDs of active namespaces in ascending order. Returns how

@@ -52,7 +52,7 @@ struct device_mem {
     int fds[];
 };
 
-/* Maximum value of nvme_mem.n_parts. Each part takes a descriptor. */
+/* nvme_mem.n_parts has this limit, because each part takes a descriptor. */
 #define DEVICE_MEM_PARTS 126u
 
 /*

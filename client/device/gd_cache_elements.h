@@ -14,8 +14,8 @@
 /* --- Reads of lanes -------------------------------------------------------------------------- */
 
 /*
- * Reads of one element for each lane, each of `size` bytes. A destination need
- * be addressable only by its lane.
+ * Each lane reads one element of `size` bytes. Only the lane itself needs to
+ * reach its destination.
  */
 struct gd_cache_elements {
     uint32_t size;
@@ -42,7 +42,7 @@ GQ_FN bool gd_cache_is_inside(const struct gd_cache_reader *w, uint64_t offset, 
 
 /*
  * Stores the address of each lane's element if its line is valid, and counts a
- * reader of the line. Otherwise stores 0. All lanes look up at a time.
+ * reader of the line. Otherwise stores 0. All lanes look up at the same time.
  */
 GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct gd_cache_elements *e,
                                  GQ_LANE_OUT(uint64_t, src), GQ_LANE_OUT(uint64_t *, pinned))

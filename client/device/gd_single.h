@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads that one command serves, the fast path: whole LBAs of one extent, or whole blocks where
- * data has checksums, to an address that is a multiple of 4. Every other read takes the general
- * path (gd_read.h), and so does one whose data does not match; gd_read() decides. Every function is
- * called by all lanes of the group together, with the same arguments.
+ * Implements the fast path: reads of one command. Such a read has whole LBAs of one extent, or
+ * whole blocks if data has checksums, and a destination that is a multiple of 4. gd_read() sends
+ * every other read through the general path (gd_read.h), and also a read whose data does not match.
+ * Every function is called by all lanes of the group together, with the same arguments.
  *
  * Its steps:
  *

@@ -15,8 +15,8 @@ constexpr uint32_t kRecordWords = sizeof(struct gq_persistent_list) / kWordBytes
 static_assert(sizeof(struct gq_persistent_list) % kWordBytes == 0, "it is loaded by words");
 
 /*
- * Lies in the shared memory of a block. Holds a copy of the list's record, which
- * one trip over the bus loads.
+ * Each block has this union in its shared memory. It contains a copy of the
+ * list's record, which the lanes load at the same time.
  */
 union record {
     uint64_t words[kRecordWords];

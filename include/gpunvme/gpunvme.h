@@ -485,7 +485,7 @@ void gpunvme_table_close(struct gpunvme_table *t);
 const char *gpunvme_table_why(const struct gpunvme_table *t);
 /* Returns the number of rows of the table. */
 uint64_t gpunvme_table_rows(const struct gpunvme_table *t);
-/* Returns the bytes of a unit (struct gpunvme_table_options). */
+/* Returns the length of a unit in bytes (struct gpunvme_table_options). */
 uint32_t gpunvme_table_unit(const struct gpunvme_table *t);
 /*
  * Lets gathers read through a cache of one of the files of the table (Caches).

@@ -27,7 +27,7 @@
  */
 #define INLINE_MAX (SESSION_THREADS / 2)
 /*
- * Maximum number of delayed replies, each of which leaves a request of the
+ * At most this many replies are delayed. Each of them leaves a request of the
  * kernel unanswered.
  */
 #define HELD_MAX 48

@@ -86,9 +86,8 @@ struct fdsocket {
 };
 
 /*
- * The call is not passed to the file's driver, as in device_mem_is_handle().
- * The last close of such a file takes as long as the driver needs to free the
- * memory.
+ * The kernel answers this call without the file's driver. The last close of
+ * such a file takes as long as the driver needs to free the memory.
  */
 static bool is_handle_of_cuda(int fd)
 {

@@ -230,7 +230,7 @@ static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
 }
 
 /*
- * Number of requests that may wait for a flush in session threads. They are
+ * At most this many requests wait for a flush in session threads. They are
  * fewer than the share of one user (session_share.h), whose other threads serve
  * requests that need no flush, however slow the drive is.
  */

@@ -30,9 +30,9 @@
  */
 #define RECEIVERS 4u
 /*
- * Requests that users may have in session threads at a time, and those of them
- * that are left to root. The other threads receive requests, and copy those that
- * must wait.
+ * At most SHARED_THREADS requests of users are in session threads at a time.
+ * ROOT_THREADS of these places are reserved for root. The other threads receive
+ * requests, and copy those that must wait.
  */
 #define SHARED_THREADS (SESSION_THREADS_MAX - RECEIVERS)
 #define ROOT_THREADS   8u

@@ -12,7 +12,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "support/minmax.h"
 
-/* Maximum queue pairs on a mount with an executor, and on one without. */
+/* The engine has at most this many queue pairs on a mount with an executor, and on one without. */
 #define QUEUES_BESIDE 16u
 #define QUEUES_ALONE  32u
 /* On a mount with an executor the engine has at most 1/PART_BESIDE of the queue pairs. */

@@ -28,9 +28,9 @@ struct bounce_engine {
 };
 
 /*
- * Returns how many of the `rest` queue pairs that the ordinary path leaves are
- * for the engine, or 0 if there are few. `alone` means that the mount has no
- * other engine; the options queues= and depth= then apply to this one.
+ * Returns the engine's share of the `rest` queue pairs that the ordinary path
+ * leaves, or 0 if there are few. `alone` means that the mount has no other
+ * engine; the options queues= and depth= then apply to this one.
  */
 unsigned bounce_engine_queues(const struct options *opts, bool alone, unsigned rest);
 /*
