@@ -136,9 +136,11 @@ class Jobs:
         few = ["-s", str(self.few_mib), "-r", self.repeats]
         return [
             Job("python-peers", self.peers(), self.no_gpu),
-            Job("group", on_mount(self.mib, *self.served, *DIRECT, threads=8) + [
-                sys.executable, script("group_bench.py"), "-s", str(self.mib), "-r", self.repeats,
-                "-l", os.path.join(self.build, "client/libgpunvme.so")]),
+            Job("group", on_mount(
+                self.mib, *self.served, *DIRECT, threads=8 * max(1, self.gpus)) + [
+                    sys.executable, script("group_bench.py"), "-s", str(self.mib),
+                    "-r", self.repeats, "-l",
+                    os.path.join(self.build, "client/libgpunvme.so")]),
             Job("file-tmpfs", [self.program("file_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
             Job("growth", [sys.executable, script("growth_peers.py"), "-n", "10000"]),
