@@ -7,6 +7,10 @@
  * streams of copies. One thread uses a channel, without locking. Copies of one
  * submission are made in any order. A ticket is done when all bytes of its
  * submission are in place and visible to the device.
+ *
+ * The threads of the controller submit and poll. The threads that map and unmap
+ * call the other functions; a device that such a thread has selected stays
+ * selected.
  */
 #ifndef SIM_SIM_DMA_ENGINE_H
 #define SIM_SIM_DMA_ENGINE_H

@@ -94,6 +94,23 @@ static int cuda_dma_bind_device(int device)
     return gq_cuda_errno(cudaSetDevice(device));
 }
 
+/*
+ * Selects the device for a call on a thread of the engine's user, and stores
+ * the one that the thread had selected, for leave_device().
+ */
+static int enter_device(int device, int *before)
+{
+    int err = gq_cuda_errno(cudaGetDevice(before));
+
+    return err ? err : cuda_dma_bind_device(device);
+}
+
+static void leave_device(int device, int before)
+{
+    if (before != device)
+        cuda_dma_bind_device(before);
+}
+
 /* The channels of all GPUs are numbered in sequence. */
 static struct channel *channel_of(const struct sim_cuda_dma *m, unsigned channel)
 {
@@ -301,11 +318,13 @@ static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket
 static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {
     const struct sim_cuda_dma *m = ctx;
+    int device = m->gpus[0]->device, before;
     cudaError_t err;
 
-    if (cuda_dma_bind_device(m->gpus[0]->device))
+    if (enter_device(device, &before))
         return -EIO;
     err = cudaHostRegister(addr, len, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    leave_device(device, before);
     if (err == cudaErrorHostMemoryAlreadyRegistered) {
         cudaGetLastError();
         return 0;
@@ -316,11 +335,13 @@ static int dma_engine_pin(void *ctx, void *addr, size_t len)
 static void dma_engine_unpin(void *ctx, void *addr)
 {
     const struct sim_cuda_dma *m = ctx;
+    int device = m->gpus[0]->device, before;
 
-    if (cuda_dma_bind_device(m->gpus[0]->device))
+    if (enter_device(device, &before))
         return;
     if (cudaHostUnregister(addr) != cudaSuccess)
         cudaGetLastError();
+    leave_device(device, before);
 }
 
 /* Also closes a partly opened channel. */
@@ -371,13 +392,12 @@ static int copy_kernel_blocks(int device, unsigned *blocks)
     return err;
 }
 
+/* Called with the device selected. */
 static int open_channels(struct gpu_channels *g)
 {
     unsigned blocks;
-    int err = cuda_dma_bind_device(g->device);
+    int err = gq_cuda_errno(sim_copy_kernel_load());
 
-    if (!err)
-        err = gq_cuda_errno(sim_copy_kernel_load());
     if (!err)
         err = gq_cuda_errno(sim_gather_load());
     if (!err)
@@ -391,17 +411,21 @@ static int open_channels(struct gpu_channels *g)
 static int cuda_dma_open_device(struct sim_cuda_dma *m, int device)
 {
     struct gpu_channels *g = calloc(1, sizeof(*g));
+    int before, err = g ? enter_device(device, &before) : -ENOMEM;
 
-    if (!g)
-        return -ENOMEM;
+    if (err)
+        goto free_channels;
     g->device = device;
-    int err = open_channels(g);
-    if (!err) {
-        m->gpus[m->n++] = g;
-        return 0;
-    }
-    for (unsigned i = 0; i < CHANNELS; i++)
+    err = open_channels(g);
+    for (unsigned i = 0; i < CHANNELS && err; i++)
         close_channel(&g->channels[i]);
+    leave_device(device, before);
+    if (err)
+        goto free_channels;
+    m->gpus[m->n++] = g;
+    return 0;
+
+free_channels:
     free(g);
     return err;
 }

@@ -44,6 +44,22 @@ cudaError_t __wrap_cudaSetDevice(int device)
     return cudaSuccess;
 }
 
+cudaError_t __wrap_cudaGetDevice(int *device)
+{
+    *device = selected;
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaHostRegister(void *, size_t, unsigned)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaHostUnregister(void *)
+{
+    return cudaSuccess;
+}
+
 cudaError_t __wrap_cudaGetLastError()
 {
     return cudaSuccess;
@@ -235,6 +251,20 @@ TEST_F(SimCudaDma, EachDeviceHasChannelsOfItsOwn)
                                     &odd, 1, &ticket),
                   0);
         EXPECT_EQ(selected, (int)device);
+    }
+}
+
+/* An executor allocates on the device that its thread has selected before it maps memory. */
+TEST_F(SimCudaDma, ThreadsThatMapKeepTheDeviceThatTheyHaveSelected)
+{
+    for (int device : {1, 0}) {
+        selected = device;
+        EXPECT_GE(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther), 0);
+        EXPECT_EQ(selected, device) << "open";
+        EXPECT_EQ(ops_->ops->pin(ops_->ctx, media_.data(), media_.size()), 0);
+        EXPECT_EQ(selected, device) << "pin";
+        ops_->ops->unpin(ops_->ctx, media_.data());
+        EXPECT_EQ(selected, device) << "unpin";
     }
 }
 
