@@ -38,15 +38,26 @@ struct provider {
 
 /* --- dma-buf --------------------------------------------------------------------------------- */
 
+/*
+ * NVIDIA's driver names its exporter nv_dmabuf; older versions leave the name of
+ * the module.
+ */
 bool device_mem_exporter_stays(const char *fdinfo)
 {
+    static const char *const exporters[] = {"nv_dmabuf", "nvidia"};
     const char *name = strstr(fdinfo, "exp_name:");
 
     if (!name)
         return false;
     name += strlen("exp_name:");
     name += strspn(name, " \t");
-    return strcspn(name, "\n") == strlen("nvidia") && !strncmp(name, "nvidia", strlen("nvidia"));
+    for (size_t i = 0; i < sizeof(exporters) / sizeof(exporters[0]); i++) {
+        size_t len = strlen(exporters[i]);
+
+        if (strcspn(name, "\n") == len && !strncmp(name, exporters[i], len))
+            return true;
+    }
+    return false;
 }
 
 #define FDINFO_LEN 512

@@ -28,6 +28,7 @@ namespace
 TEST(DeviceMem, AcceptsOnlyNvidiasExporter)
 {
     EXPECT_TRUE(device_mem_exporter_stays("pos:\t0\nsize:\t65536\nexp_name:\tnvidia\n"));
+    EXPECT_TRUE(device_mem_exporter_stays("size:\t65536\nexp_name:\tnv_dmabuf\n"));
     EXPECT_FALSE(device_mem_exporter_stays("exp_name:\tnvidia-drm\n"));
     EXPECT_FALSE(device_mem_exporter_stays("exp_name:\tamdgpu\nname:\tnvidia\n"));
     EXPECT_FALSE(device_mem_exporter_stays("exp_name:\n"));
