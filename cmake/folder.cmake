@@ -27,8 +27,9 @@ endfunction()
 # gpunvme_test_properties sets the properties of all tests. The folders are
 # labels (tests/fusefs/daemon: "fusefs", "daemon"), to which LABELS adds more:
 # "gpu" for a test that uses a CUDA device if there is one, "mount" for one that
-# mounts through /dev/fuse, and "threads" for one that also runs with
-# ThreadSanitizer, because several threads of the code under test share memory.
+# mounts through /dev/fuse, "threads" for one that also runs with
+# ThreadSanitizer, because several threads of the code under test share memory,
+# and "plain" for one that a build with a sanitizer lacks or runs only in part.
 # A test may take five minutes unless TIMEOUT says more, with a sanitizer three
 # times as long: threads that wait for each other on busy processors take fifty
 # times as long as on idle ones. COST is the time in seconds of a test that
@@ -54,9 +55,8 @@ function(gpunvme_test_properties name)
 endfunction()
 
 # gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]
-# [WATCHDOG]) defines a GoogleTest program, which is one test of ctest. The
-# target threads_tests builds the programs labelled threads. With WATCHDOG a
-# test that hangs ends the program after 10 s.
+# [WATCHDOG]) defines a GoogleTest program, which is one test of ctest. With
+# WATCHDOG a test that hangs ends the program after 10 s.
 function(gpunvme_test name)
     cmake_parse_arguments(ARG "WATCHDOG" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
@@ -72,9 +72,6 @@ function(gpunvme_test name)
     target_precompile_headers(${name} REUSE_FROM gtest_header)
     add_test(NAME ${name} COMMAND ${name})
     gpunvme_test_properties(${name} COST ${ARG_COST} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
-    if("threads" IN_LIST ARG_LABELS)
-        add_dependencies(threads_tests ${name})
-    endif()
 endfunction()
 
 # gpunvme_script_test(NAME COMMAND ... [LABELS ...] [COST s] [TIMEOUT s])

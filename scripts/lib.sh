@@ -127,13 +127,15 @@ use_ccache() {
 }
 
 # configure DIR [CMAKE-ARGUMENT...]: configures a build folder.
-# GPUNVME_CUDA_ARCHITECTURES replaces the CUDA architectures to compile for.
+# GPUNVME_CUDA_ARCHITECTURES replaces the CUDA architectures to compile for, and
+# with GPUNVME_TESTS_IN_ALL=OFF build() builds tests only by name.
 configure() {
     local dir=$1
     shift
     use_ccache
     cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
         ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} \
+        -DGPUNVME_TESTS_IN_ALL="${GPUNVME_TESTS_IN_ALL:-ON}" \
         ${GPUNVME_CUDA_ARCHITECTURES:+"-DGPUNVME_CUDA_ARCHITECTURES=$GPUNVME_CUDA_ARCHITECTURES"} \
         ${GPUNVME_NIXL_SOURCE:+"-DGPUNVME_NIXL_SOURCE=$GPUNVME_NIXL_SOURCE"} "$@"
 }

@@ -7,9 +7,12 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--long]
-                            [--build] [-R NAME] [-- CTEST-ARGUMENT...]
+Usage: bash scripts/test.sh [--plain] [--unsanitized] [--asan] [--tsan] [--all] [--no-sim]
+                            [--long] [--build] [-R NAME] [-- CTEST-ARGUMENT...]
   --plain  the ordinary build (the default)
+  --unsanitized
+           the ordinary build, but only the tests that --asan does not run, or not completely: those
+           labelled plain or style, and with a GPU those labelled gpu
   --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
   --tsan   with ThreadSanitizer: the tests labelled threads
   --all    the three, one after the other
@@ -121,10 +124,10 @@ ASAN_LONG+='*/GqReadv.FindsItsWay*/Cpu1Tier0Staged:*/GqReadv.ReadsLongPieces*/Cp
 # checksums and copies has the code of the other two, and more.
 ASAN_LONG_PROGRAMS='^storage_(chunk_crash|resize)(_csum)?_test$'
 
-# Prints the targets of DIR that the tests matching ONLY run: the program with
-# the name of a test, and files of the build in the command of a script.
-targets_of() { # DIR
-    ctest --test-dir "$1" --show-only=json-v1 -R "$ONLY" | python3 -c '
+# Prints the targets of DIR that the selected tests run: the program with the
+# name of a test, and files of the build in the command of a script.
+targets_of() { # DIR CTEST-ARGUMENT...
+    ctest --test-dir "$1" --show-only=json-v1 "${@:2}" 2>/dev/null | python3 -c '
 import json, os, sys
 for test in json.load(sys.stdin)["tests"]:
     files = [word for word in test.get("command", []) if word.startswith(sys.argv[1] + "/")]
@@ -132,22 +135,18 @@ for test in json.load(sys.stdin)["tests"]:
 ' "$(realpath "$1")" | grep -Fxf <(ninja -C "$1" -t targets all | sed 's/: [^:]*$//') | sort -u
 }
 
-# prepare DIR TARGET-ARGUMENT... -- CMAKE-ARGUMENT...: configures and builds.
-# With -R a configured folder stays as it is, and only the targets of the tests
-# are built.
+# prepare DIR CMAKE-ARGUMENT...: configures and builds. Of the tests, only those
+# in the caller's array `select`, arguments of ctest, are built if it has any.
+# With -R a configured folder stays as it is.
 prepare() {
-    local dir=$1 targets=()
+    local dir=$1 targets=() tests_in_all=ON
     shift
-    while [ "$1" != -- ]; do
-        targets+=("$1")
-        shift
-    done
-    shift
+    [ -z "$product" ] || tests_in_all=OFF
     if [ -z "$ONLY" ] || [ ! -f "$dir/build.ninja" ]; then
-        configure "$dir" -DGPUNVME_WERROR=ON "$@" || return
+        configure "$dir" -DGPUNVME_WERROR=ON -DGPUNVME_TESTS_IN_ALL="$tests_in_all" "$@" || return
     fi
-    if [ -n "$ONLY" ]; then
-        mapfile -t targets < <(targets_of "$dir")
+    if [ "${#select[@]}" -gt 0 ]; then
+        mapfile -t targets < <(targets_of "$dir" "${select[@]}" && printf '%s' "$product")
         [ "${#targets[@]}" -gt 0 ] || return 0
         targets=(--target "${targets[@]}")
     fi
@@ -166,7 +165,8 @@ run_suite() {
     # with deadlines failed.
     # ThreadSanitizer computes more, and leases and recoveries must still meet
     # their time limits.
-    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((3 * $(nproc)))
+    local options=() ctest_args=() select=() product='' labels=plain filter=${GTEST_FILTER:-*}
+    local jobs=$((3 * $(nproc)))
     [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
     if [ -n "$sanitize" ]; then
         ctest_args=(-LE '^style$')
@@ -180,7 +180,12 @@ run_suite() {
         [ "${#CTEST_ARGS[@]}" -gt 0 ] || ctest_args+=(-E "$ASAN_LONG_PROGRAMS")
         say "$kind: ctest ${ctest_args[*]}, filter $filter"
     fi
-    if [ "$kind" = no-sim ]; then
+    [ -z "$ONLY" ] || select=(-R "$ONLY")
+    if [ "$kind" = unsanitized ] && [ -z "$ONLY" ]; then
+        [ ! -e /dev/nvidiactl ] || labels+='|gpu'
+        product=all select=(-L "^($labels)\$") ctest_args=(-L "^(style|$labels)\$")
+        say "$kind: ctest ${ctest_args[*]}"
+    elif [ "$kind" = no-sim ]; then
         ctest_args=(-LE '^style$')
         options=(-DGPUNVME_SIM=OFF)
     fi
@@ -191,12 +196,12 @@ run_suite() {
         else
             filter+=:$TSAN_LONG
             ctest_args=(-L '^threads$')
-            targets=(--target threads_tests)
+            select=("${ctest_args[@]}")
         fi
         say "$kind: ctest ${ctest_args[*]}, filter $filter"
     fi
     say "$kind: build in $dir"
-    if ! prepare "$dir" ${targets[@]+"${targets[@]}"} -- ${options[@]+"${options[@]}"}; then
+    if ! prepare "$dir" ${options[@]+"${options[@]}"}; then
         SUMMARY+=("$kind: DOES NOT BUILD")
         FAILED=1
         return 0
@@ -230,7 +235,7 @@ run_suite() {
 kinds=() LONG=0 BUILD_ONLY=0 CTEST_ARGS=() ONLY=''
 while [ $# -gt 0 ]; do
     case $1 in
-    --plain | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
+    --plain | --unsanitized | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
     --long) LONG=1 ;;
     --build) BUILD_ONLY=1 ;;
@@ -259,7 +264,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 
 for kind in "${kinds[@]}"; do
     case $kind in
-    plain) run_suite plain "$BUILD_DIR" "" ;;
+    plain | unsanitized) run_suite "$kind" "$BUILD_DIR" "" ;;
     no-sim) run_suite no-sim "$BUILD_DIR-no-sim" "" ;;
     asan) run_suite asan "$BUILD_DIR-asan" address,undefined ;;
     tsan)

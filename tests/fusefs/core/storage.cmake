@@ -4,9 +4,11 @@ add_library(storage_fixture STATIC crash_dev.c image_check.c image_repair.c spac
             storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
-foreach(name alloc inode inode_hash mkfs recover tx)
+foreach(name alloc inode mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
+gpunvme_test(storage_inode_hash_test SOURCES storage_inode_hash_test.cc LINKS storage_fixture
+             LABELS plain)
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture COST 30)
 gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture)
