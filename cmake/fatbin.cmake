@@ -8,11 +8,14 @@ function(gpunvme_fatbin var source)
     get_filename_component(name ${source} NAME_WE)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     set(code)
-    foreach(arch ${GPUNVME_CUDA_ARCHITECTURES})
+    set(real ${GPUNVME_CUDA_ARCHITECTURES})
+    list(FILTER real EXCLUDE REGEX "-virtual$")
+    foreach(arch ${real})
         list(APPEND code -gencode=arch=compute_${arch},code=sm_${arch})
     endforeach()
     # The last architecture is also included as PTX, for later devices.
     list(GET GPUNVME_CUDA_ARCHITECTURES -1 arch)
+    string(REPLACE "-virtual" "" arch ${arch})
     list(APPEND code -gencode=arch=compute_${arch},code=compute_${arch})
     add_custom_command(
         OUTPUT ${out}
