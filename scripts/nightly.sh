@@ -76,7 +76,7 @@ nightly() {
     roots) step "clean roots" bash scripts/roots-test.sh ;;
     wheel) step "wheel" bash scripts/wheel.sh ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
-    lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy analyzer clang ;;
+    lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy cxx analyzer clang ;;
     mutate) step "mutants" mutants ;;
     fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
     esac
