@@ -22,6 +22,7 @@ Steps, all of them without an argument:
   media   MEDIA_CASES file systems with one damaged block (40000, 10 minutes)
   guest   all guest scenarios
   roots   scripts/roots-test.sh: the documents' commands in clean roots of bookworm, trixie, sid
+  packages  scripts/package-test.sh: the Debian packages, with device code for all architectures
   wheel   scripts/wheel.sh: a wheel with the library, installed alone
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
   lint    all of scripts/lint.sh, clang's build and the whole of its analyzer included
@@ -74,6 +75,7 @@ nightly() {
         step "guest, all" bash scripts/guest-test.sh --all
         ;;
     roots) step "clean roots" bash scripts/roots-test.sh ;;
+    packages) step "packages" bash scripts/package-test.sh ;;
     wheel) step "wheel" bash scripts/wheel.sh ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy cxx analyzer clang ;;
@@ -85,14 +87,15 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | no-sim | crash | media | guest | roots | wheel | judge | lint | fuzz | mutate)
+    plain | asan | tsan | no-sim | crash | media | guest | roots | packages | wheel | judge | lint | \
+        fuzz | mutate)
         steps+=("$arg")
         ;;
     *) other_argument "$arg" step ;;
     esac
 done
 [ "${#steps[@]}" -gt 0 ] ||
-    steps=(plain asan tsan no-sim crash media guest roots wheel judge lint fuzz mutate)
+    steps=(plain asan tsan no-sim crash media guest roots packages wheel judge lint fuzz mutate)
 for name in "${steps[@]}"; do
     nightly "$name"
 done

@@ -13,6 +13,7 @@ Usage: bash scripts/package-test.sh [OUT]
 OUT: where the packages are left; by default nowhere.
 The packages are installed in an overlay over this system's root, by root only.
 With GPUNVME_NIXL_SOURCE (CONTRIBUTING.md) also the package gpunvme-nixl is built.
+GPUNVME_CUDA_ARCHITECTURES, if set, replaces the architectures of the device code (80;90).
 GPUNVME_NO_SETUP=1 installs nothing (debhelper, lintian, and what the build needs).
 USAGE
 }
