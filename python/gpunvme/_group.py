@@ -40,6 +40,12 @@ class Peers(Protocol):
     def memory(self, nbytes: int) -> Any:
         """Returns an array of bytes, for which reads need not wait."""
 
+    def offer(self, buffers: list[Any]) -> Any:
+        """Returns what other ranks need for share()."""
+
+    def share(self, buffers: list[Any], offers: list[Any]) -> None:
+        """Collective: lets gather() of these buffers copy from the other ranks' ones, if it can."""
+
     def flat(self, tensor: Any) -> Any:
         """Returns the bytes of a tensor as an array."""
 
@@ -142,7 +148,16 @@ class _Version(NamedTuple):
     state: tuple[int, int, int]  # number of the inode there, time of change, size
 
 
-def _boot() -> str:
+class _Told(NamedTuple):
+    """What a rank tells the others before it reads."""
+
+    plan: str
+    versions: list[_Version]
+    offer: Any  # Peers
+
+
+def boot() -> str:
+    """Returns the identity of this boot of the host, or nothing."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -159,12 +174,12 @@ def _versions(entries: list[tuple[File, Entry]]) -> list[_Version]:
     by_file: dict[File, list[Entry]] = {}
     for file, entry in entries:
         by_file.setdefault(file, []).append(entry)
-    boot, versions = _boot(), []
+    versions, here = [], boot()
     for file, found in by_file.items():
         state = _state(file)
         digest = hashlib.sha256(repr((state[2], [tuple(entry) for entry in found])).encode())
         versions.append(_Version(os.path.basename(os.fspath(file.name)), digest.hexdigest(),
-                                 (boot, os.fstat(file.fileno()).st_dev), state))
+                                 (here, os.fstat(file.fileno()).st_dev), state))
     return versions
 
 
@@ -239,6 +254,10 @@ class _Load:
                          for _ in range(min(self._shares.rounds, BUFFERS))]
         self.total = sum(part.nbytes for _, _, part in mine)
         self.plan = repr((list(slices.items()), peers.kind, self._slot, self._shares.share))
+        self.offer = peers.offer(self._buffers)
+
+    def share(self, offers: list[Any]) -> None:
+        self._peers.share(self._buffers, offers)
 
     def read_slices(self, report: Progress | None) -> dict[str, Any]:
         def reported(done: int, _: int, seconds: float) -> None:
@@ -327,16 +346,17 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
     """
     errors, report = _Errors(peers), reporter(progress)
     with contextlib.ExitStack() as files:
-        versions, parts = [], {}
+        told, parts = None, {}
         with errors.kept():
             entries = files.enter_context(opened(paths))
             mine = _Load(peers, entries, empty, slices, threads, reserve)
-            versions = [mine.plan, *_versions(entries)]
-        for rank, (plan, *theirs) in enumerate(found := errors.agree(versions)):
-            _compare(theirs, found[0][1:], rank)
-            if plan != found[0][0]:
+            told = _Told(mine.plan, _versions(entries), mine.offer)
+        for rank, theirs in enumerate(found := errors.agree(told)):
+            _compare(theirs.versions, found[0].versions, rank)
+            if theirs.plan != found[0].plan:
                 raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
                                  "rank 0")
+        mine.share([theirs.offer for theirs in found])
         with errors.kept():
             parts = mine.read_slices(report)
         mine.exchange_all(errors, report, sum(part.nbytes for part in parts.values()))

@@ -2,16 +2,20 @@
 """Loads tensors of torch by a process group, or by one process for several devices."""
 
 import itertools
+import mmap
+import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
+from torch.multiprocessing import reductions
 
 from ._file import File
-from ._group import ALIGN
+from ._group import ALIGN, boot
 from ._safetensors import (Entry, Progress, Slices, opened, pool, read_entry, read_range, reporter,
                            slice_of, take, waited)
 
@@ -23,8 +27,72 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
+class _Board:
+    """A page that all ranks of one host map, where each tells how far it has come.
+
+    A rank has two numbers, which it stores in turn: the others may still have to see the last one.
+    """
+
+    PATIENCE = 600.0  # seconds, the default of process groups
+
+    def __init__(self, path: str, rank: int, size: int) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(file, 2 * 8 * size)
+            self._numbers = memoryview(mmap.mmap(file, 2 * 8 * size)).cast("q")
+        finally:
+            os.close(file)
+        self._rank, self._turn = rank, 0
+
+    def meet(self, failed: bool = False) -> bool:
+        """Waits for all ranks. Returns true if any of them has failed."""
+        self._turn += 1
+        numbers = self._numbers[self._turn % 2::2]
+        numbers[self._rank] = 2 * self._turn + failed
+        begun = time.monotonic()
+        while min(found := numbers.tolist()) < 2 * self._turn:
+            waited_for = time.monotonic() - begun
+            if waited_for > self.PATIENCE:
+                late = found.index(min(found))
+                raise RuntimeError(f"rank {late} did not come in {waited_for:.0f} s")
+            time.sleep(1e-4 if waited_for > 1e-2 else 0)
+        return any(number & 1 for number in found)
+
+
+class _Offer(NamedTuple):
+    """What the others need to copy from the buffers of a rank."""
+
+    host: tuple[str, int, int]  # boot, device of BOARDS, user
+    board: str  # path; that of rank 0 is used
+    handles: list[Any]  # of the buffers
+
+
+BOARDS = "/dev/shm"
+SHARED = ("cuda",)  # kinds of memory
+
+
+def _export(memory: torch.Tensor) -> Any:
+    return reductions.reduce_tensor(memory)[1]
+
+
+def _import(handle: Any, device: Any) -> torch.Tensor:
+    """Maps memory of another process for this device, whichever device has it.
+
+    torch would map it for the device of the same number, of which this process would get a context.
+    """
+    arguments, index = list(handle), torch.device(device).index
+    arguments[6] = torch.cuda.current_device() if index is None else index
+    found: torch.Tensor = reductions.rebuild_cuda_tensor(*arguments)
+    return found
+
+
 class ProcessGroup:
-    """The ranks of a process group of torch (Peers)."""
+    """The ranks of a process group of torch (Peers).
+
+    Ranks of one host copy from each other's memory by the copy engines of their GPUs. A kernel of
+    NCCL that waits for another rank takes turns with the kernels that read, which belong to another
+    process, so both wait for milliseconds. NCCL gathers where that is not possible.
+    """
 
     def __init__(self, group: Any, device: Any) -> None:
         if not isinstance(group, distributed.ProcessGroup):
@@ -32,6 +100,10 @@ class ProcessGroup:
                             "this process")
         self._group, self._device, self.kind = group, device, torch.device(device).type
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
+        self._board: _Board | None = None
+        self._seen: dict[int, list[torch.Tensor]] = {}  # all ranks' buffers, by address of the own
+        if self.kind == "cuda":
+            torch.cuda.ipc_collect()  # buffers of the last call
 
     def exchange(self, value: Any) -> list[Any]:
         found = [None] * self.size
@@ -47,9 +119,48 @@ class ProcessGroup:
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
         return _flat(tensor)
 
+    def offer(self, buffers: list[torch.Tensor]) -> _Offer | None:
+        if self.kind not in SHARED or not buffers or not boot():
+            return None
+        try:
+            host = (boot(), os.stat(BOARDS).st_dev, os.geteuid())
+            return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}",
+                          [_export(memory) for memory in buffers])
+        except (OSError, RuntimeError):
+            return None
+
+    def share(self, buffers: list[torch.Tensor], offers: list[_Offer | None]) -> None:
+        found = [offer for offer in offers if offer is not None]
+        if len(found) < self.size or len({offer.host for offer in found}) > 1:
+            return
+        board, seen, failed = _Board(found[0].board, self.rank, self.size), {}, False
+        try:
+            for i, memory in enumerate(buffers):
+                seen[memory.data_ptr()] = [
+                    memory if rank == self.rank else _import(offer.handles[i], self._device)
+                    for rank, offer in enumerate(found)]
+        except RuntimeError:  # the devices do not reach each other
+            failed = True
+        if not board.meet(failed):
+            self._board, self._seen = board, seen
+        if self.rank == 0:
+            os.unlink(found[0].board)
+
     def gather(self, memory: torch.Tensor) -> None:
-        part = memory.view(self.size, -1)[self.rank]
-        distributed.all_gather_into_tensor(memory, part, group=self._group)
+        rows = memory.view(self.size, -1)
+        if self._board is None:
+            distributed.all_gather_into_tensor(memory, rows[self.rank], group=self._group)
+            return
+        self._meet(self._board)
+        for rank, theirs in enumerate(self._seen[memory.data_ptr()]):
+            if rank != self.rank:
+                rows[rank].copy_(theirs.view(self.size, -1)[rank], non_blocking=True)
+        self._meet(self._board)  # until all have copied, no rank reads into its buffer again
+
+    def _meet(self, board: _Board) -> None:
+        if self.kind == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        board.meet()
 
 
 # --- Devices of one process ------------------------------------------------------------------------

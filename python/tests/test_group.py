@@ -18,6 +18,7 @@ from test_safetensors import bytes_read, chunks, same, save, tensors
 
 PATIENCE = 240
 SLICES = {"*.weight": 1, "*.ids": 0}
+REFUSING = {"all": (), "not all": (1,)}  # ranks that do not map the others' buffers
 
 
 class Threads:
@@ -43,6 +44,12 @@ class Threads:
 
     def flat(self, tensor):
         return tensor.reshape(-1).view(np.uint8)
+
+    def offer(self, buffers):
+        pass
+
+    def share(self, buffers, offers):
+        pass
 
     def gather(self, memory):
         parts = memory.reshape(self.size, -1)
@@ -271,11 +278,40 @@ def same_tensors(found, expected):
         {name: tensor.cpu().numpy() for name, tensor in found.items()}, expected)
 
 
-def run_rank(rank, size, backend, store, paths):
+def share_files(torch, store, refuses):
+    """Has the ranks copy from buffers in shared files, unless this one refuses to map them."""
+    from gpunvme import _torch_group
+    made = {}
+
+    def mapped(path, nbytes):
+        return torch.from_file(path, shared=True, size=nbytes, dtype=torch.uint8)
+
+    def memory(self, nbytes):
+        path = f"{store}.{self.rank}.{len(made)}"
+        found = mapped(path, nbytes)
+        made[found.data_ptr()] = (path, nbytes)
+        return found
+
+    def map_other(handle, _):
+        if refuses:
+            raise RuntimeError("out of reach")
+        return mapped(*handle)
+
+    _torch_group.SHARED = ("cpu",)
+    _torch_group.ProcessGroup.memory = memory
+    _torch_group._export = lambda found: made[found.data_ptr()]
+    _torch_group._import = map_other
+
+
+def run_rank(rank, size, backend, shares, store, paths):
     """One process of a group. The last rank dies at the end, before it loads."""
     import torch
     from gpunvme.torch import load_file
-    distributed = torch.distributed
+    distributed, gathers = torch.distributed, []
+    if shares:
+        share_files(torch, store, rank in REFUSING[shares])
+        really = distributed.all_gather_into_tensor
+        distributed.all_gather_into_tensor = lambda *a, **b: gathers.append(1) or really(*a, **b)
     device = f"cuda:{rank}" if backend == "nccl" else "cpu"
     distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                                    timeout=datetime.timedelta(seconds=PATIENCE))
@@ -284,6 +320,7 @@ def run_rank(rank, size, backend, store, paths):
         setattr(_group, name, value)
     assert same_tensors(load_file(paths, device, group=world), tensors(1) | tensors(2))
     assert same_tensors(load_file(paths, device, group=world, slices=SLICES), mine(rank, size))
+    assert not shares or bool(gathers) == bool(REFUSING[shares])
     with pytest.raises(FileNotFoundError if rank == 0 else RuntimeError, match="none.safetensors"):
         load_file(paths if rank else "/none.safetensors", device, group=world)
     with pytest.raises(ValueError, match="those of the group"):
@@ -302,16 +339,18 @@ def run_rank(rank, size, backend, store, paths):
     os._exit(0)
 
 
-@pytest.mark.parametrize("size, backend, where", [(2, "gloo", "mount"), (4, "gloo", "tmpfs"),
-                                                  (2, "nccl", "mount")])
-def test_process_groups(torch, request, tmp_path, size, backend, where):
+@pytest.mark.parametrize("size, backend, where, shares", [
+    (2, "gloo", "mount", ""), (4, "gloo", "tmpfs", ""), (2, "nccl", "mount", ""),
+    (3, "gloo", "mount", "all"), (3, "gloo", "tmpfs", "not all")])
+def test_process_groups(torch, request, tmp_path, size, backend, where, shares):
     if backend == "nccl" and torch.cuda.device_count() < size:
         pytest.skip(f"torch has no {size} CUDA devices")
     paths = [os.path.join(request.getfixturevalue(where), f"process-{i}.safetensors") for i in (1, 2)]
     for i, path in enumerate(paths, 1):
         save(path, tensors(i))
     spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=run_rank, args=(rank, size, backend, tmp_path / "store", paths))
+    ranks = [spawn.Process(target=run_rank, args=(rank, size, backend, shares, tmp_path / "store",
+                                                  paths))
              for rank in range(size)]
     for process in ranks:
         process.start()
