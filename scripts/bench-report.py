@@ -53,7 +53,8 @@ def count_gpus():
 
 
 def controller_threads(wanted):
-    return str(max(1, min(wanted, (os.cpu_count() or 1) // 2)))
+    """Leaves a quarter of the processors to the program and the daemon."""
+    return str(max(1, min(wanted, (os.cpu_count() or 1) * 3 // 4)))
 
 
 def on_mount(mib, *options, threads=4):
@@ -117,7 +118,7 @@ class Jobs:
         executors = max(2, self.gpus)
         gpus = {0: ("gpus=0:1",), 1: ("gpus=0:0",)}.get(self.gpus, ())
         mount = on_mount((executors + 1) * self.mib // 2, *self.served, *DIRECT, *gpus,
-                         threads=8 * executors)
+                         threads=12 * executors)
         return [Job("gpus", mount + [self.program("gpus_bench"), "-s", str(self.mib),
                                      "-r", self.repeats])]
 
