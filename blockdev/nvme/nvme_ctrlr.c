@@ -200,9 +200,7 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     rc = request_queues(c, opts);
     if (rc)
         goto disable;
-    rc = nvme_host_start(c);
-    if (!rc)
-        rc = nvme_watch_start(c);
+    rc = nvme_watch_start(c);
     if (rc) {
         explain_errno(c, opts, "Set Features, Asynchronous Events", rc);
         goto disable;

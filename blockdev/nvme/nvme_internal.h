@@ -81,7 +81,6 @@ struct nvme_ctrlr {
     bool settled;                  /* atomic; after a failure: it touches no memory any more */
     bool replaced;                 /* atomic; failed as another controller or namespace */
     bool taken;                    /* atomic; another host has reserved a namespace in use */
-    bool has_host_id;              /* knows the transport's host_id; written under admin_lock */
     uint32_t reserved_nsid;        /* the namespace of nvme_reserve(), or 0; under admin_lock */
     unsigned epoch;                /* atomic; written under admin_lock */
     unsigned retries;              /* atomic; resets since an I/O command last completed */
@@ -239,11 +238,11 @@ void nvme_ns_forget(struct nvme_ctrlr *c);
 
 /* nvme_reserve.c */
 /*
- * Sets the host identifier, which a reset has cleared, if the controller has
- * reservations. Called after each enable, with admin_lock held. Returns an error
- * only if the admin queue does not work.
+ * Sets the host identifier, which a reset has cleared, if a namespace is
+ * reserved. The caller holds admin_lock. Returns an error only if the admin
+ * queue does not work.
  */
-int nvme_host_start(struct nvme_ctrlr *c);
+int nvme_reserve_resume(struct nvme_ctrlr *c);
 /*
  * Reads the events of reservations, which removes them from the log. Sets
  * c->taken if another host has ended the registration of this host. The caller

@@ -63,24 +63,33 @@ static int reserve_feature(struct nvme_ctrlr *c, uint8_t opcode, void *id)
 }
 
 /*
- * A controller may refuse an identifier because it has kept one over a reset,
- * or has received one with the connection. The one that it reports is then
- * used.
+ * Sets the host identifier. A controller may refuse one because it has kept one
+ * over a reset, or has received one with the connection. The one that it reports
+ * is then used. Returns -ENOTSUP if the controller does not know this host, or
+ * an error if the admin queue does not work. The caller holds admin_lock.
  */
-int nvme_host_start(struct nvme_ctrlr *c)
+static int reserve_set_host(struct nvme_ctrlr *c)
 {
     static const uint8_t none[sizeof(c->t->host_id)];
     uint8_t id[sizeof(c->t->host_id)];
 
-    c->has_host_id = false;
     if (!c->info.reservations || reserve_is_me(c, none))
-        return 0;
+        return -ENOTSUP;
     memcpy(id, c->t->host_id, sizeof(id));
     int rc = reserve_feature(c, NVME_ADMIN_SET_FEATURES, id);
     if (rc && nvme_ctrlr_healthy(c))
         rc = reserve_feature(c, NVME_ADMIN_GET_FEATURES, id);
-    c->has_host_id = !rc && reserve_is_me(c, id);
-    return nvme_ctrlr_healthy(c) ? 0 : rc;
+    if (!nvme_ctrlr_healthy(c))
+        return rc;
+    return !rc && reserve_is_me(c, id) ? 0 : -ENOTSUP;
+}
+
+/* A controller that no longer knows this host refuses its writes, which ends the mount. */
+int nvme_reserve_resume(struct nvme_ctrlr *c)
+{
+    int rc = c->reserved_nsid ? reserve_set_host(c) : 0;
+
+    return rc == -ENOTSUP ? 0 : rc;
 }
 
 /* --- Commands -------------------------------------------------------------------------------- */
@@ -325,10 +334,12 @@ int nvme_reserve(struct nvme_ctrlr *c, uint32_t nsid, bool preempt, struct nvme_
 
     if (rc)
         return rc;
-    if (!c->has_host_id || !ns.reserves)
+    if (!ns.reserves)
         return -ENOTSUP;
     nvme_admin_begin(c);
-    rc = reserve_drain(c, 0); /* events of an earlier registration */
+    rc = reserve_set_host(c);
+    if (!rc)
+        rc = reserve_drain(c, 0); /* events of an earlier registration */
     nvme_admin_end(c);
     if (!rc)
         rc = reserve_open(&r, c, nsid);

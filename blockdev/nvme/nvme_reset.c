@@ -99,7 +99,7 @@ static int reset_verify(struct nvme_ctrlr *c)
     c->admin_until = deadline_after_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
     rc = verify_ctrlr(c);
     if (!rc)
-        rc = nvme_host_start(c);
+        rc = nvme_reserve_resume(c);
     if (!rc)
         rc = nvme_watch_start(c);
     if (!rc)

@@ -104,8 +104,20 @@ class Host
         EXPECT_EQ(nvme_qpair_delete(rig.c, &qp), 0);
         nvme_dma_free(rig.c, &page);
     }
+    // Returns the host identifier that the controller knows, after setting `id` unless it is 0.
+    uint8_t identifier(uint8_t id = 0)
+    {
+        uint8_t data[16] = {id};
+        nvme_sqe sqe{};
+        sqe.opcode = id ? NVME_ADMIN_SET_FEATURES : NVME_ADMIN_GET_FEATURES;
+        sqe.cdw10 = NVME_FEAT_HOST_ID;
+        sqe.cdw11 = NVME_HOST_ID_LONG;
+        EXPECT_EQ(nvme_admin(rig.c, &sqe, data, sizeof(data), id != 0, nullptr), 0);
+        return data[0];
+    }
     void hold(uint64_t key, uint32_t type)
     {
+        identifier(1);
         command(NVME_IO_RESV_REGISTER, NVME_RESV_REGISTER_KEY, 0, key);
         command(NVME_IO_RESV_ACQUIRE, NVME_RESV_ACQUIRE | NVME_RESV_TYPE(type), key, 0);
     }
@@ -282,6 +294,22 @@ TEST_F(Reserve, WhatAControllerLacksIsSaid)
     EXPECT_EQ(b->reserve(), -ENOTSUP);
     EXPECT_EQ(a->policy(BD_RESERVE_OFF), 0);
     EXPECT_EQ(a->policy(BD_RESERVE_AUTO), 1);
+}
+
+// A program that reserves nothing, such as `gpunvme check`, is no host of the controller.
+TEST_F(Reserve, OnlyAReservationSetsTheHostIdentifier)
+{
+    EXPECT_EQ(a->policy(BD_RESERVE_OFF), 0);
+    EXPECT_EQ(a->identifier(), 0);
+    a->open_device();
+    EXPECT_EQ(a->write(1), 0);
+    ASSERT_EQ(nvme_ctrlr_reset(a->rig.c, nvme_ctrlr_epoch(a->rig.c)), 0);
+    EXPECT_EQ(a->identifier(), 0);
+    a->restart(1);
+    ASSERT_EQ(a->policy(BD_RESERVE_AUTO), 1);
+    EXPECT_EQ(a->identifier(), 1);
+    ASSERT_EQ(nvme_ctrlr_reset(a->rig.c, nvme_ctrlr_epoch(a->rig.c)), 0);
+    EXPECT_EQ(a->identifier(), 1);
 }
 
 // In the automatic mode, multi-mount protection remains if the commands fail.
