@@ -322,6 +322,40 @@ TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
     server_.reset();
 }
 
+// The server answers nothing, so that it maps no memory for further session threads.
+TEST_F(Served, ASilentServerDoesNotStopRequestsThatNeedNoDrive)
+{
+    constexpr unsigned kBlocked = 30;
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu,noatime,deadline=60000")) << m.log();
+    close(write_content(m.path("data"), 1));
+    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
+    close(hole);
+    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int data = open(m.path("data").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    ASSERT_EQ(read_as(0, hole, 0), 4096);
+    ASSERT_EQ(fsync(data), 0);
+
+    server_->pause();
+    std::vector<std::thread> blocked;
+    for (unsigned i = 0; i < kBlocked; i++)
+        blocked.emplace_back([=] { EXPECT_EQ(read_as(1000, data, 4096 * i), 4096); });
+    await_requests(dir_ + "/control", m.mountpoint(), kBlocked);
+    for (unsigned i = 0; i < kBlocked; i++) {
+        auto other = std::async(std::launch::async, [=] { return read_as(1001, hole, 4096); });
+        EXPECT_EQ(other.wait_for(std::chrono::seconds(10)), std::future_status::ready) << i;
+        if (HasFailure())
+            server_->go_on();
+    }
+    server_->go_on();
+    for (auto &t : blocked)
+        t.join();
+    close(data);
+    close(hole);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
 // The drive ends no flush any more. A user waits for more of them than session threads may.
 TEST_F(Served, ManyFlushesOfAUserDoNotStopItsReads)
 {

@@ -223,6 +223,10 @@ static void session_loop_serve_shared(struct session_loop *loop, char *request, 
     } while (len > 0 && !fuse_session_exited(loop->d->session));
 }
 
+/*
+ * A new thread serves its first request in heap memory. It waits for the device
+ * to map memory only when it is no receiver.
+ */
 static void receive_and_serve(struct session_thread *t, struct bounce *b)
 {
     struct session_loop *loop = t->loop;
@@ -234,6 +238,8 @@ static void receive_and_serve(struct session_thread *t, struct bounce *b)
         session_loop_serve_shared(loop, request, (size_t)n);
     else
         note_error(loop, (int)n);
+    if (!fuse_session_exited(loop->d->session))
+        bounce_improve(&loop->d->bounces, b);
 }
 
 static void *session_loop_thread_main(void *arg)
@@ -243,7 +249,7 @@ static void *session_loop_thread_main(void *arg)
     struct bounce *b = NULL;
 
     while (begin_to_wait(t)) {
-        b = b ? b : bounce_get(pool);
+        b = b ? b : bounce_get_now(pool);
         bounce_bind(b);
         if (b)
             receive_and_serve(t, b);

@@ -126,32 +126,75 @@ struct bounce *bounce_own(void)
     return own;
 }
 
-struct bounce *bounce_get(struct bounce_pool *pool)
+static struct bounce *bounce_take_free(struct bounce_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     struct bounce *b = pool->free;
     if (b)
         pool->free = b->next;
     pthread_mutex_unlock(&pool->lock);
-    if (b)
-        return b;
-    b = malloc(sizeof(*b));
-    if (!b)
+    return b;
+}
+
+static struct bounce *bounce_new(void)
+{
+    struct bounce *b = malloc(sizeof(*b));
+    char *memory = b ? aligned_alloc(BOUNCE_HEAD, BOUNCE_HEAD + MAX_IO) : NULL;
+
+    if (!memory) {
+        free(b);
         return NULL;
-    /*
-     * A failed device provides no DMA memory. Heap memory lets the request
-     * reach the core, which returns the device's error.
-     */
-    char *memory = ffs_dma_alloc(pool->fs, BOUNCE_HEAD + MAX_IO);
-    b->plain = !memory;
-    if (b->plain)
-        memory = aligned_alloc(BOUNCE_HEAD, BOUNCE_HEAD + MAX_IO);
-    if (memory) {
-        b->data = memory + BOUNCE_HEAD;
-        return b;
     }
-    free(b);
-    return NULL;
+    *b = (struct bounce){.data = memory + BOUNCE_HEAD, .plain = true};
+    return b;
+}
+
+/*
+ * A failed device provides no DMA memory. Heap memory lets the request reach
+ * the core, which returns the device's error.
+ */
+static void bounce_make_reachable(struct bounce_pool *pool, struct bounce *b)
+{
+    char *memory = ffs_dma_alloc(pool->fs, BOUNCE_HEAD + MAX_IO);
+
+    b->refused = !memory;
+    if (!memory)
+        return;
+    free((char *)b->data - BOUNCE_HEAD);
+    b->data = memory + BOUNCE_HEAD;
+    b->plain = false;
+}
+
+struct bounce *bounce_get_now(struct bounce_pool *pool)
+{
+    struct bounce *b = bounce_take_free(pool);
+
+    return b ? b : bounce_new();
+}
+
+struct bounce *bounce_get(struct bounce_pool *pool)
+{
+    struct bounce *b = bounce_get_now(pool);
+
+    if (b && b->plain && !b->refused)
+        bounce_make_reachable(pool, b);
+    return b;
+}
+
+void bounce_improve(struct bounce_pool *pool, struct bounce *b)
+{
+    if (!b->plain || b->refused)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    bool begun = pool->improving;
+    pool->improving = true;
+    pthread_mutex_unlock(&pool->lock);
+    if (begun)
+        return;
+    bounce_make_reachable(pool, b);
+    pthread_mutex_lock(&pool->lock);
+    pool->improving = false;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 /*

@@ -71,15 +71,17 @@ struct open_file {
  * DMA memory of the device unless plain.
  */
 struct bounce {
-    void *data; /* memory after the head */
-    bool plain; /* heap memory that the device cannot reach; costs another copy */
+    void *data;   /* memory after the head */
+    bool plain;   /* heap memory that the device cannot reach; costs another copy */
+    bool refused; /* the device has provided no memory */
     struct bounce *next;
 };
 
 struct bounce_pool {
     struct ffs *fs;
-    pthread_mutex_t lock;
-    struct bounce *free; /* protected by lock */
+    pthread_mutex_t lock; /* protects the next two */
+    struct bounce *free;
+    bool improving;
 };
 
 struct daemon {
@@ -118,8 +120,16 @@ struct daemon {
     atomic_bool warned_full; /* the lack of DMA regions has been logged */
 };
 
-/* Returns a buffer, or NULL if memory is exhausted. */
+/* Returns a buffer, or NULL if memory is exhausted. May wait until the device has mapped it. */
 struct bounce *bounce_get(struct bounce_pool *pool);
+/* Returns a free buffer, or one of heap memory: the device is not waited for. */
+struct bounce *bounce_get_now(struct bounce_pool *pool);
+/*
+ * Replaces heap memory of a buffer without a request by memory of the device.
+ * Does nothing if the device has none, or while another thread waits for it here:
+ * a device that does not answer holds no more than one session thread.
+ */
+void bounce_improve(struct bounce_pool *pool, struct bounce *b);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
 /*
  * Set and return the buffer of the calling session thread. Its request precedes
