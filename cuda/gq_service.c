@@ -126,13 +126,16 @@ static int launch_locked(struct gq_service *s)
     return err;
 }
 
-int gq_service_start(struct gq_service *s)
+/* The lock keeps launches of other threads from taking the item before it is withdrawn. */
+int gq_service_start(struct gq_service *s, int slot)
 {
     int err = 0;
 
     pthread_mutex_lock(&s->lock);
     if (gq_service_is_unserved(s))
         err = launch_locked(s);
+    if (err)
+        gq_service_retract(s, slot);
     pthread_mutex_unlock(&s->lock);
     return err;
 }

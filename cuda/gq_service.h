@@ -150,11 +150,13 @@ void gq_service_retract(struct gq_service *s, int slot);
 /* Returns true if no kernel is running. Stores of the last kernel are then visible. */
 bool gq_service_is_unserved(const struct gq_service *s);
 /*
- * Launches a kernel if none is running. A thread whose item has not ended calls
- * it repeatedly if gq_service_is_unserved() returned true before it looked for
- * the item's end. Returns the result of launch_kernel(), or 0.
+ * Launches a kernel if none is running. A thread whose item in the slot has not
+ * ended calls it repeatedly if gq_service_is_unserved() returned true before it
+ * looked for the item's end. Returns 0, or the error of launch_kernel(). After an
+ * error the item is withdrawn, and no block will take it. It may have ended by
+ * an earlier launch, whose stores are then visible.
  */
-int gq_service_start(struct gq_service *s);
+int gq_service_start(struct gq_service *s, int slot);
 /* Returns the number of the last launch. */
 uint32_t gq_service_launched(const struct gq_service *s);
 /* Returns true if that launch has ended. */

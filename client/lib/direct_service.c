@@ -246,7 +246,7 @@ static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t 
         uint64_t word = __atomic_load_n(answer, __ATOMIC_ACQUIRE);
         if (word >> 32 == number)
             return direct_service_say((int32_t)(uint32_t)word);
-        err = unserved ? gq_service_start(&s->service) : 0;
+        err = unserved ? gq_service_start(&s->service, slot) : 0;
         if (!err)
             err = go_on_waiting(s, &wait);
     }

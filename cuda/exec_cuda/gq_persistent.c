@@ -122,7 +122,11 @@ int gq_persistent_keep(struct gq_persistent *r, int slot)
 {
     if (!gq_service_is_unserved(&r->service) || !is_running(r->memory->lists[slot].state))
         return 0;
-    return gq_service_start(&r->service);
+    int err = gq_service_start(&r->service, slot);
+    if (!err || !is_running(r->memory->lists[slot].state))
+        return 0; /* another thread's kernel may have ended the list meanwhile */
+    gq_service_release(&r->service, slot);
+    return err;
 }
 
 int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
@@ -144,11 +148,7 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
         list->list.reads.map.extents = NULL;
     gq_service_post(&r->service, slot, &list, sizeof(list));
     err = gq_persistent_keep(r, slot);
-    if (!err)
-        return slot;
-    gq_service_retract(&r->service, slot);
-    gq_service_release(&r->service, slot);
-    return err;
+    return err ? err : slot;
 }
 
 void gq_persistent_done(struct gq_persistent *r, int slot)

@@ -56,7 +56,8 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_launch *l,
                        const struct gq_port *port);
 /*
  * Called repeatedly until the list has ended: launches the kernel again if it
- * ended without taking the list. Returns 0 or -EIO.
+ * ended without taking the list. Returns 0 or -EIO. After an error nothing runs
+ * or takes the list, and the slot is free.
  */
 int gq_persistent_keep(struct gq_persistent *r, int slot);
 /* Called after the list has ended: frees the slot. */
