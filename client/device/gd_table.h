@@ -78,14 +78,14 @@ GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
 
 /*
  * Called by one lane. Keeps `late` if an earlier gather under the same leases
- * has lost a command.
+ * has lost a command. `lost` means that an earlier one may have.
  */
-GQ_FN void gd_table_clear_words(const struct gd_row_table *t)
+GQ_FN void gd_table_clear_words(const struct gd_row_table *t, bool lost)
 {
     struct gd_table_words *words = t->words;
     uint32_t number = t->file ? gd_load32(&t->file->set.number) : 0;
 
-    words->late = words->late && words->number == number;
+    words->late = lost || (words->late && words->number == number);
     words->number = number;
     words->first = UINT64_MAX;
     words->failed = words->copied = 0;
@@ -95,6 +95,7 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
 {
     const struct gd_row_table *t = &w->l->table;
     uint32_t slots = w->l->mask + 1, n = slots > t->n_files ? slots : t->n_files;
+    bool lost = w->rank == 0 && w->l->unnoted && t->file && gd_cache_lost_any(w->group, t->file);
 
     for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < n;
          first += (uint64_t)w->groups * w->group.lanes) {
@@ -105,7 +106,7 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
             if (first + lane < t->n_files)
                 gd_table_clear_file(t, (uint32_t)(first + lane));
             if (first + lane == 0)
-                gd_table_clear_words(t);
+                gd_table_clear_words(t, lost);
         }
     }
 }

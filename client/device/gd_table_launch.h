@@ -134,6 +134,7 @@ struct gd_table_launch {
     bool pads;      /* an id of -1 is a row of zeros */
     bool zeros;     /* any id out of range is a row of zeros */
     bool is_last;   /* last pass of a gather */
+    bool unnoted;   /* an earlier gather read pieces, and failed before it noted lost commands */
     uint32_t mask;  /* number of slots of this gather - 1 */
     uint32_t first; /* number of the first piece that is picked from */
     uint64_t out;   /* address of the first row */

@@ -10,6 +10,26 @@ using namespace table_base;
 namespace
 {
 
+bool launch_fails; // of the pass after the reads
+
+} // namespace
+
+extern "C" {
+
+struct leased_file;
+struct direct_window;
+
+int __real_direct_list_read_window(leased_file *f, const direct_window *win, void *stream);
+int __wrap_direct_list_read_window(leased_file *f, const direct_window *win, void *stream)
+{
+    int err = __real_direct_list_read_window(f, win, stream);
+    return launch_fails ? -EIO : err;
+}
+}
+
+namespace
+{
+
 constexpr int kRead = 2, kAny = -1; // opcodes
 
 const Way kReached = {"", "executor=cpu,direct=all,deadline=2000", GPUNVME_FILE_DIRECT},
@@ -34,6 +54,14 @@ class TableFails : public TableBase
         EXPECT_GE(status.failed, 1u);
         EXPECT_EQ(status.error, -ETIMEDOUT);
         EXPECT_EQ(count_zeros(ids, out_), status.failed);
+    }
+    void fail_launch(const Ids &ids)
+    {
+        Status status = {};
+        struct gpunvme_gather a = gather_of(ids, &status);
+        launch_fails = true;
+        EXPECT_EQ(gpunvme_table_gather(table_, &a, nullptr), -EIO);
+        launch_fails = false;
     }
     // Returns the ids of one row per block, for n blocks.
     static Ids blocks(size_t n)
@@ -76,6 +104,25 @@ TEST_F(TableFails, ALostCommandMayWriteToTheStaging)
     Status status = gather(ids);
     EXPECT_EQ(status.failed, 100u);
     EXPECT_EQ(status.error, -ESTALE);
+    ASSERT_EQ(gpunvme_file_renew(file_), 0) << gpunvme_error();
+    expect_right(ids);
+}
+
+// The gathers fail as if CUDA did not launch their last pass, which looks for lost commands.
+TEST_F(TableFails, ALostCommandOfAGatherThatFailedMayWriteToTheStaging)
+{
+    start(kReached);
+    open_table();
+    const Ids ids = blocks(100);
+    ASSERT_NO_FATAL_FAILURE(fail_launch(ids));
+    expect_right(ids);
+    ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
+    ASSERT_NO_FATAL_FAILURE(fail_launch(ids));
+    for (int i = 0; i < 2; i++) {
+        Status status = gather(ids);
+        EXPECT_EQ(status.failed, 100u);
+        EXPECT_EQ(status.error, -ESTALE);
+    }
     ASSERT_EQ(gpunvme_file_renew(file_), 0) << gpunvme_error();
     expect_right(ids);
 }
