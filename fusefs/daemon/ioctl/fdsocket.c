@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,14 +28,17 @@
 #include "fusefs/daemon/base/ledger.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/clock.h"
+#include "support/minmax.h"
 
 #define MAX_TOKENS  256
-#define USER_TOKENS 64 /* of one user, so that one user cannot exhaust the table */
 #define ROOT_TOKENS 32 /* reserved for root */
-/* These limits count the descriptors of all tokens, of one user and of all users. */
-#define USER_DESCRIPTORS 512u
-#define MAX_DESCRIPTORS  2048u
-#define ROOT_DESCRIPTORS 512u /* of these reserved for root */
+/*
+ * The tokens of all users have at most so many descriptors, and at most half of
+ * those that the process may have, since buffers and files need others. A part
+ * of them is reserved for root.
+ */
+#define MAX_DESCRIPTORS 16384u
+#define ROOT_PART       4u
 /*
  * Numbers of /dev/nvidiactl. CUDA uses descriptors of it as handles of memory
  * (cuMemExportToShareableHandle).
@@ -76,7 +80,9 @@ struct fdsocket {
     uint64_t cookie;
     char name[64];
     pthread_mutex_t lock;
-    struct token tokens[MAX_TOKENS]; /* protected by lock */
+    /* Protected by lock. The ledgers charge the user of a token. */
+    struct token tokens[MAX_TOKENS];
+    struct ledger tokens_held, descriptors_held;
     /* Used by the thread only. */
     struct ledger authorised;
     uint64_t accepted; /* connections so far */
@@ -119,35 +125,45 @@ void fdsocket_close_fds(struct fdsocket_fds *fds)
     fds->n = 0;
 }
 
-static void token_clear(struct token *t)
+/* Ends the charge of a token and frees its entry. The caller owns the descriptors. */
+static void token_end(struct fdsocket *s, struct token *t)
 {
-    fdsocket_close_fds(t->fds);
+    ledger_give(&s->tokens_held, t->uid, 1);
+    ledger_give(&s->descriptors_held, t->uid, t->fds->n);
     free(t->fds);
     *t = (struct token){0};
 }
 
-static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at, size_t n_fds)
+static void token_clear(struct fdsocket *s, struct token *t)
+{
+    struct fdsocket_fds fds = *t->fds;
+
+    token_end(s, t);
+    fdsocket_close_fds(&fds);
+}
+
+static struct token *free_token(struct fdsocket *s, time_t at)
 {
     struct token *found = NULL;
-    unsigned of_user = 0, all = 0;
-    size_t user_fds = n_fds, all_fds = n_fds;
 
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         struct token *t = &s->tokens[i];
         if (t->value && t->expires <= at)
-            token_clear(t);
+            token_clear(s, t);
         if (!t->value && !found)
             found = t;
-        if (!t->value)
-            continue;
-        all++;
-        all_fds += t->fds->n;
-        of_user += t->uid == uid;
-        user_fds += t->uid == uid ? t->fds->n : 0;
     }
-    bool room = uid == 0 ||
-                (all < MAX_TOKENS - ROOT_TOKENS && all_fds <= MAX_DESCRIPTORS - ROOT_DESCRIPTORS);
-    return room && of_user < USER_TOKENS && user_fds <= USER_DESCRIPTORS ? found : NULL;
+    return found;
+}
+
+static bool token_charge(struct fdsocket *s, uid_t uid, size_t n_fds)
+{
+    if (!ledger_take(&s->tokens_held, uid, 1))
+        return false;
+    if (ledger_take(&s->descriptors_held, uid, n_fds))
+        return true;
+    ledger_give(&s->tokens_held, uid, 1);
+    return false;
 }
 
 /*
@@ -162,11 +178,12 @@ static uint64_t token_make(struct fdsocket *s, struct fdsocket_fds *fds, uid_t u
         return 0;
     time_t at = now_s();
     pthread_mutex_lock(&s->lock);
-    struct token *t = free_token(s, uid, at, fds->n);
-    if (t)
+    struct token *t = free_token(s, at);
+    bool charged = t && token_charge(s, uid, fds->n);
+    if (charged)
         *t = (struct token){.value = value, .fds = fds, .uid = uid, .expires = at + LIFETIME_S};
     pthread_mutex_unlock(&s->lock);
-    return t ? value : 0;
+    return charged ? value : 0;
 }
 
 int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdsocket_fds *out)
@@ -182,8 +199,7 @@ int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdso
         err = t->uid == uid ? 0 : -EACCES;
         if (!err) {
             *out = *t->fds;
-            free(t->fds);
-            *t = (struct token){0};
+            token_end(s, t);
         }
         break;
     }
@@ -517,6 +533,21 @@ static int fdsocket_read_name(struct fdsocket *s)
     return 0;
 }
 
+static void fdsocket_set_limits(struct fdsocket *s)
+{
+    struct rlimit limit;
+    uint64_t descriptors = MAX_DESCRIPTORS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        descriptors = min_u64(descriptors, limit.rlim_cur / 2);
+    s->authorised.total = MAX_CONNECTIONS;
+    s->authorised.for_root = ROOT_CONNECTIONS;
+    s->tokens_held.total = MAX_TOKENS;
+    s->tokens_held.for_root = ROOT_TOKENS;
+    s->descriptors_held.total = descriptors;
+    s->descriptors_held.for_root = descriptors / ROOT_PART;
+}
+
 int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct fdsocket **out)
 {
     struct fdsocket *s = calloc(1, sizeof(*s));
@@ -528,8 +559,7 @@ int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct f
     s->listener = listener;
     if (handler)
         s->handler = *handler;
-    s->authorised.total = MAX_CONNECTIONS;
-    s->authorised.for_root = ROOT_CONNECTIONS;
+    fdsocket_set_limits(s);
     for (size_t i = 0; i < ENTRIES; i++)
         s->connections[i].fd = -1;
     int err = fdsocket_read_name(s);
@@ -564,7 +594,7 @@ void fdsocket_close(struct fdsocket *s)
     closer_end(&s->closer);
     for (size_t i = 0; i < MAX_TOKENS; i++) {
         if (s->tokens[i].value)
-            token_clear(&s->tokens[i]);
+            token_clear(s, &s->tokens[i]);
     }
     for (size_t i = 0; i < ENTRIES; i++) {
         if (s->connections[i].fd >= 0)

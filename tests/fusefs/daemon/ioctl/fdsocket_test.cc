@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +13,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -179,15 +181,6 @@ TEST_F(FdSocket, ATokenStandsForAllDescriptorsOfItsMessage)
     close(fd);
 }
 
-TEST_F(FdSocket, DescriptorsOfUnusedTokensAreLimited)
-{
-    unsigned made = 0;
-
-    while (made < 100 && token_for_several(socket_, memory_, FD_MESSAGE_FDS) != 0)
-        made++;
-    EXPECT_EQ(made * FD_MESSAGE_FDS, 512u);
-}
-
 int table_of(const std::vector<gpunvme_memory_segment> &entries, size_t bytes)
 {
     int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -244,15 +237,6 @@ TEST(Segments, OfAnotherFormAreRefused)
     EXPECT_EQ(read_segments(many, 127, out), (int)GPUNVME_MEMORY_SEGMENTS_MAX);
 }
 
-TEST_F(FdSocket, UnusedTokensAreLimited)
-{
-    int made = 0;
-    while (made < 1000 && token(memory_) != 0)
-        made++;
-    EXPECT_GT(made, 10);
-    EXPECT_LE(made, 64) << "a quarter of the table";
-}
-
 TEST_F(FdSocket, ATokenExpiresAfterSomeSeconds)
 {
     int fd = -1;
@@ -296,6 +280,58 @@ template <typename Act> int as_user(uid_t uid, Act act)
     int status = -1;
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Makes as many tokens as the user may have, each with n descriptors.
+int tokens_of(uid_t uid, struct fdsocket *socket, int memory, size_t n)
+{
+    return as_user(uid, [=] {
+        int made = 0;
+        while (made < 250 && token_for_several(socket, memory, n) != 0)
+            made++;
+        return made;
+    });
+}
+
+TEST_F(FdSocket, UsersLeaveTokensToOthers)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to act as other users";
+    for (int left = 224, i = 0; i < 5; i++) {
+        int share = left - left / 2;
+        EXPECT_EQ(tokens_of(4001 + i, socket_, memory_, 1), share);
+        left -= share;
+    }
+    EXPECT_NE(token(memory_), 0u) << "root's";
+    ahead = 11;
+    EXPECT_EQ(tokens_of(4010, socket_, memory_, 1), 112) << "the others have expired";
+    ahead = 0;
+}
+
+TEST_F(FdSocket, UsersLeaveDescriptorsOfTokensToOthers)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to act as other users";
+    struct rlimit limit;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    uint64_t all = std::min<uint64_t>(16384, limit.rlim_cur / 2), left = all - all / 4;
+    for (int i = 0; i < 3; i++) {
+        int share = static_cast<int>((left - left / 2) / FD_MESSAGE_FDS);
+        EXPECT_EQ(tokens_of(4001 + i, socket_, memory_, FD_MESSAGE_FDS), share);
+        left -= static_cast<uint64_t>(share) * FD_MESSAGE_FDS;
+    }
+    EXPECT_NE(token_for_several(socket_, memory_, FD_MESSAGE_FDS), 0u) << "root's";
+}
+
+// The descriptors of a token that was used are its user's no more.
+TEST_F(FdSocket, AUsedTokenIsNoLongerCharged)
+{
+    struct fdsocket_fds fds;
+    for (int i = 0; i < 600; i++) {
+        uint64_t used = token_for_several(socket_, memory_, FD_MESSAGE_FDS);
+        ASSERT_EQ(fdsocket_take_all(socket_, used, getuid(), &fds), 0) << i;
+        fdsocket_close_fds(&fds);
+    }
 }
 
 // Four users without the cookie, each with more connections than there are entries for them.
