@@ -40,19 +40,23 @@ export GPUNVME_CLOSING
 trap 'rm -f "$GPUNVME_CLOSING"' EXIT
 cd "$GPUNVME_ROOT"
 
+# set -e has no effect in the functions that step calls.
 # shellcheck disable=SC2317 # called by step
 crash_soak() {
-    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
+    local rc=0
+    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null || return 1
     export CRASH_STATES=${CRASH_STATES:-100000}
-    "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
-    DATA_CSUM=1 META_COPIES=1 "$BUILD_DIR/tests/fusefs/core/storage_campaign_test"
+    "$BUILD_DIR/tests/fusefs/core/storage_campaign_test" || rc=1
+    DATA_CSUM=1 META_COPIES=1 "$BUILD_DIR/tests/fusefs/core/storage_campaign_test" || rc=1
     python3 -B tests/crash/kill_daemon.py "$BUILD_DIR/mkfs/mkfs.gpunvme" \
-        "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" "${CRASH_ROUNDS:-40}"
+        "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" \
+        "${CRASH_ROUNDS:-40}" || rc=1
+    return "$rc"
 }
 
 # shellcheck disable=SC2317 # called by step
 media_campaign() {
-    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
+    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null || return 1
     MEDIA_CASES=${MEDIA_CASES:-40000} "$BUILD_DIR/tests/media/media_test"
 }
 

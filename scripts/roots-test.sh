@@ -37,7 +37,7 @@ make_root() {
     [ ! -e "$ROOTS/$1/etc" ] || return 0
     rm -rf "${ROOTS:?}/$1.part"
     mmdebstrap --quiet --variant=apt --include=sudo,git,ca-certificates \
-        --aptopt='Acquire::Check-Valid-Until "false"' "$1" "$ROOTS/$1.part" "$MIRROR"
+        --aptopt='Acquire::Check-Valid-Until "false"' "$1" "$ROOTS/$1.part" "$MIRROR" || return 1
     mv "$ROOTS/$1.part" "$ROOTS/$1"
 }
 
@@ -48,7 +48,7 @@ make_root() {
 # shellcheck disable=SC2317 # called by step
 in_root() {
     local suite=$1 run=$2
-    make_root "$suite"
+    make_root "$suite" || return 1
     rm -rf "${work:?}"/*
     mkdir -p "$work"/{upper/src,work,root} "$ROOTS/$suite.debs/partial"
     (cd "$GPUNVME_ROOT" && tree_files '*' | tar -c --no-recursion --files-from=-) |

@@ -51,12 +51,13 @@ cd "$GPUNVME_ROOT"
 # shellcheck disable=SC2016,SC2317 # the hook's shell has its own $1; called by step
 make_system() {
     [ ! -e "$SYSTEM/usr/bin/qemu-system-x86_64" ] || return 0
-    rm -rf "$SYSTEM.part"
+    rm -rf "$SYSTEM" "$SYSTEM.part"
     mmdebstrap --quiet --variant=extract --include="$PACKAGES" \
         --aptopt='APT::Install-Recommends "false"' \
         --setup-hook='printf "Package: qemu-system-* seabios\nPin: release n=trixie-backports\n\
 Pin-Priority: 990\n" >"$1/etc/apt/preferences.d/qemu"' \
-        trixie "$SYSTEM.part" "deb $MIRROR trixie main" "deb $MIRROR trixie-backports main"
+        trixie "$SYSTEM.part" "deb $MIRROR trixie main" "deb $MIRROR trixie-backports main" ||
+        return 1
     mkdir -p "$SYSTEM.part"/{mnt,var/tmp}
     mv "$SYSTEM.part" "$SYSTEM"
 }
