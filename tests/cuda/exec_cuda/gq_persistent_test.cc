@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Lists for the persistent kernel, without a device: the test launches, takes lists, and leaves. */
-#include <cuda_runtime_api.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <cuda_runtime_api.h>
 #include <functional>
 #include <gtest/gtest.h>
 
