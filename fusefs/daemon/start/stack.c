@@ -305,6 +305,8 @@ static void explain_engine(const struct stack *s, const char *name, int err, cha
 
     if (err != -ENOSPC)
         snprintf(text, sizeof(text), "%s", strerror(-err));
+    else if (nvme_ctrlr_info(s->ctrlr)->io_queues == 1)
+        snprintf(text, sizeof(text), "the controller's only I/O queue pair is the file system's");
     else if (!bd_lacks_regions(s->ctrlr, text, sizeof(text)))
         snprintf(text, sizeof(text), "the controller has no queue pair left for it");
     snprintf(why, len, "the %s does not start: %s", name, text);
