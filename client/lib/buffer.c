@@ -456,6 +456,11 @@ int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer
     return alloc_for(g, len, false, CUDA_NO_DEVICE, buffer_make_staging, out);
 }
 
+int buffer_alloc_local(struct connection *g, size_t len, struct gpunvme_buffer **out)
+{
+    return alloc_for(g, len, false, CUDA_NO_DEVICE, alloc_host, out);
+}
+
 /* Waits until the last transfer has released the buffer. */
 static void await_users(struct gpunvme_buffer *b)
 {

@@ -82,6 +82,8 @@ int buffer_register_host(struct connection *g, void *addr, size_t len, struct gp
  * for one more buffer.
  */
 int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out);
+/* Allocates host memory that is not registered at the mount. */
+int buffer_alloc_local(struct connection *g, size_t len, struct gpunvme_buffer **out);
 /*
  * Allocates like buffer_alloc_host() with `host`, otherwise like buffer_alloc(), for this CUDA
  * device of the process. CUDA_NO_DEVICE leaves the choice to mount_gpu_choose().

@@ -19,12 +19,20 @@
  */
 #define LONG_CHUNK ((size_t)16 << 20)
 #define LONG_PAIRS 2u
+/*
+ * Bytes of a chunk of short transfers, which their callers make alone, and the
+ * number of pairs for them. With the pairs of the other transfers, 16 threads
+ * that each read 4 KiB would wait for each other.
+ */
+#define SHORT_CHUNK ((size_t)128 << 10)
+#define SHORT_PAIRS 32u
 /* Minimum of the pieces of a half, unless the list is shorter. */
 #define LEAST_PIECES 256u
 
 /* Pairs with chunks of one size. */
 struct pool {
     size_t chunk;
+    bool local; /* no ioctl uses the staging, so it is not registered */
     unsigned max, made;
     struct staging_pair *free;
 };
@@ -34,7 +42,8 @@ struct pipeline {
     pthread_mutex_t lock; /* protects the other members */
     pthread_cond_t returned;
     struct pool pool;
-    struct pool longs; /* for long writes and lists, which otherwise take pairs of `pool` */
+    struct pool longs;  /* for long writes and lists, which otherwise take pairs of `pool` */
+    struct pool shorts; /* for ranges of at most a chunk of it */
 };
 
 /*
@@ -70,6 +79,8 @@ int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pi
     p->owner = g;
     p->pool = (struct pool){.chunk = chunk, .max = threads};
     p->longs = (struct pool){.chunk = LONG_CHUNK, .max = chunk < LONG_CHUNK ? LONG_PAIRS : 0};
+    p->shorts = (struct pool){
+        .chunk = SHORT_CHUNK, .local = true, .max = chunk > SHORT_CHUNK ? SHORT_PAIRS : 0};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->returned, NULL);
     *out = p;
@@ -91,6 +102,7 @@ void pipeline_free(struct pipeline *p)
         return;
     pool_free(&p->pool);
     pool_free(&p->longs);
+    pool_free(&p->shorts);
     pthread_cond_destroy(&p->returned);
     pthread_mutex_destroy(&p->lock);
     free(p);
@@ -107,25 +119,27 @@ static struct staging_pair *get_pair(struct connection *g, struct pool *p, int *
     *err = 0;
     if (pair)
         p->free = pair->next;
-    else if (p->made < p->max && (*err = staging_pair_new(g, p->chunk, &pair)) == 0)
+    else if (p->made < p->max && (*err = staging_pair_new(g, p->chunk, p->local, &pair)) == 0)
         p->made++;
     return pair;
 }
 
 /*
- * Takes at least one pair, for which it waits, and at most `wanted`. Returns how many, or -errno.
+ * Takes at least one pair of the pool, for which it waits, and at most `wanted`. Returns how many,
+ * or -errno.
  */
-static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **pairs)
+static int get_pairs(struct pipeline *p, struct pool *pool, unsigned wanted,
+                     struct staging_pair **pairs)
 {
     unsigned n = 0;
     int err = 0;
 
     pthread_mutex_lock(&p->lock);
     while (n < wanted) {
-        pairs[n] = get_pair(p->owner, &p->pool, &err);
+        pairs[n] = get_pair(p->owner, pool, &err);
         if (pairs[n])
             n++;
-        else if (n || (err && !p->pool.made))
+        else if (n || (err && !pool->made))
             break;
         else /* transfers of other threads end in bounded time */
             pthread_cond_wait(&p->returned, &p->lock);
@@ -135,26 +149,34 @@ static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **
 }
 
 /*
- * Takes at most `wanted` pairs for long writes and lists. Returns how many: fewer if they are in
- * use or there is no memory for them.
+ * Takes at most `wanted` pairs of the pool. Returns how many: fewer if they are in use or there is
+ * no memory for them.
  */
-static int get_long_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **pairs)
+static int get_free_pairs(struct pipeline *p, struct pool *pool, unsigned wanted,
+                          struct staging_pair **pairs)
 {
     unsigned n = 0;
     int err;
 
     pthread_mutex_lock(&p->lock);
-    while (n < wanted && (pairs[n] = get_pair(p->owner, &p->longs, &err)))
+    while (n < wanted && (pairs[n] = get_pair(p->owner, pool, &err)))
         n++;
     pthread_mutex_unlock(&p->lock);
     return (int)n;
+}
+
+static struct pool *pool_of(struct pipeline *p, const struct staging_pair *pair)
+{
+    if (pair->chunk == p->pool.chunk)
+        return &p->pool;
+    return pair->chunk == SHORT_CHUNK ? &p->shorts : &p->longs;
 }
 
 static void put_pairs(struct pipeline *p, struct staging_pair **pairs, int n)
 {
     pthread_mutex_lock(&p->lock);
     for (int i = 0; i < n; i++) {
-        struct pool *pool = pairs[i]->chunk == p->pool.chunk ? &p->pool : &p->longs;
+        struct pool *pool = pool_of(p, pairs[i]);
         pairs[i]->next = pool->free;
         pool->free = pairs[i];
     }
@@ -164,13 +186,14 @@ static void put_pairs(struct pipeline *p, struct staging_pair **pairs, int n)
 
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
 {
-    struct staging_pair *pairs[PIPELINE_MAX_THREADS + LONG_PAIRS];
+    struct staging_pair *pairs[PIPELINE_MAX_THREADS + LONG_PAIRS + SHORT_PAIRS];
     int err = 0;
-    int n = get_pairs(p, p->pool.max, pairs);
+    int n = get_pairs(p, &p->pool, p->pool.max, pairs);
 
     if (n <= 0)
         return n;
-    n += get_long_pairs(p, LONG_PAIRS, pairs + n);
+    n += get_free_pairs(p, &p->longs, LONG_PAIRS, pairs + n);
+    n += get_free_pairs(p, &p->shorts, SHORT_PAIRS, pairs + n);
     for (int i = 0; i < n && !err; i++)
         err = staging_pair_attach(pairs[i], cuda, device);
     put_pairs(p, pairs, n);
@@ -403,10 +426,13 @@ static int pairs_for_range(struct pipeline *p, struct job *j, struct staging_pai
     size_t len = j->r->len, chunk = p->pool.chunk;
 
     j->most = chunk;
+    if (len <= SHORT_CHUNK && p->shorts.max)
+        return get_pairs(p, &p->shorts, 1, pairs);
     if (!j->r->write)
-        return get_pairs(p, (unsigned)pipeline_clamp((len - 1) / chunk + 1, 1, p->pool.max), pairs);
-    if (len <= 4 * chunk || !get_long_pairs(p, 1, pairs))
-        return get_pairs(p, 1, pairs);
+        return get_pairs(p, &p->pool,
+                         (unsigned)pipeline_clamp((len - 1) / chunk + 1, 1, p->pool.max), pairs);
+    if (len <= 4 * chunk || !get_free_pairs(p, &p->longs, 1, pairs))
+        return get_pairs(p, &p->pool, 1, pairs);
     j->most = pipeline_clamp(len / 4 / PAGE_BYTES * PAGE_BYTES, chunk, LONG_CHUNK);
     return 1;
 }
@@ -438,14 +464,14 @@ static int pairs_for_list(struct pipeline *p, struct job *j, struct staging_pair
     for (size_t i = 0; i < l->n; i++)
         bytes += l->pieces[i].len;
     if (bytes > 4 * p->pool.chunk)
-        n = get_long_pairs(p, LONG_PAIRS, pairs);
+        n = get_free_pairs(p, &p->longs, LONG_PAIRS, pairs);
     j->most = pipeline_clamp(l->n / 4, LEAST_PIECES, STAGING_PIECES);
     if (n && pairs[0]->staging->shared)
         return n;
     put_pairs(p, pairs, n);
     j->most = pipeline_clamp(l->n / (2 * p->pool.max), LEAST_PIECES, STAGING_PIECES);
     size_t parts = (l->n - 1) / j->most + 1 + bytes / p->pool.chunk;
-    return get_pairs(p, (unsigned)pipeline_clamp(parts, 1, p->pool.max), pairs);
+    return get_pairs(p, &p->pool, (unsigned)pipeline_clamp(parts, 1, p->pool.max), pairs);
 }
 
 int pipeline_readv(struct pipeline *p, const struct staging_list *l, uint64_t *bytes,

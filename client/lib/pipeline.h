@@ -14,8 +14,8 @@
 struct pipeline;
 
 /*
- * Creates a pipeline that runs at most `threads` threads at a time, for all transfers. Pairs are
- * created when needed.
+ * Creates a pipeline that runs at most `threads` threads at a time, for all transfers except short
+ * ones, which their callers make. Pairs are created when needed.
  */
 int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pipeline **out);
 /* Frees a pipeline without transfers in flight. NULL does nothing. */

@@ -11,13 +11,14 @@
 #include "client/lib/shared_list.h"
 #include "support/page.h"
 
-int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out)
+int staging_pair_new(struct connection *g, size_t chunk, bool local, struct staging_pair **out)
 {
     struct staging_pair *pair = calloc(1, sizeof(*pair));
 
     if (!pair)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = buffer_alloc_staging(g, 2 * (chunk + PAGE_BYTES), &pair->staging);
+    int err = (local ? buffer_alloc_local : buffer_alloc_staging)(g, 2 * (chunk + PAGE_BYTES),
+                                                                  &pair->staging);
     if (err) {
         free(pair);
         return err;

@@ -36,7 +36,8 @@ struct staging_pair {
     struct half halves[2];
 };
 
-int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out);
+/* With `local`, the staging is not registered at the mount, so no ioctl moves chunks. */
+int staging_pair_new(struct connection *g, size_t chunk, bool local, struct staging_pair **out);
 void staging_pair_free(struct staging_pair *pair);
 
 /*

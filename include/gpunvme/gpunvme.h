@@ -60,7 +60,8 @@ struct gpunvme_options {
     uint32_t path;
     /*
      * Threads of the bounce pipeline, including the caller's. The default is
-     * one per processor, at most 8.
+     * one per processor, at most 8. Transfers of at most 128 KiB do not count:
+     * their callers make them, up to 32 at a time.
      */
     uint32_t threads;
     /*

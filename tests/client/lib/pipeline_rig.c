@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "client/lib/client_internal.h"
 #include "client/lib/pipeline.h"
@@ -16,7 +17,7 @@ struct rig {
     struct pipeline *pipeline;
 };
 
-static _Atomic unsigned interrupts;
+static _Atomic unsigned interrupts, meeting, inside;
 
 static bool is_interrupted(void)
 {
@@ -28,10 +29,22 @@ static bool is_interrupted(void)
     return left;
 }
 
+/* Waits until as many reads are in progress as meet, at most five seconds. */
+static void meet(void)
+{
+    unsigned wanted = atomic_load(&meeting), n = atomic_fetch_add(&inside, 1) + 1;
+
+    for (int i = 0; i < 5000 && n < wanted; i++) {
+        usleep(1000);
+        n = atomic_load(&inside);
+    }
+}
+
 ssize_t __real_pread64(int fd, void *buf, size_t len, off_t offset);
 ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset);
 ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset)
 {
+    meet();
     return is_interrupted() ? -1 : __real_pread64(fd, buf, len, offset);
 }
 
@@ -45,6 +58,12 @@ ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t offset)
 void rig_interrupt(unsigned calls)
 {
     interrupts = calls;
+}
+
+void rig_meet(unsigned reads)
+{
+    inside = 0;
+    meeting = reads;
 }
 
 struct rig *rig_new(unsigned threads, size_t chunk, void *addr, size_t len)

@@ -28,6 +28,8 @@ int rig_readv(struct rig *r, int fd, struct gpunvme_piece *pieces, size_t n, uin
 void rig_end_buffer(struct rig *r, bool ending);
 /* So many of the next reads and writes of files are interrupted. */
 void rig_interrupt(unsigned calls);
+/* Each of the next reads of files waits until this many have begun, at most five seconds. */
+void rig_meet(unsigned reads);
 /* Lanes made so far, all of them free. */
 unsigned rig_staging(struct rig *r);
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <random>
 #include <thread>
@@ -317,6 +318,30 @@ TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
                                file_.begin() + static_cast<ssize_t>(t * kChunk + 1)));
     }
     EXPECT_LE(rig_staging(rig_), GetParam());
+}
+
+// The limit of threads does not apply to short reads, which their callers make.
+TEST(PipelineOfShortReads, MoreCallersThanThreadsReadAtTheSameTime)
+{
+    std::vector<unsigned char> file = some_bytes(16 * kChunk), buffer(file.size());
+    int fd = memfd_create("pipeline-test", MFD_CLOEXEC);
+    ASSERT_EQ(write(fd, file.data(), file.size()), static_cast<ssize_t>(file.size()));
+    struct rig *rig = rig_new(2, 1 << 20, buffer.data(), buffer.size());
+    ASSERT_NE(rig, nullptr);
+    std::vector<int> bad(16);
+    auto begun = std::chrono::steady_clock::now();
+    rig_meet(static_cast<unsigned>(bad.size()));
+    in_threads(bad.size(), [&](size_t t) {
+        int err;
+        bad[t] = rig_read(rig, fd, t * kChunk, t * kChunk, kChunk, &err) != kChunk || err;
+    });
+    rig_meet(0);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(4));
+    EXPECT_EQ(bad, std::vector<int>(bad.size()));
+    EXPECT_EQ(buffer, file);
+    EXPECT_EQ(rig_staging(rig), bad.size());
+    rig_free(rig);
+    close(fd);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Pipeline, ::testing::Values(1u, 2u, 7u));
