@@ -484,7 +484,7 @@ Jobs = Callable[[File, list[tuple[Any, int]]], Iterable[Callable[[], int]]]
 
 def _write_each(file: File, placed: list[tuple[Any, int]]) -> Iterable[Callable[[], int]]:
     """Returns a write for each memory, which is at an offset of the file."""
-    return [functools.partial(file.write, memory, file_offset=at) for memory, at in placed]
+    return [functools.partial(file.write, memory, None, at) for memory, at in placed]
 
 
 def _write_all(path: str, entries: list[Entry], header: bytes, memory: dict[str, Any],
@@ -492,9 +492,9 @@ def _write_all(path: str, entries: list[Entry], header: bytes, memory: dict[str,
     with File(path, "r+") as file:
         end = entries[-1].begin + entries[-1].nbytes if entries else len(header)
         os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
-        writes = [pool(threads).submit(file.write, header)]
-        placed = [(memory[entry.name], entry.begin) for entry in entries if entry.nbytes]
-        writes += [pool(threads).submit(job) for job in jobs(file, placed)]
+        placed: list[tuple[Any, int]] = [(header, 0)]
+        placed += [(memory[entry.name], entry.begin) for entry in entries if entry.nbytes]
+        writes = [pool(threads).submit(job) for job in jobs(file, placed)]
         wait(writes)
         if sum(write.result() for write in writes) != end:
             raise OSError(errno.EIO, "not written as a whole", path)
@@ -515,7 +515,7 @@ def save(filename: Any, memory: dict[str, Any], entries: Iterable[Entry],
     """Writes a file, which appears as a whole and is on the drive when this returns.
 
     memory: of each tensor, by its name. The places of entries do not count. jobs: returns functions
-    that write memory, in the order of its offsets, and return the number of its bytes.
+    that write the header and memory, given in the order of offsets, and return the number of bytes.
     """
     if not all(isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
         raise SafetensorError("metadata that is no text")

@@ -116,22 +116,81 @@ def test_what_torch_cannot_save(torch, tmpfs):
     assert os.listdir(tmpfs) == ["file"]
 
 
-def test_small_tensors_are_written_together(torch, tmpfs):
+class Writes:
+    """Keeps where a file is written, and how many bytes."""
+
+    def __init__(self, file, monkeypatch):
+        self.calls, write = [], file.write
+
+        def kept(memory, size, file_offset):
+            self.calls.append((file_offset, size))
+            return write(memory, size, file_offset)
+        monkeypatch.setattr(file, "write", kept)
+
+
+def write(torch, path, given, places, monkeypatch):
+    """Returns the content of the file, and the calls that wrote it."""
+    from gpunvme._torch_write import writes_of
+    with gpunvme.open(path, "w+") as file:
+        writes = Writes(file, monkeypatch)
+        jobs = writes_of(file, zip(given, places, strict=True))
+        assert sum(job() for job in jobs) == sum(tensor.nbytes for tensor in given)
+    found, end = content(path), 0
+    for tensor, at in zip(given, places, strict=True):
+        plain = tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+        assert found[at:at + tensor.nbytes] == plain.numpy().tobytes()
+        assert not any(found[end:at])
+        end = at + tensor.nbytes
+    assert len(found) == end
+    return writes.calls
+
+
+def test_small_tensors_are_written_together(torch, tmpfs, monkeypatch):
     """Runs of small tensors are one write, with zeros between them; long tensors are alone."""
-    from gpunvme._torch_write import runs_of, write_run
     long, views = torch.randn(1 << 17), torch.randn(4, 4).t()
     given = [torch.tensor(7), torch.arange(5, dtype=torch.int16), long, torch.randn(3), views,
              torch.tensor([True])]
     places = [0, 4096, 8192, 1 << 20, (1 << 20) + 4096, 3 << 20]
-    runs = runs_of(zip(given, places, strict=True))
-    assert [len(run) for run in runs] == [2, 1, 1, 1, 1]
-    path = os.path.join(tmpfs, "runs")
-    with gpunvme.open(path, "w+") as file:
-        written = sum(write_run(file, [(tensor.contiguous(), at) for tensor, at in run])
-                      for run in runs)
-    assert written == sum(tensor.nbytes for tensor in given)
-    with open(path, "rb") as file:
-        content = file.read()
-    for tensor, at in zip(given, places, strict=True):
-        assert content[at:at + tensor.nbytes] == tensor.contiguous().numpy().tobytes()
-    assert not any(content[8:4096]) and not any(content[4096 + 10:8192])
+    calls = write(torch, os.path.join(tmpfs, "runs"), given, places, monkeypatch)
+    assert calls == [(0, 4106), (8192, long.nbytes), (1 << 20, 4160), (3 << 20, 1)]
+
+
+def test_tensors_of_a_gpu_are_written_in_aligned_pieces(torch, tmpfs, monkeypatch):
+    """Whatever their sizes and strides, all pieces but the first begin at multiples of one size."""
+    monkeypatch.setattr("gpunvme._torch_write._STAGED", ("cpu",))
+    monkeypatch.setattr("gpunvme._torch_write._PIECES", (8192,))
+    given = [torch.arange(9, dtype=torch.uint8), torch.randn(700, 11).t(), torch.tensor(True),
+             torch.randn(5, 5, dtype=torch.complex64).conj(), torch.randn(4096), torch.ones(1)]
+    places, at = [], 8
+    for tensor in given:
+        places.append(at)
+        at += -(-tensor.nbytes // 8) * 8
+    path = os.path.join(tmpfs, "pieces")
+    calls = write(torch, path, given, places, monkeypatch)
+    assert [begin for begin, _ in calls] == [8, *range(8192, at, 8192)]
+    assert [size for _, size in calls[1:-1]] == [8192] * (len(calls) - 2)
+
+
+def test_pieces_are_short_where_memory_is(torch, tmpfs, monkeypatch):
+    """Without memory of the device for any piece, memory of the host is used."""
+    from gpunvme import _torch_write
+    monkeypatch.setattr(_torch_write, "_STAGED", ("cpu",))
+    monkeypatch.setattr(_torch_write, "_PIECES", (8192, 4096))
+    places, given = [0, 12288], [torch.randn(3072), torch.randn(2048)]
+    path, make, tries = os.path.join(tmpfs, "short"), _torch_write._Staging.__init__, []
+
+    def refuses(most):
+        def made(self, device, pieces):
+            tries.append(device.type)
+            if len(tries) <= most:
+                raise torch.OutOfMemoryError("none")
+            make(self, device, pieces)
+        tries.clear()
+        monkeypatch.setattr(_torch_write._Staging, "__init__", made)
+    for most, sizes in ((0, [8192, 8192, 4096]), (1, [4096] * 5), (2, [8192, 8192, 4096])):
+        refuses(most)
+        calls = write(torch, path, given, places, monkeypatch)
+        assert [size for _, size in calls] == sizes and len(tries) == most + 1
+    refuses(3)
+    with pytest.raises(torch.OutOfMemoryError):
+        write(torch, path, given, places, monkeypatch)

@@ -33,7 +33,7 @@ from .._torch_group import ProcessGroup
 from .._torch_group import load_on_devices as load_each
 from .._torch_table import Prefetched, Table
 from .._torch_types import TORCH_NAMES, torch_dtype, torch_shape
-from .._torch_write import runs_of, write_run
+from .._torch_write import writes_of
 
 __all__ = ["IndexedDataset", "LayerStream", "Prefetched", "SafetensorError", "Table", "install",
            "iter_tensors", "load_file", "load_on_devices", "safe_open", "save_file"]
@@ -182,6 +182,12 @@ def _entry_of(name: str, tensor: torch.Tensor) -> Entry:
                  tensor.nbytes)
 
 
+def _writes(file: File, placed: list[tuple[Any, int]]) -> list[Callable[[], int]]:
+    (header, at), *tensors = placed
+    first = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+    return writes_of(file, [(first, at), *tensors])
+
+
 def save_file(tensors: dict[str, torch.Tensor], filename: Any,
               metadata: dict[str, str] | None = None) -> None:
     """As safetensors.torch.save_file(), from the memory of the GPU or the host.
@@ -193,9 +199,7 @@ def save_file(tensors: dict[str, torch.Tensor], filename: Any,
     _check_apart(tensors)
     for device in {tensor.device for tensor in tensors.values()}:
         _synchronize(device)
-    save(filename, {name: tensor.detach() for name, tensor in tensors.items()}, entries, metadata,
-         jobs=lambda file, placed: [functools.partial(write_run, file, run)
-                                    for run in runs_of(placed)])
+    save(filename, tensors, entries, metadata, jobs=_writes)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name

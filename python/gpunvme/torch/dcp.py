@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from .._file import File
-from .._torch_write import Placed, runs_of, write_run
+from .._torch_write import writes_of
 from . import ALIGN, _event, _synchronize
 
 __all__ = ["Reader", "Writer"]
@@ -42,14 +42,6 @@ def _done(value: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(value)
     return future
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, or a copy that has its elements in order."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if plain.data_ptr() != tensor.data_ptr():
-        _synchronize(plain.device)
-    return plain
 
 
 def _bytes_of(item: WriteItem) -> int:
@@ -115,9 +107,9 @@ class Writer(FileSystemWriter):
                 os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
             checked = [(_checked(tensor, item, size), at)
                        for tensor, (item, at, size) in zip(tensors, placed)]
-            runs = runs_of(one for one in checked if one[0].nbytes)
+            writes = writes_of(file, (one for one in checked if one[0].nbytes))
             with ThreadPoolExecutor(self._threads, "gpunvme-save") as pool:
-                list(pool.map(lambda run: _write(file, run), runs))
+                list(pool.map(lambda write: write(), writes))
             results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
             results += _write_bytes(file, name, end, plan, planner)
             if self.sync_files:
@@ -141,24 +133,19 @@ def _checked(tensor: Any, item: WriteItem, size: int) -> torch.Tensor:
     return found
 
 
-def _write(file: File, run: list[Placed]) -> None:
-    write_run(file, [(_plain(tensor), at) for tensor, at in run])
-
-
 def _write_bytes(file: File, name: str, at: int, plan: SavePlan,
                  planner: SavePlanner) -> list[WriteResult]:
     """Writes all items except tensors, in torch's format, after the tensors."""
-    results = []
+    results, content = [], bytearray()
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
             data = planner.resolve_data(item)
             if not isinstance(data, io.BytesIO):
                 raise ValueError(f"{item.index.fqn}: not the bytes that the plan has")
-            content = data.getvalue()
-            if content and file.write(content, len(content), at) != len(content):
-                raise OSError(errno.EIO, "not written as a whole", file.name)
-            results.append(_result(item, name, at, len(content), None))
-            at += len(content)
+            results.append(_result(item, name, at + len(content), data.getbuffer().nbytes, None))
+            content += data.getbuffer()
+    if content and file.write(content, len(content), at) != len(content):
+        raise OSError(errno.EIO, "not written as a whole", file.name)
     return results
 
 
