@@ -20,7 +20,7 @@ static struct {
     long uses;           /* calls of cuFileDriverOpen() without a close */
     unsigned generation; /* counts opens of io */
     bool close_later;    /* close after the last handle is removed */
-} driver = {.lock = PTHREAD_MUTEX_INITIALIZER, .generation = 1};
+} driver = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, .generation = 1};
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static unsigned driver_forks; /* changes only in a child that has one thread */
@@ -32,7 +32,7 @@ static unsigned driver_forks; /* changes only in a child that has one thread */
  */
 static void forked(void)
 {
-    pthread_mutex_init(&driver.lock, NULL);
+    driver.lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     cufile_config_forked();
     cufile_stats_forked();
     driver.io = NULL;

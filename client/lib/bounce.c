@@ -49,10 +49,15 @@ static int get_pipeline(struct connection *g, struct pipeline **out)
 {
     int err = 0;
 
-    pthread_mutex_lock(&g->lock);
-    if (!g->pipeline)
-        err = pipeline_new(g, g->options.threads, g->options.chunk, &g->pipeline);
     *out = g->pipeline;
+    if (*out)
+        return 0;
+    pthread_mutex_lock(&g->lock);
+    *out = g->pipeline;
+    if (!*out)
+        err = pipeline_new(g, g->options.threads, g->options.chunk, out);
+    if (!err)
+        g->pipeline = *out;
     pthread_mutex_unlock(&g->lock);
     return err;
 }

@@ -19,11 +19,13 @@ struct connection {
     struct gpunvme_ioc_info info; /* as returned when the connection was opened */
     dev_t dev;                    /* device number of the mount's files */
     struct gpunvme_options options;
-    /* Protects cuda and pipeline (set once), buffers, directs, lists, pieces, abandoned. */
+    /*
+     * Protects cuda, the creation of the pipeline, buffers, directs, lists, pieces, abandoned.
+     */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* signalled when a buffer has no users left */
     struct cuda_driver *cuda;
-    struct pipeline *pipeline;
+    struct pipeline *_Atomic pipeline; /* set once */
     LIST_HEAD(, gpunvme_buffer) buffers;
     struct slabs slabs; /* memory of small buffers */
     LIST_HEAD(, gpunvme_direct) directs;

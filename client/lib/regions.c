@@ -43,11 +43,8 @@ int regions_new(struct regions **out)
 
     if (!rs)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    pthread_mutexattr_t adaptive; /* mostly held for less time than a thread needs to sleep */
-    pthread_mutexattr_init(&adaptive);
-    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-    pthread_mutex_init(&rs->lock, &adaptive);
-    pthread_mutexattr_destroy(&adaptive);
+    /* The lock is mostly held for less time than a thread needs to sleep. */
+    rs->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_init(&rs->unused, NULL);
     *out = rs;
     return 0;
