@@ -37,20 +37,23 @@ class Peers(Protocol):
     def exchange(self, value: Any) -> list[Any]:
         """Collective: returns the values of all ranks."""
 
-    def memory(self, nbytes: int) -> Any:
-        """Returns an array of bytes, for which reads need not wait."""
+    def rows(self, nbytes: int) -> Any:
+        """Returns an array of bytes for each rank, for which reads need not wait."""
 
     def offer(self, buffers: list[Any]) -> Any:
-        """Returns what other ranks need for share()."""
+        """Returns what other ranks need for share(). Buffers are results of rows()."""
 
     def share(self, buffers: list[Any], offers: list[Any]) -> None:
-        """Collective: lets gather() of these buffers copy from the other ranks' ones, if it can."""
+        """Collective: lets gather() show the other ranks' buffers instead of copies, if it can."""
 
     def flat(self, tensor: Any) -> Any:
         """Returns the bytes of a tensor as an array."""
 
-    def gather(self, memory: Any) -> None:
-        """Collective: fills the memory, of which each rank has its part in the order of the ranks."""
+    def gather(self, buffer: Any, failed: bool) -> tuple[Any, bool]:
+        """Collective: returns the row that each rank has filled, and if a rank has failed."""
+
+    def finish(self) -> None:
+        """Collective: waits until all ranks have copied from the rows, unless one has failed."""
 
 
 def _aligned(nbytes: int) -> int:
@@ -249,11 +252,10 @@ class _Load:
         self._order = [part.name for _, _, part in mine]
         self._whole = {part.name: empty(part) for _, entry, part in mine if part is entry}
         self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
-        self._slot = self._shares.chunk + ALIGN  # the block behind a chunk tells of an error
-        self._buffers = [peers.memory(self._slot * peers.size)
+        self._buffers = [peers.rows(self._shares.chunk)
                          for _ in range(min(self._shares.rounds, BUFFERS))]
         self.total = sum(part.nbytes for _, _, part in mine)
-        self.plan = repr((list(slices.items()), peers.kind, self._slot, self._shares.share))
+        self.plan = repr((list(slices.items()), peers.kind, self._shares.chunk, self._shares.share))
         self.offer = peers.offer(self._buffers)
 
     def share(self, offers: list[Any]) -> None:
@@ -266,13 +268,15 @@ class _Load:
 
         return load_entries(self._slices, self._empty, reported, self._threads)
 
+    def _own_row(self, turn: int) -> Any:
+        return self._buffers[turn % BUFFERS][self._peers.rank]
+
     def _start(self, turn: int) -> list[Future[None]]:
         """Starts to read this rank's chunk. The short ranges of a file are one list."""
         if turn >= self._shares.rounds:
             return []
         lists: dict[File, list[_Range]] = {}
-        memory, reads, threads = self._buffers[turn % BUFFERS], [], pool(self._threads)
-        base = self._peers.rank * self._slot
+        memory, reads, threads = self._own_row(turn), [], pool(self._threads)
         for found in self._layout.reads(*self._shares.part(self._peers.rank, turn)):
             if found.nbytes < LONG_PIECE:
                 lists.setdefault(found.file, []).append(found)
@@ -280,24 +284,24 @@ class _Load:
             for at in range(0, found.nbytes, _READ):
                 reads.append(threads.submit(
                     read_range, found.file, memory, min(_READ, found.nbytes - at),
-                    found.begin + at, base + found.place + at))
+                    found.begin + at, found.place + at))
         for file, short in lists.items():
             reads.append(threads.submit(read_ranges, file, memory, [r.begin for r in short],
-                                        [r.nbytes for r in short], [base + r.place for r in short]))
+                                        [r.nbytes for r in short], [r.place for r in short]))
         return reads
 
     def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
         """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
-        memory, done, end = self._buffers[turn % BUFFERS], 0, self._shares.chunk
-        memory[self._peers.rank * self._slot + end] = int(failed)
-        self._peers.gather(memory)
+        rows, failed = self._peers.gather(self._buffers[turn % BUFFERS], failed)
+        if failed:
+            return 0, True
+        done = 0
         for rank in range(self._peers.size):
-            base = rank * self._slot
             for entry, at, place, n in self._layout.copies(*self._shares.part(rank, turn)):
-                self._flat[entry.name][at:at + n] = memory[base + place:base + place + n]
+                self._flat[entry.name][at:at + n] = rows[rank][place:place + n]
                 done += n
-        # This waits for the copies, too, so the buffer is free for reads afterwards.
-        return done, any(memory.reshape(self._peers.size, self._slot)[:, end].tolist())
+        self._peers.finish()
+        return done, False
 
     def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank."""

@@ -89,9 +89,9 @@ def _import(handle: Any, device: Any) -> torch.Tensor:
 class ProcessGroup:
     """The ranks of a process group of torch (Peers).
 
-    Ranks of one host copy from each other's memory by the copy engines of their GPUs. A kernel of
-    NCCL that waits for another rank takes turns with the kernels that read, which belong to another
-    process, so both wait for milliseconds. NCCL gathers where that is not possible.
+    Ranks of one host copy from each other's memory by the copy engines of their GPUs. A kernel takes
+    turns with the kernels that read, which belong to another process, so both wait for milliseconds,
+    the longer if it waits for another rank, as NCCL's do. Those gather where there is no other way.
     """
 
     def __init__(self, group: Any, device: Any) -> None:
@@ -101,17 +101,19 @@ class ProcessGroup:
         self._group, self._device, self.kind = group, device, torch.device(device).type
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._board: _Board | None = None
-        self._seen: dict[int, list[torch.Tensor]] = {}  # all ranks' buffers, by address of the own
+        self._seen: dict[int, list[torch.Tensor]] = {}  # all ranks' rows, by address of the buffer
         if self.kind == "cuda":
-            torch.cuda.ipc_collect()  # buffers of the last call
+            cuda: Any = torch.cuda  # whose ipc_collect() has no types
+            cuda.ipc_collect()  # buffers of the last call
 
     def exchange(self, value: Any) -> list[Any]:
         found = [None] * self.size
         distributed.all_gather_object(found, value, group=self._group)
         return found
 
-    def memory(self, nbytes: int) -> torch.Tensor:
-        found = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+    def rows(self, nbytes: int) -> torch.Tensor:
+        """The block behind the bytes tells all_gather's ranks of an error."""
+        found = torch.empty((self.size, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
         if found.is_cuda:
             torch.cuda.synchronize(self._device)
         return found
@@ -137,7 +139,7 @@ class ProcessGroup:
         try:
             for i, memory in enumerate(buffers):
                 seen[memory.data_ptr()] = [
-                    memory if rank == self.rank else _import(offer.handles[i], self._device)
+                    (memory if rank == self.rank else _import(offer.handles[i], self._device))[rank]
                     for rank, offer in enumerate(found)]
         except RuntimeError:  # the devices do not reach each other
             failed = True
@@ -146,21 +148,18 @@ class ProcessGroup:
         if self.rank == 0:
             os.unlink(found[0].board)
 
-    def gather(self, memory: torch.Tensor) -> None:
-        rows = memory.view(self.size, -1)
-        if self._board is None:
-            distributed.all_gather_into_tensor(memory, rows[self.rank], group=self._group)
-            return
-        self._meet(self._board)
-        for rank, theirs in enumerate(self._seen[memory.data_ptr()]):
-            if rank != self.rank:
-                rows[rank].copy_(theirs.view(self.size, -1)[rank], non_blocking=True)
-        self._meet(self._board)  # until all have copied, no rank reads into its buffer again
+    def gather(self, buffer: torch.Tensor, failed: bool) -> tuple[Any, bool]:
+        if self._board is not None:
+            return self._seen[buffer.data_ptr()], self._board.meet(failed)
+        buffer[self.rank][-ALIGN] = int(failed)
+        distributed.all_gather_into_tensor(_flat(buffer), buffer[self.rank], group=self._group)
+        return buffer, any(buffer[:, -ALIGN].tolist())
 
-    def _meet(self, board: _Board) -> None:
+    def finish(self) -> None:
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        board.meet()
+        if self._board is not None:
+            self._board.meet()
 
 
 # --- Devices of one process ------------------------------------------------------------------------

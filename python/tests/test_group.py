@@ -39,8 +39,8 @@ class Threads:
         self._meeting.wait()
         return found
 
-    def memory(self, nbytes):
-        return np.full(nbytes, 0xee, dtype=np.uint8)
+    def rows(self, nbytes):
+        return np.full((self.size, nbytes), 0xee, dtype=np.uint8)
 
     def flat(self, tensor):
         return tensor.reshape(-1).view(np.uint8)
@@ -51,10 +51,12 @@ class Threads:
     def share(self, buffers, offers):
         pass
 
-    def gather(self, memory):
-        parts = memory.reshape(self.size, -1)
-        for i, theirs in enumerate(self.exchange(parts[self.rank].copy())):
-            parts[i] = theirs
+    def gather(self, buffer, failed):
+        found = self.exchange((buffer[self.rank].copy(), failed))
+        return [row for row, _ in found], any(failed for _, failed in found)
+
+    def finish(self):
+        pass
 
 
 def in_threads(size, load):
@@ -255,13 +257,13 @@ def test_ranks_with_versions_of_a_file_fail(files):
 def test_files_that_change_fail(files):
     """A file that is written to after the ranks have opened it."""
     class Writer(Threads):
-        def gather(self, memory):
+        def gather(self, buffer, failed):
             if self.rank == 0 and self.calls == 1:
                 with open(files[1], "r+b") as file:
                     file.seek(-8, os.SEEK_END)
                     file.write(bytes(8))
                 os.utime(files[1], (1, 1))
-            super().gather(memory)
+            return super().gather(buffer, failed)
 
     def load(peers):
         peers.__class__ = Writer
@@ -283,13 +285,14 @@ def share_files(torch, store, refuses):
     from gpunvme import _torch_group
     made = {}
 
-    def mapped(path, nbytes):
-        return torch.from_file(path, shared=True, size=nbytes, dtype=torch.uint8)
+    def mapped(path, size, nbytes):
+        found = torch.from_file(path, shared=True, size=size * nbytes, dtype=torch.uint8)
+        return found.view(size, nbytes)
 
-    def memory(self, nbytes):
-        path = f"{store}.{self.rank}.{len(made)}"
-        found = mapped(path, nbytes)
-        made[found.data_ptr()] = (path, nbytes)
+    def rows(self, nbytes):
+        place = f"{store}.{self.rank}.{len(made)}", self.size, nbytes + 4096
+        found = mapped(*place)
+        made[found.data_ptr()] = place
         return found
 
     def map_other(handle, _):
@@ -298,7 +301,7 @@ def share_files(torch, store, refuses):
         return mapped(*handle)
 
     _torch_group.SHARED = ("cpu",)
-    _torch_group.ProcessGroup.memory = memory
+    _torch_group.ProcessGroup.rows = rows
     _torch_group._export = lambda found: made[found.data_ptr()]
     _torch_group._import = map_other
 
