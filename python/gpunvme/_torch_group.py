@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
-from torch.multiprocessing import reductions
+from torch.multiprocessing import reductions as untyped
 
 from ._file import File
 from ._group import ALIGN, boot
@@ -67,6 +67,7 @@ class _Offer(NamedTuple):
     handles: list[Any]  # of the buffers
 
 
+reductions: Any = untyped
 BOARDS = "/dev/shm"
 SHARED = ("cuda",)  # kinds of memory
 
