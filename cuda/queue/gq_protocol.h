@@ -487,6 +487,16 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
     return GQ_BALLOT(late) != 0;
 }
 
+/* Returns true if a lease of the run has ended. */
+GQ_FN bool gq_has_ended_lease(const struct gq_run *run)
+{
+    bool ended = false;
+
+    for (uint32_t i = 0; i < 2; i++)
+        ended |= run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value;
+    return ended;
+}
+
 /*
  * Returns the host's flags, GQ_FLAG_*. All groups read the same word, and a GPU
  * fetches a word of host memory for one group after the other, a microsecond
@@ -502,10 +512,8 @@ GQ_FN uint32_t gq_flags(struct gq_worker *w)
     w->flags_ns = w->now_ns + GQ_FLAGS_NS;
     if (run->cancel && gq_load_flag(run->cancel) != 0)
         flags |= GQ_FLAG_CANCEL;
-    for (uint32_t i = 0; i < 2; i++) {
-        if (run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value)
-            flags |= GQ_FLAG_LEAVE;
-    }
+    if (gq_has_ended_lease(run))
+        flags |= GQ_FLAG_LEAVE;
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)

@@ -37,17 +37,12 @@ struct gq_position {
 };
 
 struct gq_single {
-    /*
-     * Only flags, leave, leave_value, kick, command_ns, budget_ns, nsid and opcode
-     * are used.
-     */
-    const struct gq_run *run;
+    const struct gq_run *run; /* leave, leave_value, kick, command_ns, nsid, opcode */
     const struct gq_port *port;
     struct gq_position at;       /* the command's position; later that of the next one */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
     uint32_t status;             /* status of the completion: 0 or the drive's error */
-    uint64_t start_ns, limit_ns; /* start and limit of the command's time */
-    uint64_t leave_ns;           /* time of the next check whether to leave */
+    uint64_t start_ns, leave_ns; /* the command's start; the next check whether to leave */
 };
 
 /*
@@ -73,14 +68,6 @@ GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target 
     return true;
 }
 
-/* Returns the time limit of the command, or that of the list if it is shorter. */
-GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
-{
-    if (run->budget_ns && run->budget_ns < run->command_ns)
-        return run->budget_ns;
-    return run->command_ns;
-}
-
 /*
  * Starts the command's time. s has run, port and at; its other members are 0.
  * Nothing is in flight.
@@ -89,7 +76,6 @@ GQ_FN void gq_single_start(struct gq_single *s)
 {
     s->outcome = GQ_OUT_RUNNING;
     s->start_ns = gq_clock_ns();
-    s->limit_ns = gq_single_limit(s->run);
     s->leave_ns = s->start_ns + GQ_FLAGS_NS;
 }
 
@@ -136,30 +122,17 @@ GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 }
 
 /*
- * Returns true if the run must leave. It is also checked before a deadline is
- * reported, because a reset ends overdue commands (gq_watch). A cancelled group
- * only stops posting, and the only command is posted already.
+ * Called when no CQE had arrived at `now`. The leases are also checked before a
+ * deadline is reported, because the queue of a lease that has ended is deleted.
  */
-GQ_FN bool gq_single_must_leave(const struct gq_run *run)
-{
-    if (run->flags && gq_load_flag(run->flags) & GQ_FLAG_LEAVE)
-        return true;
-    for (uint32_t i = 0; i < 2; i++) {
-        if (run->leave[i] && gq_load_flag(run->leave[i]) == run->leave_value)
-            return true;
-    }
-    return false;
-}
-
-/* Called when no CQE had arrived at `now`. */
 GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 {
-    bool late = now - s->start_ns >= s->limit_ns;
+    bool late = now - s->start_ns >= s->run->command_ns;
 
     if (!late && now < s->leave_ns)
         return;
     s->leave_ns = now + GQ_FLAGS_NS;
-    if (gq_single_must_leave(s->run))
+    if (gq_has_ended_lease(s->run))
         s->outcome = GQ_OUT_LEFT;
     else if (late)
         s->outcome = GQ_OUT_TIMED_OUT;
