@@ -190,7 +190,10 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     r->w.cq_db_pending = w->position.cq_db_pending != 0;
 }
 
-/* Called before gd_give(). Returns what gq_reads_end() does. */
+/*
+ * Called before gd_give(). Returns the lowest index of a read or unit of this
+ * group that is not GQ_READ_OK, or GQ_NO_READ.
+ */
 GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
 {
     w->is_last = gq_conclude_reads(r);
@@ -198,10 +201,11 @@ GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
     w->outcome = r->w.outcome;
     w->bad_block = r->bad_block;
     w->position = (struct gq_position){.entry = r->w.cq_head, .phase = r->w.phase};
-    return gq_reads_end(r);
+    gq_end(&r->w);
+    return GQ_MIN32(r->bad);
 }
 
-/* Drives the queue until the work is done. Returns what gq_reads_end() does. */
+/* Drives the queue until the work is done. Returns what gd_end() does. */
 GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const struct gq_reads *reads,
                         uint32_t rank)
 {

@@ -14,11 +14,8 @@ static enum gq_round turn_of_rank(struct gq_reader *r)
 {
     enum gq_round round = gq_reads_round(r);
 
-    if (round == GQ_ROUND_ENDED) {
-        gq_conclude_reads(r);
+    if (round == GQ_ROUND_ENDED)
         gq_report_reads(r);
-        gq_reads_end(r);
-    }
     return round;
 }
 

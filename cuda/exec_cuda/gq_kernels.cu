@@ -50,9 +50,7 @@ __global__ void __launch_bounds__(GQ_LIST_WARPS *GQ_LANES, 1)
         r.copies = &block.copies;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
-    gq_conclude_reads(&r);
     gq_report_reads(&r);
-    gq_reads_end(&r);
 }
 
 } // namespace

@@ -51,9 +51,7 @@ __device__ __forceinline__ void drive_list(const struct gq_persistent_list *list
     r.w.state = list->state;
     while (gq_reads_round(&r) != GQ_ROUND_ENDED)
         ;
-    gq_conclude_reads(&r);
     gq_report_reads(&r);
-    gq_reads_end(&r);
 }
 
 /* Each block is a warp, which serves one slot and drives one queue at a time. */

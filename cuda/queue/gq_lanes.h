@@ -76,6 +76,8 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 }
 
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
+/* The least value of all lanes. */
+#define GQ_MIN32(name) __reduce_min_sync(w->group.mask, (uint32_t)(name))
 /* The sum over all lanes, modulo 2. */
 #define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))
 /* The value of lane i, which may differ between lanes. */
@@ -124,6 +126,15 @@ GQ_FN uint32_t gq_ballot(const uint32_t *values)
     return mask;
 }
 
+GQ_FN uint32_t gq_min_all(const uint32_t *values)
+{
+    uint32_t least = values[0];
+
+    for (uint32_t i = 1; i < GQ_LANES; i++)
+        least = values[i] < least ? values[i] : least;
+    return least;
+}
+
 GQ_FN uint32_t gq_xor_all(const uint32_t *values)
 {
     uint32_t sum = 0;
@@ -134,6 +145,7 @@ GQ_FN uint32_t gq_xor_all(const uint32_t *values)
 }
 
 #define GQ_BALLOT(name)               gq_ballot(name)
+#define GQ_MIN32(name)                gq_min_all(name)
 #define GQ_XOR32(name)                gq_xor_all(name)
 #define GQ_FROM32(name, i)            ((uint32_t)(name)[i])
 #define GQ_FROM64(name, i)            ((uint64_t)(name)[i])

@@ -557,30 +557,24 @@ GQ_FN bool gq_conclude_reads(struct gq_reader *r)
     return true;
 }
 
-/*
- * Called by a whole group before gq_reads_end(): stores the results of a run
- * for the host.
- */
+/* Ends a run of the engine after the last round: stores its results, and returns the queue. */
 GQ_FN void gq_report_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
-    uint32_t bad = GQ_NO_READ, status_of = GQ_NO_READ, status = 0, mask;
-    uint64_t bytes = gq_bytes_taken(r);
-    GQ_LANE_VAR(uint32_t, failed);
+    uint32_t bad, status, status_of, mask;
+    uint64_t bytes;
+    GQ_LANE_VAR(uint32_t, has);
 
+    (void)gq_conclude_reads(r);
+    bytes = gq_bytes_taken(r);
+    bad = GQ_MIN32(r->bad);
+    status_of = GQ_MIN32(r->status_of);
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;
+        GQ_AT(has) = GQ_AT(r->status) && GQ_AT(r->status_of) == status_of;
     }
-    mask = GQ_BALLOT(failed);
-    while (mask) {
-        uint32_t i = gq_take_one(&mask), index = GQ_FROM32(r->status_of, i);
-        uint32_t bad_of_lane = GQ_FROM32(r->bad, i), status_of_lane = GQ_FROM32(r->status, i);
-
-        bad = bad_of_lane < bad ? bad_of_lane : bad;
-        status = index < status_of ? status_of_lane : status;
-        status_of = index < status_of ? index : status_of;
-    }
+    mask = GQ_BALLOT(has);
+    status = mask ? GQ_FROM32(r->status, gq_prefix_ones(~mask)) : 0;
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
@@ -590,31 +584,7 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
             w->state->bad = bad;
         }
     }
-}
-
-/*
- * Called after gq_conclude_reads(): returns the queue to the host with all
- * results stored. Returns the lowest index of a read or unit of this group that
- * is not GQ_READ_OK, or GQ_NO_READ.
- */
-GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
-{
-    struct gq_worker *w = &r->w;
-    uint32_t bad = GQ_NO_READ, mask;
-    GQ_LANE_VAR(uint32_t, failed);
-
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(failed) = GQ_AT(r->bad) != GQ_NO_READ;
-    }
-    mask = GQ_BALLOT(failed);
-    while (mask) {
-        uint32_t of_lane = GQ_FROM32(r->bad, gq_take_one(&mask));
-
-        bad = of_lane < bad ? of_lane : bad;
-    }
     gq_end(w);
-    return bad;
 }
 
 #endif

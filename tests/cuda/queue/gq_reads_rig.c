@@ -17,8 +17,7 @@ void reads_rig_run(struct reads_rig *rig, unsigned rounds)
         rig->holds_back = r.holds_back;
         rig->after(rig);
     }
-    gq_conclude_reads(&r);
-    gq_reads_end(&r);
+    gq_report_reads(&r);
 }
 
 uint32_t reads_rig_hand_out(struct reads_rig *rig, uint32_t filling)
