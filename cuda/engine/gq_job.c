@@ -16,13 +16,6 @@
 #include "support/clock.h"
 #include "support/minmax.h"
 
-/*
- * Lanes of a queue whose staging is filled at once for a long write. The fence
- * before a doorbell waits for the stores of all of them; fewer than three were
- * not faster.
- */
-#define LANES_FILLING 3u
-
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result)
 {
     *result = (struct gq_result){0};
@@ -88,7 +81,6 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
         return;
     reads->lane_staging = e->long_staging;
     reads->lanes = (uint32_t)min_u64(GQ_STAGING_LANES, e->queue_area / e->long_staging);
-    reads->filling = j->opcode == NVME_IO_WRITE ? LANES_FILLING : 0;
     j->least_portion = 1;
 }
 

@@ -104,9 +104,8 @@ static inline const struct gq_state *gq_job_state(const struct gq_job *j, unsign
  * commands long_staging bytes long. A software controller spends a part of a
  * command's time independently of its length. At the end of the list queues
  * take one read at a time, because a queue with eight long ones would continue
- * after the others have ended. A write fills the staging of a few lanes of a
- * queue at a time. Changes nothing if max_command does not allow longer
- * commands.
+ * after the others have ended. Changes nothing if max_command does not allow
+ * longer commands.
  */
 void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads);
 

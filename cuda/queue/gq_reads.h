@@ -120,7 +120,6 @@ struct gq_reads {
      */
     uint32_t lane_staging;
     uint32_t lanes;      /* lanes that take reads, the first of a group; 0: all */
-    uint32_t filling;    /* writes: lanes that copy warps serve at once; 0: all */
     uint32_t queue_area; /* bytes of a queue's area; 0: GQ_STAGING_LANES parts */
     bool staged;         /* the controller does not reach the target, so all bytes are staged */
     struct gq_read_desc *desc; /* gq_run.n_cmds reads with results; NULL: `whole` */

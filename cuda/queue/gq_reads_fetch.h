@@ -90,28 +90,6 @@ GQ_FN bool gq_wants_read(const struct gq_reader *r, uint32_t lane)
            GQ_AT(r->cur).left == 0;
 }
 
-/*
- * Returns how many of n reads are assigned now; a write delays the rest while
- * lanes fill their staging.
- */
-GQ_FN uint32_t gq_limit_filling(const struct gq_reader *r, uint32_t n)
-{
-    const struct gq_worker *w = &r->w;
-    uint32_t most = r->reads->filling, filling;
-    GQ_LANE_VAR(uint32_t, fills);
-
-    if (!most)
-        return n;
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(fills) = GQ_AT(r->lane_state) == GQ_LANE_FILLING;
-    }
-    filling = gq_count_ones(GQ_BALLOT(fills));
-    if (filling >= most)
-        return 0;
-    return n < most - filling ? n : most - filling;
-}
-
 /* Assigns held reads to lanes without one; returns their number. */
 GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 {
@@ -126,7 +104,6 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
     mask = GQ_BALLOT(wants);
     n = gq_count_ones(mask);
     n = n < r->held_end - r->next ? n : r->held_end - r->next;
-    n = gq_limit_filling(r, n);
     if (n == 0)
         return 0;
     GQ_FOR_LANES(lane)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Rounds of reads that publish nothing, against a drive that has a turn after each round: the test
-// chooses its completions and their time. And reads that wait for the staging of other lanes.
+// chooses its completions and their time.
 #include <errno.h>
 #include <unistd.h>
 
@@ -271,16 +271,6 @@ TEST(GqReadsHalf, NothingIsPostedAndNotPublishedWhenACommandIsLate)
     EXPECT_EQ(d.state.outcome, GQ_OUT_TIMED_OUT);
     EXPECT_GT(d.state.in_flight, 0u);
     d.expect_agreement();
-}
-
-TEST(GqReadsFilling, LanesWaitWhileSoManyFillTheirStaging)
-{
-    Drive d(0);
-
-    EXPECT_EQ(reads_rig_hand_out(&d, 5), kLanes - 5) << "without a limit";
-    d.reads.filling = 3;
-    for (uint32_t filling = 0; filling < 6; filling++)
-        EXPECT_EQ(reads_rig_hand_out(&d, filling), filling < 3 ? 3 - filling : 0) << filling;
 }
 
 } // namespace

@@ -19,18 +19,3 @@ void reads_rig_run(struct reads_rig *rig, unsigned rounds)
     }
     gq_report_reads(&r);
 }
-
-uint32_t reads_rig_hand_out(struct reads_rig *rig, uint32_t filling)
-{
-    struct gq_reader r;
-    struct gq_worker *w = &r.w;
-
-    gq_reads_begin(&r, gq_whole_group(), &rig->run, &rig->reads, &rig->port, &rig->state, 0, 0);
-    r.held_end = w->group.lanes;
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(r.held) = (struct gq_read){0, 0, rig->reads.map.lba_size};
-        GQ_AT(r.lane_state) = lane < filling ? GQ_LANE_FILLING : GQ_LANE_FREE;
-    }
-    return gq_hand_out(&r);
-}

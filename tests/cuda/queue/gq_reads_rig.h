@@ -24,10 +24,4 @@ struct reads_rig {
  */
 void reads_rig_run(struct reads_rig *rig, unsigned rounds);
 
-/*
- * Reads that a group with one held for each lane assigns, while the staging of
- * its first lanes, so many, is being filled.
- */
-uint32_t reads_rig_hand_out(struct reads_rig *rig, uint32_t filling);
-
 #endif
