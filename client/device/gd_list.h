@@ -72,7 +72,7 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
 GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_reads *reads, uint32_t n,
                               uint32_t groups)
 {
-    uint64_t all = 0, are_long = reads->staged ? gq_lane_staging(reads) : GQ_LONG_READ;
+    uint64_t all = 0, are_long = reads->staged ? reads->lane_staging : GQ_LONG_READ;
     GQ_LANE_VAR(uint64_t, lens);
 
     if (groups <= GQ_QUEUES_OF_LONG)

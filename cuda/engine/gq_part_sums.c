@@ -110,5 +110,5 @@ void gq_part_sums_use(const struct gq_engine *e, unsigned workspace, uint64_t n,
     reads->staging = (struct gq_target){
         .base = p->staging.base, .iova = p->staging.iova, .prps_iova = p->staging.prps.iova};
     reads->lane_staging = GQ_SUM_BLOCK;
-    reads->queue_area = 0;
+    reads->queue_area = GQ_STAGING_LANES * GQ_SUM_BLOCK;
 }

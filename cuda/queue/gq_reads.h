@@ -116,11 +116,10 @@ struct gq_reads {
     /*
      * Bytes of a lane's part, and maximum of a staged command. It is a power of
      * two, at least an LBA (with checksums a block), and a divisor of staging.head.
-     * 0 means an LBA.
      */
     uint32_t lane_staging;
     uint32_t lanes;      /* lanes that take reads, the first of a group; 0: all */
-    uint32_t queue_area; /* bytes of a queue's area; 0: GQ_STAGING_LANES parts */
+    uint32_t queue_area; /* bytes of a queue's area */
     bool staged;         /* the controller does not reach the target, so all bytes are staged */
     struct gq_read_desc *desc; /* gq_run.n_cmds reads with results; NULL: `whole` */
     /*

@@ -244,18 +244,6 @@ GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n
     return n;
 }
 
-/* Returns the staging bytes of a lane. */
-GQ_FN uint32_t gq_lane_staging(const struct gq_reads *reads)
-{
-    return reads->lane_staging ? reads->lane_staging : reads->map.lba_size;
-}
-
-/* Returns the staging bytes of a queue. */
-GQ_FN uint32_t gq_queue_area(const struct gq_reads *reads)
-{
-    return reads->queue_area ? reads->queue_area : GQ_STAGING_LANES * gq_lane_staging(reads);
-}
-
 /* Returns the number of lanes that take reads; a group may have fewer. */
 GQ_FN uint32_t gq_reading_lanes(const struct gq_reads *reads)
 {
@@ -322,7 +310,7 @@ GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, ui
 {
     const struct gq_target *t = &r->reads->staging;
     struct gq_ready *ready = &GQ_AT(r->ready);
-    uint32_t room = gq_lane_staging(r->reads) - lead;
+    uint32_t room = r->reads->lane_staging - lead;
     uint32_t bytes = n < room ? (uint32_t)n : room;
     uint32_t cover = (lead + bytes + r->grain - 1) & ~(r->grain - 1);
 
@@ -344,7 +332,7 @@ GQ_FN bool gq_goes_direct(const struct gq_reader *r, const struct gq_cursor *cur
                           uint32_t lead)
 {
     return !r->reads->staged && lead == 0 && n >= r->grain && cur->at % 4 == 0 &&
-           ((n & (r->grain - 1)) == 0 || n > gq_lane_staging(r->reads));
+           ((n & (r->grain - 1)) == 0 || n > r->reads->lane_staging);
 }
 
 /* Prepares the lane's next command, or zeros. cur.left is not 0. */

@@ -128,7 +128,7 @@ GQ_FN void gq_halve(struct gq_reader *r, uint32_t from, uint32_t to)
     struct gq_worker *w = &r->w;
     uint64_t offset = GQ_PART_FROM64(r->cur, from, offset);
     uint64_t left = GQ_PART_FROM64(r->cur, from, left), at = GQ_PART_FROM64(r->cur, from, at);
-    uint64_t room = gq_lane_staging(r->reads);
+    uint64_t room = r->reads->lane_staging;
     uint64_t keeps = ((offset + left / 2 + room - 1) & ~(room - 1)) - offset;
     uint32_t index = (uint32_t)GQ_PART_FROM64(r->cur, from, index);
 
@@ -160,7 +160,7 @@ GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
     GQ_FOR_LANES(lane)
     {
         GQ_AT(wants) = gq_wants_read(r, lane);
-        GQ_AT(has) = GQ_AT(r->cur).left >= 2 * (uint64_t)gq_lane_staging(r->reads);
+        GQ_AT(has) = GQ_AT(r->cur).left >= 2 * (uint64_t)r->reads->lane_staging;
     }
     takers = GQ_BALLOT(wants);
     givers = GQ_BALLOT(has);

@@ -60,7 +60,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
                           struct gq_state *state, uint32_t rank, uint32_t area)
 {
     struct gq_worker *w = &r->w;
-    uint32_t lba_size = reads->map.lba_size, room = gq_lane_staging(reads);
+    uint32_t lba_size = reads->map.lba_size, room = reads->lane_staging;
 
     gq_begin(w, group, run, port, state, rank);
     w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* a lane has commands of two rounds */
@@ -88,7 +88,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
         GQ_AT(r->cur).index = GQ_NO_READ;
         GQ_AT(r->lane_state) = GQ_LANE_FREE;
         GQ_AT(r->staging) =
-            reads->staging.head + (uint64_t)area * gq_queue_area(reads) + (uint64_t)lane * room;
+            reads->staging.head + (uint64_t)area * reads->queue_area + (uint64_t)lane * room;
         GQ_AT(r->bad) = GQ_NO_READ;
         GQ_AT(r->status_of) = GQ_NO_READ;
         GQ_AT(r->status) = 0;

@@ -65,7 +65,7 @@ class Stack
         file.set.max_command = kMost;
         file.set.cids = cids.data();
         file.set.shared_staging = {staging + kLaneParts, staging + kLaneParts, 0, 0, 0};
-        file.set.shared_bytes = kLba;
+        file.set.lane_bytes = file.set.shared_bytes = kLba;
         file.set.staged_cids = GD_STAGED_CIDS;
         file.set.shared_inverse = gd_inverse(gd_shared_queues(n_queues));
         file.lease = &lease;

@@ -81,7 +81,7 @@ struct Controller : nvme_transport {
         reads.map = {&extent, (uint64_t)n * kLba, 1, kLba};
         reads.target = {kMemory, kMemory, 0, 0, reads.map.end};
         reads.whole.len = reads.map.end;
-        reads.unit = reads.max_command = kLba;
+        reads.unit = reads.max_command = reads.lane_staging = kLba;
         table.wake = [](nvme_transport *t, unsigned) { static_cast<Controller *>(t)->serve(); };
         ops = &table;
     }

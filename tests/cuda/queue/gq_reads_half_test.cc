@@ -55,6 +55,7 @@ class Drive : public reads_rig
         reads.target = target_of(target_);
         reads.staging = target_of(staging_);
         reads.desc = list_.data();
+        reads.lane_staging = kLba;
         reads.unit = reads.max_command = 8192;
         run.flags = &flags;
         run.command_ns = 60000000000u;

@@ -50,6 +50,8 @@ struct Fake : nvme_transport {
         reads.target = {(uint64_t)target.data(), (uint64_t)target.data(), 0, 100,
                         kPages * 4096 - 100};
         reads.staging = {(uint64_t)staging.data(), (uint64_t)staging.data(), 0, 0, 0};
+        reads.lane_staging = kLba;
+        reads.queue_area = GQ_STAGING_LANES * kLba;
         reads.unit = kUnit;
         reads.max_command = kUnit;
         run.kick = this;
