@@ -26,10 +26,8 @@ struct gd_reader {
     bool defers;                 /* whole blocks are compared later, by other warps */
     bool again;                  /* the data did not match once: a second mismatch is an error */
     struct gq_dealing *dealing;  /* of one long read that groups share; NULL: shares are even */
-#ifdef __CUDACC__
     struct gq_copy_jobs *copies;  /* of the block's copy warps; NULL: the group copies */
     struct gq_prefetch *prefetch; /* of its prefetch warp; NULL: the group loads the list */
-#endif
 };
 
 /* The greatest power of two, in bytes, that a command can carry. */

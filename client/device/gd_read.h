@@ -179,10 +179,8 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
     struct gq_state *state = &w->file->set.queues[w->queue].state;
 
     gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
-#ifdef __CUDACC__
     r->copies = reads->staged && !reads->sums.words ? w->copies : NULL;
     r->prefetch = w->prefetch;
-#endif
     r->w.flags_ns += GQ_FLAGS_NS;
     r->w.sq_tail = w->position.entry;
     r->w.cq_head = w->position.entry;

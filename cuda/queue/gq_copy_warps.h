@@ -8,15 +8,13 @@
  * of a read is posted when the command has succeeded, that of a write before
  * the command is posted. The warps serve the jobs in turn.
  *
- * On a host the lanes copy.
+ * On a host the lanes copy; gq_reader.copies is NULL there.
  */
 #ifndef CUDA_QUEUE_GQ_COPY_WARPS_H
 #define CUDA_QUEUE_GQ_COPY_WARPS_H
 
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
-
-#ifdef __CUDACC__
 
 enum gq_copy_state {
     GQ_COPY_NONE,
@@ -36,6 +34,8 @@ struct gq_copy_jobs {
     struct gq_copy_job job[GQ_LANES];
     uint32_t over; /* set by the lanes: no further job will be posted */
 };
+
+#ifdef __CUDACC__
 
 /* Copy warps per block; with GQ_COPY_AHEAD they saturate the link. */
 #define GQ_COPY_WARPS 6u

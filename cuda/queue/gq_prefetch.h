@@ -10,7 +10,7 @@
  * stores them back with their results as whole lines, and leaves them in a ring
  * in shared memory. If a read fails later, its error is stored later.
  *
- * On a host the lanes load the list.
+ * On a host the lanes load the list; gq_reader.prefetch is NULL there.
  */
 #ifndef CUDA_QUEUE_GQ_PREFETCH_H
 #define CUDA_QUEUE_GQ_PREFETCH_H
@@ -30,8 +30,6 @@ GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
 {
     return reads->desc && !reads->is_part;
 }
-
-#ifdef __CUDACC__
 
 #define GQ_PREFETCH_GROUPS 8u
 /* Groups that the prefetch warp loads in one trip over the bus. */
@@ -60,6 +58,8 @@ struct gq_prefetch {
     uint32_t stop;   /* no more groups are needed; set by the lanes */
     uint32_t over;   /* the prefetch warp, which sets it, has ended its stores */
 };
+
+#ifdef __CUDACC__
 
 /*
  * Called by all lanes of a warp. True if the prefetch warp has ended; then no

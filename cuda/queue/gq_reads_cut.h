@@ -51,11 +51,9 @@ struct gq_ready {
 struct gq_reader {
     struct gq_worker w;
     const struct gq_reads *reads;
-#ifdef __CUDACC__
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
     struct gq_copy_jobs *copies;  /* jobs of the copy warps; NULL: the lanes copy */
-#endif
     struct gq_portion portion; /* its rest is not loaded; unused with a prefetch warp */
     bool is_dry;               /* no portion is left */
     uint32_t rest;             /* result of reads that no group takes: GQ_READ_LOST or _OVER */
@@ -102,24 +100,13 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
     return read;
 }
 
-/* Returns true if another warp loads the list. */
-GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
-{
 #ifdef __CUDACC__
-    return r->prefetch != NULL;
-#else
-    (void)r;
-    return false;
-#endif
-}
-
 /*
  * Called by all lanes. Takes the next neighbours, one into `ahead` of each
  * lane, if they have arrived.
  */
 GQ_FN void gq_take_prefetched(struct gq_reader *r)
 {
-#ifdef __CUDACC__
     bool is_over = gq_prefetch_is_over(r->prefetch);
     struct gq_span span;
 
@@ -133,21 +120,8 @@ GQ_FN void gq_take_prefetched(struct gq_reader *r)
     gq_prefetch_took(r->prefetch, ++r->prefetched);
     r->ahead_first = span.first;
     r->coming = span.n;
-#else
-    (void)r;
-#endif
 }
-
-/* Called by all lanes: ends the prefetch warp. */
-GQ_FN void gq_stop_prefetch(struct gq_reader *r)
-{
-#ifdef __CUDACC__
-    if (r->prefetch)
-        gq_prefetch_stop(r->prefetch);
-#else
-    (void)r;
 #endif
-}
 
 /* Returns true if the read is inside the target and not before the map. */
 GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
@@ -250,24 +224,12 @@ GQ_FN uint32_t gq_reading_lanes(const struct gq_reads *reads)
     return reads->lanes ? reads->lanes : GQ_STAGING_LANES;
 }
 
-/* Returns true if copy warps copy the staged bytes. */
-GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
-{
-#ifdef __CUDACC__
-    return r->copies != NULL;
-#else
-    (void)r;
-    return false;
-#endif
-}
-
 /*
  * Sets up the lane's copy for its copy warp, which makes it after the command
  * of a read, and at once for a write.
  */
 GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
 {
-#ifdef __CUDACC__
     struct gq_copy_job *job = &r->copies->job[lane];
 
     job->dst = is_write ? GQ_AT(r->ready).src : GQ_AT(r->ready).dst;
@@ -275,11 +237,6 @@ GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
     job->len = GQ_AT(r->ready).staged;
     if (is_write)
         gq_release_block(&job->state, GQ_COPY_POSTED);
-#else
-    (void)r;
-    (void)lane;
-    (void)is_write;
-#endif
 }
 
 /*
@@ -291,7 +248,7 @@ GQ_FN void gq_prepare_copy(struct gq_reader *r, uint32_t lane)
     const struct gq_ready *ready = &GQ_AT(r->ready);
     bool is_write = r->w.run->opcode == NVME_IO_WRITE;
 
-    if (gq_has_copy_warps(r)) {
+    if (r->copies) {
         gq_set_up_copy(r, lane, is_write);
         GQ_AT(r->lane_state) = is_write ? GQ_LANE_FILLING : GQ_LANE_READY;
         return;
@@ -412,12 +369,11 @@ GQ_FN void gq_leave_span(struct gq_reader *r, uint32_t first, uint32_t end, uint
 }
 
 /*
- * Called by all lanes after gq_stop_prefetch(): leaves the reads that the
+ * Called by all lanes after gq_prefetch_stop(): leaves the reads that the
  * prefetch warp has taken.
  */
 GQ_FN void gq_leave_prefetched(struct gq_reader *r, uint32_t result)
 {
-#ifdef __CUDACC__
     const struct gq_prefetch *p = r->prefetch;
 
     if (!p || r->is_dry)
@@ -429,10 +385,6 @@ GQ_FN void gq_leave_prefetched(struct gq_reader *r, uint32_t result)
     }
     for (uint32_t i = 0; i < GQ_PREFETCH_LEFT; i++)
         gq_leave_span(r, p->left[i].first, p->left[i].first + p->left[i].n, result);
-#else
-    (void)r;
-    (void)result;
-#endif
 }
 
 /*
@@ -462,7 +414,7 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read
     cur->at = reads->target.head + read->at;
     cur->left = gq_read_bytes(&reads->map, read->file_offset, read->len);
     GQ_AT(r->bytes) += cur->left;
-    if (reads->desc && !(gq_is_prefetched(r) && gq_prefetch_answers(reads)))
+    if (reads->desc && !(r->prefetch && gq_prefetch_answers(reads)))
         reads->desc[cur->index].result = (int32_t)cur->left;
 }
 

@@ -36,7 +36,7 @@ GQ_FN void gq_fetch(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (r->coming || r->is_dry || gq_is_prefetched(r))
+    if (r->coming || r->is_dry || r->prefetch)
         return;
     r->coming = gq_take_neighbours(w, &r->portion, &r->ahead_first);
     r->is_dry = r->coming == 0;
@@ -55,8 +55,10 @@ GQ_FN bool gq_turn_over(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (gq_is_prefetched(r))
+#ifdef __CUDACC__
+    if (r->prefetch)
         gq_take_prefetched(r);
+#endif
     if (!r->coming)
         return false;
     GQ_FOR_LANES(lane)

@@ -66,11 +66,9 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* a lane has commands of two rounds */
     w->peeks = group.lanes;
     r->reads = reads;
-#ifdef __CUDACC__
     r->prefetch = NULL;
     r->prefetched = 0;
     r->copies = NULL;
-#endif
     r->portion = (struct gq_portion){0, 0, 0};
     r->is_dry = false;
     r->rest = GQ_READ_LOST;
@@ -123,21 +121,14 @@ GQ_FN void gq_post_ready(struct gq_reader *r)
  */
 GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
 {
-#ifdef __CUDACC__
     bool copies = good && r->w.run->opcode != NVME_IO_WRITE;
 
     gq_release_block(&r->copies->job[owner].state, copies ? GQ_COPY_POSTED : GQ_COPY_DONE);
-#else
-    (void)r;
-    (void)owner;
-    (void)good;
-#endif
 }
 
 /* Called inside a region. Frees or readies the lane if its copy has ended. */
 GQ_FN void gq_take_copy(struct gq_reader *r, uint32_t lane)
 {
-#ifdef __CUDACC__
     struct gq_copy_job *job = &r->copies->job[lane];
     uint32_t state = GQ_AT(r->lane_state);
 
@@ -146,33 +137,18 @@ GQ_FN void gq_take_copy(struct gq_reader *r, uint32_t lane)
         return;
     job->state = GQ_COPY_NONE;
     GQ_AT(r->lane_state) = state == GQ_LANE_FILLING ? GQ_LANE_READY : GQ_LANE_FREE;
-#else
-    (void)r;
-    (void)lane;
-#endif
 }
 
 GQ_FN void gq_take_copies(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
 
-    if (!gq_has_copy_warps(r))
+    if (!r->copies)
         return;
     GQ_FOR_LANES(lane)
     {
         gq_take_copy(r, lane);
     }
-}
-
-/* Ends the copy warps after the last round. */
-GQ_FN void gq_stop_copies(struct gq_reader *r)
-{
-#ifdef __CUDACC__
-    if (r->copies)
-        gq_copy_jobs_end(r->copies);
-#else
-    (void)r;
-#endif
 }
 
 /*
@@ -277,7 +253,7 @@ GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended),
                 continue;
             if (status)
                 gq_refuse_read(r, lane, GQ_AT(ended).cmd[h], status);
-            if (tag && gq_has_copy_warps(r))
+            if (tag && r->copies)
                 gq_pass_to_copy_warp(r, tag - 1, !status);
             else if (tag)
                 GQ_AT(staged) |= (status ? tag | 0x80u : tag) << 8 * h;
@@ -445,7 +421,10 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
     struct gq_worker *w = &r->w;
 
-    gq_stop_prefetch(r);
+#ifdef __CUDACC__
+    if (r->prefetch)
+        gq_prefetch_stop(r->prefetch);
+#endif
     GQ_FOR_LANES(lane)
     {
         uint32_t state = GQ_AT(r->lane_state);
@@ -548,7 +527,10 @@ GQ_FN bool gq_conclude_reads(struct gq_reader *r)
     struct gq_worker *w = &r->w;
     uint32_t rest;
 
-    gq_stop_copies(r);
+#ifdef __CUDACC__
+    if (r->copies)
+        gq_copy_jobs_end(r->copies);
+#endif
     if (w->outcome != GQ_OUT_DONE)
         gq_lose_reads(r);
     if (!w->run->dealing || !gq_leave_dealing(w, &rest))
