@@ -174,7 +174,7 @@ GQ_FN int gd_try(struct gd_reader *w)
         if (lane == 0) {
             uint64_t checked = gd_load64(w->file->checked_ns);
 
-            GQ_AT(word) = gd_try_lock(lock);
+            GQ_AT(word) = gd_try_lock(lock, GD_BUSY);
             GQ_AT(stale) = gd_lease_ended(w->file, gq_clock_ns(), checked);
             if (GQ_AT(stale) && GD_FREE(GQ_AT(word)))
                 gd_unlock(lock, GQ_AT(word));

@@ -62,7 +62,7 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(word) = gd_try_lead(s->lock);
+            GQ_AT(word) = gd_try_lock(s->lock, GD_LED);
     }
     found = GQ_FROM32(word, 0);
     s->leads = GD_LEADS(found);

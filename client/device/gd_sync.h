@@ -264,28 +264,14 @@ GQ_FN uint32_t gd_seed(void)
 #endif
 
 /*
- * For a group that needs the queue for itself. Returns the previous word. If it
- * was GD_FREE, the caller has the lock.
+ * Returns the previous word. The caller has the lock if the word has none of
+ * the bits in `others`, which is GD_BUSY or GD_LED.
  */
-GQ_FN uint32_t gd_try_lock(uint32_t *lock)
+GQ_FN uint32_t gd_try_lock(uint32_t *lock, uint32_t others)
 {
     uint32_t word = gd_take_lock(lock);
 
-    if (!(word & GD_TAKEN) && !GD_FREE(word))
-        gd_unlock(lock, word);
-    return word;
-}
-
-/*
- * For the leader of a shared queue. Returns the previous word. If GD_LEADS is
- * true of it, the caller has the lock.
- */
-#define GD_LEADS(word) (((word) & (GD_TAKEN | GD_LOST)) == 0)
-GQ_FN uint32_t gd_try_lead(uint32_t *lock)
-{
-    uint32_t word = gd_take_lock(lock);
-
-    if (!(word & GD_TAKEN) && !GD_LEADS(word))
+    if (!(word & GD_TAKEN) && (word & others))
         gd_unlock(lock, word);
     return word;
 }

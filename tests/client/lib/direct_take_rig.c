@@ -18,10 +18,10 @@ static inline uint64_t gq_clock_ns(void)
     return take->now_ns += take->step_ns;
 }
 
-static inline uint32_t gd_try_lock(uint32_t *lock)
+static inline uint32_t gd_try_lock(uint32_t *lock, uint32_t others)
 {
     take->tries++;
-    return take->tries <= take->losses ? GD_TAKEN : try_alone(lock);
+    return take->tries <= take->losses ? GD_TAKEN : try_alone(lock, others);
 }
 
 #include "client/device/gd_queue.h"
