@@ -4,72 +4,33 @@
 
 #include <stddef.h>
 
-/* The assembler puts the file here as it is; the driver finds its size in it. */
-#define EMBED(name, file)                                           \
-    extern const char name[] __attribute__((visibility("hidden"))); \
-    __asm__(".pushsection .rodata\n"                                \
-            ".balign 16\n"                                          \
-            ".global " #name "\n"                                   \
-            ".hidden " #name "\n" #name ":\n"                       \
-            ".incbin \"" file "\"\n"                                \
-            ".popsection\n")
-
 #ifdef DIRECT_FATBIN
-EMBED(direct_fatbin, DIRECT_FATBIN);
-#define DIRECT_IMAGE direct_fatbin
+/*
+ * Defines a function that returns an image. The assembler puts the file here as
+ * it is; the driver finds its size in it.
+ */
+#define IMAGE(function, file)                                                   \
+    extern const char function##_bytes[] __attribute__((visibility("hidden"))); \
+    __asm__(".pushsection .rodata\n"                                            \
+            ".balign 16\n"                                                      \
+            ".global " #function "_bytes\n"                                     \
+            ".hidden " #function "_bytes\n" #function "_bytes:\n"               \
+            ".incbin \"" file "\"\n"                                            \
+            ".popsection\n");                                                   \
+    const void *function(void)                                                  \
+    {                                                                           \
+        return function##_bytes;                                                \
+    }
 #else
-#define DIRECT_IMAGE NULL
+#define IMAGE(function, file)  \
+    const void *function(void) \
+    {                          \
+        return NULL;           \
+    }
 #endif
 
-#ifdef LIST_FATBIN
-EMBED(list_fatbin, LIST_FATBIN);
-#define LIST_IMAGE list_fatbin
-#else
-#define LIST_IMAGE NULL
-#endif
-
-#ifdef COMPARE_FATBIN
-EMBED(compare_fatbin, COMPARE_FATBIN);
-#define COMPARE_IMAGE compare_fatbin
-#else
-#define COMPARE_IMAGE NULL
-#endif
-
-#ifdef SERVICE_FATBIN
-EMBED(service_fatbin, SERVICE_FATBIN);
-#define SERVICE_IMAGE service_fatbin
-#else
-#define SERVICE_IMAGE NULL
-#endif
-
-#ifdef TABLE_FATBIN
-EMBED(table_fatbin, TABLE_FATBIN);
-#define TABLE_IMAGE table_fatbin
-#else
-#define TABLE_IMAGE NULL
-#endif
-
-const void *direct_image(void)
-{
-    return DIRECT_IMAGE;
-}
-
-const void *list_image(void)
-{
-    return LIST_IMAGE;
-}
-
-const void *compare_image(void)
-{
-    return COMPARE_IMAGE;
-}
-
-const void *service_image(void)
-{
-    return SERVICE_IMAGE;
-}
-
-const void *table_image(void)
-{
-    return TABLE_IMAGE;
-}
+IMAGE(direct_image, DIRECT_FATBIN)
+IMAGE(list_image, LIST_FATBIN)
+IMAGE(compare_image, COMPARE_FATBIN)
+IMAGE(service_image, SERVICE_FATBIN)
+IMAGE(table_image, TABLE_FATBIN)
