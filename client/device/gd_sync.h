@@ -23,7 +23,7 @@
 
 #ifdef __CUDACC__
 
-GQ_ATOMIC_FETCH(gd_lock_or, "atom.acquire.gpu.or.b32")
+GQ_ATOMIC_FETCH(gd_lock_or, uint32_t, "r", "atom.acquire.gpu.or.b32")
 
 /* Returns the previous word. If it lacks GD_TAKEN, the caller has the lock. */
 GQ_FN uint32_t gd_take_lock(uint32_t *lock)
@@ -31,96 +31,42 @@ GQ_FN uint32_t gd_take_lock(uint32_t *lock)
     return gd_lock_or(lock, GD_TAKEN);
 }
 
-GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
-{
-    asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
-}
+GQ_STORE(gd_unlock, uint32_t, "r", "st.release.gpu.u32")
 
 /*
  * Does the same for a lane that has stored nothing to the queue since its last
  * fence. That fence and this store are the release, also for stores of earlier
  * owners; the lane does not wait for them again.
  */
-GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
-{
-    asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
-}
+GQ_STORE(gd_unlock_fenced, uint32_t, "r", "st.relaxed.gpu.u32")
 
 /*
  * Loads a word that other SMs store, from the L2 instead of the cache of this
  * SM.
  */
-GQ_FN uint32_t gd_load32(const uint32_t *at)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+GQ_LOAD(gd_load32, uint32_t, "r", "ld.relaxed.gpu.u32")
 
-    return value;
-}
+GQ_LOAD(gd_load64, uint64_t, "l", "ld.relaxed.gpu.u64")
 
-GQ_FN uint64_t gd_load64(const uint64_t *at)
-{
-    uint64_t value;
-    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+GQ_STORE(gd_store64, uint64_t, "l", "st.relaxed.gpu.u64")
 
-    return value;
-}
-
-GQ_FN void gd_store64(uint64_t *at, uint64_t value)
-{
-    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
-
-/* Stores `value` if the word is `expected`. Returns the word as it was. */
-GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
-{
-    uint64_t old;
-    asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;"
-                 : "=l"(old)
-                 : "l"(at), "l"(expected), "l"(value)
-                 : "memory");
-
-    return old;
-}
-
-/*
- * Defines a function that changes a word of 64 bits by one PTX instruction and
- * returns its old value.
- */
-#define GD_ATOMIC_FETCH64(name, instruction)              \
-    GQ_FN uint64_t name(uint64_t *word, uint64_t operand) \
-    {                                                     \
-        uint64_t old;                                     \
-        asm volatile(instruction " %0, [%1], %2;"         \
-                     : "=l"(old)                          \
-                     : "l"(word), "l"(operand)            \
-                     : "memory");                         \
-                                                          \
-        return old;                                       \
-    }
-
-GD_ATOMIC_FETCH64(gd_add64, "atom.relaxed.gpu.add.u64")
-GD_ATOMIC_FETCH64(gd_or64, "atom.relaxed.gpu.or.b64")
-GD_ATOMIC_FETCH64(gd_and64, "atom.relaxed.gpu.and.b64")
+GQ_ATOMIC_REPLACE(gd_replace64, uint64_t, "l", "atom.relaxed.gpu.cas.b64")
+GQ_ATOMIC_FETCH(gd_add64, uint64_t, "l", "atom.relaxed.gpu.add.u64")
+GQ_ATOMIC_FETCH(gd_or64, uint64_t, "l", "atom.relaxed.gpu.or.b64")
+GQ_ATOMIC_FETCH(gd_and64, uint64_t, "l", "atom.relaxed.gpu.and.b64")
 
 /*
  * Stores with release at system scope, because the host may poll the word
  * before the kernel has ended.
  */
-GQ_FN void gd_store_result(int64_t *at, int64_t value)
-{
-    asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
+GQ_STORE(gd_store_result, int64_t, "l", "st.release.sys.s64")
 
 /*
  * Stores relaxed, for the first lane of the only group that read: this lane's
  * system fence (gq_end) has ordered what the group stored to the buffer, and
  * the drive wrote its data before the CQE.
  */
-GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
-{
-    asm volatile("st.relaxed.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
+GQ_STORE(gd_store_own_result, int64_t, "l", "st.relaxed.sys.s64")
 
 /* Pauses between two loads of locks that are held. */
 GQ_FN void gd_pause(void)

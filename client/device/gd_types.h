@@ -52,16 +52,16 @@
  */
 #define GD_TAKEN         1u
 #define GD_LOST          2u /* commands in flight without a waiter: until queues are leased anew */
-#define GD_ODD_PASS      4u      /* the second, fourth...: CQEs of phase 0 */
-#define GD_CQ_DB_PENDING 8u      /* the CQ doorbell is behind this entry */
+#define GD_ODD_PASS      4u /* the second, fourth...: CQEs of phase 0 */
+#define GD_CQ_DB_PENDING 8u /* the CQ doorbell is behind this entry */
 #define GD_IN_FLIGHT     0xfff0u /* commands that reads share (gd_shared.h) */
 #define GD_FLIGHT_SHIFT  4u
 #define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 /* Bits that keep a group from leading a queue, and from having it for itself. */
 #define GD_LED         (GD_TAKEN | GD_LOST)
 #define GD_BUSY        (GD_LED | GD_IN_FLIGHT)
-#define GD_LEADS(word) (((word) & GD_LED) == 0)
-#define GD_FREE(word)  (((word) & GD_BUSY) == 0)
+#define GD_LEADS(word) (((word)&GD_LED) == 0)
+#define GD_FREE(word)  (((word)&GD_BUSY) == 0)
 
 /*
  * The word in the page of a lease that is valid. Every other value means that

@@ -26,66 +26,53 @@ GQ_FN void gq_fence_device(void)
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-GQ_FN uint32_t gq_atomic_load(const uint32_t *word)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+GQ_LOAD(gq_atomic_load, uint32_t, "r", "ld.relaxed.gpu.u32")
 
-    return value;
-}
-
-GQ_FN void gq_atomic_store(uint32_t *word, uint32_t value)
-{
-    asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
+GQ_STORE(gq_atomic_store, uint32_t, "r", "st.relaxed.gpu.u32")
 
 /*
  * Defines a function that changes a word by one PTX instruction and returns its
  * old value.
  */
-#define GQ_ATOMIC_FETCH(name, instruction)                \
-    GQ_FN uint32_t name(uint32_t *word, uint32_t operand) \
-    {                                                     \
-        uint32_t old;                                     \
-        asm volatile(instruction " %0, [%1], %2;"         \
-                     : "=r"(old)                          \
-                     : "l"(word), "r"(operand)            \
-                     : "memory");                         \
-                                                          \
-        return old;                                       \
+#define GQ_ATOMIC_FETCH(name, type, reg, instruction) \
+    GQ_FN type name(type *word, type operand)         \
+    {                                                 \
+        type old;                                     \
+        asm volatile(instruction " %0, [%1], %2;"     \
+                     : "=" reg(old)                   \
+                     : "l"(word), reg(operand)        \
+                     : "memory");                     \
+                                                      \
+        return old;                                   \
     }
 
-GQ_ATOMIC_FETCH(gq_atomic_or, "atom.relaxed.gpu.or.b32")
-GQ_ATOMIC_FETCH(gq_atomic_and, "atom.relaxed.gpu.and.b32")
-GQ_ATOMIC_FETCH(gq_atomic_exchange, "atom.relaxed.gpu.exch.b32")
-GQ_ATOMIC_FETCH(gq_atomic_fetch_add, "atom.relaxed.gpu.add.u32")
+/* The same for a word that becomes `value` if it is `expected`. */
+#define GQ_ATOMIC_REPLACE(name, type, reg, instruction)     \
+    GQ_FN type name(type *word, type expected, type value)  \
+    {                                                       \
+        type old;                                           \
+        asm volatile(instruction " %0, [%1], %2, %3;"       \
+                     : "=" reg(old)                         \
+                     : "l"(word), reg(expected), reg(value) \
+                     : "memory");                           \
+                                                            \
+        return old;                                         \
+    }
 
-/* Stores `value` if the word is `expected`. Returns the old value. */
-GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t value)
-{
-    uint32_t old;
-    asm volatile("atom.relaxed.gpu.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(old)
-                 : "l"(word), "r"(expected), "r"(value)
-                 : "memory");
-
-    return old;
-}
+GQ_ATOMIC_FETCH(gq_atomic_or, uint32_t, "r", "atom.relaxed.gpu.or.b32")
+GQ_ATOMIC_FETCH(gq_atomic_and, uint32_t, "r", "atom.relaxed.gpu.and.b32")
+GQ_ATOMIC_FETCH(gq_atomic_exchange, uint32_t, "r", "atom.relaxed.gpu.exch.b32")
+GQ_ATOMIC_FETCH(gq_atomic_fetch_add, uint32_t, "r", "atom.relaxed.gpu.add.u32")
+GQ_ATOMIC_REPLACE(gq_atomic_replace, uint32_t, "r", "atom.relaxed.gpu.cas.b32")
 
 /* Like gq_atomic_fetch_add(), without waiting for the word. */
-GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
-{
-    asm volatile("red.relaxed.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
+GQ_STORE(gq_atomic_add, uint32_t, "r", "red.relaxed.gpu.add.u32")
 
 /*
  * Set or clear bits like gq_atomic_or() and gq_atomic_and(), without waiting
  * for the word.
  */
-GQ_FN void gq_atomic_set(uint32_t *word, uint32_t bits)
-{
-    asm volatile("red.relaxed.gpu.or.b32 [%0], %1;" ::"l"(word), "r"(bits) : "memory");
-}
+GQ_STORE(gq_atomic_set, uint32_t, "r", "red.relaxed.gpu.or.b32")
 
 GQ_FN void gq_atomic_clear(uint32_t *word, uint32_t bits)
 {

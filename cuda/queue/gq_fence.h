@@ -38,14 +38,28 @@
 #define GQ_STEP GQ_FN
 #endif
 
+/* Defines a function that loads a word by one PTX instruction. */
+#define GQ_LOAD(name, type, reg, instruction)                                         \
+    GQ_FN type name(const volatile type *at)                                          \
+    {                                                                                 \
+        type value;                                                                   \
+        asm volatile(instruction " %0, [%1];" : "=" reg(value) : "l"(at) : "memory"); \
+                                                                                      \
+        return value;                                                                 \
+    }
+
+/* Defines a function that stores to a word, or changes it, by one PTX instruction. */
+#define GQ_STORE(name, type, reg, instruction)                                   \
+    GQ_FN void name(volatile type *at, type value)                               \
+    {                                                                            \
+        asm volatile(instruction " [%0], %1;" ::"l"(at), reg(value) : "memory"); \
+    }
+
 /*
  * Stores a doorbell. `mmio` means that the store is performed exactly once,
  * neither merged nor torn, as registers of a drive require.
  */
-GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
-{
-    asm volatile("st.mmio.relaxed.sys.u32 [%0], %1;" ::"l"(doorbell), "r"(value) : "memory");
-}
+GQ_STORE(gq_store_doorbell, uint32_t, "r", "st.mmio.relaxed.sys.u32")
 
 /*
  * Executed by all lanes that have stored entries or peeked at CQEs, after they
@@ -119,60 +133,30 @@ GQ_FN void gq_fence_results(void)
     gq_fence_release();
 }
 
-GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-
-    return value;
-}
+GQ_LOAD(gq_load_flag, uint32_t, "r", "ld.relaxed.sys.u32")
 
 /*
  * Loads a word of a tagged slot. Loads of several words travel over the bus
  * together if the acquiring one is last.
  */
-GQ_FN uint64_t gq_load_word(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-
-    return value;
-}
+GQ_LOAD(gq_load_word, uint64_t, "l", "ld.relaxed.sys.u64")
 
 /*
  * Like gq_load_word(), but acquires: loads after a new word, also by lanes that
  * converge later, are not older than the word.
  */
-GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-
-    return value;
-}
+GQ_LOAD(gq_acquire_word, uint64_t, "l", "ld.acquire.sys.u64")
 
 /*
  * For use between warps of a block. Stores before the release, also those of
  * lanes that had converged with the storing one, are visible after the acquire.
  */
-GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
-{
-    uint32_t value;
-    asm volatile("ld.acquire.cta.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+GQ_LOAD(gq_acquire_block, uint32_t, "r", "ld.acquire.cta.u32")
 
-    return value;
-}
-
-GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
-{
-    asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
+GQ_STORE(gq_release_block, uint32_t, "r", "st.release.cta.u32")
 
 /* Stores a counter, or a word that a fence directly before it orders. */
-GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
-{
-    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
+GQ_STORE(gq_store_relaxed, uint32_t, "r", "st.relaxed.sys.u32")
 
 /*
  * Stores two words, the first at a multiple of 8, with one store: an observer
