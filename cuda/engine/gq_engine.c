@@ -175,22 +175,27 @@ static int open_workspaces(struct gq_engine *e)
     return err;
 }
 
-static int map_staging(struct gq_engine *e, size_t len, bool host)
+static int map_staging(struct gq_engine *e, struct gq_staging *s)
 {
-    int err = e->exec->ops->staging_alloc(e->exec, len, host, &e->staging_mem);
+    int err = gq_region_map(e->ctrlr, &s->mem, NVME_MAP_LEASE, &s->region);
 
     if (err)
-        return err;
-    err = gq_region_map(e->ctrlr, &e->staging_mem, NVME_MAP_LEASE, &e->staging);
-    if (err)
-        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+        e->exec->ops->staging_free(e->exec, &s->mem);
     return err;
 }
 
-static void close_staging(struct gq_engine *e)
+int gq_staging_open(struct gq_engine *e, size_t len, struct gq_staging *s)
 {
-    if (!gq_region_unmap(e->ctrlr, &e->staging))
-        e->exec->ops->staging_free(e->exec, &e->staging_mem);
+    bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
+    int err = e->exec->ops->staging_alloc(e->exec, len, host, &s->mem);
+
+    return err ? err : map_staging(e, s);
+}
+
+void gq_staging_close(struct gq_engine *e, struct gq_staging *s)
+{
+    if (!gq_region_unmap(e->ctrlr, &s->region))
+        e->exec->ops->staging_free(e->exec, &s->mem);
     else
         e->exec->in_reach = true;
 }
@@ -226,37 +231,21 @@ static size_t lay_out_staging(struct gq_engine *e)
 }
 
 /*
- * Allocates staging, normally in device memory, from which staged bytes are
- * copied without crossing the bus. It is in host memory if the controller
- * cannot reach device memory, and also if the controller's CQE does not cover
- * data in device memory, because staged bytes are copied as soon as the CQE is
- * seen, before any flush.
- */
-static int engine_open_staging(struct gq_engine *e)
-{
-    bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
-
-    return map_staging(e, lay_out_staging(e), host);
-}
-
-/*
  * Maps a page of device memory for the controller and unmaps it, to find out
  * whether the controller reaches such memory.
  */
 static int try_reach(struct gq_engine *e)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
-    int err = e->exec->ops->device_page(e->exec, &e->staging_mem);
+    int err = e->exec->ops->device_page(e->exec, &e->staging.mem);
 
     if (err)
         return err;
     t->device_memory[0] = '\0';
-    err = gq_region_map(e->ctrlr, &e->staging_mem, NVME_MAP_LEASE, &e->staging);
+    err = map_staging(e, &e->staging);
     snprintf(e->reach, sizeof(e->reach), "%s", t->device_memory);
-    if (err)
-        e->exec->ops->staging_free(e->exec, &e->staging_mem);
-    else
-        close_staging(e);
+    if (!err)
+        gq_staging_close(e, &e->staging);
     return err;
 }
 
@@ -383,7 +372,7 @@ static int engine_open_parts(struct gq_engine *e)
     err = open_workspaces(e);
     if (err)
         goto close_queues;
-    err = engine_open_staging(e);
+    err = gq_staging_open(e, lay_out_staging(e), &e->staging);
     if (err)
         goto close_workspaces;
     err = e->exec->ops->staging_alloc(
@@ -394,7 +383,7 @@ static int engine_open_parts(struct gq_engine *e)
     return 0;
 
 close_staging:
-    close_staging(e);
+    gq_staging_close(e, &e->staging);
 close_workspaces:
     close_workspaces(e);
 close_queues:
@@ -482,7 +471,7 @@ void gq_engine_close(struct gq_engine *e)
     e->exec->ops->quiesce(e->exec);
     gq_part_sums_close(e);
     e->exec->ops->staging_free(e->exec, &e->maps);
-    close_staging(e);
+    gq_staging_close(e, &e->staging);
     close_workspaces(e);
     close_proxy(e);
     e->exec->ops->resume(e->exec);

@@ -50,6 +50,12 @@ struct gq_workspace {
  */
 #define GQ_QUEUES_OF_STAGED 8u
 
+/* Staging that is mapped for the controller. */
+struct gq_staging {
+    struct gq_import mem;
+    struct gq_region region;
+};
+
 /*
  * Memory for lists whose data has checksums (gq_part_sums.c), allocated by
  * gq_engine_sum_parts(). A lost command may still write to staging, so it stays
@@ -57,9 +63,9 @@ struct gq_workspace {
  */
 #define GQ_PART_PIECES (1u << 17) /* maximum pieces of a slice */
 struct gq_part_sums {
-    struct gq_import staging_mem, table;
-    struct gq_region staging; /* one block per lane of each queue */
-    uint32_t *words;          /* two per piece of a slice of each workspace; NULL: none */
+    struct gq_import table;
+    struct gq_staging staging; /* one block per lane of each queue */
+    uint32_t *words;           /* two per piece of a slice of each workspace; NULL: none */
 };
 
 struct gq_engine {
@@ -73,8 +79,7 @@ struct gq_engine {
     struct gq_doorbell_proxy *proxy; /* NULL if the executor stores to the doorbells itself */
     struct gq_proxied_doorbell *proxied_doorbells;
 
-    struct gq_import staging_mem;
-    struct gq_region staging;
+    struct gq_staging staging;
     uint32_t queue_area;   /* bytes of staging per queue */
     uint32_t lane_staging; /* bytes of an area per lane */
     uint32_t long_staging; /* the same for a long transfer, which uses fewer lanes */
@@ -165,6 +170,23 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
  */
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
+
+/*
+ * Allocates staging and maps it. It is normally in device memory, from which
+ * staged bytes are copied without crossing the bus. It is in host memory if the
+ * controller cannot reach device memory, and also if the controller's CQE does
+ * not cover data in device memory, because staged bytes are copied as soon as
+ * the CQE is seen, before any flush. Returns 0 or -errno.
+ */
+int gq_staging_open(struct gq_engine *e, size_t len, struct gq_staging *s);
+/* Unmaps and frees staging. Memory that is still mapped stays with the executor. */
+void gq_staging_close(struct gq_engine *e, struct gq_staging *s);
+
+static inline struct gq_target gq_staging_target(const struct gq_staging *s)
+{
+    return (struct gq_target){
+        .base = s->region.base, .iova = s->region.iova, .prps_iova = s->region.prps.iova};
+}
 
 /* Adds pair i to the executor, with its doorbells or proxied doorbells. */
 int gq_engine_add_port(struct gq_engine *e, unsigned i);

@@ -35,39 +35,22 @@ static int open_words(struct gq_engine *e)
     return e->exec->ops->shared_alloc(e->exec, len, (void **)&e->part_sums.words);
 }
 
-static int part_sums_open_staging(struct gq_engine *e)
-{
-    struct gq_part_sums *p = &e->part_sums;
-    size_t len = (size_t)e->n_queues * GQ_STAGING_LANES * GQ_SUM_BLOCK;
-    bool host = !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
-    int err = e->exec->ops->staging_alloc(e->exec, len, host, &p->staging_mem);
-
-    if (err)
-        return err;
-    err = gq_region_map(e->ctrlr, &p->staging_mem, NVME_MAP_LEASE, &p->staging);
-    if (err)
-        e->exec->ops->staging_free(e->exec, &p->staging_mem);
-    return err;
-}
-
 static int part_sums_open(struct gq_engine *e)
 {
     struct gq_part_sums *p = &e->part_sums;
+    size_t len = (size_t)e->n_queues * GQ_STAGING_LANES * GQ_SUM_BLOCK;
     int err = open_table(e);
 
     if (err)
         return err;
-    err = part_sums_open_staging(e);
+    err = gq_staging_open(e, len, &p->staging);
     if (err)
         goto free_table;
     err = open_words(e);
     if (!err)
         return 0;
     p->words = NULL;
-    if (!gq_region_unmap(e->ctrlr, &p->staging))
-        e->exec->ops->staging_free(e->exec, &p->staging_mem);
-    else
-        e->exec->in_reach = true;
+    gq_staging_close(e, &p->staging);
 free_table:
     e->exec->ops->staging_free(e->exec, &p->table);
     return err;
@@ -92,10 +75,7 @@ void gq_part_sums_close(struct gq_engine *e)
     if (!p->words)
         return;
     e->exec->ops->shared_free(e->exec, p->words);
-    if (!gq_region_unmap(e->ctrlr, &p->staging))
-        e->exec->ops->staging_free(e->exec, &p->staging_mem);
-    else
-        e->exec->in_reach = true;
+    gq_staging_close(e, &p->staging);
     e->exec->ops->staging_free(e->exec, &p->table);
 }
 
@@ -107,8 +87,7 @@ void gq_part_sums_use(const struct gq_engine *e, unsigned workspace, uint64_t n,
     reads->sums.table = (const struct gq_sum_table *)(uintptr_t)p->table.base;
     reads->part_sums = p->words + (size_t)workspace * GQ_PART_PIECES * 2;
     memset(reads->part_sums, 0, n * 2 * sizeof(uint32_t));
-    reads->staging = (struct gq_target){
-        .base = p->staging.base, .iova = p->staging.iova, .prps_iova = p->staging.prps.iova};
+    reads->staging = gq_staging_target(&p->staging);
     reads->lane_staging = GQ_SUM_BLOCK;
     reads->queue_area = GQ_STAGING_LANES * GQ_SUM_BLOCK;
 }
