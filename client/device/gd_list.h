@@ -49,20 +49,6 @@ GQ_FN uint32_t gd_list_window(const uint32_t *bounds, uint32_t from, uint32_t n,
 }
 
 /*
- * Returns log2 of the number of adjacent pieces that go to one queue, which a
- * group loads at once: as many as a group has lanes, or fewer if the list is
- * too short for that.
- */
-GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
-{
-    uint32_t shift = 0;
-
-    while (shift < 5 && (groups << (shift + 1)) <= n)
-        shift++;
-    return shift;
-}
-
-/*
  * Returns the number of groups that share a list of n > 0 pieces. Every group
  * gets the same result, because no group changes lengths. If all data is
  * staged, each lane of a queue has one command in flight, and pieces of 4 KiB
@@ -250,7 +236,7 @@ GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
     s->sharing = gd_list_groups(w, &s->reads, n, groups);
     s->compares = s->reads.sums.words && !w->defers;
     s->run = gd_run(w->file, n, groups);
-    s->run.group_shift = (uint16_t)gd_list_shift(n, s->sharing);
+    s->run.group_shift = (uint16_t)gq_group_shift(n, s->sharing, 5); /* a piece for each lane */
     gd_set_parts(s, NULL);
 }
 

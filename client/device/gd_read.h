@@ -284,14 +284,12 @@ GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 GQ_FN struct gq_run gd_part_run(const struct gd_reader *w, const struct gq_reads *reads,
                                 uint32_t groups)
 {
-    uint32_t n = (uint32_t)gq_count_units(reads), shift = 0;
+    uint32_t n = (uint32_t)gq_count_units(reads);
     struct gq_run run = gd_run(w->file, n, groups);
 
     if (!reads->staged)
         return run;
-    while ((2u << shift) <= reads->lanes && (groups << (shift + 1)) <= n)
-        shift++;
-    run.group_shift = (uint16_t)shift;
+    run.group_shift = (uint16_t)gq_group_shift(n, groups, gq_prefix_ones(reads->lanes - 1));
     if (!reads->sums.words && n >= GD_STAGED_COMMANDS)
         run.dealing = w->dealing;
     run.least_portion = 1;

@@ -95,10 +95,8 @@ static struct gq_list *list_of(const struct gq_job *j, unsigned i)
  */
 static uint16_t group_shift(const struct gq_list *list, uint32_t queues)
 {
-    uint16_t shift = 0;
+    uint16_t shift = (uint16_t)gq_group_shift(list->n, queues, 5);
 
-    while (shift < 5 && (queues << (shift + 1)) <= list->n)
-        shift++;
     while (list->reads.desc && shift >= 5 && shift < 7 && (queues << (shift + 4)) <= list->n)
         shift++;
     return shift;

@@ -151,6 +151,19 @@ GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
     return len ? ((offset + len - 1) >> shift) - (offset >> shift) + 1 : 0;
 }
 
+/*
+ * Returns log2 of the number of neighbours of n reads that go to one of the
+ * queues at once. It is at most `most`, and less if n is too small for that.
+ */
+GQ_FN uint32_t gq_group_shift(uint32_t n, uint32_t queues, uint32_t most)
+{
+    uint32_t shift = 0;
+
+    while (shift < most && (queues << (shift + 1)) <= n)
+        shift++;
+    return shift;
+}
+
 /* Returns the bytes of `whole` before unit i. */
 GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
 {
