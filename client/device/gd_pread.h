@@ -73,27 +73,11 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
     return err;
 }
 
-/*
- * Loads the whole struct in one trip to memory. The compiler would pass an ordinary copy in the
- * stack, and would move ordinary loads to where each word is needed, one trip after another.
- */
-GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *file)
-{
-    union {
-        struct gpunvme_device_file file;
-        uint64_t words[sizeof(struct gpunvme_device_file) / sizeof(uint64_t)];
-    } copy;
-    const uint64_t *from = (const uint64_t *)file;
-
-#pragma unroll
-    for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
-        copy.words[i] = gd_load64(&from[i]);
-    return copy.file;
-}
+GD_LOAD_STRUCT(gd_load_file, gpunvme_device_file)
 
 /*
- * Does the same by all threads of a block to shared memory, so that no thread
- * needs registers for the struct.
+ * Called by all threads of a block. Loads the file to shared memory, so that no
+ * thread needs registers for the struct.
  */
 GQ_FN void gd_share_file(const struct gpunvme_device_file *file, struct gpunvme_device_file *to)
 {

@@ -18,14 +18,14 @@ struct gd_reader {
     struct gq_group group;
     const struct gpunvme_device_file *file;
     uint32_t queue;
-    struct gq_port port;         /* the queue's */
-    struct gq_position position; /* of the rings; after a single command in lane 0 alone */
-    uint32_t in_flight, outcome; /* at the end of the last run */
-    bool is_last;                /* the group ended last of those that a counter serves */
-    uint64_t bad_block;          /* of that run: gq_reader.bad_block */
-    bool defers;                 /* whole blocks are compared later, by other warps */
-    bool again;                  /* the data did not match once: a second mismatch is an error */
-    struct gq_dealing *dealing;  /* of one long read that groups share; NULL: shares are even */
+    struct gq_port port;          /* the queue's */
+    struct gq_position position;  /* of the rings; after a single command in lane 0 alone */
+    uint32_t in_flight, outcome;  /* at the end of the last run */
+    bool is_last;                 /* the group ended last of those that a counter serves */
+    uint64_t bad_block;           /* of that run: gq_reader.bad_block */
+    bool defers;                  /* whole blocks are compared later, by other warps */
+    bool again;                   /* the data did not match once: a second mismatch is an error */
+    struct gq_dealing *dealing;   /* of one long read that groups share; NULL: shares are even */
     struct gq_copy_jobs *copies;  /* of the block's copy warps; NULL: the group copies */
     struct gq_prefetch *prefetch; /* of its prefetch warp; NULL: the group loads the list */
 };
@@ -51,22 +51,28 @@ GQ_FN uint32_t gd_word(struct gq_position p)
            (p.cq_db_pending ? GD_CQ_DB_PENDING : 0);
 }
 
-/* The port is constant, so it can be loaded together with the lock word. */
-GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
-{
-    union {
-        struct gq_port port;
-        uint64_t words[sizeof(struct gq_port) / sizeof(uint64_t)];
-    } copy;
-    const uint64_t *from = (const uint64_t *)at;
+/*
+ * Defines a function that loads a whole struct in one trip to memory. The
+ * compiler would pass an ordinary copy in the stack, and would move ordinary
+ * loads to where each word is needed, one trip after another.
+ */
+#define GD_LOAD_STRUCT(name, type)                                     \
+    GQ_FN struct type name(const struct type *at)                      \
+    {                                                                  \
+        union {                                                        \
+            struct type whole;                                         \
+            uint64_t words[sizeof(struct type) / sizeof(uint64_t)];    \
+        } copy;                                                        \
+        const uint64_t *from = (const uint64_t *)at;                   \
+                                                                       \
+        GQ_UNROLL                                                      \
+        for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++) \
+            copy.words[i] = gd_load64(&from[i]);                       \
+        return copy.whole;                                             \
+    }
 
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
-        copy.words[i] = gd_load64(&from[i]);
-    return copy.port;
-}
+/* The port is constant, so it can be loaded together with the lock word. */
+GD_LOAD_STRUCT(gd_load_port, gq_port)
 
 /*
  * Called by one lane. Returns true if the leases have ended. `checked` is the

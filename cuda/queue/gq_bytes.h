@@ -186,14 +186,10 @@ GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first
  */
 GQ_FN void gq_copy_any(uint64_t dst, uint64_t src, uint32_t len)
 {
-#ifdef GPUNVME_DEVICE_SMALL
-    gq_copy_4k(dst, src, len, gq_thread(), 32);
-#else
     if (((dst ^ src) & 3) == 0)
         gq_copy_turns<uint32_t, 8>(dst, src, len);
     else
         gq_copy_turns<unsigned char, 8>(dst, src, len);
-#endif
 }
 
 /*
