@@ -16,7 +16,7 @@
 #ifndef CLIENT_DEVICE_GD_COMPARE_H
 #define CLIENT_DEVICE_GD_COMPARE_H
 
-#include "client/device/gd_compare_launch.h"
+#include "client/device/gd_launch.h"
 #include "client/device/gd_read.h"
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The argument of the library's own kernels for reads and lists: all they need, so that they load
- * nothing first.
+ * The arguments of the library's own kernels for reads and lists, and of the kernel that compares
+ * data with checksums: all they need, so that they load nothing first.
  */
 #ifndef CLIENT_DEVICE_GD_LAUNCH_H
 #define CLIENT_DEVICE_GD_LAUNCH_H
@@ -29,6 +29,29 @@ struct gd_launch {
     const volatile uint32_t *cancel; /* of a read by blocks: not 0 cancels it; may be NULL */
     const uint32_t *bounds; /* range of pieces by a kernel: gd_list_window(); NULL: all n */
     uint32_t from;          /* number of the first of the n pieces, with bounds */
+};
+
+/*
+ * The launch geometry of a comparison: warps per block, the maximum of blocks,
+ * and the data blocks that a warp compares in a turn.
+ */
+#define GD_COMPARE_WARPS  8u
+#define GD_COMPARE_BLOCKS 528u
+#define GD_COMPARE_TURN   4u
+
+/*
+ * Warps that read compare their blocks themselves if there are fewer than this
+ * many for each of them.
+ */
+#define GD_COMPARE_LEAST 8u
+
+struct gd_compare_launch {
+    struct gq_file_sums sums;
+    uint64_t addr;             /* that places of pieces, and of the read, count from */
+    struct gq_read_desc *list; /* NULL: the read */
+    uint32_t n;                /* pieces; 1 of a read */
+    struct gq_read read;       /* which ends before the file does */
+    struct gd_check *check;
 };
 
 #endif

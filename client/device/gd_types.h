@@ -6,7 +6,6 @@
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H
 
-#include "cuda/queue/gq_cids.h"
 #include "cuda/queue/gq_reads.h"
 #include "cuda/queue/gq_work.h"
 

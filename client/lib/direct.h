@@ -3,7 +3,6 @@
 #ifndef CLIENT_LIB_DIRECT_H
 #define CLIENT_LIB_DIRECT_H
 
-#include "client/device/gd_compare_launch.h"
 #include "client/device/gd_launch.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/direct_service.h"

@@ -15,7 +15,6 @@
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
-#include "cuda/exec_cuda/gq_sums.h"
 #include "support/minmax.h"
 
 static struct gq_state *cuda_run_states(struct gq_exec *x, unsigned index)

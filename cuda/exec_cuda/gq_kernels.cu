@@ -3,7 +3,6 @@
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
-#include "cuda/exec_cuda/gq_sums.h"
 #include "cuda/queue/gq_list_block.h"
 
 namespace

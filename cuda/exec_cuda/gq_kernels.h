@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/queue/gq_reads.h"
+#include "cuda/gq.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +29,15 @@ cudaError_t gq_kernels_load(void);
 /* Launches one block per queue of the run. */
 cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
                           cudaStream_t stream);
+
+/* Loads the kernel for gq_exec_ops.sums, and stores the table that it uses. */
+cudaError_t gq_sums_load(void);
+/*
+ * Launches that kernel for n parts. `at` holds offsets from base; NULL means
+ * that the parts are contiguous. Both arrays are pinned and have n entries.
+ */
+cudaError_t gq_sums_launch(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums,
+                           cudaStream_t stream);
 
 #ifdef __cplusplus
 }

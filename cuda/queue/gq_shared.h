@@ -42,7 +42,6 @@
 #define CUDA_QUEUE_GQ_SHARED_H
 
 #include "cuda/queue/gq_atomic.h"
-#include "cuda/queue/gq_cids.h"
 #include "cuda/queue/gq_protocol.h"
 
 #define GQ_NO_CID UINT32_MAX

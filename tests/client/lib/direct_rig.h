@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "client/device/gd_compare_launch.h"
+#include "client/device/gd_launch.h"
 #include "client/device/gd_table_launch.h"
 #include "client/device/gd_types.h"
 
