@@ -54,15 +54,15 @@ struct gq_reader {
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
     struct gq_copy_jobs *copies;  /* jobs of the copy warps; NULL: the lanes copy */
-    struct gq_portion portion; /* its rest is not loaded; unused with a prefetch warp */
-    bool is_dry;               /* no portion is left */
-    uint32_t rest;             /* result of reads that no group takes: GQ_READ_LOST or _OVER */
-    uint32_t held_first;       /* lane i holds number held_first + i of the list */
-    uint32_t held_end;         /* end of the held reads */
-    uint32_t next;             /* the first held read that is not assigned to a lane */
-    uint32_t ahead_first;      /* first of the reads being loaded */
-    uint32_t coming;           /* number of reads being loaded */
-    uint32_t lba_shift;        /* an LBA has 1 << lba_shift bytes */
+    struct gq_portion portion;    /* its rest is not loaded; unused with a prefetch warp */
+    bool is_dry;                  /* no portion is left */
+    uint32_t rest;                /* result of reads that no group takes: GQ_READ_LOST or _OVER */
+    uint32_t held_first;          /* lane i holds number held_first + i of the list */
+    uint32_t held_end;            /* end of the held reads */
+    uint32_t next;                /* the first held read that is not assigned to a lane */
+    uint32_t ahead_first;         /* first of the reads being loaded */
+    uint32_t coming;              /* number of reads being loaded */
+    uint32_t lba_shift;           /* an LBA has 1 << lba_shift bytes */
     uint32_t grain;     /* commands are multiples of it: an LBA, or a block with a checksum */
     uint64_t bad_block; /* file offset of the last mismatching block, or GQ_NO_BAD_BLOCK */
     uint32_t ready_lanes, going; /* lanes with a prepared command; how many are posted next */

@@ -137,7 +137,7 @@ struct gq_state {
 };
 static_assert(sizeof(struct gq_state) == 56, "states lie side by side in memory of both sides");
 
-/* --- Shared queues (gq_shared.h) -------------------------------------------- */
+/* --- Shared queues (gq_shared.h) ------------------------------------------ */
 
 #define GQ_CID_WORDS 32u
 #define GQ_MAX_CIDS  (GQ_CID_WORDS * 32u)
