@@ -34,6 +34,8 @@ from . import _event, _synchronize
 
 __all__ = ["ExpertBank"]
 
+# Default numbers of reads at a time. One long read fills eight leased queues.
+_READERS_DIRECT, _READERS = 3, 8
 _AGING = 16  # turns through all slots after which the numbers of uses are halved
 
 
@@ -138,14 +140,16 @@ class ExpertBank:
     for each expert. All layers have as many experts, of the same types and shapes.
 
     policy: of the experts that are not in use, "lfu" replaces those that were fetched least often,
-    "lru" those whose last fetch is longest ago. readers: reads at a time. direct: as of LayerStream.
+    "lru" those whose last fetch is longest ago. direct: as of LayerStream. readers: reads at a time;
+    None: 3 on the direct path, 8 otherwise.
 
     The slots of a fetch() are valid until the next one, for work of the current stream. Threads take
     turns. A bank does not survive fork().
     """
 
     def __init__(self, paths: Any, layers: Sequence[Any], *, slots: int, device: Any = "cuda",
-                 policy: str = "lfu", readers: int = 8, direct: bool | None = None) -> None:
+                 policy: str = "lfu", readers: int | None = None,
+                 direct: bool | None = None) -> None:
         if policy not in ("lfu", "lru"):
             raise ValueError(f"policy={policy!r}: lfu or lru")
         if slots < 1:
@@ -171,6 +175,8 @@ class ExpertBank:
         self._turn = self._touches = 0
         self._sums = dict.fromkeys(("fetches", "hits", "misses", "late", "prefetches"), 0)
         self._lock = threading.Lock()  # protects the slots
+        if readers is None:
+            readers = _READERS_DIRECT if self.direct else _READERS
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(readers, "gpunvme-experts")
         self._generation = process.generation
 
