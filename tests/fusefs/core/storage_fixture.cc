@@ -7,6 +7,8 @@
 #include <random>
 
 #include "mkfs/mkfs_core.h"
+#include "tests/fusefs/core/inode_ref.h"
+#include "tests/fusefs/core/space_probe.h"
 
 int storage_format(crash_dev *d, uint64_t log_blocks)
 {
@@ -67,6 +69,12 @@ void StorageTest::remount()
     ASSERT_EQ(mount(), 0) << why;
 }
 
+void StorageTest::expect_sound()
+{
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
 lay_geometry StorageTest::geometry_of(crash_dev *d)
 {
     lay_geometry geo;
@@ -122,13 +130,40 @@ int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credi
 int StorageTest::new_file(const char *name, ffs_inode **out)
 {
     const ffs_cred cred = {0, 0, 0};
-    ffs_inode *root;
-    int err = ffs_iget(fs, LAY_INO_ROOT, &root);
-    if (err)
-        return err;
-    err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
-    ffs_iput(root, 1);
-    return err;
+    Ref root;
+    int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
+    return err ? err : ffs_mknod(root.i, name, S_IFREG | 0644, 0, &cred, out);
+}
+
+int StorageTest::remove_file(const std::string &name)
+{
+    Ref root;
+    int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
+    return err ? err : ffs_unlink(root.i, name.c_str());
+}
+
+uint64_t StorageTest::fill_data(const char *name)
+{
+    Ref file;
+    uint64_t at = 0;
+    EXPECT_EQ(new_file(name, &file.i), 0);
+    for (uint64_t len = 4096; len > 0;) {
+        if (ffs_fallocate(file.i, 0, at << LAY_BLOCK_SHIFT, len << LAY_BLOCK_SHIFT) == 0)
+            at += len;
+        else
+            len /= 2;
+    }
+    return at;
+}
+
+std::set<uint64_t> StorageTest::segments()
+{
+    std::set<uint64_t> all;
+    for (uint64_t s = 0; s < lay_segments(ffs_geometry(fs)); s++) {
+        if (space_segment(fs, s) != 0)
+            all.insert(s);
+    }
+    return all;
 }
 
 void StorageTest::fill_low_blocks()

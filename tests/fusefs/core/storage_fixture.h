@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ class StorageTest : public ::testing::Test
     int mount(crash_dev *d = nullptr);
     int unmount();
     void remount();
+    // Unmounts if there is a mount; fsck finds nothing.
+    void expect_sound();
     int commit()
     {
         return ffs_commit(fs, ffs_running_tid(fs));
@@ -79,6 +82,9 @@ class StorageTest : public ::testing::Test
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
     // An empty file of the root directory; referenced.
     int new_file(const char *name, ffs_inode **out);
+    int remove_file(const std::string &name);
+    // A file of all blocks that data may have; returns their number.
+    uint64_t fill_data(const char *name);
     // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
     // A file of the free blocks of group 0 before areas and chunks, which no long range includes.
@@ -87,6 +93,8 @@ class StorageTest : public ::testing::Test
     // -errno when there is no such inode.
     int64_t uid(uint64_t ino);
     uint64_t free_blocks();
+    // The mapped segments of chunks.
+    std::set<uint64_t> segments();
 
     Device dev;
     struct ffs *fs = nullptr;

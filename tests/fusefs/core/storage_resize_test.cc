@@ -36,6 +36,22 @@ class Resize : public StorageTest
     {
         make_device(NEW);
     }
+    // A file system of NEW blocks with everything that a shrink moves.
+    void grow_with_zoo()
+    {
+        ASSERT_EQ(grow(NEW), 0);
+        ASSERT_EQ(mount(), 0) << why;
+        make_zoo();
+        ASSERT_EQ(unmount(), 0);
+    }
+    // The size of the file system, which has all that it had.
+    void expect_size(uint64_t expected)
+    {
+        ASSERT_EQ(mount(), 0) << why;
+        EXPECT_EQ(blocks(), expected);
+        EXPECT_EQ(describe_zoo(), zoo);
+        EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
+    }
     // A file system of OLD blocks on a larger device.
     void make_device(uint64_t blocks)
     {
@@ -60,13 +76,6 @@ class Resize : public StorageTest
         EXPECT_EQ(ffs_write(file, 0, std::string(LEN, name[0]).data(), LEN),
                   static_cast<ssize_t>(LEN));
         ffs_iput(file, 1);
-    }
-    void remove_file(const std::string &name)
-    {
-        ffs_inode *root;
-        ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-        EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
-        ffs_iput(root, 1);
     }
     std::string read_file(const std::string &name)
     {
@@ -202,7 +211,7 @@ std::vector<std::string> Resize::fill_before(uint64_t from)
         ffs_iput(file, 1);
     }
     for (const std::string &name : past)
-        remove_file(name);
+        EXPECT_EQ(remove_file(name), 0);
     EXPECT_EQ(commit_freed(), 0);
     return before;
 }
@@ -343,7 +352,7 @@ TEST_F(Resize, AddsSpaceAndKeepsTheFiles)
     uint64_t before = free_blocks();
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(grow(NEW), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(blocks(), NEW);
     // One group more: a bitmap more, and checksums. The reserve grows with the size.
@@ -353,8 +362,7 @@ TEST_F(Resize, AddsSpaceAndKeepsTheFiles)
         add_file("more" + std::to_string(i)); // 90 MB
     remount();
     EXPECT_EQ(read_file("more299"), std::string(LEN, 'm'));
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, CanBeRepeated)
@@ -394,7 +402,7 @@ TEST_F(Resize, TheChunkMapFollowsTheSize)
     crash_dev_record(dev.get());
     ASSERT_EQ(grow(LARGE), 0);
     cut_everywhere(OLD, LARGE);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
     const lay_geometry large = geometry_of(dev.get());
     EXPECT_EQ(old.map_blocks, 1u);
     EXPECT_EQ(large.map_blocks, 2u);
@@ -406,7 +414,7 @@ TEST_F(Resize, TheChunkMapFollowsTheSize)
     crash_dev_record(dev.get());
     ASSERT_EQ(shrink(SMALL), 0);
     cut_everywhere(LARGE, SMALL);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
     EXPECT_EQ(geometry_of(dev.get()).map_blocks, 1u);
 }
 
@@ -421,8 +429,7 @@ TEST_F(Resize, TheReserveFollowsTheSize)
     EXPECT_EQ(geometry_of(dev.get()).reserve, 1u);
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(describe_zoo(), zoo);
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, HandlesContinueDuringGrowth)
@@ -433,8 +440,9 @@ TEST_F(Resize, HandlesContinueDuringGrowth)
     std::thread writer([&] {
         for (int i = 0; !stop; i++, done++) {
             add_file("beside" + std::to_string(i));
-            if (i >= 50)
-                remove_file("beside" + std::to_string(i - 50));
+            if (i >= 50) {
+                EXPECT_EQ(remove_file("beside" + std::to_string(i - 50)), 0);
+            }
         }
     });
     for (uint64_t to = OLD + 500; to <= NEW; to += 2500) {
@@ -446,8 +454,7 @@ TEST_F(Resize, HandlesContinueDuringGrowth)
     stop = true;
     writer.join();
     EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
@@ -459,8 +466,8 @@ TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
     ffs_map map;
     ASSERT_EQ(ffs_map_read(file, 0, LEN, &map), 0);
     ffs_iput(file, 1);
-    ASSERT_EQ(ffs_unlink(root, "old"), 0);
     ffs_iput(root, 1);
+    ASSERT_EQ(remove_file("old"), 0);
     ASSERT_EQ(ffs_grow(fs, NEW), 0);
     std::vector<char> held(LEN);
     for (int i = 0; i < 100; i++)
@@ -468,16 +475,12 @@ TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
     ASSERT_EQ(bd_read(crash_dev_bd(dev.get()), map.segments[0].device, held.data(), 4096), 0);
     EXPECT_EQ(held[0], 'o');
     ffs_map_release(&map);
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, ShrinksAndKeepsEverything)
 {
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     const std::vector<uint64_t> places = chunks();
     EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
     for (uint64_t to : {uint64_t{33000}, uint64_t{32256}, uint64_t{20001}, uint64_t{15000}}) {
@@ -489,10 +492,7 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
         // Nothing past the end is needed.
         memset(crash_dev_bytes(dev.get()) + (to << LAY_BLOCK_SHIFT), 0xee,
                (NEW - to) << LAY_BLOCK_SHIFT);
-        ASSERT_EQ(mount(), 0) << why;
-        EXPECT_EQ(blocks(), to);
-        EXPECT_EQ(describe_zoo(), zoo);
-        EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
+        expect_size(to);
         add_file("to " + std::to_string(to));
         ASSERT_EQ(unmount(), 0);
         ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
@@ -500,7 +500,7 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
     EXPECT_EQ(shrink(LAY_MIN_BLOCKS - 1), -ENOSPC);
     EXPECT_EQ(shrink(NEW), -EINVAL);
     ASSERT_EQ(grow(NEW), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 // A block whose data moves keeps its checksum, and one that had none gets none.
@@ -508,10 +508,7 @@ TEST_F(Resize, MovedDataKeepsItsChecksums)
 {
     data_csum = true;
     make_device(NEW);
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     ASSERT_EQ(shrink(SMALL), 0);
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(describe_zoo(), zoo);
@@ -527,16 +524,12 @@ TEST_F(Resize, MovedDataKeepsItsChecksums)
         ffs_iput(file, 1);
     }
     ffs_iput(root, 1);
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
 {
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
     crash_dev_record(dev.get());
     ASSERT_EQ(shrink(SMALL), 0);
@@ -547,10 +540,7 @@ TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
 // The log has images of blocks in the chunk that moves.
 TEST_F(Resize, AnImageInTheLogFollowsItsChunk)
 {
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     ASSERT_EQ(mount(), 0);
     uint64_t ino = NAMES;
     for (int i = 0; i < 30; i++, ino -= 8) {
@@ -573,10 +563,7 @@ TEST_F(Resize, AnImageInTheLogFollowsItsChunk)
 // With copies the chunk moves, because its other place is not damaged.
 TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
 {
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     uint8_t *damaged = nullptr; // in a block in use of a chunk that has to move
     for (uint64_t place : chunks()) {
         uint8_t *first = crash_dev_bytes(dev.get()) + (place << LAY_BLOCK_SHIFT);
@@ -594,21 +581,16 @@ TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
         return;
     }
     damaged[0] ^= 3;
-    ASSERT_EQ(mount(), 0) << why;
-    EXPECT_EQ(blocks(), NEW);
-    EXPECT_EQ(describe_zoo(), zoo);
+    expect_size(NEW);
     ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(shrink(SMALL), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 // Entries of zeros name no block, so that their own age shows the damage.
 TEST_F(Resize, AChunkWithoutEntriesDoesNotMove)
 {
-    ASSERT_EQ(grow(NEW), 0);
-    ASSERT_EQ(mount(), 0);
-    make_zoo();
-    ASSERT_EQ(unmount(), 0);
+    ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     std::vector<uint64_t> places = chunks();
     auto moves = std::find_if(places.begin(), places.end(),
                               [](uint64_t at) { return at != LAY_NONE && at >= SMALL; });
@@ -641,8 +623,7 @@ TEST_F(Resize, TheLabelChangesAfterwards)
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(blocks(), 20000u);
     EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
-    ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 TEST_F(Resize, APowerCutLeavesOnlySafeRepairs)
@@ -668,10 +649,8 @@ TEST_F(Resize, AShrinkThatDoesNotFitChangesNothing)
     uint64_t least = ffs_shrink_least(fs);
     ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(shrink(least - 1), -ENOSPC);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
-    ASSERT_EQ(mount(), 0) << why;
-    EXPECT_EQ(blocks(), NEW);
-    EXPECT_EQ(describe_zoo(), zoo);
+    expect_sound();
+    expect_size(NEW);
     EXPECT_EQ(read_file("more199"), std::string(LEN, 'm'));
     ASSERT_EQ(unmount(), 0);
 }
@@ -704,7 +683,7 @@ TEST_F(Resize, RefusesUnsupportedSizes)
     EXPECT_EQ(grow(LAY_MAX_BLOCKS + 1), -EFBIG);
     EXPECT_EQ(grow(OLD), 0);
     EXPECT_EQ(grow(least), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    expect_sound();
 }
 
 } // namespace
