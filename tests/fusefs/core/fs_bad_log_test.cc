@@ -4,18 +4,10 @@
 #include <string.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/fusefs/core/fs_everything.h"
-#include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_repair.h"
-
-extern "C" {
-#define _Atomic
-#include "fusefs/core/storage.h"
-#undef _Atomic
-}
 
 namespace
 {
@@ -30,20 +22,12 @@ class FsBadLog : public FsEverything
         geo = *ffs_geometry(fs);
         make_everything();
         ASSERT_EQ(ffs_sync(fs), 0);
-        keep();
+        before = device.image();
         create("last");
         ASSERT_EQ(ffs_sync(fs), 0);
-        crashed.assign(device.bytes(), device.bytes() + device.size());
+        crashed = device.image();
         unmount();
-        clean.assign(device.bytes(), device.bytes() + device.size());
-    }
-    void keep()
-    {
-        before.assign(device.bytes(), device.bytes() + device.size());
-    }
-    void restore(const std::vector<uint8_t> &image)
-    {
-        memcpy(device.bytes(), image.data(), image.size());
+        clean = device.image();
     }
     // Returns the block of the device that is n positions behind the newest
     // commit.
@@ -64,24 +48,22 @@ class FsBadLog : public FsEverything
         unmount();
     }
     // Returns the output of `fsck -p` on a device with such a block.
-    std::string preen()
+    std::string repair()
     {
-        testing::internal::CaptureStdout();
-        int64_t problems = image_preen(device.dev());
-        std::string said = testing::internal::GetCapturedStdout();
-        EXPECT_GT(problems, 0) << said;
+        std::string said;
+        EXPECT_GT(preen(&said), 0) << said;
         return said;
     }
 
     lay_geometry geo = {};
-    std::vector<uint8_t> before, crashed, clean;
+    Image before, crashed, clean;
 };
 
 TEST_F(FsBadLog, RefusesAMountThatNamesTheRepair)
 {
     char why[256];
     for (const auto *image : {&crashed, &clean}) {
-        restore(*image);
+        device.put(*image);
         device.make_broken(ahead(1));
         EXPECT_EQ(ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)), -EIO);
         fs = nullptr;
@@ -96,10 +78,10 @@ TEST_F(FsBadLog, IsPassedByARepair)
     for (const auto *image : {&before, &crashed, &clean}) {
         for (uint64_t n : {1, 2, 3, 5, 9}) {
             SCOPED_TRACE(n);
-            restore(*image);
+            device.put(*image);
             const uint64_t place = ahead(n);
             device.make_broken(place);
-            EXPECT_NE(preen().find("F1008 block " + std::to_string(place) + ": "),
+            EXPECT_NE(repair().find("F1008 block " + std::to_string(place) + ": "),
                       std::string::npos);
             EXPECT_EQ(image_check(device.dev()), 0);
             expect_everything(image != &before);
@@ -113,10 +95,10 @@ TEST_F(FsBadLog, IsPassedByARepair)
 TEST_F(FsBadLog, IsPassedAfterARefusedMount)
 {
     for (const auto *image : {&crashed, &clean}) {
-        restore(*image);
+        device.put(*image);
         device.make_broken(ahead(1), ahead(2));
         EXPECT_EQ(mount(), -EIO);
-        preen();
+        repair();
         expect_everything(true);
     }
 }
@@ -127,15 +109,14 @@ TEST_F(FsBadLog, IsPassedByARepairThatWasCut)
     bool cut = true;
     for (long n = 0; cut; n += 17) {
         SCOPED_TRACE(n);
-        restore(crashed);
+        device.put(crashed);
         device.make_broken(ahead(1), ahead(3));
         device.fail(MemDevice::FAIL_FROM, n, -ENODEV);
-        testing::internal::CaptureStdout();
-        image_preen(device.dev());
+        std::string said;
+        preen(&said);
         cut = device.countdown() < 0;
         device.fail(MemDevice::FAIL_NONE, 0);
-        image_preen(device.dev());
-        std::string said = testing::internal::GetCapturedStdout();
+        preen(&said);
         EXPECT_EQ(image_check(device.dev()), 0) << said;
         ASSERT_NO_FATAL_FAILURE(expect_everything(true));
     }
@@ -144,10 +125,10 @@ TEST_F(FsBadLog, IsPassedByARepairThatWasCut)
 // A block that can be written again is written.
 TEST_F(FsBadLog, IsWrittenAgain)
 {
-    restore(crashed);
+    device.put(crashed);
     device.make_unreadable(ahead(1));
     EXPECT_GT(image_check(device.dev()), 0);
-    preen();
+    repair();
     EXPECT_EQ(image_check(device.dev()), 0);
     expect_everything(true);
 }
@@ -163,18 +144,11 @@ TEST_F(FsBadLog, IsFoundByAScrub)
             device.make_broken(place);
         else
             device.make_unreadable(place);
-        struct ffs_scrub found = {};
-        std::vector<uint64_t> bad;
-        do {
-            ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
-            for (size_t i = 0; i < found.nbad; i++) {
-                bad.push_back(found.bad[i].device / 4096);
-                EXPECT_TRUE(found.bad[i].unreadable);
-                EXPECT_EQ(found.bad[i].copied, !broken);
-                EXPECT_EQ(found.bad[i].offset >> 60, static_cast<uint64_t>(LAY_KIND_LOG));
-            }
-        } while (found.next != 0);
-        EXPECT_EQ(bad, std::vector<uint64_t>{place});
+        auto bad = scrub_on_request();
+        ASSERT_EQ(bad.size(), 1u);
+        EXPECT_TRUE(bad.at(place).unreadable);
+        EXPECT_EQ(bad.at(place).copied, !broken);
+        EXPECT_EQ(bad.at(place).offset >> 60, static_cast<uint64_t>(LAY_KIND_LOG));
     }
     device.make_broken(UINT64_MAX);
 }
@@ -189,18 +163,16 @@ TEST_F(FsBadLog, OfBothLogsIsPassedToo)
     make_everything();
     create("last");
     ASSERT_EQ(ffs_sync(fs), 0);
-    crashed.assign(device.bytes(), device.bytes() + device.size());
-    unmount();
-    restore(crashed);
+    crash();
+    crashed = device.image();
     const uint64_t first = ahead(2), second = first - geo.log_start + geo.log_copy;
     device.make_broken(first, second);
-    EXPECT_EQ(preen().find("F203"), std::string::npos);
+    EXPECT_EQ(repair().find("F203"), std::string::npos);
     expect_everything(true);
-    restore(crashed);
+    device.put(crashed);
     device.make_broken(first);
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(image_preen(device.dev()), -ENOTRECOVERABLE);
-    std::string said = testing::internal::GetCapturedStdout();
+    std::string said;
+    EXPECT_EQ(preen(&said), -ENOTRECOVERABLE);
     EXPECT_NE(said.find("F203 block " + std::to_string(first)), std::string::npos) << said;
     expect_everything(true);
 }

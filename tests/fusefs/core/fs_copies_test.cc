@@ -3,22 +3,14 @@
 // and written again.
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <future>
 
 #include "tests/fusefs/core/fs_everything.h"
-#include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 #include "tests/fusefs/core/space_probe.h"
-
-extern "C" {
-#define _Atomic
-#include "fusefs/core/storage.h"
-#undef _Atomic
-}
 
 namespace
 {
@@ -41,7 +33,7 @@ class FsCopies : public FsEverything
         FsTest::SetUp();
         make();
         check_at_end = false; // tests that want a check make it themselves
-        sound.assign(device.bytes(), device.bytes() + device.size());
+        sound = device.image();
     }
     void make()
     {
@@ -78,38 +70,12 @@ class FsCopies : public FsEverything
     }
     void restore()
     {
-        memcpy(device.bytes(), sound.data(), sound.size());
+        device.put(sound);
         device.make_unreadable(UINT64_MAX);
     }
     bool is_sound(uint64_t block)
     {
         return memcmp(at(block), &sound[block * 4096], 4096) == 0;
-    }
-    struct ffs_metadata_counts counts()
-    {
-        struct ffs_metadata_counts c;
-        ::ffs_metadata_counts(fs, &c);
-        return c;
-    }
-    void scrub()
-    {
-        struct ffs_scrub_counts before, c;
-        ffs_scrub_counts(fs, &before);
-        ASSERT_EQ(ffs_scrub_start(fs, 1ull << 40, 3600000), 0);
-        do {
-            usleep(200);
-            ffs_scrub_counts(fs, &c);
-        } while (c.passes == before.passes);
-        ffs_scrub_stop(fs);
-    }
-    // fsck -p -f on the device, whose errors the program would not see. Returns what it says.
-    std::string preen(int64_t result)
-    {
-        testing::internal::CaptureStdout();
-        int64_t got = image_preen(device.dev());
-        std::string said = testing::internal::GetCapturedStdout();
-        EXPECT_EQ(got, result) << said;
-        return said;
     }
     // Expects this exit status of fsck, and no output if it is 0.
     void expect_fsck(const char *how, int status)
@@ -122,7 +88,7 @@ class FsCopies : public FsEverything
     }
 
     lay_geometry geo = {};
-    std::vector<uint8_t> sound;
+    Image sound;
 };
 
 TEST_F(FsCopies, EveryKindHasTwoEqualPlaces)
@@ -184,32 +150,14 @@ TEST_F(FsCopies, TheScrubRepairsEitherPlace)
     }
 }
 
-using BadPlace = struct ffs_scrub::ffs_scrub_block;
-
-// Scrubs all metadata on request. Returns the bad places by their block.
-std::map<uint64_t, BadPlace> scrub_on_request(struct ffs *fs, uint64_t *matching)
-{
-    std::map<uint64_t, BadPlace> bad;
-    struct ffs_scrub found = {};
-    *matching = 0;
-    do {
-        EXPECT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
-        EXPECT_EQ(found.without, 0u);
-        *matching += found.matching;
-        for (size_t i = 0; i < found.nbad; i++)
-            bad[found.bad[i].device / 4096] = found.bad[i];
-    } while (found.next != 0);
-    return bad;
-}
-
 TEST_F(FsCopies, AScrubOnRequestListsEachPlace)
 {
     std::vector<uint32_t> kinds(std::begin(READ), std::end(READ));
     kinds.push_back(LAY_MAGIC_BITMAP);
-    uint64_t all, matching;
+    uint64_t all = 0;
     ASSERT_EQ(mount(), 0);
     create("in_the_log"); // put in place first
-    EXPECT_TRUE(scrub_on_request(fs, &all).empty());
+    EXPECT_TRUE(scrub_on_request(0, &all).empty());
     EXPECT_GT(all, 2 * kinds.size());
     unmount();
     for (unsigned place : {0u, 1u}) {
@@ -219,13 +167,13 @@ TEST_F(FsCopies, AScrubOnRequestListsEachPlace)
             ASSERT_EQ(mount(), 0);
             for (uint32_t magic : kinds)
                 damage(places_of(magic).at(place), GARBAGE);
-            auto bad = scrub_on_request(fs, &matching);
+            auto bad = scrub_on_request();
             EXPECT_EQ(bad.size(), kinds.size());
             for (uint32_t magic : kinds)
                 EXPECT_EQ(bad.at(places_of(magic)[place]).copied, !read_only);
             EXPECT_EQ(counts().copied, read_only ? 0 : kinds.size());
             EXPECT_EQ(counts().damaged, 0u);
-            EXPECT_EQ(scrub_on_request(fs, &matching).size(), read_only ? kinds.size() : 0);
+            EXPECT_EQ(scrub_on_request().size(), read_only ? kinds.size() : 0);
             unmount();
             expect_fsck("-n", read_only ? 4 : 0);
         }
@@ -238,12 +186,11 @@ TEST_F(FsCopies, AScrubOnRequestTellsWhatStaysBad)
 {
     std::vector<uint64_t> places = places_of(LAY_MAGIC_EXTENTS),
                           link = places_of(LAY_MAGIC_SYMLINK);
-    uint64_t matching;
     ASSERT_EQ(mount(), 0);
     at(places[0])[300] ^= 1;
     damage(link[0], ZERO);
     damage(link[1], GARBAGE);
-    auto bad = scrub_on_request(fs, &matching);
+    auto bad = scrub_on_request();
     EXPECT_EQ(bad.size(), 3u);
     EXPECT_TRUE(bad.at(places[0]).corrected);
     EXPECT_TRUE(is_sound(places[0]));
@@ -251,12 +198,11 @@ TEST_F(FsCopies, AScrubOnRequestTellsWhatStaysBad)
         EXPECT_FALSE(bad.at(place).corrected || bad.at(place).copied || bad.at(place).unreadable);
     EXPECT_EQ(counts().damaged, 1u);
     device.make_broken(places[0]);
-    bad = scrub_on_request(fs, &matching);
+    bad = scrub_on_request();
     EXPECT_TRUE(bad.at(places[0]).unreadable);
     EXPECT_FALSE(bad.at(places[0]).copied);
     EXPECT_EQ(counts().unwritten, 1u);
-    struct ffs_scrub_counts c;
-    ffs_scrub_counts(fs, &c);
+    struct ffs_scrub_counts c = scrub_counts();
     EXPECT_EQ(c.found, 6u);
     EXPECT_EQ(c.corrected, 1u);
     EXPECT_EQ(c.passes, 0u);
@@ -290,14 +236,12 @@ class FsOnePlace : public FsCopies
         ASSERT_GT(chunks, 0u);
         unmount();
         expect_fsck("-n", 0);
-        sound.assign(device.bytes(), device.bytes() + device.size());
+        sound = device.image();
         ASSERT_EQ(places_of(LAY_MAGIC_EXTENTS).size(), 2u) << "the old copy has no reference";
     }
     uint64_t chunks_copied()
     {
-        struct ffs_scrub_counts c;
-        ffs_scrub_counts(fs, &c);
-        return c.chunks;
+        return scrub_counts().chunks;
     }
     // The first place of each kind of block is lost, and the other one is used.
     void expect_two_places()
@@ -332,13 +276,8 @@ TEST_F(FsOnePlace, TheBackgroundScrubAddsTheOther)
 TEST_F(FsOnePlace, SoDoesOneOnRequest)
 {
     ASSERT_EQ(mount(), 0);
-    struct ffs_scrub found = {};
     uint64_t added = 0;
-    do {
-        ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
-        added += found.added;
-        EXPECT_EQ(found.nbad, 0u);
-    } while (found.next != 0);
+    EXPECT_TRUE(scrub_on_request(0, nullptr, &added).empty());
     EXPECT_EQ(added, chunks);
     EXPECT_EQ(chunks_copied(), chunks);
     expect_two_places();
@@ -360,11 +299,7 @@ TEST_F(FsOnePlace, OthersWriteWhileAChunkIsCopied)
         });
         EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready);
     };
-    struct ffs_scrub found = {};
-    do {
-        ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
-        EXPECT_EQ(found.nbad, 0u) << "the scrub of the blocks behind it finds nothing";
-    } while (found.next != 0);
+    EXPECT_TRUE(scrub_on_request().empty()) << "the scrub of the blocks behind it finds nothing";
     ASSERT_TRUE(begun);
     EXPECT_EQ(other.get(), 0);
     EXPECT_EQ(chunks_copied(), chunks);
@@ -377,11 +312,10 @@ TEST_F(FsOnePlace, AReadOnlyMountAddsNone)
 {
     opts.read_only = true;
     ASSERT_EQ(mount(), 0);
-    uint64_t matching;
-    EXPECT_TRUE(scrub_on_request(fs, &matching).empty());
+    EXPECT_TRUE(scrub_on_request().empty());
     EXPECT_EQ(chunks_copied(), 0u);
     unmount();
-    EXPECT_EQ(memcmp(device.bytes(), sound.data(), sound.size()), 0);
+    EXPECT_TRUE(device.has(sound));
 }
 
 TEST_F(FsOnePlace, ItWaitsForSpace)
@@ -450,18 +384,16 @@ TEST_F(FsOnePlace, ACrashMeanwhileLosesNothing)
         ASSERT_EQ(mount(), 0);
         create("new");
         device.fail(MemDevice::FAIL_FROM, n);
-        uint64_t matching;
         struct ffs_scrub found = {};
         while (ffs_scrub_metadata(fs, found.next, &found) == 0 && found.next != 0)
             continue;
         whole = device.countdown() >= 0;
         device.fail(MemDevice::FAIL_FROM, 0);
-        root.reset();
-        ffs_unmount(fs);
+        end_mount();
         device.fail(MemDevice::FAIL_NONE, 0);
         ASSERT_EQ(mount(), 0);
         EXPECT_EQ(read_everything(), 0);
-        EXPECT_TRUE(scrub_on_request(fs, &matching).empty());
+        EXPECT_TRUE(scrub_on_request().empty());
         unmount();
         expect_fsck("-n", 0);
     }
@@ -482,13 +414,13 @@ TEST_F(FsCopies, AReadOnlyMountReadsTheCopyAndWritesNothing)
 {
     uint64_t place = places_of(LAY_MAGIC_EXTENTS)[0];
     damage(place, ZERO);
-    std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+    const Image before = device.image();
     opts.read_only = true;
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(read_everything(), 0);
     EXPECT_EQ(counts().copied + counts().damaged, 0u);
     unmount();
-    EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+    EXPECT_TRUE(device.has(before));
 }
 
 // The result is that without copies: one flipped bit is corrected, and other
@@ -583,7 +515,8 @@ TEST_P(FsBrokenPlace, FsckReportsItAndGoesOn)
         break_place(place);
         const std::string finding = "F203 block " + std::to_string(place) + ": ";
         for (int run = 0; run < 2; run++) {
-            std::string said = preen(-ENOTRECOVERABLE);
+            std::string said;
+            EXPECT_EQ(preen(&said), -ENOTRECOVERABLE) << said;
             EXPECT_NE(said.find(finding), std::string::npos) << said;
             EXPECT_EQ(said.find("F203"), said.rfind("F203")) << said;
             EXPECT_EQ(said.find("F406"), std::string::npos) << "nothing is inconsistent" << said;
@@ -626,16 +559,15 @@ TEST_F(FsCopies, NoPlaceCanBeWritten)
     ASSERT_EQ(mount(), 0);
     create("new");
     device.make_broken(places[0], places[1]);
-    root.reset();
-    EXPECT_EQ(ffs_unmount(fs), -EIO);
-    fs = nullptr;
+    EXPECT_EQ(end_mount(), -EIO);
     device.make_broken(UINT64_MAX);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(read_everything(), 0);
     lookup("new");
     unmount();
     device.make_broken(places[0], places[1]);
-    preen(-EIO);
+    std::string said;
+    EXPECT_EQ(preen(&said), -EIO) << said;
     device.make_broken(UINT64_MAX);
     expect_fsck("-p", 1);
     expect_fsck("-n", 0);

@@ -24,17 +24,6 @@ class FsCrafted : public FsTest
     {
         return at<lay_super>(geo.supers[0]);
     }
-    template <typename T> T &at(uint64_t block)
-    {
-        return *reinterpret_cast<T *>(device.bytes() + (block << LAY_BLOCK_SHIFT));
-    }
-    // What a power cut leaves now.
-    void crash()
-    {
-        std::vector<uint8_t> image(device.bytes(), device.bytes() + device.size());
-        unmount();
-        memcpy(device.bytes(), image.data(), image.size());
-    }
     // The first image of a block that recovery would find.
     uint8_t *logged(uint64_t block)
     {
@@ -119,9 +108,9 @@ TEST_F(FsCrafted, AJournalledSuperblockThatDoesNotFitTheLabelIsRefused)
     write(create("f"), 0, "data");
     ASSERT_EQ(ffs_sync(fs), 0);
     crash();
-    std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
+    const Image crashed = device.image();
     for (const auto &change : changes) {
-        memcpy(device.bytes(), crashed.data(), crashed.size());
+        device.put(crashed);
         uint8_t *image = logged(LAY_ADDR_SUPER);
         ASSERT_TRUE(image);
         change(reinterpret_cast<lay_super *>(image));
@@ -315,9 +304,7 @@ class HoleInAUnit : public FsCrafted
     {
         ASSERT_EQ(mount(), 0);
         EXPECT_EQ(write(lookup("f"), 200 * 4096, data), -EUCLEAN) << data.size();
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
+        end_mount();
     }
 };
 
@@ -380,7 +367,7 @@ class CraftedChunks : public FsCrafted
 TEST_F(CraftedChunks, AMapThatCannotBeIsRefused)
 {
     unmount();
-    const std::vector<uint8_t> sound(device.bytes(), device.bytes() + device.size());
+    const Image sound = device.image();
     const uint64_t first = lay_get64(map().slots[0].places[0]);
     const struct {
         const char *what;
@@ -394,7 +381,7 @@ TEST_F(CraftedChunks, AMapThatCannotBeIsRefused)
         {"without chunk 0", [&] { lay_slot_set(&map().slots[0], LAY_NONE, LAY_NONE); }},
     };
     for (const auto &c : changes) {
-        memcpy(device.bytes(), sound.data(), sound.size());
+        device.put(sound);
         c.change();
         expect_refused(c.what);
     }
@@ -416,9 +403,7 @@ TEST_F(CraftedChunks, AnExtentInAChunkIsNotFreed)
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(truncate(lookup("f"), 0), -EUCLEAN);
     EXPECT_EQ(write(lookup("g"), 0, "data"), -EROFS);
-    root.reset();
-    ffs_unmount(fs);
-    fs = nullptr;
+    end_mount();
 }
 
 TEST_F(CraftedChunks, AnAddressOfNoChunkCostsItsOwnObject)
@@ -471,9 +456,9 @@ class Splice : public FsCrafted
     }
     void expect_refused()
     {
-        std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+        const Image before = device.image();
         EXPECT_EQ(mount(), -EUCLEAN);
-        EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+        EXPECT_TRUE(device.has(before));
     }
 
     uint8_t *image = nullptr;

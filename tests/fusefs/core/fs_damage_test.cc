@@ -8,12 +8,6 @@
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
-extern "C" {
-#define _Atomic
-#include "fusefs/core/storage.h"
-#undef _Atomic
-}
-
 namespace
 {
 
@@ -53,12 +47,6 @@ class FsDamage : public FsEverything
         uint64_t block = block_of(magic);
         const auto *head = reinterpret_cast<const lay_head *>(at(block));
         return block - lay_addr_index(lay_get64(head->block));
-    }
-    struct ffs_metadata_counts counts()
-    {
-        struct ffs_metadata_counts c;
-        ::ffs_metadata_counts(fs, &c);
-        return c;
     }
 
     lay_geometry geo = {};
@@ -233,9 +221,7 @@ TEST_F(FsDamage, ABlockThatStaysBadCostsItsOwnObjects)
     EXPECT_EQ(read_all(lookup("more")), "data");
     EXPECT_EQ(lookup_error(root, "file"), -ENOENT);
     check_at_end = false;
-    root.reset();
-    EXPECT_EQ(ffs_unmount(fs), 0);
-    fs = nullptr;
+    unmount();
     EXPECT_NE(fsck(), "") << "the superblock asks for fsck";
 }
 

@@ -3,9 +3,22 @@
 #ifndef TESTS_FUSEFS_CORE_FS_EVERYTHING_H
 #define TESTS_FUSEFS_CORE_FS_EVERYTHING_H
 
+#include <unistd.h>
+
+#include <map>
 #include <string>
 
 #include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/image_check.h"
+
+// The interface is C11; its atomic members, which tests do not touch, have the size of plain ones.
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+using BadPlace = struct ffs_scrub::ffs_scrub_block;
 
 constexpr const char *SLOW = "user.slow"; // an attribute in a block of its own
 
@@ -48,9 +61,55 @@ class FsEverything : public FsTest
         n = err ? err : ffs_readlink(l, buf, sizeof(buf));
         return n < 0 ? static_cast<int>(n) : 0;
     }
-    uint8_t *at(uint64_t block)
+    struct ffs_metadata_counts counts()
     {
-        return device.bytes() + block * 4096;
+        struct ffs_metadata_counts c;
+        ::ffs_metadata_counts(fs, &c);
+        return c;
+    }
+    struct ffs_scrub_counts scrub_counts()
+    {
+        struct ffs_scrub_counts c;
+        ::ffs_scrub_counts(fs, &c);
+        return c;
+    }
+    // Scrubs in the background until so many passes are complete.
+    void scrub(uint64_t passes = 1, uint64_t bytes_per_s = 1ull << 40)
+    {
+        const uint64_t hour_ms = 3600000;
+        passes += scrub_counts().passes;
+        ASSERT_EQ(ffs_scrub_start(fs, bytes_per_s, passes > 1 ? 0 : hour_ms), 0);
+        while (scrub_counts().passes < passes)
+            usleep(200);
+        ffs_scrub_stop(fs);
+    }
+    // Scrubs metadata from a position on. Returns the bad places by their block, and adds the
+    // blocks that match and the chunks that got a second place.
+    std::map<uint64_t, BadPlace> scrub_on_request(uint64_t from = 0, uint64_t *matching = nullptr,
+                                                  uint64_t *added = nullptr)
+    {
+        std::map<uint64_t, BadPlace> bad;
+        struct ffs_scrub found = {};
+        found.next = from;
+        do {
+            EXPECT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
+            EXPECT_EQ(found.without, 0u);
+            if (matching)
+                *matching += found.matching;
+            if (added)
+                *added += found.added;
+            for (size_t i = 0; i < found.nbad; i++)
+                bad[found.bad[i].device / 4096] = found.bad[i];
+        } while (found.next != 0);
+        return bad;
+    }
+    // fsck -p -f on the device, whose errors the program would not see. Stores what it says.
+    int64_t preen(std::string *said)
+    {
+        testing::internal::CaptureStdout();
+        int64_t problems = image_preen(device.dev());
+        *said = testing::internal::GetCapturedStdout();
+        return problems;
     }
 };
 

@@ -59,11 +59,7 @@ class FsExhausted : public FsTest
         FsTest::SetUp();
         opts.no_thread = true;
         unmount();
-        fresh.assign(device.bytes(), device.bytes() + device.size());
-    }
-    void start_again()
-    {
-        memcpy(device.bytes(), fresh.data(), fresh.size());
+        fresh = device.image();
     }
     // Whatever happened: the image can be mounted and used, and fsck finds nothing.
     void expect_sound(long n)
@@ -76,20 +72,18 @@ class FsExhausted : public FsTest
         ASSERT_EQ(fsck(), "") << n;
     }
 
-    std::vector<uint8_t> fresh;
+    Image fresh;
 };
 
 TEST_F(FsExhausted, EachAllocationFailingInTurnLeavesASoundImage)
 {
     for (long n = 0, refusals = 0;; n++) {
-        start_again();
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         allocations = n;
         fs_every_operation(fs, root, "");
         bool reached = allocations < 0;
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
+        end_mount();
         reached |= allocations < 0;
         allocations = -1;
         expect_sound(n);
@@ -104,7 +98,7 @@ TEST_F(FsExhausted, EachAllocationFailingInTurnLeavesASoundImage)
 TEST_F(FsExhausted, EachAllocationOfAMountFailingInTurnIsAnError)
 {
     for (long n = 0;; n++) {
-        start_again();
+        device.put(fresh);
         allocations = n;
         int err = mount();
         bool reached = allocations < 0;
@@ -125,7 +119,7 @@ TEST_F(FsExhausted, EachAllocationOfAMountFailingInTurnIsAnError)
 TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
 {
     for (long n = 0, failures = 0;; n++) {
-        start_again();
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         Inode f = create("f");
         write(f, 0, "data");
@@ -135,9 +129,7 @@ TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
         allocations = -1;
         device.fail(MemDevice::FAIL_FROM, 0);
         f.reset();
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
+        end_mount();
         device.fail(MemDevice::FAIL_NONE, 0);
         ASSERT_EQ(mount(), 0) << n;
         if (!err) {
@@ -166,7 +158,7 @@ TEST_F(FsExhaustedGrowth, AnAllocationThatFailsDoesNotEndTheWriting)
 {
     struct ffs_statfs st;
     for (long n = 0, failures = 0;; n++) {
-        start_again();
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         allocations = n;
         int err = ffs_grow(fs, device.size() / 4096);
@@ -205,7 +197,7 @@ void take_all_but(struct ffs *fs, ffs_inode *root, uint64_t blocks, const ffs_cr
 TEST_F(FsExhausted, ADiskFullAtEachStepLeavesASoundImage)
 {
     for (uint64_t blocks = 0; blocks < 60; blocks++) {
-        start_again();
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         take_all_but(fs, root, blocks, &cred);
         fs_every_operation(fs, root, "");
@@ -245,10 +237,10 @@ TEST_F(FsExhausted, MetadataThatHasNoRoomAtEachStepLeavesASoundImage)
     take_all_but(fs, root, 0, &cred);
     const int all = fill_metadata(root, &cred);
     unmount();
-    fresh.assign(device.bytes(), device.bytes() + device.size());
+    fresh = device.image();
     ASSERT_EQ(fsck(), "");
     for (int left = 0; left < 40; left++) {
-        start_again();
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         for (int i = all - left; i < all; i++) {
             Inode f = lookup("m" + std::to_string(i / 200));

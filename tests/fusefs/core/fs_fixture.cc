@@ -210,13 +210,22 @@ void FsTest::SetUp()
     ASSERT_EQ(mount(), 0);
 }
 
-void FsTest::unmount()
+int FsTest::end_mount()
 {
     root.reset();
-    if (fs) {
-        EXPECT_EQ(ffs_unmount(fs), 0);
-    }
-    fs = nullptr;
+    return fs ? ffs_unmount(std::exchange(fs, nullptr)) : 0;
+}
+
+void FsTest::unmount()
+{
+    EXPECT_EQ(end_mount(), 0);
+}
+
+void FsTest::crash()
+{
+    const Image crashed = device.image();
+    unmount();
+    device.put(crashed);
 }
 
 void FsTest::remount()
@@ -228,14 +237,11 @@ void FsTest::remount()
 void FsTest::TearDown()
 {
     device.fail(MemDevice::FAIL_NONE, 0);
-    if (!check_at_end) {
-        root.reset();
-        if (fs)
-            ffs_unmount(fs);
-        return;
+    int err = end_mount();
+    if (check_at_end) {
+        EXPECT_EQ(err, 0);
+        EXPECT_EQ(fsck(), "");
     }
-    unmount();
-    EXPECT_EQ(fsck(), "");
 }
 
 std::string FsTest::fsck(const std::string &how)

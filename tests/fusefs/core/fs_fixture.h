@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -21,6 +22,9 @@
 
 // What a device holds before anything is written to it.
 constexpr char FS_GARBAGE = '\xee';
+
+// All bytes of a device.
+using Image = std::vector<uint8_t>;
 
 // A memfd, mapped.
 struct Memory {
@@ -52,6 +56,18 @@ class MemDevice
         return dev_.base.info.bytes;
     }
     std::string path() const;
+    Image image() const
+    {
+        return Image(memory_.at, memory_.at + size());
+    }
+    void put(const Image &image)
+    {
+        memcpy(memory_.at, image.data(), image.size());
+    }
+    bool has(const Image &image) const
+    {
+        return memcmp(memory_.at, image.data(), image.size()) == 0;
+    }
 
     enum Fail { FAIL_NONE, FAIL_ONCE, FAIL_FROM, FAIL_LOSE };
     // Fails the n-th transfer from now (0: the next), or all from there on. FAIL_LOSE: the n-th
@@ -157,7 +173,20 @@ class FsTest : public ::testing::Test
     void format();
     int mount();
     void unmount();
+    // Unmounts if there is a mount, and returns the result of ffs_unmount().
+    int end_mount();
     void remount();
+    // Unmounts, and leaves on the device what a power cut before would have left.
+    void crash();
+    // A block of the device.
+    uint8_t *at(uint64_t block)
+    {
+        return device.bytes() + block * 4096;
+    }
+    template <typename T> T &at(uint64_t block)
+    {
+        return *reinterpret_cast<T *>(at(block));
+    }
     // What fsck.gpunvme says; "" when it finds nothing.
     std::string fsck(const std::string &how = "-n");
 

@@ -54,13 +54,13 @@ class FsLoss : public FsTest
         unmount();
         ASSERT_EQ(fsck(), "");
         ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
-        sound.assign(device.bytes(), device.bytes() + device.size());
+        sound = device.image();
         find_metadata();
     }
     void TearDown() override
     {
         check_at_end = false;
-        memcpy(device.bytes(), sound.data(), sound.size());
+        device.put(sound);
         FsTest::TearDown();
     }
     void add(const std::string &name, uint32_t mode, uint64_t blocks, uint64_t step)
@@ -90,23 +90,19 @@ class FsLoss : public FsTest
             if (is_in_log(geo, b))
                 continue;
             const auto *head = &at<lay_head>(b);
-            if (!is_sealed(&at<uint8_t>(b)))
+            if (!is_sealed(at(b)))
                 continue;
-            if (lay_get32(head->magic) == LAY_MAGIC_INODES && !extents_in(&at<uint8_t>(b)).empty())
+            if (lay_get32(head->magic) == LAY_MAGIC_INODES && !extents_in(at(b)).empty())
                 inode_blocks.push_back(b);
             if (lay_get32(head->magic) == LAY_MAGIC_EXTENTS)
                 (lay_get16(at<lay_node>(b).level) ? roots : leaves).push_back(b);
         }
     }
-    template <typename T> T &at(uint64_t block)
-    {
-        return *reinterpret_cast<T *>(device.bytes() + block * kBlock);
-    }
     // The JSON of a repair of the same damage, without spaces.
     std::string device_report(const std::function<void()> &damage)
     {
         std::string file = ::testing::TempDir() + "report." + std::to_string(getpid());
-        memcpy(device.bytes(), sound.data(), sound.size());
+        device.put(sound);
         damage();
         fsck("-y --report=" + file);
         std::ifstream in(file);
@@ -130,7 +126,7 @@ class FsLoss : public FsTest
     // Damages the image, repairs it, and compares every block of every file.
     void try_damage(const std::function<void()> &damage)
     {
-        memcpy(device.bytes(), sound.data(), sound.size());
+        device.put(sound);
         damage();
         std::string said = fsck("-y");
         EXPECT_NE(said.find("exit 1"), std::string::npos) << said;
@@ -165,7 +161,7 @@ class FsLoss : public FsTest
 
     lay_geometry geo = {};
     std::map<std::string, std::string> files;
-    std::vector<uint8_t> sound;
+    Image sound;
     std::vector<uint64_t> inode_blocks, leaves, roots;
     uint64_t lost = 0; // blocks of the last image that could not be read
     std::string kept;  // report of the last image
@@ -178,7 +174,7 @@ TEST_F(FsLoss, OfOneBitIsNone)
         const auto &blocks = round % 2 ? inode_blocks : leaves;
         uint64_t block = blocks[random() % blocks.size()];
         try_damage([&] {
-            auto all = extents_in(&at<uint8_t>(block));
+            auto all = extents_in(at(block));
             lay_extent *e = all[random() % all.size()];
             e->block = lay_put64(lay_get64(e->block) ^ 1u << random() % 14);
         });
@@ -191,7 +187,7 @@ TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
 {
     uint64_t secret = 0;
     for (uint64_t b : inode_blocks) {
-        for (const lay_extent *e : extents_in(&at<uint8_t>(b)))
+        for (const lay_extent *e : extents_in(at(b)))
             secret = lay_get32(e->len) >= 32 ? lay_get64(e->block) : secret;
     }
     ASSERT_NE(secret, 0u);
@@ -200,7 +196,7 @@ TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
         uint64_t block = blocks[random() % blocks.size()];
         SCOPED_TRACE("round " + std::to_string(round) + " block " + std::to_string(block));
         try_damage([&] {
-            auto all = extents_in(&at<uint8_t>(block));
+            auto all = extents_in(at(block));
             lay_extent *e = all[random() % all.size()];
             uint64_t other =
                 round % 4 < 2 ? secret + random() % 32 : 1 + random() % (geo.blocks - 1);
@@ -214,7 +210,7 @@ TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
 TEST_F(FsLoss, OfAnInodeBlockIsReported)
 {
     uint64_t block = inode_blocks.back();
-    auto damage = [&] { memset(&at<uint8_t>(block), 0, kBlock); };
+    auto damage = [&] { memset(at(block), 0, kBlock); };
     try_damage(damage);
     EXPECT_GT(lost, 0u);
     EXPECT_NE(kept.find(", /pieces: the file is lost"), std::string::npos) << kept;
@@ -229,12 +225,12 @@ TEST_F(FsLoss, OfANodeIsNoHole)
     ASSERT_GE(leaves.size(), 2u);
     ASSERT_GE(roots.size(), 1u);
     for (uint64_t leaf : leaves) {
-        try_damage([&] { memset(&at<uint8_t>(leaf), 0, kBlock); });
+        try_damage([&] { memset(at(leaf), 0, kBlock); });
         EXPECT_GT(lost, 0u);
         EXPECT_LT(lost, 600u) << "the other leaves are there";
         EXPECT_NE(kept.find(", /pieces: bytes "), std::string::npos) << kept;
         EXPECT_NE(kept.find(" cannot be read"), std::string::npos) << kept;
-        try_damage([&] { memset(&at<uint8_t>(leaf) + 2048, 0xee, 2048); });
+        try_damage([&] { memset(at(leaf) + 2048, 0xee, 2048); });
     }
     try_damage([&] { memset(&at<uint8_t>(roots[0]), 0xee, kBlock); });
     EXPECT_EQ(lost, 0u) << "the leaves are found";
@@ -245,7 +241,7 @@ TEST_F(FsLoss, OfTheHeadOfAnInodeBlockIsNone)
     for (uint64_t block : inode_blocks) {
         try_damage([&] { at<lay_head>(block).owner = lay_put64(random()); });
         EXPECT_EQ(lost, 0u);
-        try_damage([&] { memset(&at<uint8_t>(block), 0x5a, sizeof(lay_head)); });
+        try_damage([&] { memset(at(block), 0x5a, sizeof(lay_head)); });
         EXPECT_EQ(lost, 0u);
     }
 }
@@ -259,7 +255,7 @@ class FsLossOfSums : public FsLoss
         data_csum = true;
         FsLoss::SetUp();
         for (uint64_t b : inode_blocks) {
-            for (const lay_extent *e : extents_in(&at<uint8_t>(b)))
+            for (const lay_extent *e : extents_in(at(b)))
                 block = lay_get32(e->len) >= 32 ? lay_get64(e->block) : block;
         }
         ASSERT_NE(block, 0u);
@@ -285,16 +281,16 @@ TEST_F(FsLossOfSums, KeepsThoseThatMatch)
 
 TEST_F(FsLossOfSums, OfABlockWithNoneGoesOn)
 {
-    try_damage([&] { memset(&at<uint8_t>(sums), 0x5a, kBlock); });
+    try_damage([&] { memset(at(sums), 0x5a, kBlock); });
     EXPECT_EQ(lost, 0u);
 }
 
 TEST_F(FsLossOfSums, IsNotForThePreen)
 {
     entry(block + 1) = lay_put32(lay_get32(entry(block + 1)) ^ 3);
-    std::vector<uint8_t> damaged(device.bytes(), device.bytes() + device.size());
+    const Image damaged = device.image();
     EXPECT_NE(fsck("-p -f").find("exit 4"), std::string::npos);
-    EXPECT_EQ(memcmp(device.bytes(), damaged.data(), damaged.size()), 0);
+    EXPECT_TRUE(device.has(damaged));
 }
 
 } // namespace

@@ -293,9 +293,7 @@ class FsCut : public FsTest
     {
         device.fail(MemDevice::FAIL_FROM, n);
         work();
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
+        end_mount();
         bool reached = device.countdown() < 0;
         device.fail(MemDevice::FAIL_NONE, 0);
         EXPECT_EQ(mount(), 0);

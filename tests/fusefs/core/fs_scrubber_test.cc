@@ -9,17 +9,10 @@
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 
-extern "C" {
-#define _Atomic
-#include "fusefs/core/storage.h"
-#undef _Atomic
-}
-
 namespace
 {
 
 constexpr uint64_t FAST = 1ull << 40; // bytes per second
-constexpr uint64_t NEVER = 3600 * MS_PER_S;
 
 class FsScrubber : public FsEverything
 {
@@ -41,27 +34,6 @@ class FsScrubber : public FsEverything
     {
         return sealed_blocks(device.bytes(), geo, magic).at(0);
     }
-    struct ffs_scrub_counts counts()
-    {
-        struct ffs_scrub_counts c;
-        ::ffs_scrub_counts(fs, &c);
-        return c;
-    }
-    uint64_t damaged()
-    {
-        struct ffs_metadata_counts c;
-        ::ffs_metadata_counts(fs, &c);
-        return c.damaged;
-    }
-    // Scrubs until so many passes are complete.
-    void scrub(uint64_t passes = 1, uint64_t rate = FAST)
-    {
-        passes += counts().passes;
-        ASSERT_EQ(ffs_scrub_start(fs, rate, passes > 1 ? 0 : NEVER), 0);
-        while (counts().passes < passes)
-            usleep(200);
-        ffs_scrub_stop(fs);
-    }
 
     lay_geometry geo = {};
     static std::atomic<int> logged; // lines about damage
@@ -81,11 +53,11 @@ TEST_F(FsScrubber, CorrectsOneFlippedBitOfEachKindOfBlock)
     scrub();
     for (uint64_t block : flipped)
         EXPECT_TRUE(is_sealed(at(block))) << block;
-    EXPECT_EQ(counts().found, flipped.size());
-    EXPECT_EQ(counts().corrected, flipped.size());
-    EXPECT_EQ(damaged(), 0u);
+    EXPECT_EQ(scrub_counts().found, flipped.size());
+    EXPECT_EQ(scrub_counts().corrected, flipped.size());
+    EXPECT_EQ(counts().damaged, 0u);
     scrub();
-    EXPECT_EQ(counts().found, flipped.size()) << "there is nothing left to find";
+    EXPECT_EQ(scrub_counts().found, flipped.size()) << "there is nothing left to find";
 }
 
 TEST_F(FsScrubber, CountsDamageAndLogsItOnce)
@@ -93,9 +65,9 @@ TEST_F(FsScrubber, CountsDamageAndLogsItOnce)
     uint64_t block = block_of(LAY_MAGIC_XATTR);
     at(block)[300] ^= 3;
     scrub(3);
-    EXPECT_GE(counts().found, 3u);
-    EXPECT_EQ(counts().corrected, 0u);
-    EXPECT_EQ(damaged(), 1u);
+    EXPECT_GE(scrub_counts().found, 3u);
+    EXPECT_EQ(scrub_counts().corrected, 0u);
+    EXPECT_EQ(counts().damaged, 1u);
     EXPECT_EQ(logged, 1);
     at(block)[300] ^= 3;
     check_at_end = false; // the superblock asks for it
@@ -108,7 +80,7 @@ TEST_F(FsScrubber, FindsAnOlderVersionOfABlock)
     const lay_head before = *head;
     lay_seal(head, lay_get64(head->tid) + 1);
     scrub();
-    EXPECT_EQ(damaged(), 1u) << "it is sound by itself";
+    EXPECT_EQ(counts().damaged, 1u) << "it is sound by itself";
     *head = before;
     check_at_end = false;
 }
@@ -121,8 +93,8 @@ TEST_F(FsScrubber, WritesALostCopyOfTheSuperblockAgain)
         EXPECT_EQ(memcmp(at(geo.supers[0]), at(geo.supers[1]), 4096), 0);
         EXPECT_TRUE(is_sealed(at(geo.supers[lost])));
     }
-    EXPECT_EQ(counts().corrected, 2u);
-    EXPECT_EQ(damaged(), 0u);
+    EXPECT_EQ(scrub_counts().corrected, 2u);
+    EXPECT_EQ(counts().damaged, 0u);
 }
 
 TEST_F(FsScrubber, NeverOverwritesWhatIsNoLabel)
@@ -131,7 +103,7 @@ TEST_F(FsScrubber, NeverOverwritesWhatIsNoLabel)
     memcpy(at(0), other.data(), 4096);
     scrub();
     EXPECT_EQ(memcmp(at(0), other.data(), 4096), 0);
-    EXPECT_EQ(damaged(), 1u);
+    EXPECT_EQ(counts().damaged, 1u);
     memcpy(at(0), label.data(), 4096);
     check_at_end = false;
 }
@@ -144,8 +116,8 @@ TEST_F(FsScrubber, CountsWrongDataAndLeavesIt)
     device.bytes()[segment.device] ^= 1;
     const uint8_t wrong = device.bytes()[segment.device];
     scrub();
-    EXPECT_EQ(counts().found, 1u);
-    EXPECT_EQ(counts().corrected, 0u);
+    EXPECT_EQ(scrub_counts().found, 1u);
+    EXPECT_EQ(scrub_counts().corrected, 0u);
     EXPECT_EQ(device.bytes()[segment.device], wrong);
     EXPECT_EQ(logged, 1);
     device.bytes()[segment.device] ^= 1;
@@ -157,9 +129,9 @@ TEST_F(FsScrubber, KeepsTheRate)
     const uint64_t rate = 16 << 20, begun = now_ns();
     scrub(1, rate);
     const double seconds = static_cast<double>(now_ns() - begun) / NS_PER_S;
-    EXPECT_GT(counts().bytes, 4u << 20);
-    EXPECT_LT(static_cast<double>(counts().bytes), 1.1 * rate * seconds + (1 << 20));
-    EXPECT_GT(counts().last, 0u);
+    EXPECT_GT(scrub_counts().bytes, 4u << 20);
+    EXPECT_LT(static_cast<double>(scrub_counts().bytes), 1.1 * rate * seconds + (1 << 20));
+    EXPECT_GT(scrub_counts().last, 0u);
 }
 
 // The first block alone would take an hour.
@@ -168,12 +140,12 @@ TEST_F(FsScrubber, EndsAtOnce)
     ASSERT_EQ(ffs_scrub_start(fs, 1, 0), 0);
     ffs_scrub_stop(fs);
     ASSERT_EQ(ffs_scrub_start(fs, 1, 0), 0);
-    while (counts().bytes == 0)
+    while (scrub_counts().bytes == 0)
         usleep(200);
     ASSERT_EQ(ffs_scrub_start(fs, 1, 0), 0) << "in place of the first";
     unmount();
     ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(counts().passes, 0u);
+    EXPECT_EQ(scrub_counts().passes, 0u);
 }
 
 // Files come and go, with commits and checkpoints all the time, while the scrub reads.
@@ -190,11 +162,11 @@ class FsScrubberWriter : public FsScrubber
         device.dev()->ops = &slow;
         ASSERT_EQ(mount(), 0);
         ASSERT_EQ(ffs_scrub_start(fs, FAST, 0), 0);
-        for (uint64_t i = 0; i < 300 || counts().passes < 5; i++)
+        for (uint64_t i = 0; i < 300 || scrub_counts().passes < 5; i++)
             step(i);
         ffs_scrub_stop(fs);
-        EXPECT_EQ(counts().found, 0u);
-        EXPECT_EQ(damaged(), 0u);
+        EXPECT_EQ(scrub_counts().found, 0u);
+        EXPECT_EQ(counts().damaged, 0u);
         EXPECT_EQ(logged, 0);
         unmount();
         device.dev()->ops = fast;

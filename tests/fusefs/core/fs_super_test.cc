@@ -15,8 +15,6 @@ thread_local std::vector<std::string> messages;
 class FsSuper : public FsTest
 {
   protected:
-    using Image = std::vector<uint8_t>;
-
     explicit FsSuper(uint64_t bytes = 64u << 20) : FsTest(bytes)
     {
     }
@@ -28,25 +26,13 @@ class FsSuper : public FsTest
         ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
         check_at_end = false;
     }
-    template <typename T> T &at(uint64_t block)
-    {
-        return *reinterpret_cast<T *>(device.bytes() + (block << LAY_BLOCK_SHIFT));
-    }
     void damage(uint64_t block)
     {
-        memset(&at<uint8_t>(block) + 1000, 0x5a, 40);
+        memset(at(block) + 1000, 0x5a, 40);
     }
     void zero(uint64_t block)
     {
-        memset(&at<uint8_t>(block), 0, LAY_BLOCK_SIZE);
-    }
-    Image image()
-    {
-        return Image(device.bytes(), device.bytes() + device.size());
-    }
-    void put(const Image &image)
-    {
-        memcpy(device.bytes(), image.data(), image.size());
+        memset(at(block), 0, LAY_BLOCK_SIZE);
     }
     // Restores one block from an earlier image: a lost write.
     void put_old(const Image &old, uint64_t block)
@@ -59,9 +45,7 @@ class FsSuper : public FsTest
     {
         write(create("f"), 0, "data");
         ASSERT_EQ(ffs_sync(fs), 0);
-        Image crashed = image();
-        unmount();
-        put(crashed);
+        crash();
     }
     void unmount_with_file()
     {
@@ -88,12 +72,12 @@ class FsSuper : public FsTest
     // A mount of either kind changes nothing.
     void expect_refused()
     {
-        Image before = image();
+        const Image before = device.image();
         EXPECT_EQ(mount(), -EINVAL);
         opts.read_only = true;
         EXPECT_EQ(mount(), -EINVAL);
         opts.read_only = false;
-        EXPECT_TRUE(image() == before);
+        EXPECT_TRUE(device.has(before));
     }
     void reclaim()
     {
@@ -101,13 +85,13 @@ class FsSuper : public FsTest
     }
     void expect_shown_read_only()
     {
-        Image before = image();
+        const Image before = device.image();
         opts.read_only = true;
         ASSERT_EQ(mount(), 0);
         EXPECT_EQ(read_all(lookup("f")), "data");
         unmount();
         opts.read_only = false;
-        EXPECT_TRUE(image() == before) << "a look changes nothing";
+        EXPECT_TRUE(device.has(before)) << "a look changes nothing";
     }
 
     lay_geometry geo = {};
@@ -120,7 +104,7 @@ TEST_F(FsSuper, ADamagedLabelIsReadFromTheOtherAndRewritten)
         damage(block);
         expect_whole();
         EXPECT_TRUE(said("label " + std::to_string(block ? 1 : 0) + " damaged")) << "and says so";
-        EXPECT_EQ(memcmp(&at<uint8_t>(0), &at<uint8_t>(LAY_LABEL_SECOND), LAY_BLOCK_SIZE), 0);
+        EXPECT_EQ(memcmp(at(0), at(LAY_LABEL_SECOND), LAY_BLOCK_SIZE), 0);
         ASSERT_EQ(mount(), 0);
         ASSERT_EQ(ffs_unlink(root, "f"), 0);
         ASSERT_EQ(ffs_unlink(root, "g"), 0);
@@ -131,7 +115,7 @@ TEST_F(FsSuper, OneBitOfALabelIsCorrected)
 {
     unmount_with_file();
     for (uint64_t block : {uint64_t{0}, uint64_t{LAY_LABEL_SECOND}})
-        (&at<uint8_t>(block))[200] ^= 0x10;
+        at(block)[200] ^= 0x10;
     expect_whole();
 }
 
@@ -188,7 +172,7 @@ TEST_F(FsSuper, TwoLabelsOfOneIncarnationThatDifferAreRefused)
 TEST_F(FsSuper, ALabelOlderThanTheLogIsRefused)
 {
     unmount();
-    Image old = image();
+    Image old = device.image();
     ASSERT_EQ(mount(), 0);
     unmount_with_file();
     put_old(old, 0);
@@ -207,8 +191,7 @@ TEST_F(FsSuper, ADamagedSuperblockIsReadFromItsOtherPlaceAndRewritten)
         damage(place);
         expect_whole();
         EXPECT_TRUE(said("superblock at block " + std::to_string(place))) << "and says so";
-        EXPECT_EQ(memcmp(&at<uint8_t>(geo.supers[0]), &at<uint8_t>(geo.supers[1]), LAY_BLOCK_SIZE),
-                  0);
+        EXPECT_EQ(memcmp(at(geo.supers[0]), at(geo.supers[1]), LAY_BLOCK_SIZE), 0);
         ASSERT_EQ(mount(), 0);
         ASSERT_EQ(ffs_unlink(root, "f"), 0);
         ASSERT_EQ(ffs_unlink(root, "g"), 0);
@@ -239,13 +222,9 @@ TEST_F(FsSuper, ASuperblockLostRightAfterACheckpointLosesNoInode)
         create("file" + std::to_string(i));
     write(create("f"), 0, "data");
     ASSERT_EQ(ffs_sync(fs), 0);
-    Image crashed = image();
-    unmount();
-    put(crashed);
+    crash();
     ASSERT_EQ(mount(), 0); // recovery ends with a checkpoint
-    crashed = image();
-    unmount();
-    put(crashed);
+    crash();
     damage(geo.supers[0]);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(names(root).size(), 303u);
@@ -255,7 +234,7 @@ TEST_F(FsSuper, ASuperblockLostRightAfterACheckpointLosesNoInode)
 
 TEST_F(FsSuper, AnOlderSuperblockIsNotUsed)
 {
-    Image old = image();
+    Image old = device.image();
     unmount_with_file();
     put_old(old, geo.supers[0]);
     expect_whole();
@@ -263,7 +242,7 @@ TEST_F(FsSuper, AnOlderSuperblockIsNotUsed)
 
 TEST_F(FsSuper, OlderThanTheLogSaysIsNotMountedForWriting)
 {
-    Image old = image();
+    Image old = device.image();
     unmount_with_file();
     for (uint64_t place : geo.supers)
         put_old(old, place);
@@ -275,7 +254,7 @@ TEST_F(FsSuper, OlderThanTheLogSaysIsNotMountedForWriting)
 
 TEST_F(FsSuper, AnOlderLogIsNotMountedForWriting)
 {
-    Image old = image();
+    Image old = device.image();
     unmount_with_file();
     for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
         put_old(old, geo.log_start + pos);
@@ -310,17 +289,17 @@ TEST_F(FsSuper, OfACleanFileSystemNeedsNothingElseOfTheLog)
 TEST_F(FsSuper, AMountThatFailsAnywhereLeavesAFileSystem)
 {
     unmount_with_file();
-    Image clean = image();
+    Image clean = device.image();
     bool mounted = false;
     for (long n = 0; n < 1000 && !mounted; n++) {
-        put(clean);
+        device.put(clean);
         device.fail(MemDevice::FAIL_FROM, n);
         mount();
         mounted = device.countdown() >= 0;
-        Image crashed = image();
+        Image crashed = device.image();
         device.fail(MemDevice::FAIL_NONE, 0);
         unmount();
-        put(crashed);
+        device.put(crashed);
         ASSERT_EQ(mount(), 0) << "all transfers from " << n << " on failed";
         EXPECT_EQ(read_all(lookup("f")), "data");
         unmount();
@@ -330,16 +309,14 @@ TEST_F(FsSuper, AMountThatFailsAnywhereLeavesAFileSystem)
 
 TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
 {
-    Image old = image();
+    Image old = device.image();
     unmount_with_file();
     put_old(old, geo.bitmap_start);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(write(lookup("f"), 8192, "x"), -EUCLEAN);
     EXPECT_EQ(ffs_mknod(root, "g", S_IFREG, 0, &cred, Inode().out()), 0) << "needs none of them";
     EXPECT_EQ(read_all(lookup("f")), "data") << "still read";
-    root.reset();
-    ffs_unmount(fs);
-    fs = nullptr;
+    end_mount();
     EXPECT_NE(fsck().find("F501"), std::string::npos) << "another version than the last one";
 }
 
@@ -397,15 +374,13 @@ class LostWrite : public FsSuper
 TEST_F(LostWrite, OfMetadataIsRepairedOrDetected)
 {
     unmount();
-    Image fresh = image();
+    Image fresh = device.image();
     for (long n = 0;; n++) {
-        put(fresh);
+        device.put(fresh);
         ASSERT_EQ(mount(), 0);
         device.fail(MemDevice::FAIL_LOSE, n);
         work();
-        root.reset();
-        ASSERT_EQ(ffs_unmount(fs), 0);
-        fs = nullptr;
+        unmount();
         bool reached = device.countdown() < 0;
         device.fail(MemDevice::FAIL_NONE, 0);
         std::string found = fsck();

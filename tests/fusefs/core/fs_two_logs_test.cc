@@ -7,18 +7,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <utility>
 
 #include "tests/fusefs/core/fs_everything.h"
-#include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_repair.h"
 #include "tests/fusefs/core/sealed_blocks.h"
-
-extern "C" {
-#define _Atomic
-#include "fusefs/core/storage.h"
-#undef _Atomic
-}
 
 namespace
 {
@@ -38,14 +30,13 @@ class FsTwoLogs : public FsEverything
         create("last");
         ASSERT_EQ(ffs_sync(fs), 0);
         geo = *ffs_geometry(fs);
-        crashed.assign(device.bytes(), device.bytes() + device.size());
-        unmount();
-        restore();
+        crash();
+        crashed = device.image();
         find_records();
     }
     void restore()
     {
-        memcpy(device.bytes(), crashed.data(), crashed.size());
+        device.put(crashed);
     }
     // Positions from the tail to the newest commit.
     void find_records()
@@ -96,7 +87,7 @@ class FsTwoLogs : public FsEverything
     }
 
     lay_geometry geo = {};
-    std::vector<uint8_t> crashed;
+    Image crashed;
     std::vector<uint64_t> records;
 };
 
@@ -177,9 +168,7 @@ TEST_F(FsTwoLogs, AreEqualBeforeTheFirstCommit)
             zero(log, pos);
         ASSERT_EQ(mount(), 0);
         EXPECT_TRUE(records_are_equal());
-        std::vector<uint8_t> later(device.bytes(), device.bytes() + device.size());
-        unmount();
-        memcpy(device.bytes(), later.data(), later.size());
+        crash();
         for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
             zero(!log, pos);
         expect_everything();
@@ -190,10 +179,10 @@ TEST_F(FsTwoLogs, AReadOnlyMountWritesNothing)
 {
     for (uint64_t pos : records)
         zero(0, pos);
-    std::vector<uint8_t> before(device.bytes(), device.bytes() + device.size());
+    const Image before = device.image();
     opts.read_only = true;
     expect_everything();
-    EXPECT_EQ(memcmp(device.bytes(), before.data(), before.size()), 0);
+    EXPECT_TRUE(device.has(before));
 }
 
 TEST_F(FsTwoLogs, ARepairReplaysTheUnion)
@@ -215,9 +204,9 @@ TEST_F(FsTwoLogs, OneMayLackTheCommitOfACleanUnmount)
 {
     expect_everything();
     uint64_t pos = newest();
-    std::vector<uint8_t> clean(device.bytes(), device.bytes() + device.size());
+    const Image clean = device.image();
     for (unsigned log : {0, 1}) {
-        memcpy(device.bytes(), clean.data(), clean.size());
+        device.put(clean);
         zero(log, pos);
         EXPECT_EQ(fsck(), "");
         expect_everything();
@@ -238,9 +227,8 @@ TEST_F(FsTwoLogs, APlaceMayBeBroken)
             expect_everything();
             restore();
             at(LAY_LABEL_SECOND)[100] ^= 3; // something to repair
-            testing::internal::CaptureStdout();
-            EXPECT_EQ(image_preen(device.dev()), -ENOTRECOVERABLE);
-            std::string said = testing::internal::GetCapturedStdout();
+            std::string said;
+            EXPECT_EQ(preen(&said), -ENOTRECOVERABLE);
             EXPECT_NE(said.find("F203 block " + std::to_string(place) + ": "), std::string::npos)
                 << said;
             expect_everything();
@@ -265,12 +253,8 @@ TEST_F(FsTwoLogs, APlaceAheadMayBeBroken)
             create("later");
             EXPECT_EQ(ffs_sync(fs), 0);
             EXPECT_FALSE(failed());
-            struct ffs_metadata_counts counts;
-            ffs_metadata_counts(fs, &counts);
-            std::vector<uint8_t> after(device.bytes(), device.bytes() + device.size());
-            unmount();
-            // A crash behind the commit loses nothing.
-            memcpy(device.bytes(), after.data(), after.size());
+            const uint64_t unwritten = counts().unwritten;
+            crash(); // behind the commit: nothing is lost
             ASSERT_EQ(mount(), 0);
             EXPECT_EQ(read_everything(), 0);
             EXPECT_EQ(lookup_error(root, "later"), 0);
@@ -278,7 +262,7 @@ TEST_F(FsTwoLogs, APlaceAheadMayBeBroken)
             expect_everything();
             device.make_broken(UINT64_MAX);
             EXPECT_EQ(fsck(), "");
-            EXPECT_TRUE(ahead > 2 || counts.unwritten > 0);
+            EXPECT_TRUE(ahead > 2 || unwritten > 0);
         }
     }
 }
@@ -298,8 +282,7 @@ TEST_F(FsTwoLogs, APlaceMayBreakWhileMounted)
     EXPECT_EQ(ffs_sync(fs), -EIO);
     EXPECT_TRUE(failed());
     device.make_broken(UINT64_MAX);
-    root.reset();
-    EXPECT_EQ(ffs_unmount(std::exchange(fs, nullptr)), -EROFS);
+    EXPECT_EQ(end_mount(), -EROFS);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(lookup_error(root, "first"), 0);
     EXPECT_EQ(lookup_error(root, "second"), -ENOENT);
@@ -317,10 +300,7 @@ TEST_F(FsTwoLogs, AScrubMendsAPlaceInUse)
     for (unsigned log : {0, 1}) {
         zero(log, pos);
         device.make_unreadable(lay_log_block(&geo, log, pos));
-        found.next = LAY_ADDR(LAY_KIND_LOG, 0);
-        do {
-            ASSERT_EQ(ffs_scrub_metadata(fs, found.next, &found), 0);
-        } while (found.next != 0);
+        scrub_on_request(LAY_ADDR(LAY_KIND_LOG, 0));
         EXPECT_TRUE(logs_are_equal());
     }
 }
@@ -383,7 +363,7 @@ TEST_F(FsTwoLogs, MoveWhenTheFileSystemShrinks)
     EXPECT_GT(newest(), before) << "the new log follows the newest commit in the place that stays";
     create("after");
     ASSERT_EQ(ffs_sync(fs), 0);
-    crashed.assign(device.bytes(), device.bytes() + device.size());
+    crashed = device.image();
     unmount();
     EXPECT_EQ(fsck(), "");
     for (unsigned log : {0, 1}) {

@@ -279,6 +279,12 @@ class Mutator
                 device_->block(at);
         }
     }
+    // Changes a byte of a block, whose checksum does not fit any longer.
+    void damage()
+    {
+        uint8_t *block = device_->block(any_block());
+        block[in_->take(2) % LAY_BLOCK_SIZE] ^= static_cast<uint8_t>(1 + in_->take(1) % 255);
+    }
 
   private:
     // Seals the changed blocks, and enters their ages where they are named.
@@ -375,7 +381,9 @@ class User
     {
         auto *names = static_cast<std::vector<std::string> *>(arg);
         names->emplace_back(name, len);
-        return names->size() >= 300;
+        if (names->size() > 100000)
+            fail("a directory has no end");
+        return 0;
     }
     void look(ffs_inode *inode);
     void walk_dir(ffs_inode *dir, unsigned depth);
@@ -534,7 +542,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const Base &base = how & 16 ? summed : plain;
     Device &device = devices[(how & 16 ? 2 : 0) + (how & 1)];
     device.reset();
-    Mutator(&device, base, &in).run();
+    bool is_damaged = how & 128 && in.take(1) % 4 == 0;
+    Mutator mutator(&device, base, &in);
+    if (is_damaged)
+        mutator.damage();
+    else
+        mutator.run();
     int64_t before = how & 8 ? repair(&device) : check(&device);
 
     struct ffs *fs;
