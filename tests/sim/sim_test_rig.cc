@@ -47,6 +47,13 @@ struct sim_config small_config()
     return c;
 }
 
+struct sim_config with(const std::function<void(struct sim_config &)> &change)
+{
+    struct sim_config c = small_config();
+    change(c);
+    return c;
+}
+
 struct nvme_sqe io(uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1, uint64_t prp2,
                    uint16_t cid)
 {
@@ -321,4 +328,102 @@ bool Rig::only(enum sim_event e, uint64_t times)
     sim_violations_text(sim, text, sizeof(text));
     fprintf(stderr, "%s", text);
     return false;
+}
+
+struct sim_fault fault(enum sim_fault_kind kind, uint64_t delay_ns)
+{
+    struct sim_fault f = {};
+    f.kind = kind;
+    f.times = 1;
+    f.delay_ns = delay_ns;
+    f.status = NVME_ERR_INTERNAL;
+    return f;
+}
+
+struct sim_fault admin_fault(enum sim_fault_kind kind, uint64_t delay_ns, uint8_t opcode)
+{
+    struct sim_fault f = fault(kind, delay_ns);
+    f.admin = f.match_opcode = true;
+    f.opcode = opcode;
+    return f;
+}
+
+OneQueue::OneQueue(const struct sim_config &c, uint32_t depth)
+    : r(c), q(&r.create(1, depth)), buf(r.dma(1 << 20))
+{
+}
+
+void OneQueue::add(const struct sim_fault &f)
+{
+    ASSERT_EQ(sim_add_fault(r.sim, &f), 0);
+}
+
+struct nvme_sqe OneQueue::read_of(uint16_t cid)
+{
+    return io(NVME_IO_READ, cid, 1, buf->iova + 4096u * cid, 0, cid);
+}
+
+void OneQueue::submit(uint16_t cid)
+{
+    r.put(*q, read_of(cid));
+    r.ring(*q);
+}
+
+void OneQueue::submit_all(uint16_t n)
+{
+    for (uint16_t cid = 0; cid < n; cid++)
+        r.put(*q, read_of(cid));
+    r.ring(*q);
+}
+
+void OneQueue::submit_identify(uint16_t cid)
+{
+    struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, buf->iova);
+    s.cid = cid;
+    r.put(r.aq, s);
+    r.ring(r.aq);
+}
+
+void OneQueue::submit_held(uint16_t cid)
+{
+    uint64_t before = r.stats().commands;
+    submit(cid);
+    r.wait_commands(before + 1);
+}
+
+uint16_t OneQueue::read(uint64_t lba)
+{
+    return r.run(*q, io(NVME_IO_READ, lba, 1, buf->iova));
+}
+
+uint16_t OneQueue::identify()
+{
+    return r.admin(admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, buf->iova));
+}
+
+std::vector<uint16_t> OneQueue::order(unsigned n)
+{
+    std::vector<uint16_t> cids;
+    struct nvme_cqe cqe;
+    while (cids.size() < n && r.next(*q, &cqe))
+        cids.push_back(cqe.cid);
+    return cids;
+}
+
+uint16_t OneQueue::next_status(Queue &from)
+{
+    struct nvme_cqe cqe;
+    return r.next(from, &cqe) ? NVME_STATUS(cqe.status) : 0xffff;
+}
+
+void OneQueue::expect_success(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        EXPECT_EQ(next_status(*q), 0) << i;
+}
+
+void OneQueue::wait_fatal()
+{
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL))
+        std::this_thread::yield();
 }

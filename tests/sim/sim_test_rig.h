@@ -7,7 +7,10 @@
 #define TESTS_SIM_SIM_TEST_RIG_H
 
 #include <cstdint>
+#include <functional>
+#include <gtest/gtest.h>
 #include <memory>
+#include <nvme/types.h>
 #include <vector>
 
 #include "blockdev/nvme/nvme_spec.h"
@@ -95,10 +98,41 @@ class Rig
 };
 
 struct sim_config small_config();
+struct sim_config with(const std::function<void(struct sim_config &)> &change);
 struct nvme_sqe io(uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1, uint64_t prp2 = 0,
                    uint16_t cid = 1);
 struct nvme_sqe admin_cmd(uint8_t opcode, uint32_t cdw10, uint32_t cdw11, uint64_t prp1 = 0);
 void fill(void *p, size_t len, uint64_t seed);
 bool holds(const void *p, size_t len, uint64_t seed);
+/* A rule that fires once. */
+struct sim_fault fault(enum sim_fault_kind kind, uint64_t delay_ns = 0);
+/* The same for Identify, or for another admin command. */
+struct sim_fault admin_fault(enum sim_fault_kind kind, uint64_t delay_ns = 0,
+                             uint8_t opcode = NVME_ADMIN_IDENTIFY);
+
+/* A drive with one I/O queue and memory for data. */
+struct OneQueue : ::testing::Test {
+    explicit OneQueue(const struct sim_config &c = small_config(), uint32_t depth = 64);
+
+    void add(const struct sim_fault &f);
+    /* Each command reads the block, and into the page, of its CID. */
+    struct nvme_sqe read_of(uint16_t cid);
+    void submit(uint16_t cid);
+    void submit_all(uint16_t n);
+    void submit_identify(uint16_t cid);
+    /* Submits a command that the drive withholds, and waits until the drive has it. */
+    void submit_held(uint16_t cid);
+    uint16_t read(uint64_t lba = 0);
+    uint16_t identify();
+    /* The CIDs, or the status, of the next completions. */
+    std::vector<uint16_t> order(unsigned n);
+    uint16_t next_status(Queue &from);
+    void expect_success(unsigned n);
+    void wait_fatal();
+
+    Rig r;
+    Queue *q;
+    std::unique_ptr<Dma> buf;
+};
 
 #endif
