@@ -6,40 +6,18 @@
 #include <cerrno>
 #include <string>
 
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
 
-class Ctrlr : public ::testing::Test
+class Ctrlr : public FakeTest
 {
   protected:
-    int open()
+    Ctrlr()
     {
-        opts.admin_timeout_ms = admin_ms;
-        opts.why = why;
-        opts.why_len = sizeof(why);
-        int rc = nvme_ctrlr_open(&fake.t, &opts, &c);
-        if (rc == 0)
-            return 0;
-        EXPECT_STRNE(why, "") << "a failure must be explained";
-        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
-        EXPECT_FALSE(fake.closed) << "on failure the transport stays the caller's";
-        return rc;
+        opts.admin_timeout_ms = 50;
     }
-
-    void TearDown() override
-    {
-        if (c)
-            nvme_ctrlr_close(c);
-        EXPECT_TRUE(fake.maps.empty());
-    }
-
-    unsigned admin_ms = 50;
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
-    char why[128] = "";
 };
 
 TEST_F(Ctrlr, OpensAndReportsItsProperties)
@@ -60,8 +38,7 @@ TEST_F(Ctrlr, OpensAndReportsItsProperties)
 TEST_F(Ctrlr, CloseShutsDownThenDisables)
 {
     ASSERT_EQ(open(), 0);
-    nvme_ctrlr_close(c);
-    c = nullptr;
+    close();
     EXPECT_EQ(fake.cc & NVME_CC_SHN_BITS, NVME_CC_SHN_ORDERLY);
     EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u);
     EXPECT_TRUE(fake.closed);
@@ -71,8 +48,7 @@ TEST_F(Ctrlr, CloseEndsEvenIfShutdownNeverCompletes)
 {
     fake.shutdown_never_ends = true;
     ASSERT_EQ(open(), 0);
-    nvme_ctrlr_close(c);
-    c = nullptr;
+    close();
     EXPECT_TRUE(fake.closed);
 }
 
@@ -99,24 +75,10 @@ TEST_F(Ctrlr, ReportsTheStatusOfARefusedStep)
     EXPECT_NE(std::string(why).find("status 0x4002"), std::string::npos) << why;
 }
 
-TEST_F(Ctrlr, NeverReadyTimesOut)
-{
-    fake.never_ready = true;
-    EXPECT_EQ(open(), -ETIMEDOUT);
-    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
-}
-
 TEST_F(Ctrlr, NeverReadyIsResetFromOutsideOnce)
 {
     fake.never_ready = fake.has_reset = true;
     EXPECT_EQ(open(), 0);
-    EXPECT_EQ(fake.device_resets, 1u);
-}
-
-TEST_F(Ctrlr, NeverReadyIsRefusedWhereTheResetFails)
-{
-    fake.never_ready = fake.has_reset = fake.reset_fails = true;
-    EXPECT_EQ(open(), -ETIMEDOUT);
     EXPECT_EQ(fake.device_resets, 1u);
 }
 
@@ -126,14 +88,6 @@ TEST_F(Ctrlr, DisabledAgainGetsNoCommand)
     fake.on_enable = [this] { fake.cc = fake.csts = 0; };
     EXPECT_EQ(open(), -EIO);
     EXPECT_EQ(fake.doorbells[0], 0u);
-}
-
-TEST_F(Ctrlr, NeverDisabledTimesOut)
-{
-    fake.cc = NVME_CC_ENABLE;
-    fake.csts = NVME_CSTS_READY;
-    fake.never_disabled = true;
-    EXPECT_EQ(open(), -ETIMEDOUT);
 }
 
 TEST_F(Ctrlr, NeverDisabledIsResetFromOutside)
@@ -150,55 +104,9 @@ TEST_F(Ctrlr, CloseResetsAControllerThatCannotBeDisabled)
     fake.has_reset = true;
     ASSERT_EQ(open(), 0);
     fake.never_disabled = true;
-    nvme_ctrlr_close(c);
-    c = nullptr;
+    close();
     EXPECT_EQ(fake.device_resets, 1u);
     EXPECT_TRUE(fake.closed);
-}
-
-TEST_F(Ctrlr, FatalStatusWhileEnablingIsAnError)
-{
-    fake.fatal_on_enable = true;
-    EXPECT_EQ(open(), -EIO);
-    EXPECT_NE(std::string(why).find("CFS"), std::string::npos) << why;
-}
-
-TEST_F(Ctrlr, AbsentDeviceIsAnError)
-{
-    fake.gone = true;
-    EXPECT_EQ(open(), -EIO);
-}
-
-TEST_F(Ctrlr, NoNvmCommandSetIsNotSupported)
-{
-    fake.cap &= ~(0xffull << 37);
-    EXPECT_EQ(open(), -ENOTSUP);
-}
-
-TEST_F(Ctrlr, AnOfflineVirtualFunctionIsCalledSo)
-{
-    fake.cap = 0;
-    EXPECT_EQ(open(), -ENODEV);
-    EXPECT_NE(std::string(why).find("virtual function (SR-IOV) that is offline"), std::string::npos)
-        << why;
-}
-
-TEST_F(Ctrlr, No4KiBPagesIsNotSupported)
-{
-    fake.cap |= 1ull << 48 | 1ull << 52;
-    EXPECT_EQ(open(), -ENOTSUP);
-}
-
-TEST_F(Ctrlr, PageSizesInWrongOrderAreRefused)
-{
-    fake.cap |= 1ull << 48;
-    EXPECT_EQ(open(), -EPROTO);
-}
-
-TEST_F(Ctrlr, QueuesOfOneEntryAreRefused)
-{
-    fake.cap &= ~0xffffull;
-    EXPECT_EQ(open(), -EPROTO);
 }
 
 TEST_F(Ctrlr, QueuesOfTwoEntriesWork)
@@ -257,18 +165,6 @@ TEST_F(Ctrlr, EntrySizesAreSetWhenItIsEnabled)
     EXPECT_EQ(fake.cc, NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
 }
 
-TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsIsRefused)
-{
-    fake.cap |= 0xfull << 32;
-    EXPECT_EQ(open(), -EPROTO);
-}
-
-TEST_F(Ctrlr, StrideThatLeavesNoIoDoorbellsIsRefused)
-{
-    fake.cap |= 9ull << 32; /* 2048 bytes a doorbell, 4096 in all: the admin queue's only */
-    EXPECT_EQ(open(), -EPROTO);
-}
-
 TEST_F(Ctrlr, QueueCountIsBoundedByDoorbells)
 {
     fake.cap |= 7ull << 32; /* 512 bytes a doorbell: 4 pairs */
@@ -284,22 +180,9 @@ TEST_F(Ctrlr, RequestsTheQueuesInTheOptions)
     EXPECT_EQ(nvme_ctrlr_info(c)->io_queues, 2u);
 }
 
-TEST_F(Ctrlr, LostIdentifyTimesOut)
-{
-    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
-    EXPECT_EQ(open(), -ETIMEDOUT);
-}
-
-TEST_F(Ctrlr, FailedSetFeaturesIsReported)
-{
-    fake.status_of_opcode[NVME_ADMIN_SET_FEATURES] = NVME_ERR_INVALID_FIELD;
-    EXPECT_EQ(open(), -EINVAL);
-}
-
 TEST_F(Ctrlr, AfterALostAdminCommandNothingIsSent)
 {
     ASSERT_EQ(open(), 0);
-    struct nvme_ns_info ns;
     fake.lose_opcode = NVME_ADMIN_IDENTIFY;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ETIMEDOUT);
     size_t sent = fake.seen.size();
@@ -309,7 +192,6 @@ TEST_F(Ctrlr, AfterALostAdminCommandNothingIsSent)
 
 TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
 {
-    opts.admin_timeout_ms = 50;
     ASSERT_EQ(open(), 0);
     nvme_sqe sqe{};
     sqe.opcode = NVME_ADMIN_GET_FEATURES;
@@ -320,7 +202,7 @@ TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
 
 TEST_F(Ctrlr, CommandThatIsNotReadyIsRetriedLater)
 {
-    admin_ms = 10000;
+    opts.admin_timeout_ms = 10000;
     fake.busy = 3;
     ASSERT_EQ(open(), 0);
     EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 4u);
@@ -328,7 +210,7 @@ TEST_F(Ctrlr, CommandThatIsNotReadyIsRetriedLater)
 
 TEST_F(Ctrlr, RetriesEndAtTheDeadline)
 {
-    admin_ms = 200;
+    opts.admin_timeout_ms = 200;
     fake.busy = UINT32_MAX;
     EXPECT_EQ(open(), -EIO);
     EXPECT_LT(fake.busy, UINT32_MAX - 1) << "tried once only";
@@ -348,50 +230,75 @@ TEST_F(Ctrlr, AdminReturnsTheStatusOfTheCommand)
 TEST_F(Ctrlr, AdminQueueSurvivesManyWraps)
 {
     ASSERT_EQ(open(), 0);
-    struct nvme_ns_info ns;
     for (int i = 0; i < 200; i++)
         ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0) << i;
 }
 
-struct Lie {
+struct Refusal {
     const char *name;
-    size_t offset;
-    std::vector<uint8_t> bytes;
+    void (*change)(Fake &);
     int error;
+    const char *says = "";
 };
 
-class LyingCtrlr : public Ctrlr, public ::testing::WithParamInterface<Lie>
+class RefusedCtrlr : public Ctrlr, public ::testing::WithParamInterface<Refusal>
 {
 };
 
-TEST_P(LyingCtrlr, IsRefused)
+TEST_P(RefusedCtrlr, IsLeftDisabledWithAReason)
 {
-    memcpy(&fake.id_ctrl[GetParam().offset], GetParam().bytes.data(), GetParam().bytes.size());
+    GetParam().change(fake);
     EXPECT_EQ(open(), GetParam().error);
+    EXPECT_NE(std::string(why).find(GetParam().says), std::string::npos) << why;
+    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
+    EXPECT_EQ(fake.device_resets, fake.has_reset);
 }
 
-INSTANTIATE_TEST_SUITE_P(Identify, LyingCtrlr,
-                         ::testing::Values(Lie{"NoNamespaces", 516, {0, 0, 0, 0}, -EPROTO},
-                                           Lie{"AllNamespaces", 516, {255, 255, 255, 255}, -EPROTO},
-                                           Lie{"BigSubmissionEntries", 512, {0x77}, -EPROTO},
-                                           Lie{"SmallSubmissionEntries", 512, {0x55}, -EPROTO},
-                                           Lie{"BigCompletionEntries", 513, {0x55}, -EPROTO},
-                                           Lie{"SizesInWrongOrder", 512, {0x57}, -EPROTO},
-                                           Lie{"DiscoveryController", 111, {2}, -ENOTSUP},
-                                           Lie{"AdminController", 111, {3}, -ENOTSUP}),
-                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Registers, RefusedCtrlr,
+    ::testing::Values(
+        Refusal{"NeverReady", [](Fake &f) { f.never_ready = true; }, -ETIMEDOUT},
+        Refusal{"NeverReadyAndItsResetFails",
+                [](Fake &f) { f.never_ready = f.has_reset = f.reset_fails = true; }, -ETIMEDOUT},
+        Refusal{"NeverDisabled",
+                [](Fake &f) {
+                    f.cc = NVME_CC_ENABLE;
+                    f.csts = NVME_CSTS_READY;
+                    f.never_disabled = true;
+                },
+                -ETIMEDOUT},
+        Refusal{"FatalStatus", [](Fake &f) { f.fatal_on_enable = true; }, -EIO, "CFS"},
+        Refusal{"Absent", [](Fake &f) { f.gone = true; }, -EIO},
+        Refusal{"NoNvmCommandSet", [](Fake &f) { f.cap &= ~(0xffull << 37); }, -ENOTSUP},
+        Refusal{"OfflineVirtualFunction", [](Fake &f) { f.cap = 0; }, -ENODEV,
+                "virtual function (SR-IOV) that is offline"},
+        Refusal{"No4KiBPages", [](Fake &f) { f.cap |= 1ull << 48 | 1ull << 52; }, -ENOTSUP},
+        Refusal{"PageSizesInWrongOrder", [](Fake &f) { f.cap |= 1ull << 48; }, -EPROTO},
+        Refusal{"QueuesOfOneEntry", [](Fake &f) { f.cap &= ~0xffffull; }, -EPROTO},
+        Refusal{"StrideBeyondTheDoorbells", [](Fake &f) { f.cap |= 0xfull << 32; }, -EPROTO},
+        /* 2048 bytes a doorbell, 4096 in all: the admin queue's only. */
+        Refusal{"StrideWithoutIoDoorbells", [](Fake &f) { f.cap |= 9ull << 32; }, -EPROTO}),
+    [](const auto &info) { return info.param.name; });
 
-TEST_F(Ctrlr, ZeroesForIdentifyAreRefused)
-{
-    std::fill(fake.id_ctrl.begin(), fake.id_ctrl.end(), 0);
-    EXPECT_EQ(open(), -EPROTO);
-}
-
-TEST_F(Ctrlr, OnesForIdentifyAreRefused)
-{
-    std::fill(fake.id_ctrl.begin(), fake.id_ctrl.end(), 0xff);
-    EXPECT_EQ(open(), -ENOTSUP);
-}
+INSTANTIATE_TEST_SUITE_P(
+    Commands, RefusedCtrlr,
+    ::testing::Values(
+        Refusal{"LostIdentify", [](Fake &f) { f.lose_opcode = NVME_ADMIN_IDENTIFY; }, -ETIMEDOUT},
+        Refusal{
+            "RefusedSetFeatures",
+            [](Fake &f) { f.status_of_opcode[NVME_ADMIN_SET_FEATURES] = NVME_ERR_INVALID_FIELD; },
+            -EINVAL},
+        Refusal{"Zeroes", [](Fake &f) { f.id_ctrl.assign(4096, 0); }, -EPROTO},
+        Refusal{"Ones", [](Fake &f) { f.id_ctrl.assign(4096, 0xff); }, -ENOTSUP},
+        Refusal{"NoNamespaces", [](Fake &f) { f.id_ctrl[516] = 0; }, -EPROTO},
+        Refusal{"AllNamespaces", [](Fake &f) { memset(&f.id_ctrl[516], 255, 4); }, -EPROTO},
+        Refusal{"BigSubmissionEntries", [](Fake &f) { f.id_ctrl[512] = 0x77; }, -EPROTO},
+        Refusal{"SmallSubmissionEntries", [](Fake &f) { f.id_ctrl[512] = 0x55; }, -EPROTO},
+        Refusal{"BigCompletionEntries", [](Fake &f) { f.id_ctrl[513] = 0x55; }, -EPROTO},
+        Refusal{"SizesInWrongOrder", [](Fake &f) { f.id_ctrl[512] = 0x57; }, -EPROTO},
+        Refusal{"DiscoveryController", [](Fake &f) { f.id_ctrl[111] = 2; }, -ENOTSUP},
+        Refusal{"AdminController", [](Fake &f) { f.id_ctrl[111] = 3; }, -ENOTSUP}),
+    [](const auto &info) { return info.param.name; });
 
 TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsGetTheDriversLimit)
 {
@@ -399,8 +306,7 @@ TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsGetTheDriversLimit)
         fake.id_ctrl[77] = mdts;
         ASSERT_EQ(open(), 0);
         EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 2u << 20) << unsigned(mdts);
-        nvme_ctrlr_close(c);
-        c = nullptr;
+        close();
     }
 }
 

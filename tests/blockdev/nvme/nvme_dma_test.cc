@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "blockdev/device.h"
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
@@ -34,21 +34,36 @@ extern "C" void *__wrap_calloc(size_t n, size_t size)
 namespace
 {
 
-class Dma : public ::testing::Test
+class Dma : public FakeTest
 {
   protected:
     void open()
     {
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(FakeTest::open(), 0);
     }
 
     void TearDown() override
     {
-        if (c)
-            nvme_ctrlr_close(c);
-        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
+        FakeTest::TearDown();
         for (int fd : fds)
-            close(fd);
+            ::close(fd);
+    }
+
+    /* Regions of a page each until one is refused; returns why. */
+    int map_all()
+    {
+        nvme_mem mem = part(-1, 0, 4096);
+        int rc;
+        while ((rc = nvme_map(c, &mem, &iova)) == 0)
+            iovas.push_back(iova);
+        return rc;
+    }
+
+    void unmap_all()
+    {
+        for (uint64_t each : iovas)
+            EXPECT_EQ(nvme_unmap(c, each), 0);
+        iovas.clear();
     }
 
     int file(off_t len)
@@ -78,10 +93,9 @@ class Dma : public ::testing::Test
         return r.used;
     }
 
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
     std::vector<int> fds;
+    std::vector<uint64_t> iovas;
+    uint64_t iova = 0;
 };
 
 TEST_F(Dma, ManyAllocationsTakeFewRegions)
@@ -244,7 +258,6 @@ TEST_F(Dma, AFileWhoseUnmapIsLateIsNotSharedAndUnmappedLater)
 
 TEST_F(Dma, APartOfAFileIsMappedWhereTheWholeFileIsRefused)
 {
-    uint64_t iova;
 
     fake.t.maps_files = true;
     open();
@@ -258,30 +271,28 @@ TEST_F(Dma, APartOfAFileIsMappedWhereTheWholeFileIsRefused)
 
 TEST_F(Dma, AFileThatIsRefusedLeavesNoDescriptor)
 {
-    uint64_t iova;
 
     fake.t.maps_files = true;
     open();
     nvme_mem mem = part(file(1 << 20), 4096, 8192);
     fake.longest_map = 4096;
     int before = dup(mem.fd);
-    close(before);
+    ::close(before);
     EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
     int after = dup(mem.fd);
-    close(after);
+    ::close(after);
     EXPECT_EQ(after, before);
 }
 
 /* A program may run without standard input. */
 TEST_F(Dma, AFileMayGetDescriptorZero)
 {
-    uint64_t iova;
     int input = dup(0);
 
     fake.t.maps_files = true;
     open();
     nvme_mem mem = part(file(1 << 20), 4096, 8192);
-    close(0);
+    ::close(0);
     EXPECT_EQ(nvme_map(c, &mem, &iova), 0);
     EXPECT_EQ(fcntl(0, F_GETFD), FD_CLOEXEC);
     EXPECT_EQ(nvme_unmap(c, iova), 0);
@@ -289,7 +300,7 @@ TEST_F(Dma, AFileMayGetDescriptorZero)
     EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
     EXPECT_EQ(fcntl(0, F_GETFD), -1);
     dup2(input, 0);
-    close(input);
+    ::close(input);
 }
 
 TEST_F(Dma, MemoryWithoutPagesIsAnError)
@@ -313,7 +324,6 @@ TEST_F(Dma, MemoryWithoutPagesIsAnError)
 TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
 {
     struct rlimit all, few;
-    uint64_t iova;
 
     fake.t.maps_files = true;
     open();
@@ -321,7 +331,7 @@ TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
     size_t before = fake.maps.size();
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &all), 0);
     int next = dup(mem.fd);
-    close(next);
+    ::close(next);
     few = {(rlim_t)next, all.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
     EXPECT_EQ(nvme_map(c, &mem, &iova), -EMFILE);
@@ -331,7 +341,6 @@ TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
 
 TEST_F(Dma, ALackOfMemoryIsAnErrorOfTheMap)
 {
-    uint64_t iova;
 
     fake.t.maps_files = true;
     open();
@@ -368,20 +377,14 @@ TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)
 
 TEST_F(Dma, ARefusedRegionIsReported)
 {
-    char why[256] = "";
-    std::vector<uint64_t> iovas;
     nvme_dma_budget budget;
-    uint64_t iova;
 
     fake.t.max_regions = 8;
     open();
     EXPECT_FALSE(bd_lacks_regions(c, why, sizeof(why)));
     EXPECT_STREQ(why, "");
-    nvme_mem mem = part(-1, 0, 4096);
-    while (nvme_map(c, &mem, &iova) == 0)
-        iovas.push_back(iova);
-    for (uint64_t each : iovas)
-        EXPECT_EQ(nvme_unmap(c, each), 0);
+    map_all();
+    unmap_all();
     nvme_dma_regions(c, &budget);
     EXPECT_FALSE(budget.full);
     EXPECT_TRUE(budget.refused);
@@ -391,8 +394,6 @@ TEST_F(Dma, ARefusedRegionIsReported)
 
 TEST_F(Dma, FewerRegionsThanAMountNeedsAreTooFew)
 {
-    char why[256] = "";
-    bd_dev *dev = nullptr;
 
     fake.t.max_regions = 3;
     open();
@@ -403,17 +404,12 @@ TEST_F(Dma, FewerRegionsThanAMountNeedsAreTooFew)
 
 TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
 {
-    std::vector<uint64_t> iovas;
     nvme_dma large;
-    uint64_t iova;
-    int rc;
 
     fake.t.max_regions = 64;
     open();
     nvme_mem mem = part(-1, 0, 4096);
-    while ((rc = nvme_map(c, &mem, &iova)) == 0)
-        iovas.push_back(iova);
-    EXPECT_EQ(rc, -ENOSPC);
+    EXPECT_EQ(map_all(), -ENOSPC);
     EXPECT_EQ(regions(), 56u);
     ASSERT_EQ(nvme_dma_alloc(c, 16 << 20, &large), 0) << "an arena more";
     EXPECT_EQ(nvme_unmap(c, iovas.back()), 0);
@@ -422,22 +418,18 @@ TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
     nvme_dma_free(c, &large);
     ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
     iovas.push_back(iova);
-    for (uint64_t each : iovas)
-        EXPECT_EQ(nvme_unmap(c, each), 0);
+    unmap_all();
     EXPECT_EQ(regions(), 1u);
 }
 
 TEST_F(Dma, BuffersLeaveRegionsToLeases)
 {
-    std::vector<uint64_t> iovas;
     nvme_dma_budget budget;
-    uint64_t iova;
 
     fake.t.max_regions = 64;
     open();
     nvme_mem mem = part(-1, 0, 4096);
-    while (nvme_map(c, &mem, &iova) == 0)
-        iovas.push_back(iova);
+    map_all();
     nvme_dma_regions(c, &budget);
     EXPECT_TRUE(budget.full);
     for (unsigned i = 0; i < 4; i++) {
@@ -447,8 +439,7 @@ TEST_F(Dma, BuffersLeaveRegionsToLeases)
     }
     EXPECT_EQ(nvme_map_for(c, &mem, NVME_MAP_LEASE, &iova), -ENOSPC);
     EXPECT_EQ(regions(), 60u) << "the rest is the driver's";
-    for (uint64_t each : iovas)
-        EXPECT_EQ(nvme_unmap(c, each), 0);
+    unmap_all();
 }
 
 TEST_F(Dma, PartsOfAFileShareARegionWhereFilesAreMapped)

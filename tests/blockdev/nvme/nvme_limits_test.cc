@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "blockdev/bdev.h"
 #include "support/clock.h"
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
 
 /* A device of 4096 LBAs of 4 KiB. */
-class Limits : public ::testing::Test
+class Limits : public FakeTest
 {
   protected:
     void open(uint8_t wzsl, uint32_t dmrsl, uint64_t dmsl, unsigned depth = 8)
@@ -23,22 +22,11 @@ class Limits : public ::testing::Test
         fake.id_nvm[1] = wzsl;
         memcpy(&fake.id_nvm[4], &dmrsl, 4);
         memcpy(&fake.id_nvm[8], &dmsl, 8);
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(FakeTest::open(), 0);
         ASSERT_EQ(bd_nvme_open(c, 1, 1, depth, &dev), 0);
     }
 
-    void TearDown() override
-    {
-        bd_close(dev);
-        nvme_ctrlr_close(c);
-        EXPECT_EQ(fake.mistakes, 0u);
-    }
-
     unsigned timeout_ms = 10000;
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
-    bd_dev *dev = nullptr;
 };
 
 TEST_F(Limits, WriteZeroesIsSplit)
@@ -54,18 +42,15 @@ TEST_F(Limits, WriteZeroesIsSplit)
     EXPECT_EQ(fake.sent[3].cdw12, 1u) << "two LBAs, 0-based";
 }
 
-TEST_F(Limits, DiscardIsSplitByTheRangeLimit)
+TEST_F(Limits, DiscardIsSplitByTheLimitsOfARangeAndOfAll)
 {
-    open(0, 100, 1000);
-    EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
-    EXPECT_EQ(fake.sent.size(), 3u);
-}
-
-TEST_F(Limits, DiscardIsSplitByTheTotalLimit)
-{
-    open(0, 1000, 100);
-    EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
-    EXPECT_EQ(fake.sent.size(), 3u);
+    for (auto [range, all] : {std::pair{100u, 1000u}, {1000u, 100u}}) {
+        open(0, range, all);
+        EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
+        EXPECT_EQ(fake.sent.size(), 3u);
+        fake.sent.clear();
+        close();
+    }
 }
 
 TEST_F(Limits, WithoutLimitsOneCommandSuffices)

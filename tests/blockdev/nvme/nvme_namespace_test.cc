@@ -5,42 +5,29 @@
 #include <cerrno>
 #include <tuple>
 
-#include "blockdev/bdev.h"
 #include "blockdev/device.h"
 #include "blockdev/nvme/nvme_identify.h"
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
 
-class Namespace : public ::testing::Test
+class Namespace : public FakeTest
 {
   protected:
     void SetUp() override
     {
         opts.admin_timeout_ms = 1000;
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
-    }
-
-    void TearDown() override
-    {
-        nvme_ctrlr_close(c);
-        EXPECT_TRUE(fake.maps.empty());
+        ASSERT_EQ(open(), 0);
     }
 
     /* Opens again with NN namespaces. */
     void reopen(uint32_t nn)
     {
-        nvme_ctrlr_close(c);
+        close();
         memcpy(&fake.id_ctrl[516], &nn, 4);
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(open(), 0);
     }
-
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
-    struct nvme_ns_info ns {
-    };
 };
 
 TEST_F(Namespace, IsDescribed)
@@ -63,7 +50,6 @@ TEST_F(Namespace, InactiveIsNoDevice)
 
 TEST_F(Namespace, AnUnusableNamespaceHasAReason)
 {
-    struct bd_dev *dev;
     ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
     EXPECT_EQ(nvme_ns_unusable(&ns), nullptr);
     struct nvme_ns_info bad = ns;
@@ -120,8 +106,6 @@ TEST_F(Namespace, FormatBeyondTheTableIsRefused)
 {
     fake.id_ns[1][26] = 1;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
-    bd_dev *dev;
-    char why[256] = "";
     EXPECT_EQ(bd_open_namespace(c, 1, 1, 8, &dev, why, sizeof(why)), -EPROTO);
     EXPECT_STREQ(why, "namespace 1: its Identify data cannot be right, gpunvme check shows why");
 }
@@ -135,24 +119,17 @@ TEST_F(Namespace, FormatAboveSixteenUsesTheHighBits)
     EXPECT_EQ(ns.lba_size, 512u);
 }
 
-TEST_F(Namespace, InvalidLbaSizesAreRefused)
+TEST_F(Namespace, SizesThatCannotBeAreRefused)
 {
     for (uint8_t ds : {0, 1, 8, 25, 31, 32, 63, 64, 255}) {
         fake.id_ns[1][130] = ds;
         EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO) << unsigned(ds);
     }
-}
-
-TEST_F(Namespace, SizeThatOverflowsBytesIsRefused)
-{
-    memset(&fake.id_ns[1][0], 0xff, 16);
-    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
-}
-
-TEST_F(Namespace, CapacityOverSizeIsRefused)
-{
+    fake.id_ns[1] = Fake::good_id_ns();
     fake.id_ns[1][9] = 0x11;
-    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO) << "a capacity above the size";
+    memset(&fake.id_ns[1][0], 0xff, 16);
+    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO) << "more bytes than 64 bits count";
 }
 
 TEST_F(Namespace, WriteProtectionIsDetected)
@@ -164,7 +141,6 @@ TEST_F(Namespace, WriteProtectionIsDetected)
 
 TEST_F(Namespace, SharingIsDetected)
 {
-    struct bd_dev *dev;
     for (auto [cmic, nmic, remote] : {std::tuple{0, 0, false},
                                       {2, 0, false},
                                       {8, 0, false},
@@ -177,7 +153,6 @@ TEST_F(Namespace, SharingIsDetected)
         reopen(4);
         ASSERT_EQ(bd_nvme_open(c, 1, 1, 4, &dev), 0);
         EXPECT_EQ(dev->info.shared, (cmic & 7) || (nmic & 1) || remote) << cmic << " " << nmic;
-        bd_close(dev);
     }
 }
 
@@ -201,20 +176,13 @@ TEST_F(Namespace, ListLongerThanOnePageIsFollowed)
     EXPECT_EQ(ids, fake.ns_list);
 }
 
-TEST_F(Namespace, ListThatDoesNotAscendIsRefused)
+TEST_F(Namespace, ListsThatCannotBeAreRefused)
 {
     uint32_t ids[4];
-    fake.ns_list = {1, 3, 2};
-    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
-    fake.ns_list = {2, 2};
-    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
-}
-
-TEST_F(Namespace, ListBeyondNnIsRefused)
-{
-    uint32_t ids[4];
-    fake.ns_list = {1, 5};
-    EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO);
+    for (const auto &list : {std::vector<uint32_t>{1, 3, 2}, {2, 2}, {1, 5}}) {
+        fake.ns_list = list;
+        EXPECT_EQ(nvme_ns_list(c, ids, 4), -EPROTO) << list[1];
+    }
 }
 
 TEST_F(Namespace, WithoutAListEachIdIsTried)

@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue pairs: the commands that create and delete them, and failures of these. */
-#include <gtest/gtest.h>
-
-#include <cerrno>
-
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
 
-class Qpair : public ::testing::Test
+class Qpair : public FakeTest
 {
   protected:
     void SetUp() override
     {
         opts.admin_timeout_ms = 50;
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(open(), 0);
         maps = fake.maps.size();
         fake.seen.clear();
     }
 
-    void TearDown() override
-    {
-        nvme_ctrlr_close(c);
-        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
-    }
-
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
     nvme_qpair qp{};
     size_t maps = 0;
 };
@@ -185,20 +172,16 @@ TEST_F(Qpair, FailedCreationLeavesNothing)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
-TEST_F(Qpair, FailedDeletionKeepsTheRingsUntilTheReset)
+TEST_F(Qpair, DeletionsThatFailKeepTheRingsUntilTheReset)
 {
-    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
+    nvme_qpair other;
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_INTERNAL;
-    EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
-    EXPECT_EQ(fake.maps.size(), maps + 1);
-}
-
-TEST_F(Qpair, LostDeletionKeepsTheRingsUntilTheReset)
-{
     ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
+    ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &other), 0);
+    EXPECT_EQ(nvme_qpair_delete(c, &qp), -EIO);
     fake.lose_opcode = NVME_ADMIN_DELETE_SQ;
-    EXPECT_EQ(nvme_qpair_delete(c, &qp), -ETIMEDOUT);
-    EXPECT_EQ(fake.maps.size(), maps + 1);
+    EXPECT_EQ(nvme_qpair_delete(c, &other), -ETIMEDOUT);
+    EXPECT_EQ(fake.maps.size(), maps + 2);
 }
 
 TEST_F(Qpair, RecreateZeroesTheSameRings)

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <chrono>
 
-#include "blockdev/bdev.h"
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
 {
 
-class Quirks : public ::testing::Test
+class Quirks : public FakeTest
 {
   protected:
     void open(uint16_t vendor, uint16_t device)
@@ -19,20 +18,7 @@ class Quirks : public ::testing::Test
         opts.admin_timeout_ms = opts.io_timeout_ms = 10000;
         fake.t.pci_vendor = vendor;
         fake.t.pci_device = device;
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
-    }
-
-    void close()
-    {
-        if (c)
-            nvme_ctrlr_close(c);
-        c = nullptr;
-    }
-
-    void TearDown() override
-    {
-        close();
-        EXPECT_TRUE(fake.maps.empty());
+        ASSERT_EQ(FakeTest::open(), 0);
     }
 
     unsigned identified(uint32_t cns) const
@@ -45,10 +31,8 @@ class Quirks : public ::testing::Test
     /* Opcode of the command that writes zeros. */
     int zeroes_with()
     {
-        bd_dev *dev;
         EXPECT_EQ(bd_nvme_open(c, 1, 1, 8, &dev), 0);
         EXPECT_EQ(bd_write_zeroes(dev, 8192, 4096), 0);
-        bd_close(dev);
         EXPECT_EQ(fake.sent.size(), 1u);
         return fake.sent.empty() ? -1 : fake.sent[0].opcode;
     }
@@ -60,12 +44,6 @@ class Quirks : public ::testing::Test
         fake.id_ns[1][120] ^= 1;
         return nvme_ctrlr_reset(c, 0);
     }
-
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
-    struct nvme_ns_info ns {
-    };
 };
 
 TEST_F(Quirks, AreKnownByBothIds)

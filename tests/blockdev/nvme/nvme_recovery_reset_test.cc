@@ -84,7 +84,7 @@ class Permitted : public Recovery
         fatal_at(NVME_IO_WRITE);
         fake.on_enable = [this] {
             fake.csts &= ~(uint32_t)NVME_CSTS_FATAL;
-            fake.loses = [](const nvme_sqe &) { return false; };
+            lose_none();
         };
         return bd_write(dev, 0, data.data(), data.size(), 0);
     }

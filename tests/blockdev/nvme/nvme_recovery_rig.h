@@ -3,15 +3,11 @@
 #ifndef TESTS_BLOCKDEV_NVME_NVME_RECOVERY_RIG_H
 #define TESTS_BLOCKDEV_NVME_NVME_RECOVERY_RIG_H
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <random>
 
-#include "blockdev/bdev.h"
-#include "tests/blockdev/nvme/nvme_fake.h"
+#include "tests/blockdev/nvme/nvme_fake_test.h"
 
 using Bytes = std::vector<uint8_t>;
 
@@ -26,16 +22,16 @@ inline uint64_t elapsed_ms(std::chrono::steady_clock::time_point since)
 }
 
 /* A device with one queue of four entries, something read from it already. */
-class Recovery : public ::testing::Test
+class Recovery : public FakeTest
 {
-  protected:
+  public:
     void SetUp() override
     {
         auto *words = reinterpret_cast<uint64_t *>(fake.media.data());
         std::generate(words, words + (1 << 17), std::mt19937_64(1)); /* the MiB that is read */
         opts.admin_timeout_ms = ADMIN_MS;
         opts.io_timeout_ms = IO_MS;
-        ASSERT_EQ(nvme_ctrlr_open(&fake.t, &opts, &c), 0);
+        ASSERT_EQ(open(), 0);
         ASSERT_EQ(bd_nvme_open(c, 1, 1, 4, &dev), 0);
         ASSERT_TRUE(reads(0, 8192));
         fake.seen.clear();
@@ -45,12 +41,7 @@ class Recovery : public ::testing::Test
 
     void TearDown() override
     {
-        if (dev)
-            bd_close(dev);
-        if (c)
-            nvme_ctrlr_close(c);
-        EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
-        EXPECT_EQ(fake.mistakes, 0u) << "of the driver, with queues";
+        FakeTest::TearDown();
         EXPECT_TRUE(fake.closed);
     }
 
@@ -91,6 +82,12 @@ class Recovery : public ::testing::Test
         expect_works();
     }
 
+    /* Commands complete again. */
+    void lose_none()
+    {
+        fake.loses = [](const nvme_sqe &) { return false; };
+    }
+
     /* Loses the next n commands with this opcode. */
     void lose(int opcode, unsigned n)
     {
@@ -126,10 +123,7 @@ class Recovery : public ::testing::Test
         EXPECT_EQ(fake.seen.size() + fake.sent.size(), sent) << "something was sent";
     }
 
-    Fake fake;
-    nvme_opts opts{};
-    nvme_ctrlr *c = nullptr;
-    bd_dev *dev = nullptr;
+    using FakeTest::fake;
 };
 
 #endif

@@ -97,7 +97,7 @@ TEST_F(Recovery, ASecondCompletionIsNotTakenForThatOfTheNextCommand)
     };
     for (unsigned i = 0; i < 6; i++)
         ASSERT_TRUE(reads(i * 4096, 4096)) << i;
-    fake.loses = [](const nvme_sqe &) { return false; };
+    lose_none();
     expect_works();
     EXPECT_EQ(fake.enables, 0u);
 }
@@ -115,18 +115,58 @@ TEST_F(Recovery, AnIdentifierIsNotTheSameTwiceInARowNorReserved)
     }
 }
 
-TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
+struct Failure {
+    const char *name;
+    void (*prepare)(Recovery &);
+    Recovery::Steps steps;
+};
+
+class RecoverySteps : public Recovery, public ::testing::WithParamInterface<Failure>
 {
-    lose(NVME_IO_READ, 1);
-    expect_recovery({1, 1, 0});
-    expect_steps({1, 1, 0});
+};
+
+TEST_P(RecoverySteps, EndWithTheFirstThatHelps)
+{
+    GetParam().prepare(*this);
+    expect_recovery(GetParam().steps);
+    expect_steps(GetParam().steps);
 }
 
-TEST_F(Recovery, ControllerIsResetWhereANewQueueDoesNotHelp)
-{
-    lose(NVME_IO_READ, 2);
-    expect_recovery({2, 2, 1});
-}
+INSTANTIATE_TEST_SUITE_P(
+    Failures, RecoverySteps,
+    ::testing::Values(
+        Failure{"AbortDoesNotHelp", [](Recovery &r) { r.lose(NVME_IO_READ, 1); }, {1, 1, 0}},
+        Failure{"ANewQueueDoesNotHelp", [](Recovery &r) { r.lose(NVME_IO_READ, 2); }, {2, 2, 1}},
+        Failure{"CreationIsRefused",
+                [](Recovery &r) {
+                    r.fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_INTERNAL;
+                    r.fake.on_enable = [&r] { r.fake.status_of_opcode.clear(); };
+                    r.lose(NVME_IO_READ, 1);
+                },
+                {1, 1, 1}},
+        Failure{"AbortIsLost",
+                [](Recovery &r) {
+                    r.fake.lose_opcode = NVME_ADMIN_ABORT;
+                    r.lose(NVME_IO_READ, 1);
+                },
+                {1, 0, 1}},
+        Failure{"FatalStatus",
+                [](Recovery &r) {
+                    r.fatal_at(NVME_IO_READ);
+                    r.fake.on_enable = [&r] { r.lose_none(); };
+                },
+                {0, 0, 1}},
+        // Another process has reset the function: the registers are those of a fresh one.
+        Failure{"NotEnabled",
+                [](Recovery &r) {
+                    r.fake.loses = [&r](const nvme_sqe &) {
+                        r.fake.cc = r.fake.csts = 0;
+                        r.lose_none();
+                        return true;
+                    };
+                },
+                {0, 0, 1}}),
+    [](const auto &info) { return info.param.name; });
 
 TEST_F(Recovery, RefusedDeletionLeadsToAReset)
 {
@@ -138,46 +178,13 @@ TEST_F(Recovery, RefusedDeletionLeadsToAReset)
     expect_works();
 }
 
-TEST_F(Recovery, RefusedCreationLeadsToAReset)
-{
-    fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_INTERNAL;
-    fake.on_enable = [this] { fake.status_of_opcode.clear(); };
-    lose(NVME_IO_READ, 1);
-    expect_recovery({1, 1, 1});
-}
-
-TEST_F(Recovery, LostAbortLeadsToAReset)
-{
-    fake.lose_opcode = NVME_ADMIN_ABORT;
-    lose(NVME_IO_READ, 1);
-    expect_recovery({1, 0, 1});
-}
-
-TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
-{
-    fatal_at(NVME_IO_READ);
-    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
-    expect_recovery({0, 0, 1});
-}
-
-// Another process has reset the function: the registers are those of a fresh one.
-TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
-{
-    fake.loses = [this](const nvme_sqe &) {
-        fake.cc = fake.csts = 0;
-        fake.loses = [](const nvme_sqe &) { return false; };
-        return true;
-    };
-    expect_recovery({0, 0, 1});
-}
-
 // While another process resets it, its registers read all-ones: the driver waits.
 TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
 {
     fake.has_reset = true;
     fake.loses = [this](const nvme_sqe &) {
         fake.reset_from_outside(SILENT_READS);
-        fake.loses = [](const nvme_sqe &) { return false; };
+        lose_none();
         return true;
     };
     EXPECT_TRUE(reads(4096, 4096));
@@ -243,7 +250,7 @@ TEST_F(Recovery, ResetFromOutsideHelpsIfTheRegistersDoNot)
     fake.has_reset = true;
     fake.never_disabled = true;
     fatal_at(NVME_IO_READ);
-    fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
+    fake.on_enable = [this] { lose_none(); };
     EXPECT_TRUE(reads(4096, 4096));
     EXPECT_EQ(fake.device_resets, 1u);
     expect_steps({0, 0, 1});
@@ -364,12 +371,35 @@ TEST_F(IgnoresFua, AWriteFailsIfItsFlushFails)
     EXPECT_EQ(write(BD_FUA), -ETIMEDOUT);
 }
 
-TEST_F(Recovery, ControllerThatFailsEveryTimeIsAbandoned)
+class Abandoned : public Recovery, public ::testing::WithParamInterface<Failure>
 {
+};
+
+TEST_P(Abandoned, AfterAsManyResetsAsMayHelp)
+{
+    GetParam().prepare(*this);
     fatal_at(NVME_IO_READ);
     expect_given_up(true);
-    EXPECT_EQ(fake.enables, (unsigned)NVME_MAX_RESET_RETRIES);
+    EXPECT_EQ(fake.enables, GetParam().steps.enables);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Failures, Abandoned,
+    ::testing::Values(Failure{"FailsEveryTime", [](Recovery &) {}, {0, 0, NVME_MAX_RESET_RETRIES}},
+                      Failure{
+                          "NeverReady", [](Recovery &r) { r.fake.never_ready = true; }, {0, 0, 1}},
+                      // By its registers, and from outside.
+                      Failure{"FatalOnEveryEnable",
+                              [](Recovery &r) { r.fake.fatal_on_enable = r.fake.has_reset = true; },
+                              {0, 0, 2}},
+                      Failure{"LosesIdentify",
+                              [](Recovery &r) {
+                                  r.fake.on_enable = [&r] {
+                                      r.fake.lose_opcode = NVME_ADMIN_IDENTIFY;
+                                  };
+                              },
+                              {0, 0, 1}}),
+    [](const auto &info) { return info.param.name; });
 
 TEST_F(Recovery, ResetsWithProgressInBetweenMayBeMany)
 {
@@ -391,29 +421,6 @@ TEST_F(Recovery, ControllerThatIsRemovedIsAbandoned)
     EXPECT_GE(elapsed_ms(start), NVME_GONE_MS) << "it might have come back";
     EXPECT_LT(elapsed_ms(start), NVME_GONE_MS + SLACK_MS);
     expect_steps({0, 0, 0});
-}
-
-TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsAbandoned)
-{
-    fake.never_ready = true;
-    fatal_at(NVME_IO_READ);
-    expect_given_up(true);
-    EXPECT_EQ(fake.enables, 1u);
-}
-
-TEST_F(Recovery, ControllerWithAFatalStatusOnEveryEnableIsAbandoned)
-{
-    fake.fatal_on_enable = fake.has_reset = true;
-    fatal_at(NVME_IO_READ);
-    expect_given_up(true);
-    EXPECT_EQ(fake.enables, 2u) << "by its registers, and from outside";
-}
-
-TEST_F(Recovery, ControllerThatLosesIdentifyAfterAResetIsAbandoned)
-{
-    fake.on_enable = [this] { fake.lose_opcode = NVME_ADMIN_IDENTIFY; };
-    fatal_at(NVME_IO_READ);
-    expect_given_up(true);
 }
 
 // It can still write to memory: all that callers may use again is taken from it.

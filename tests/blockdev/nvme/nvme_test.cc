@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -15,7 +14,6 @@
 #include "blockdev/nvme/nvme.h"
 #include "sim/sim.h"
 #include "tests/blockdev/nvme/nvme_sim_rig.h"
-#include "tests/threads.h"
 
 namespace
 {
@@ -225,16 +223,6 @@ TEST(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
     EXPECT_EQ(bd_read(rig.dev, 0, one.data(), 4096), -EIO) << "the drive is gone";
 }
 
-TEST(NvmeFaults, TransientErrorsAreRetried)
-{
-    Rig rig;
-    rig.open();
-    Bytes data = random_bytes(65536, 1);
-    rig.fault(status_fault(NVME_IO_WRITE, NVME_ERR_INTERNAL, 2));
-    EXPECT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
-    EXPECT_EQ(rig.peek(0, 65536), data);
-}
-
 TEST(NvmeFaults, PermanentErrorsAreReportedWithTheirStatus)
 {
     Rig rig;
@@ -279,29 +267,6 @@ TEST(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
     EXPECT_EQ(memcmp(&back[4 * 131072], &data[4 * 131072], 4 * 131072), 0);
 }
 
-TEST(NvmeFaults, NeighboursOfALostCommandStillSucceed)
-{
-    Rig rig;
-    rig.opts.io_timeout_ms = 200;
-    rig.cfg.reorder = true;
-    rig.open(1, 8);
-    Bytes data = random_bytes(MIB, 4), back(MIB);
-    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
-    sim_fault f = lose_fault(NVME_IO_READ, 4);
-    f.first_lba = 64;
-    f.lbas = 1;
-    rig.fault(f);
-    bd_io ios[4]{};
-    for (size_t i = 0; i < 4; i++)
-        ios[i] = {BD_READ, 0, i * 262144, 262144, &back[i * 262144], 0, 0};
-    EXPECT_EQ(bd_submit(rig.dev, ios, 4), -ETIMEDOUT);
-    EXPECT_EQ(ios[1].error, -ETIMEDOUT);
-    for (size_t i : {0, 2, 3}) {
-        EXPECT_EQ(ios[i].error, 0) << i;
-        EXPECT_EQ(memcmp(&back[i * 262144], &data[i * 262144], 262144), 0) << i;
-    }
-}
-
 TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
 {
     Rig rig;
@@ -310,22 +275,6 @@ TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
     Dma dma(rig.dev, MIB);
     rig.fault(lose_fault(NVME_IO_READ, 4));
     EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -ETIMEDOUT);
-}
-
-TEST(NvmeFaults, ControllerThatFailsRepeatedlyIsAbandoned)
-{
-    Rig rig;
-    rig.open(2, 8);
-    sim_fault f = status_fault(NVME_IO_READ, 0, 0);
-    f.kind = SIM_FAULT_FATAL;
-    rig.fault(f);
-    Bytes buf(MIB);
-    Dma dma(rig.dev, MIB);
-    EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -EIO);
-    EXPECT_TRUE(nvme_ctrlr_settled(rig.c));
-    EXPECT_FALSE(nvme_ctrlr_alive(rig.c));
-    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), MIB), -EIO);
-    EXPECT_EQ(bd_write(rig.dev, 0, buf.data(), MIB, 0), -EIO) << "no queue is left";
 }
 
 TEST(NvmeFaults, RandomErrorsNeverCorrupt)
@@ -338,61 +287,6 @@ TEST(NvmeFaults, RandomErrorsNeverCorrupt)
     f.one_in = 50;
     rig.fault(f);
     verify_random(rig, 40, 21);
-}
-
-/* Each thread has its own part of the device; more threads than queues. */
-void hammer(Rig &rig, unsigned index, unsigned rounds, std::atomic<unsigned> &failures)
-{
-    Bytes data = random_bytes(MIB, index), back(MIB);
-    for (unsigned i = 0; i < rounds; i++) {
-        std::rotate(data.begin(), data.begin() + 1, data.end());
-        failures += bd_write(rig.dev, index * MIB, data.data(), MIB, 0) != 0;
-        failures += bd_read(rig.dev, index * MIB, back.data(), MIB) != 0;
-        failures += back != data;
-    }
-}
-
-TEST(NvmeThreads, ShareQueuesWithoutMixingData)
-{
-    Rig rig;
-    rig.cfg.reorder = true;
-    rig.cfg.threads = 2;
-    rig.open(3, 16);
-    std::atomic<unsigned> failures{0};
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 8; i++)
-        threads.emplace_back(hammer, std::ref(rig), i, 6, std::ref(failures));
-    for (auto &t : threads)
-        t.join();
-    EXPECT_EQ(failures, 0u);
-}
-
-TEST(NvmeThreads, AllWaitersEndWhenTheControllerFails)
-{
-    Rig rig;
-    rig.opts.admin_timeout_ms = 200;
-    rig.open(1, 8);
-    sim_fault f = status_fault(NVME_IO_WRITE, 0, 1);
-    f.kind = SIM_FAULT_REMOVE;
-    f.skip = 5;
-    rig.fault(f);
-    std::atomic<unsigned> failed{0};
-    in_threads(6, [&](unsigned i) {
-        Bytes data(MIB);
-        failed += bd_write(rig.dev, i * MIB, data.data(), MIB, 0) == -EIO;
-    });
-    EXPECT_GE(failed, 5u) << "at most the first could succeed before";
-}
-
-TEST(NvmeQueues, RecreateWorksRepeatedly)
-{
-    Rig rig;
-    rig.open(1, 8);
-    nvme_qpair qp;
-    ASSERT_EQ(nvme_qpair_create(rig.c, 64, &qp), 0);
-    for (int i = 0; i < 20; i++)
-        ASSERT_EQ(nvme_qpair_recreate(rig.c, &qp), 0);
-    EXPECT_EQ(nvme_qpair_delete(rig.c, &qp), 0);
 }
 
 // If freeing left the lock of the memory locked, another thread would wait
