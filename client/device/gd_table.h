@@ -87,6 +87,7 @@ GQ_FN void gd_table_clear_words(const struct gd_row_table *t, bool lost)
 
     words->late = lost || (words->late && words->number == number);
     words->number = number;
+    words->begun = 1;
     words->first = UINT64_MAX;
     words->failed = words->copied = 0;
 }
@@ -95,7 +96,8 @@ GQ_FN void gd_table_clear(const struct gd_table_worker *w)
 {
     const struct gd_row_table *t = &w->l->table;
     uint32_t slots = w->l->mask + 1, n = slots > t->n_files ? slots : t->n_files;
-    bool lost = w->rank == 0 && w->l->unnoted && t->file && gd_cache_lost_any(w->group, t->file);
+    bool lost = w->rank == 0 && t->file && GQ_SAME32(gd_load32(&t->words->begun)) &&
+                gd_cache_lost_any(w->group, t->file);
 
     for (uint64_t first = (uint64_t)w->rank * w->group.lanes; first < n;
          first += (uint64_t)w->groups * w->group.lanes) {
@@ -484,6 +486,7 @@ GQ_FN void gd_table_report(const struct gd_table_worker *w)
                 .error = failed ? -(int32_t)(uint32_t)first : 0,
                 .reads = reads,
             };
+            words->begun = 0;
             words->gathers++;
             words->rows += l->n;
             words->reads += reads;

@@ -66,7 +66,7 @@ struct gd_table_words {
      */
     uint32_t late;
     uint32_t number; /* of the leases at the beginning of the gather */
-    uint32_t reserved;
+    uint32_t begun;  /* 1: the last pass of a gather has not run, so lost commands are not noted */
     uint64_t gathers, rows, reads, all_failed, hits;
 };
 
@@ -134,7 +134,6 @@ struct gd_table_launch {
     bool pads;      /* an id of -1 is a row of zeros */
     bool zeros;     /* any id out of range is a row of zeros */
     bool is_last;   /* last pass of a gather */
-    bool unnoted;   /* an earlier gather read pieces, and failed before it noted lost commands */
     uint32_t mask;  /* number of slots of this gather - 1 */
     uint32_t first; /* number of the first piece that is picked from */
     uint64_t out;   /* address of the first row */

@@ -517,10 +517,7 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
         err = table_read_direct(t, l, stream);
     else
         table_host_read(t, l);
-    if (!err)
-        err = table_pass(t, l, GD_TABLE_PICK, 0, stream);
-    t->unnoted |= err != 0;
-    return err;
+    return err ? err : table_pass(t, l, GD_TABLE_PICK, 0, stream);
 }
 
 /*
@@ -561,7 +558,6 @@ int gpunvme_table_gather(struct gpunvme_table *t, const struct gpunvme_gather *a
         .status = (struct gd_table_status *)a->status,
     };
     pthread_mutex_lock(&t->lock);
-    l.unnoted = t->unnoted;
     err = t->space.cuda ? table_run(t, &l, stream) : table_host_gather(t, &l, stream, table_run);
     pthread_mutex_unlock(&t->lock);
     if (!err && t->direct)

@@ -22,12 +22,11 @@ struct gpunvme_table {
     char why[200];                 /* why there is no direct path; "" if there is one */
     /*
      * Held while a thread gathers on the host or launches a gather. Protects
-     * commands, unnoted, table.caches, and the workspace of tables whose gathers
-     * are synchronous.
+     * commands, table.caches, and the workspace of tables whose gathers are
+     * synchronous.
      */
     pthread_mutex_t lock;
     uint64_t commands; /* sum over all READVs */
-    bool unnoted;      /* of the next gathers */
 };
 
 /*
