@@ -15,7 +15,7 @@ from ._file import File
 # Tensors of these devices are copied into pieces of the file, which takes far less time than to
 # write them. Two pieces exist at a time. A shorter one is taken if the device has no memory for it.
 _STAGED = ("cuda",)
-_PIECES = (128 << 20, 16 << 20, 2 << 20)
+_PIECES = (256 << 20, 32 << 20, 2 << 20)
 # Other tensors below this size are joined, because a copy takes less time than another write.
 _SMALL = 256 << 10
 _JOINED = 32 << 20  # bytes of joined tensors of the host, which exist once for each thread
