@@ -29,14 +29,13 @@
 #define GD_LONE_TURNS 256u /* polls of a state before deadline and leases: some 200 us */
 #define GD_LONE_TRIES 4u   /* of free queues, which other readers may take first */
 /*
- * True if a warp copies any bytes out of staging, and claims a free queue instead of one that
- * another group leads. Kernels of few registers have registers only for the load of a page, and
- * many warps, which share queues anyway.
+ * True if a warp copies any bytes out of staging. Kernels of few registers have
+ * registers only for the load of a page, so they stage whole pages.
  */
 #ifdef GPUNVME_DEVICE_SMALL
-#define GD_LONE_DOES_ALL 0
+#define GD_LONE_COPIES_ANY 0
 #else
-#define GD_LONE_DOES_ALL 1
+#define GD_LONE_COPIES_ANY 1
 #endif
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
@@ -130,7 +129,7 @@ GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iov
     cmd->prp1 = stages ? st->iova + place : iova + at;
     cmd->prp2 = stages ? gq_prp2(st->iova, 0, place, cover) : gq_prp2(iova, 0, at, cover);
     return (!stages) |
-           ((cover <= st->bytes) & (l->cid < st->cids) & (GD_LONE_DOES_ALL | gd_lone_is_page(l)));
+           ((cover <= st->bytes) & (l->cid < st->cids) & (GD_LONE_COPIES_ANY | gd_lone_is_page(l)));
 }
 
 /*
@@ -319,7 +318,7 @@ GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
-    bool whole = !GD_LONE_DOES_ALL || gd_lone_is_page(l);
+    bool whole = !GD_LONE_COPIES_ANY || gd_lone_is_page(l);
     GQ_LANE_VAR(struct gq_page_part, part);
 
     gd_lone_unlock(s, l);
@@ -358,6 +357,21 @@ GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_l
     l->stage = GQ_STAGE_PUBLIC;
     return !s->leads && gd_lone_watch(s, l->cid);
 }
+
+#ifdef GPUNVME_DEVICE_SMALL
+
+/* Kernels of few registers have many warps, which share queues anyway. */
+GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const struct gd_times *t,
+                        uint32_t cid)
+{
+    (void)s;
+    (void)k;
+    (void)t;
+    (void)cid;
+    return true;
+}
+
+#else
 
 /*
  * Returns a queue that no group has, from the reader's on, or n_queues. Also looks at the queues
@@ -410,6 +424,8 @@ GQ_FN bool gd_lone_move(struct gd_share *s, const struct gd_known *k, const stru
     return true;
 }
 
+#endif
+
 /* Called after gd_share_open() for a read that suits. Returns true if the read has ended. */
 GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_lone *l)
 {
@@ -422,8 +438,7 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
     gd_load_tables(s, k, &tables);
     s->staging = k->staging;
     l->cid = s->seed % GD_STAGED_CIDS;
-    if (!gd_lone_claim(s, &times, l->cid) ||
-        (GD_LONE_DOES_ALL && !s->leads && !gd_lone_move(s, k, &times, l->cid))) {
+    if (!gd_lone_claim(s, &times, l->cid) || (!s->leads && !gd_lone_move(s, k, &times, l->cid))) {
         s->has_queue = false;
         return false;
     }
