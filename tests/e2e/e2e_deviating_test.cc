@@ -52,11 +52,8 @@ class Deviating : public Served
             connection_close(g_);
         if (fd_ >= 0)
             close(fd_);
-        if (mounted_) {
-            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-            std::string output;
-            EXPECT_EQ(mounted_->fsck(&output), 0) << output;
-        }
+        if (mounted_)
+            expect_good_end(mounted_.get());
         Served::TearDown();
     }
     gpunvme_ioc_stats stats() const

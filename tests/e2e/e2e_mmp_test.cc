@@ -18,15 +18,13 @@ namespace
 class TwoControllers : public Served
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
         start({"--shared"});
     }
     void start(std::vector<std::string> options)
     {
-        Served::SetUp();
-        if (IsSkipped())
-            return;
+        ASSERT_NO_FATAL_FAILURE(Served::set_up());
         if (reserves_)
             options.insert(options.end(), {"--reservations", dir_ + "/reservations"});
         serve(options);
@@ -99,10 +97,10 @@ class TwoControllers : public Served
 class TwoHosts : public TwoControllers
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
         reserves_ = true;
-        TwoControllers::SetUp();
+        TwoControllers::set_up();
     }
 };
 

@@ -87,14 +87,11 @@ uint64_t pick_size(Rng &rng, int i)
     return i % 50 == 0 ? draw(rng, 8u << 20) : draw(rng, 200000);
 }
 
-class EndToEnd : public ::testing::Test
+class EndToEnd : public MountingTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
         mount_ = std::make_unique<Mounted>(kImage);
         ASSERT_TRUE(mount_->mount()) << mount_->log();
     }

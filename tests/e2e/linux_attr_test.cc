@@ -226,10 +226,10 @@ bool second_read_counts(const Mounted &m)
     return later(after.st_atim, before.st_atim);
 }
 
-TEST(AccessTimes, FollowTheOptionsOfTheMount)
+using AccessTimes = MountingTest;
+
+TEST_F(AccessTimes, FollowTheOptionsOfTheMount)
 {
-    if (!why_no_mount().empty())
-        GTEST_SKIP() << why_no_mount();
     for (auto [options, first, second] :
          {std::tuple{"", true, false}, {"noatime", false, false}, {"strictatime", true, true}}) {
         Mounted m(64u << 20);
@@ -259,10 +259,8 @@ bool read_moves_access(const std::string &path, int flags)
 }
 
 // strictatime: each read counts unless the descriptor says that it does not.
-TEST(AccessTimes, DoNotChangeByReadsWithNoatime)
+TEST_F(AccessTimes, DoNotChangeByReadsWithNoatime)
 {
-    if (!why_no_mount().empty())
-        GTEST_SKIP() << why_no_mount();
     Mounted m(64u << 20);
     ASSERT_TRUE(m.mount("strictatime")) << m.log();
     close(open(m.path("f").c_str(), O_WRONLY | O_CREAT, 0644));
@@ -293,13 +291,11 @@ void write_file(const Mounted &m, const std::string &name, size_t len)
     close(fd);
 }
 
-class Space : public ::testing::Test
+class Space : public MountingTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         if (getenv("GPUNVME_TEST_DEVICE"))
             GTEST_SKIP() << "only the size of an image can be seen";
     }

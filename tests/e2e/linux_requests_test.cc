@@ -133,29 +133,20 @@ TEST_F(Requests, MoreCallersThanThreadsAreServed)
 }
 
 // With HANDLE_KILLPRIV_V2 the file system clears the bits, and the kernel must not use old ones.
-class SetId : public ::testing::Test
+class SetId : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         if (geteuid() != 0)
             GTEST_SKIP() << "needs root, to give files set-id bits and to become another user";
-        m_ = std::make_unique<Mounted>(64u << 20);
-        ASSERT_TRUE(m_->mount("suid")) << m_->log();
-        ASSERT_EQ(chmod((m_->mountpoint() + "/..").c_str(), 0755), 0);
-        ASSERT_EQ(chmod(m_->mountpoint().c_str(), 0755), 0);
-    }
-    void TearDown() override
-    {
-        if (m_) {
-            EXPECT_TRUE(m_->unmount()) << m_->log();
-        }
+        ASSERT_NO_FATAL_FAILURE(mount("suid"));
+        ASSERT_EQ(chmod((mounted_->mountpoint() + "/..").c_str(), 0755), 0);
+        ASSERT_EQ(chmod(mounted_->mountpoint().c_str(), 0755), 0);
     }
     std::string p(const std::string &name) const
     {
-        return m_->path(name);
+        return mounted_->path(name);
     }
     void make(const std::string &name)
     {
@@ -170,7 +161,6 @@ class SetId : public ::testing::Test
         EXPECT_EQ(stat(p(name).c_str(), &st), 0);
         return st.st_mode & 06000u;
     }
-    std::unique_ptr<Mounted> m_;
 };
 
 int append(const std::string &path)
@@ -304,13 +294,11 @@ TEST_F(SetId, CapabilitiesEndWithAWrite)
     close(fd);
 }
 
-class SyncOfBlockMount : public ::testing::Test
+class SyncOfBlockMount : public MountingTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         m_ = std::make_unique<Mounted>(64u << 20);
         if (!m_->mount("commit=3600,blkdev"))
             GTEST_SKIP() << m_->log();

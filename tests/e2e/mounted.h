@@ -4,9 +4,11 @@
 #define TESTS_E2E_MOUNTED_H
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -98,5 +100,48 @@ inline void expect_good_end(Mounted *m)
     }
     EXPECT_EQ(m->fsck(&output), 0) << output;
 }
+
+// A test that is skipped where this machine cannot mount. A class of tests with parameters inherits
+// ::testing::WithParamInterface as well.
+class MountingTest : public ::testing::Test
+{
+  protected:
+    void SetUp() final
+    {
+        std::string why = why_no_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        set_up();
+    }
+    virtual void set_up()
+    {
+    }
+};
+
+// The same with a mount, which ends well, and a file that is closed before.
+class MountedTest : public MountingTest
+{
+  protected:
+    void mount(const std::string &options = "", uint64_t bytes = 64u << 20)
+    {
+        mounted_ = std::make_unique<Mounted>(bytes);
+        ASSERT_TRUE(mounted_->mount(options)) << mounted_->log();
+    }
+    void TearDown() override
+    {
+        let_go();
+        if (fd_ >= 0)
+            close(fd_);
+        if (mounted_)
+            expect_good_end(mounted_.get());
+    }
+    // Closes what the test has open besides.
+    virtual void let_go()
+    {
+    }
+
+    std::unique_ptr<Mounted> mounted_;
+    int fd_ = -1;
+};
 
 #endif

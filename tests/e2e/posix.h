@@ -21,7 +21,7 @@ inline const char *const kTypes[] = {"file", "dir",    "full", "link",
                                      "fifo", "socket", "null", "block"};
 
 // One mount for all tests of this file; each has a directory of its own.
-class Posix : public ::testing::Test
+class Posix : public MountingTest
 {
   protected:
     static void SetUpTestSuite()
@@ -35,17 +35,12 @@ class Posix : public ::testing::Test
     }
     static void TearDownTestSuite()
     {
-        std::string output;
-        if (mounted_) {
-            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-            EXPECT_EQ(mounted_->fsck(&output), 0) << output;
-        }
+        if (mounted_)
+            expect_good_end(mounted_.get());
         mounted_.reset();
     }
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         umask(0);
         const auto *info = ::testing::UnitTest::GetInstance()->current_test_info();
         std::string name = info->name();

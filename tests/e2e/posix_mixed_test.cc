@@ -22,11 +22,9 @@ constexpr size_t kMax = 1u << 20, kBlock = 4096;
 class Mixed : public Posix
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        Posix::SetUp();
-        if (IsSkipped())
-            return;
+        ASSERT_NO_FATAL_FAILURE(Posix::set_up());
         fd_ = make("f");
         direct_ = open(p("f").c_str(), O_RDWR | O_DIRECT);
         ASSERT_GE(direct_, 0) << strerror(errno);

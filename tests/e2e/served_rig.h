@@ -66,13 +66,11 @@ class Server
     bool ready_;
 };
 
-class Served : public ::testing::Test
+class Served : public MountingTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         char name[] = "/dev/shm/gpunvme-served-XXXXXX";
         ASSERT_NE(mkdtemp(name), nullptr);
         dir_ = name;

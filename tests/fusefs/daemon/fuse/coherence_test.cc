@@ -24,15 +24,12 @@ namespace
 
 constexpr size_t kFile = 3u << 20;
 
-class CoherenceTest : public ::testing::TestWithParam<const char *>
+class CoherenceTest : public MountedTest, public ::testing::WithParamInterface<const char *>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-        mounted_ = std::make_unique<Mounted>(64u << 20);
-        ASSERT_TRUE(mounted_->mount(GetParam())) << mounted_->log();
+        ASSERT_NO_FATAL_FAILURE(mount(GetParam()));
         fd_ = open_on(mounted_->path("file"), O_RDWR | O_CREAT);
         model_.resize(kFile);
         for (size_t i = 0; i < kFile; i++)
@@ -41,24 +38,18 @@ class CoherenceTest : public ::testing::TestWithParam<const char *>
         buffer_ = std::make_unique<Buffer>(fd_, kFile + 8192);
         ASSERT_EQ(buffer_->error(), 0);
     }
-    void TearDown() override
+    void let_go() override
     {
-        if (!mounted_)
-            return;
         buffer_.reset();
-        close(fd_);
-        expect_good_end(mounted_.get());
     }
     size_t draw(size_t below)
     {
         return random_() % below;
     }
 
-    std::unique_ptr<Mounted> mounted_;
     std::unique_ptr<Buffer> buffer_;
     std::string model_;
     std::mt19937 random_{42};
-    int fd_ = -1;
 };
 
 TEST_P(CoherenceTest, GpuReadOfAnyRangeEqualsPread)

@@ -97,15 +97,12 @@ class AsyncWriter
     aio_context_t context_ = 0;
 };
 
-class DirectWriteTest : public ::testing::TestWithParam<const char *>
+class DirectWriteTest : public MountedTest, public ::testing::WithParamInterface<const char *>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-        mounted_ = std::make_unique<Mounted>(64u << 20);
-        ASSERT_TRUE(mounted_->mount(GetParam())) << mounted_->log();
+        ASSERT_NO_FATAL_FAILURE(mount(GetParam()));
         fd_ = open_on(mounted_->path("file"), O_RDWR | O_CREAT);
         ASSERT_EQ(ftruncate(fd_, kFile), 0);
         ASSERT_EQ(fallocate(fd_, 0, 0, kFile), 0);
@@ -115,19 +112,13 @@ class DirectWriteTest : public ::testing::TestWithParam<const char *>
         ASSERT_EQ(writer_->error(), 0);
         ASSERT_EQ(writer_->write_all(0), 0);
     }
-    void TearDown() override
+    void let_go() override
     {
         stop_ = true;
         for (std::thread &t : readers_)
             t.join();
-        if (!mounted_)
-            return;
         writer_.reset();
         buffer_.reset();
-        close(fd_);
-        if (!ended_) {
-            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-        }
     }
     // Reads the file through the page cache until the end of the test.
     void read_buffered(int fd)
@@ -152,14 +143,11 @@ class DirectWriteTest : public ::testing::TestWithParam<const char *>
         return -1;
     }
 
-    std::unique_ptr<Mounted> mounted_;
     std::unique_ptr<AsyncWriter> writer_;
     std::unique_ptr<Buffer> buffer_;
     std::vector<std::thread> readers_;
     std::atomic<bool> stop_{false};
     std::atomic<int> errors_{0};
-    bool ended_ = false; // the daemon, by a signal
-    int fd_ = -1;
 };
 
 TEST_P(DirectWriteTest, CompletedWritesAreSeenByBufferedReaders)
@@ -282,7 +270,6 @@ TEST_P(DirectWriteTest, SignalEndsTheDaemonDuringWritesAndReads)
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ASSERT_EQ(kill(mounted_->pid(), SIGTERM), 0);
     EXPECT_TRUE(mounted_->ended()) << mounted_->log();
-    ended_ = true;
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, DirectWriteTest, ::testing::Values("executor=cpu", "gpu=off"),

@@ -118,12 +118,12 @@ TEST_F(WritebackTest, TimesAreThoseOfTheWritesAlsoInALaterMount)
 
 class SandboxedWritebackTest : public WritebackTest
 {
-    void SetUp() override
+    void set_up() override
     {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
 #else
-        WritebackTest::SetUp();
+        WritebackTest::set_up();
 #endif
     }
     const char *options() const override

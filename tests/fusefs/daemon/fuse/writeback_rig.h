@@ -20,29 +20,21 @@ constexpr size_t kFile = 2u << 20;
 constexpr uint64_t kImage = 64u << 20;
 constexpr const char *kOptions = "executor=cpu,direct=all,writeback_cache";
 
-class WritebackTest : public ::testing::Test
+class WritebackTest : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-        mounted_ = std::make_unique<Mounted>(kImage);
-        ASSERT_TRUE(mounted_->mount(options())) << mounted_->log();
+        ASSERT_NO_FATAL_FAILURE(mount(options(), kImage));
         root_ = open_on(mounted_->mountpoint(), O_RDONLY);
         buffer_ = std::make_unique<Buffer>(root_, kFile);
         ASSERT_EQ(buffer_->error(), 0);
-    }
-    void TearDown() override
-    {
-        if (mounted_)
-            end();
     }
     virtual const char *options() const
     {
         return kOptions;
     }
-    void let_go()
+    void let_go() override
     {
         buffer_.reset();
         if (root_ >= 0)
@@ -79,7 +71,6 @@ class WritebackTest : public ::testing::Test
         return st;
     }
 
-    std::unique_ptr<Mounted> mounted_;
     std::unique_ptr<Buffer> buffer_;
     int root_ = -1;
 };

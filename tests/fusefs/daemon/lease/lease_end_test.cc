@@ -166,11 +166,10 @@ TEST_F(LeaseTest, HoldersKeepTheirMemoryWhenTheDaemonIsKilled)
 class LeaseRecovery : public LeaseTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        LeaseTest::SetUp();
-        if (mounted_)
-            mounted_->use_program(GPUNVME_PUPPET);
+        LeaseTest::set_up();
+        mounted_->use_program(GPUNVME_PUPPET);
     }
     void TearDown() override
     {
@@ -212,24 +211,20 @@ class LeaseRecovery : public LeaseTest
 TEST_F(LeaseRecovery, AResetRevokesQueuesAndKeepsExtents)
 {
     ASSERT_NO_FATAL_FAILURE(start_puppet());
-    int error;
-    Buffer buffer(fd_, kFile);
-    uint64_t iova = iova_of(fd_, buffer, &error).iova;
-    Queues queues(fd_);
-    Extents extents(fd_);
-    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
-    EXPECT_EQ(queues.run(0, kRead, 0, 8, iova), 0);
+    LeasedReader r(fd_);
+    ASSERT_TRUE(r.mapped);
+    EXPECT_EQ(r.queues.run(0, kRead, 0, 8, r.iova), 0);
     ASSERT_NO_FATAL_FAILURE(reset());
-    EXPECT_EQ(queues.state(), GPUNVME_LEASE_REVOKED);
-    EXPECT_EQ(extents.state(), GPUNVME_LEASE_VALID);
-    nvme_ring_doorbell(&queues.ring(0)); // the holder has not seen the revocation
-    EXPECT_EQ(queues.run(0, kRead, 0, 8, iova), -ESTALE);
+    EXPECT_EQ(r.queues.state(), GPUNVME_LEASE_REVOKED);
+    EXPECT_EQ(r.extents.state(), GPUNVME_LEASE_VALID);
+    nvme_ring_doorbell(&r.queues.ring(0)); // the holder has not seen the revocation
+    EXPECT_EQ(r.queues.run(0, kRead, 0, 8, r.iova), -ESTALE);
     Queues fresh(fd_);
     ASSERT_EQ(fresh.error(), 0);
     ASSERT_TRUE(fresh.map(fd_));
-    EXPECT_TRUE(reads(&fresh, 0, extents, iova, 0, kFile));
-    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
-    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_TRUE(reads(&fresh, 0, r.extents, r.iova, 0, kFile));
+    EXPECT_EQ(memcmp(r.buffer.data(), content(kFile, 1).data(), kFile), 0);
+    EXPECT_EQ(r.queues.end(fd_), 0);
     EXPECT_EQ(fresh.end(fd_), 0);
 }
 
@@ -319,10 +314,8 @@ TEST_F(LeaseRecovery, TheDaemonForwardsProxiedDoorbells)
 class LeaseServed : public LeaseTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         char name[] = "/dev/shm/gpunvme-lease-XXXXXX";
         ASSERT_NE(mkdtemp(name), nullptr);
         dir_ = name;
@@ -367,18 +360,12 @@ class LeaseServed : public LeaseTest
 TEST_F(LeaseServed, LeasedQueuesReadAFileIntoABuffer)
 {
     ASSERT_NO_FATAL_FAILURE(start());
-    int error;
-    Buffer buffer(fd_, kFile);
-    uint64_t iova = iova_of(fd_, buffer, &error).iova;
-    Queues queues(fd_, 2);
-    Extents extents(fd_);
-    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
-    EXPECT_NE(queues.doorbells().find("sim-doorbells"), std::string::npos) << queues.doorbells();
-    ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile / 2));
-    ASSERT_TRUE(reads(&queues, 1, extents, iova, kFile / 2, kFile));
-    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
-    EXPECT_EQ(queues.end(fd_), 0);
-    EXPECT_EQ(extents.end(fd_), 0);
+    LeasedReader r(fd_, 2);
+    ASSERT_TRUE(r.mapped);
+    EXPECT_NE(r.queues.doorbells().find("sim-doorbells"), std::string::npos)
+        << r.queues.doorbells();
+    r.expect_file(2);
+    r.expect_end(fd_);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -28,22 +29,12 @@ inline std::string content(size_t len, unsigned seed)
     return s;
 }
 
-class LeaseTest : public ::testing::Test
+class LeaseTest : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         mounted_ = std::make_unique<Mounted>(64u << 20);
-    }
-    void TearDown() override
-    {
-        if (!mounted_)
-            return;
-        if (fd_ >= 0)
-            close(fd_);
-        expect_good_end(mounted_.get());
     }
     // A mount with a file of known content, open.
     void start(const std::string &options = "executor=cpu,direct=root")
@@ -59,9 +50,6 @@ class LeaseTest : public ::testing::Test
             perror("write");
         return fd;
     }
-
-    std::unique_ptr<Mounted> mounted_;
-    int fd_ = -1;
 };
 
 // Page after page of the file through the leased queue, into the buffer.
@@ -77,5 +65,34 @@ inline ::testing::AssertionResult reads(Queues *q, size_t queue, const Extents &
     }
     return ::testing::AssertionSuccess();
 }
+
+// Leases of queues and of a file, with a buffer to read it into.
+struct LeasedReader {
+    explicit LeasedReader(int fd, uint32_t n_queues = 1)
+        : buffer(fd, kFile), iova(iova_of(fd, buffer, &error).iova), queues(fd, n_queues),
+          extents(fd), mapped(queues.map(fd) && extents.map(fd))
+    {
+    }
+    // Reads the file in parts, each by another queue.
+    void expect_file(size_t parts = 1)
+    {
+        for (size_t i = 0; i < parts; i++)
+            ASSERT_TRUE(
+                reads(&queues, i, extents, iova, i * kFile / parts, (i + 1) * kFile / parts));
+        EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
+    }
+    void expect_end(int fd) const
+    {
+        EXPECT_EQ(queues.end(fd), 0);
+        EXPECT_EQ(extents.end(fd), 0);
+    }
+
+    int error = 0;
+    Buffer buffer;
+    uint64_t iova;
+    Queues queues;
+    Extents extents;
+    bool mapped;
+};
 
 #endif

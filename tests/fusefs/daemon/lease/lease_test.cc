@@ -303,20 +303,13 @@ TEST_F(LeaseTest, HoldersCannotDamageSharedMemory)
 TEST_F(LeaseTest, AtTier0TheDaemonRingsTheDoorbells)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,doorbells=cpu"));
-    int error;
-    Buffer buffer(fd_, kFile);
-    uint64_t iova = iova_of(fd_, buffer, &error).iova;
-    Queues queues(fd_, 2);
-    Extents extents(fd_);
+    LeasedReader r(fd_, 2);
     ASSERT_EQ(info_of(fd_).tier, 0u);
-    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
-    EXPECT_NE(queues.doorbells().find("gpunvme-doorbells"), std::string::npos)
-        << queues.doorbells();
-    ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile / 2));
-    ASSERT_TRUE(reads(&queues, 1, extents, iova, kFile / 2, kFile));
-    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
-    EXPECT_EQ(queues.end(fd_), 0);
-    EXPECT_EQ(extents.end(fd_), 0);
+    ASSERT_TRUE(r.mapped);
+    EXPECT_NE(r.queues.doorbells().find("gpunvme-doorbells"), std::string::npos)
+        << r.queues.doorbells();
+    r.expect_file(2);
+    r.expect_end(fd_);
 }
 
 // The files with rings that the holder of a lease can map.
@@ -432,12 +425,8 @@ TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
 TEST_F(LeaseTest, PinnedBlocksAreNotReused)
 {
     ASSERT_NO_FATAL_FAILURE(start());
-    int error;
-    Buffer buffer(fd_, kFile);
-    uint64_t iova = iova_of(fd_, buffer, &error).iova;
-    Queues queues(fd_);
-    Extents extents(fd_);
-    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    LeasedReader r(fd_);
+    ASSERT_TRUE(r.mapped);
     ASSERT_EQ(ftruncate(fd_, 0), 0);
     ASSERT_EQ(fsync(fd_), 0);
     int other = open_on(mounted_->path("other"), O_RDWR | O_CREAT);
@@ -445,10 +434,8 @@ TEST_F(LeaseTest, PinnedBlocksAreNotReused)
     while (write(other, block.data(), kFile) > 0)
         ;
     EXPECT_EQ(errno, ENOSPC);
-    ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile));
-    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
-    EXPECT_EQ(queues.end(fd_), 0);
-    EXPECT_EQ(extents.end(fd_), 0);
+    r.expect_file();
+    r.expect_end(fd_);
     EXPECT_EQ(write(other, block.data(), kFile / 2), static_cast<ssize_t>(kFile / 2))
         << "the blocks are free now: " << strerror(errno);
     close(other);

@@ -41,15 +41,12 @@ void fill_in(const Buffer &list)
         list.pieces()[i] = {i * 4096 % (kFile - kPiece), 0, kPiece, 77};
 }
 
-class LifetimeTest : public ::testing::Test
+class LifetimeTest : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-        mounted_ = std::make_unique<Mounted>(96u << 20);
-        ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+        ASSERT_NO_FATAL_FAILURE(mount("executor=cpu", 96u << 20));
         int fd = open_on(mounted_->path("file"), O_RDWR | O_CREAT);
         std::string data(kFile, 'x');
         ASSERT_EQ(write(fd, data.data(), kFile), static_cast<ssize_t>(kFile));
@@ -57,14 +54,6 @@ class LifetimeTest : public ::testing::Test
         ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
         ASSERT_TRUE(mounted_->mount(kSlow)) << mounted_->log();
         fd_ = open_on(mounted_->path("file"), O_RDONLY);
-    }
-    void TearDown() override
-    {
-        if (!mounted_)
-            return;
-        if (fd_ >= 0)
-            close(fd_);
-        expect_good_end(mounted_.get());
     }
     bool buffers_become(uint64_t count) const
     {
@@ -117,9 +106,6 @@ class LifetimeTest : public ::testing::Test
         EXPECT_EQ(issue(fd_, GPUNVME_IOC_GPUS, &gpus), 0);
         return gpus.gpus[1].read_bytes;
     }
-
-    std::unique_ptr<Mounted> mounted_;
-    int fd_ = -1;
 };
 
 TEST_F(LifetimeTest, BuffersEndWithTheOpenFileDescription)

@@ -51,13 +51,11 @@ class Stopwatch
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-class Recovery : public ::testing::Test
+class Recovery : public MountingTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
         mounted_ = std::make_unique<Mounted>(64u << 20);
         mounted_->use_program(GPUNVME_PUPPET);
         content_.resize(kFile);
@@ -148,11 +146,11 @@ void PrintTo(const Passing &p, std::ostream *os)
 class PassingFault : public Recovery, public ::testing::WithParamInterface<Passing>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
         if (GetParam().no_abort)
             setenv("PUPPET_NO_ABORT", "1", 1);
-        Recovery::SetUp();
+        Recovery::set_up();
     }
 };
 
@@ -232,9 +230,9 @@ void PrintTo(const Final &f, std::ostream *os)
 class FinalFault : public Recovery, public ::testing::WithParamInterface<Final>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        Recovery::SetUp();
+        Recovery::set_up();
         if (GetParam().no_reset)
             setenv("PUPPET_NO_RESET", "1", 1);
     }

@@ -26,15 +26,7 @@ namespace
 
 constexpr uint64_t kImage = 64u << 20;
 
-class UnmountTest : public ::testing::Test
-{
-  protected:
-    void SetUp() override
-    {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-    }
-};
+using UnmountTest = MountingTest;
 
 dev_t device_of(const std::string &path)
 {
@@ -187,11 +179,8 @@ TEST_F(UnmountTest, TheHelperUnmountsOtherFileSystems)
 class BlockMountTest : public UnmountTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        UnmountTest::SetUp();
-        if (IsSkipped())
-            return;
         m_ = std::make_unique<Mounted>(kImage);
         ASSERT_TRUE(m_->mount(kSlow)) << m_->log();
         if (m_->log().find("not fuseblk") != std::string::npos)

@@ -281,14 +281,9 @@ TEST(SandboxUnit, PermitsEverySocketOfTheDaemon)
 
 // --- The daemon ---------------------------------------------------------------------------------
 
-class SandboxMount : public ::testing::Test
+class SandboxMount : public MountingTest
 {
   protected:
-    void SetUp() override
-    {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-    }
     static void use(const Mounted &m)
     {
         std::ofstream(m.path("file")) << "content";
