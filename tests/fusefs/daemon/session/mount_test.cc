@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,14 +37,9 @@ std::string content(const std::string &path)
     return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-class MountTest : public ::testing::Test
+class MountTest : public MountingTest
 {
   protected:
-    void SetUp() override
-    {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-    }
     // Runs the daemon in the background.
     static int start(const std::vector<std::string> &args, std::string *output)
     {
@@ -60,8 +56,7 @@ class MountTest : public ::testing::Test
 };
 
 struct Refusal {
-    const char *name;
-    std::vector<std::string> args; // IMAGE and MOUNT are replaced
+    const char *name, *args; // IMAGE and MOUNT are replaced
     int status;
     const char *said;
 };
@@ -90,7 +85,8 @@ TEST_P(RefusalTest, SaysOneLineAndMountsNothing)
 {
     Mounted m(kImage);
     std::vector<std::string> args;
-    for (const std::string &arg : GetParam().args)
+    std::istringstream words(GetParam().args);
+    for (std::string arg; words >> arg;)
         args.push_back(fill_in(arg, m));
     std::string output;
     EXPECT_EQ(start(args, &output), GetParam().status) << output;
@@ -106,93 +102,66 @@ TEST_P(RefusalTest, SaysOneLineAndMountsNothing)
 INSTANTIATE_TEST_SUITE_P(
     CommandLine, RefusalTest,
     ::testing::Values(
-        Refusal{"no_operands", {}, 1, "DEVICE MOUNTPOINT"},
-        Refusal{"no_mountpoint", {"IMAGE"}, 1, "DEVICE MOUNTPOINT"},
-        Refusal{"one_page_a_command", {"IMAGE", "MOUNT", "-o", "sim=mdts:4096"}, 1, "mdts: must"},
-        Refusal{"operand_too_many", {"IMAGE", "MOUNT", "x"}, 1, "x: one operand too many"},
-        Refusal{"unknown_option", {"IMAGE", "MOUNT", "-o", "bogus"}, 1, "bogus"},
-        Refusal{"bad_number", {"IMAGE", "MOUNT", "-o", "queues=many"}, 1, "queues=many"},
-        Refusal{"negative", {"IMAGE", "MOUNT", "-o", "deadline=-1"}, 1, "deadline=-1"},
-        Refusal{"out_of_range", {"IMAGE", "MOUNT", "-o", "depth=1"}, 1, "depth=1"},
-        Refusal{"bad_lba", {"IMAGE", "MOUNT", "-o", "sim=lba:513"}, 1, "512 or 4096"},
-        Refusal{"bad_word", {"IMAGE", "MOUNT", "-o", "gpu=maybe"}, 1, "gpu=maybe"},
-        Refusal{
-            "contradiction", {"IMAGE", "MOUNT", "-o", "gpu=require,executor=cpu"}, 1, "contradict"},
-        Refusal{"remount", {"IMAGE", "MOUNT", "-o", "remount,ro"}, 32, "not remounted"},
-        Refusal{"blkdev_with_auto_unmount",
-                {"IMAGE", "MOUNT", "-o", "blkdev,auto_unmount"},
-                32,
+        Refusal{"no_operands", "", 1, "DEVICE MOUNTPOINT"},
+        Refusal{"no_mountpoint", "IMAGE", 1, "DEVICE MOUNTPOINT"},
+        Refusal{"one_page_a_command", "IMAGE MOUNT -o sim=mdts:4096", 1, "mdts: must"},
+        Refusal{"operand_too_many", "IMAGE MOUNT x", 1, "x: one operand too many"},
+        Refusal{"unknown_option", "IMAGE MOUNT -o bogus", 1, "bogus"},
+        Refusal{"bad_number", "IMAGE MOUNT -o queues=many", 1, "queues=many"},
+        Refusal{"negative", "IMAGE MOUNT -o deadline=-1", 1, "deadline=-1"},
+        Refusal{"out_of_range", "IMAGE MOUNT -o depth=1", 1, "depth=1"},
+        Refusal{"bad_lba", "IMAGE MOUNT -o sim=lba:513", 1, "512 or 4096"},
+        Refusal{"bad_word", "IMAGE MOUNT -o gpu=maybe", 1, "gpu=maybe"},
+        Refusal{"contradiction", "IMAGE MOUNT -o gpu=require,executor=cpu", 1, "contradict"},
+        Refusal{"remount", "IMAGE MOUNT -o remount,ro", 32, "not remounted"},
+        Refusal{"blkdev_with_auto_unmount", "IMAGE MOUNT -o blkdev,auto_unmount", 32,
                 "blkdev: auto_unmount: "},
-        Refusal{"vfio_no_address", {"vfio:nvme0", "MOUNT"}, 1, "no PCI address"},
-        Refusal{"vfio_absent", {"vfio:ffff:ff:1f.7", "MOUNT"}, 32, "vfio:ffff:ff:1f.7: "},
-        Refusal{"address_alone", {"0000:c1:00.0", "MOUNT"}, 1, "write vfio:0000:c1:00.0"},
-        Refusal{"two_namespaces",
-                {"vfio:c1:00.0/1", "MOUNT", "-o", "nsid=2"},
-                1,
-                "names another namespace"},
-        Refusal{"no_such_namespace", {"IMAGE", "MOUNT", "-o", "nsid=2"}, 32, "namespace 2: "},
-        Refusal{"bad_namespace", {"IMAGE", "MOUNT", "-o", "nsid=0"}, 1, "nsid=0"},
-        Refusal{"iommu_of_an_image", {"IMAGE", "MOUNT", "-o", "noiommu"}, 1, "for vfio: devices"},
-        Refusal{"bad_doorbells", {"IMAGE", "MOUNT", "-o", "doorbells=gpu"}, 1, "doorbells=gpu"},
-        Refusal{"bad_p2p", {"IMAGE", "MOUNT", "-o", "p2p=on"}, 1, "p2p=on"},
-        Refusal{"p2p_of_the_cpu",
-                {"IMAGE", "MOUNT", "-o", "executor=cpu,p2p=require"},
-                32,
+        Refusal{"vfio_no_address", "vfio:nvme0 MOUNT", 1, "no PCI address"},
+        Refusal{"vfio_absent", "vfio:ffff:ff:1f.7 MOUNT", 32, "vfio:ffff:ff:1f.7: "},
+        Refusal{"address_alone", "0000:c1:00.0 MOUNT", 1, "write vfio:0000:c1:00.0"},
+        Refusal{"two_namespaces", "vfio:c1:00.0/1 MOUNT -o nsid=2", 1, "names another namespace"},
+        Refusal{"no_such_namespace", "IMAGE MOUNT -o nsid=2", 32, "namespace 2: "},
+        Refusal{"bad_namespace", "IMAGE MOUNT -o nsid=0", 1, "nsid=0"},
+        Refusal{"iommu_of_an_image", "IMAGE MOUNT -o noiommu", 1, "for vfio: devices"},
+        Refusal{"bad_doorbells", "IMAGE MOUNT -o doorbells=gpu", 1, "doorbells=gpu"},
+        Refusal{"bad_p2p", "IMAGE MOUNT -o p2p=on", 1, "p2p=on"},
+        Refusal{"p2p_of_the_cpu", "IMAGE MOUNT -o executor=cpu,p2p=require", 32,
                 "p2p=require: buffers of the CPU executor are in host memory"},
-        Refusal{"p2p_out_of_reach",
-                {"IMAGE", "MOUNT", "-o", "executor=cpu_staged,p2p=require"},
-                32,
+        Refusal{"p2p_out_of_reach", "IMAGE MOUNT -o executor=cpu_staged,p2p=require", 32,
                 "p2p=require: the controller cannot reach GPU memory"},
-        Refusal{"p2p_without_an_executor",
-                {"IMAGE", "MOUNT", "-o", "gpu=off,p2p=require"},
-                1,
+        Refusal{"p2p_without_an_executor", "IMAGE MOUNT -o gpu=off,p2p=require", 1,
                 "contradict each other"},
-        Refusal{"gpus_without_a_path",
-                {"IMAGE", "MOUNT", "-o", "gpu=off,gpus=0"},
-                1,
-                "contradict each other"},
-        Refusal{"gpus_empty", {"IMAGE", "MOUNT", "-o", "gpus="}, 1, "gpus=: expected all, or"},
-        Refusal{"gpus_end", {"IMAGE", "MOUNT", "-o", "gpus=0:"}, 1, "gpus=0:: expected all, or"},
-        Refusal{"gpus_word", {"IMAGE", "MOUNT", "-o", "gpus=first"}, 1, "expected all, or"},
-        Refusal{"gpus_all_and_one", {"IMAGE", "MOUNT", "-o", "gpus=0:all"}, 1, "expected all, or"},
-        Refusal{"gpus_ordinal", {"IMAGE", "MOUNT", "-o", "gpus=256"}, 1, "expected all, or"},
-        Refusal{"gpus_wraps",
-                {"IMAGE", "MOUNT", "-o", "gpus=18446744073709551616"},
-                1,
-                "expected all, or"},
+        Refusal{"gpus_without_a_path", "IMAGE MOUNT -o gpu=off,gpus=0", 1, "contradict each other"},
+        Refusal{"gpus_empty", "IMAGE MOUNT -o gpus=", 1, "gpus=: expected all, or"},
+        Refusal{"gpus_end", "IMAGE MOUNT -o gpus=0:", 1, "gpus=0:: expected all, or"},
+        Refusal{"gpus_word", "IMAGE MOUNT -o gpus=first", 1, "expected all, or"},
+        Refusal{"gpus_all_and_one", "IMAGE MOUNT -o gpus=0:all", 1, "expected all, or"},
+        Refusal{"gpus_ordinal", "IMAGE MOUNT -o gpus=256", 1, "expected all, or"},
+        Refusal{"gpus_wraps", "IMAGE MOUNT -o gpus=18446744073709551616", 1, "expected all, or"},
         Refusal{"gpus_too_many",
-                {"IMAGE", "MOUNT", "-o",
-                 "gpus=0:1:2:3:4:5:6:7:8:9:10:11:12:13:14:15:16:17:18:19:20:21:22:23:24:25:26:27:"
-                 "28:29:30:31:32"},
-                1,
-                "at most 32 GPUs"},
-        Refusal{
-            "gpus_of_the_cpu",
-            {"IMAGE", "MOUNT", "-o", "executor=cpu,gpus=GPU-0e2d2a34-8ac2-4c3a-8f0c-4c4f4d0c3a11"},
-            1,
-            "name its GPUs by numbers"},
-        Refusal{"gone", {"IMAGE", "MOUNT", "-o", "cuda_device=1"}, 1, "cuda_device=1: this option"},
-        Refusal{"memory_for_an_image",
-                {"IMAGE", "MOUNT", "-o", "executor=cpu,cpu_memory=c1:00.0"},
-                1,
+                "IMAGE MOUNT -o "
+                "gpus=0:1:2:3:4:5:6:7:8:9:10:11:12:13:14:15:16:17:18:19:20:21:22:23:24:25:26:27:28:"
+                "29:30:31:32",
+                1, "at most 32 GPUs"},
+        Refusal{"gpus_of_the_cpu",
+                "IMAGE MOUNT -o executor=cpu,gpus=GPU-0e2d2a34-8ac2-4c3a-8f0c-4c4f4d0c3a11", 1,
+                "name its GPUs by numbers"},
+        Refusal{"gone", "IMAGE MOUNT -o cuda_device=1", 1, "cuda_device=1: this option"},
+        Refusal{"memory_for_an_image", "IMAGE MOUNT -o executor=cpu,cpu_memory=c1:00.0", 1,
                 "cpu_memory: for vfio: devices"},
-        Refusal{"reservation_of_an_image",
-                {"IMAGE", "MOUNT", "-o", "reservation=require"},
-                1,
+        Refusal{"reservation_of_an_image", "IMAGE MOUNT -o reservation=require", 1,
                 "reservation: for vfio: and vfio-user: devices only, leave it out; blkpr(8)"},
-        Refusal{"vfio_user_nothing", {"vfio-user:", "MOUNT"}, 1, "give vfio-user:SOCKET"},
-        Refusal{"vfio_user_absent", {"vfio-user:IMAGE.none", "MOUNT"}, 32, "No such file"},
-        Refusal{"vfio_user_no_socket", {"vfio-user:IMAGE", "MOUNT"}, 32, "not a socket"},
-        Refusal{"unknown_key", {"IMAGE", "MOUNT", "-o", "sim=lbas:512"}, 1, "sim: lbas: no such"},
-        Refusal{"controller_of_no_image",
-                {"vfio:ffff:ff:1f.7", "MOUNT", "-o", "sim=threads:2"},
-                1,
+        Refusal{"vfio_user_nothing", "vfio-user: MOUNT", 1, "give vfio-user:SOCKET"},
+        Refusal{"vfio_user_absent", "vfio-user:IMAGE.none MOUNT", 32, "No such file"},
+        Refusal{"vfio_user_no_socket", "vfio-user:IMAGE MOUNT", 32, "not a socket"},
+        Refusal{"unknown_key", "IMAGE MOUNT -o sim=lbas:512", 1, "sim: lbas: no such"},
+        Refusal{"controller_of_no_image", "vfio:ffff:ff:1f.7 MOUNT -o sim=threads:2", 1,
                 "for image files only"},
-        Refusal{"no_image", {"IMAGE.none", "MOUNT"}, 32, "No such file"},
-        Refusal{"directory_as_image", {"MOUNT", "MOUNT"}, 32, "neither an image file"},
-        Refusal{"character_device", {"/dev/null", "MOUNT"}, 32, "neither an image file"},
-        Refusal{"no_such_mountpoint", {"IMAGE", "MOUNT/none"}, 32, "No such file"},
-        Refusal{"file_as_mountpoint", {"IMAGE", "IMAGE"}, 32, "Not a directory"}),
+        Refusal{"no_image", "IMAGE.none MOUNT", 32, "No such file"},
+        Refusal{"directory_as_image", "MOUNT MOUNT", 32, "neither an image file"},
+        Refusal{"character_device", "/dev/null MOUNT", 32, "neither an image file"},
+        Refusal{"no_such_mountpoint", "IMAGE MOUNT/none", 32, "No such file"},
+        Refusal{"file_as_mountpoint", "IMAGE IMAGE", 32, "Not a directory"}),
     [](const auto &info) { return info.param.name; });
 
 TEST_F(MountTest, HelpAndVersionGoToStandardOutput)
