@@ -21,23 +21,33 @@ constexpr uint64_t kSegmentsOfUser = kOfUsers / 2; // if no other user holds any
 // Segments of the file: extents and holes in turn.
 constexpr uint64_t kOfFile = 70000;
 
-class LeaseBounds : public ::testing::Test
+class QueueLeases : public ::testing::Test
 {
   protected:
-    void SetUp() override
+    void open(uint64_t image_bytes = 0)
     {
         rig_config config = {};
-        config.image_bytes = 256u << 20;
         config.leases = true;
+        config.image_bytes = image_bytes;
         ASSERT_EQ(rig_open(&config, &rig_), 0);
-        ASSERT_EQ(rig_fragment(rig_, 0, kOfFile / 2 * 8192), 0);
-        ASSERT_EQ(rig_write_file(rig_, kOfFile / 2 * 8192 - 1, "", 1), 0);
     }
     void TearDown() override
     {
         if (rig_) {
             EXPECT_EQ(rig_close(rig_), 0);
         }
+    }
+    rig *rig_ = nullptr;
+};
+
+class LeaseBounds : public QueueLeases
+{
+  protected:
+    void SetUp() override
+    {
+        open(256u << 20);
+        ASSERT_EQ(rig_fragment(rig_, 0, kOfFile / 2 * 8192), 0);
+        ASSERT_EQ(rig_write_file(rig_, kOfFile / 2 * 8192 - 1, "", 1), 0);
     }
     struct Lease {
         uint64_t id, key;
@@ -53,8 +63,6 @@ class LeaseBounds : public ::testing::Test
             leases->push_back({lease.id, lease.key});
         }
     }
-
-    rig *rig_ = nullptr;
 };
 
 TEST_F(LeaseBounds, SegmentsAreLimitedPerUserAndInTotal)
@@ -117,83 +125,66 @@ TEST_F(LeaseBounds, ALeaseInCreationLeavesRoomForOthers)
     EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
 }
 
-TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
+TEST_F(QueueLeases, OtherUsersLeaveQueuesForRoot)
 {
-    struct rig *rig = nullptr;
-    rig_config config = {};
-    config.leases = true;
-    ASSERT_EQ(rig_open(&config, &rig), 0);
+    open();
     gpunvme_ioc_queue_lease lease;
     int err = 0;
     for (unsigned i = 0; !err && i < 1000; i++)
-        err = rig_lease_queue(rig, 1 + i % 5, &lease);
+        err = rig_lease_queue(rig_, 1 + i % 5, &lease);
     EXPECT_EQ(err, -EBUSY);
-    EXPECT_EQ(rig_lease_queue(rig, 0, &lease), 0);
-    EXPECT_EQ(rig_close(rig), 0);
+    EXPECT_EQ(rig_lease_queue(rig_, 0, &lease), 0);
 }
 
 // The page of the lease needs a descriptor, and none is free.
-TEST(QueueLeases, ALeaseThatFailsPinsNoBlocks)
+TEST_F(QueueLeases, ALeaseThatFailsPinsNoBlocks)
 {
     constexpr uint64_t kImage = 32u << 20;
-    struct rig *rig = nullptr;
-    rig_config config = {};
-    config.leases = true;
-    config.image_bytes = kImage;
-    ASSERT_EQ(rig_open(&config, &rig), 0);
+    open(kImage);
     std::vector<char> half(kImage / 2);
-    ASSERT_EQ(rig_write_file(rig, 0, half.data(), half.size()), 0);
+    ASSERT_EQ(rig_write_file(rig_, 0, half.data(), half.size()), 0);
     gpunvme_ioc_extent_lease lease;
     struct rlimit had, none;
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &had), 0);
     none = {0, had.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_EQ(rig_lease_extents(rig, 0, &lease), -EMFILE);
+    EXPECT_EQ(rig_lease_extents(rig_, 0, &lease), -EMFILE);
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &had), 0);
-    ASSERT_EQ(rig_truncate(rig, 0), 0);
-    EXPECT_EQ(rig_write_file(rig, 0, half.data(), half.size()), 0) << "in the same blocks";
-    ASSERT_EQ(rig_lease_extents(rig, 0, &lease), 0);
-    ASSERT_EQ(rig_truncate(rig, 0), 0);
-    EXPECT_NE(rig_write_file(rig, 0, half.data(), half.size()), 0) << "they are pinned";
-    EXPECT_EQ(rig_close(rig), 0);
+    ASSERT_EQ(rig_truncate(rig_, 0), 0);
+    EXPECT_EQ(rig_write_file(rig_, 0, half.data(), half.size()), 0) << "in the same blocks";
+    ASSERT_EQ(rig_lease_extents(rig_, 0, &lease), 0);
+    ASSERT_EQ(rig_truncate(rig_, 0), 0);
+    EXPECT_NE(rig_write_file(rig_, 0, half.data(), half.size()), 0) << "they are pinned";
 }
 
-TEST(QueueLeases, AUserLeavesLeasesForOthers)
+TEST_F(QueueLeases, AUserLeavesLeasesForOthers)
 {
-    struct rig *rig = nullptr;
-    rig_config config = {};
-    config.leases = true;
-    ASSERT_EQ(rig_open(&config, &rig), 0);
+    open();
     gpunvme_ioc_extent_lease lease;
     for (auto [uid, share] : {std::pair{1u, 1792u}, {2u, 896u}, {0u, 1408u}}) {
         int err;
         unsigned n = 0;
-        while ((err = rig_lease_extents(rig, uid, &lease)) == 0)
+        while ((err = rig_lease_extents(rig_, uid, &lease)) == 0)
             n++;
         EXPECT_EQ(err, -EMFILE);
         EXPECT_EQ(n, share) << "user " << uid << ", of 4,096 with 512 for root";
     }
-    EXPECT_EQ(rig_close(rig), 0);
 }
 
-TEST(QueueLeases, AUserLeavesQueuesForOthers)
+TEST_F(QueueLeases, AUserLeavesQueuesForOthers)
 {
-    struct rig *rig = nullptr;
-    rig_config config = {};
-    config.leases = true;
-    ASSERT_EQ(rig_open(&config, &rig), 0);
+    open();
     gpunvme_ioc_queue_lease lease;
     unsigned first = 0, second = 0, rest = 0;
-    while (first < 1000 && rig_lease_queue(rig, 1, &lease) == 0)
+    while (first < 1000 && rig_lease_queue(rig_, 1, &lease) == 0)
         first++;
-    while (second < 1000 && rig_lease_queue(rig, 2, &lease) == 0)
+    while (second < 1000 && rig_lease_queue(rig_, 2, &lease) == 0)
         second++;
-    while (rest < 1000 && rig_lease_queue(rig, 0, &lease) == 0)
+    while (rest < 1000 && rig_lease_queue(rig_, 0, &lease) == 0)
         rest++;
     unsigned all = first + second + rest, users = all - all / 8;
     EXPECT_EQ(first, (users + 1) / 2);
     EXPECT_EQ(second, (users - first + 1) / 2);
-    EXPECT_EQ(rig_close(rig), 0);
 }
 
 // Checksums are compared, or given up by a flag. They count as segments do.

@@ -21,10 +21,9 @@ constexpr uint64_t kBytes = 4u << 20;
 constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
 constexpr uint16_t kWriteFault = 0x280;
 
-// The defaults with one field changed.
-template <typename T> rig_config with(T rig_config::*field, T value)
+// The defaults, or another configuration, with one field changed.
+template <typename T> rig_config with(T rig_config::*field, T value, rig_config config = {})
 {
-    rig_config config = {};
     config.*field = value;
     return config;
 }
@@ -50,6 +49,14 @@ class Transfer : public ::testing::Test
     {
         ASSERT_EQ(rig_fail(rig_, kind, opcode, status, 0, times), 0);
     }
+    // Registers one more buffer of the user.
+    int add(uint32_t uid)
+    {
+        rig_buffer b = {};
+        int err = rig_register(rig_, 4096, uid, &b);
+        rig_forget(&b);
+        return err;
+    }
     gpunvme_ioc_rw request(uint64_t len = kBytes, uint32_t flags = 0) const
     {
         gpunvme_ioc_rw rw = {};
@@ -57,6 +64,19 @@ class Transfer : public ::testing::Test
         rw.id = buffer_.id;
         rw.key = buffer_.key;
         rw.len = len;
+        return rw;
+    }
+    // Reads the file into the buffer, or writes it from there: all bytes arrive.
+    gpunvme_ioc_rw move_all(bool write = false)
+    {
+        gpunvme_ioc_rw rw = request();
+        memset(buffer_.data, write ? 0x5a : 0x33, kBytes);
+        EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), 0);
+        EXPECT_EQ(rw.bytes, kBytes);
+        if (write) {
+            EXPECT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
+        }
+        EXPECT_TRUE(buffer_is_content());
         return rw;
     }
     bool buffer_is_content() const
@@ -74,12 +94,9 @@ constexpr uint8_t kRead = 2, kWrite = 1;
 TEST_F(Transfer, ReadWithoutFaultsTakesTheGpuPath)
 {
     open();
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.bytes, kBytes);
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
     EXPECT_GT(rw.commands, 0u);
-    EXPECT_TRUE(buffer_is_content());
     gpunvme_ioc_stats stats = rig_stats(rig_);
     EXPECT_GT(stats.latency[GPUNVME_OP_READ][GPUNVME_PATH_GPU - 1].ns, 0u);
     EXPECT_EQ(stats.latency[GPUNVME_OP_READ][GPUNVME_PATH_BOUNCE - 1].ns, 0u);
@@ -114,12 +131,9 @@ TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)
 {
     open();
     fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 0);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.bytes, kBytes);
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
     EXPECT_EQ(rw.nvme_status & 0x7ffu, kUnrecoveredRead);
-    EXPECT_TRUE(buffer_is_content());
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_DRIVE_ERROR], 1u);
 }
 
@@ -137,16 +151,9 @@ TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 {
     open(with(&rig_config::deadline_ms, 200u));
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_NE(move_all().path & GPUNVME_PATH_BOUNCE, 0u);
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 1u);
-    EXPECT_TRUE(buffer_is_content());
-    memset(buffer_.data, 0, kBytes);
-    rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
-    EXPECT_TRUE(buffer_is_content());
+    EXPECT_EQ(move_all().path, GPUNVME_PATH_GPU);
 }
 
 TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
@@ -175,19 +182,13 @@ TEST_F(Transfer, WriteErrorFallsBackAndNotifiesTheKernelOnce)
 {
     open();
     fail(SIM_FAULT_STATUS, kWrite, kWriteFault, 0);
-    memset(buffer_.data, 0x5a, kBytes);
     rig_notified();
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
-    EXPECT_EQ(rw.bytes, kBytes);
-    EXPECT_NE(rw.path & GPUNVME_PATH_BOUNCE, 0u);
+    EXPECT_NE(move_all(true).path & GPUNVME_PATH_BOUNCE, 0u);
     struct rig_notified n = rig_notified();
     EXPECT_EQ(n.times, 1u);
     EXPECT_EQ(n.len, kBytes);
     EXPECT_FALSE(n.grew);
     EXPECT_EQ(n.last, 0) << "a copy of the GPU that nothing needs";
-    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
-    EXPECT_TRUE(buffer_is_content());
 }
 
 TEST_F(Transfer, GrowingWriteNotifiesTheKernelOfTheNewEnd)
@@ -281,11 +282,9 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
 TEST_F(Transfer, WithoutAnExecutorEverythingUsesHostMemory)
 {
     open(with(&rig_config::gpu_off, true));
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
     EXPECT_GT(rw.commands, 0u) << "by queues of the bounce path";
-    EXPECT_TRUE(buffer_is_content());
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_NO_EXECUTOR], 1u);
@@ -293,14 +292,10 @@ TEST_F(Transfer, WithoutAnExecutorEverythingUsesHostMemory)
 
 TEST_F(Transfer, WithoutQueuesOfItsOwnTheBouncePathCopies)
 {
-    rig_config config = {};
-    config.gpu_off = config.copied = true;
-    open(config);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    open(with(&rig_config::gpu_off, true, with(&rig_config::copied, true)));
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
     EXPECT_EQ(rw.commands, 0u);
-    EXPECT_TRUE(buffer_is_content());
 }
 
 // No executor takes part in the transfer, whatever its state.
@@ -308,17 +303,10 @@ TEST_F(Transfer, ABufferOfTheBouncePathBouncesBesideAnExecutor)
 {
     open(with(&rig_config::bounces, true));
     fail(SIM_FAULT_LOSE, kRead, 0, 0);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
     EXPECT_GT(rw.commands, 0u);
-    EXPECT_TRUE(buffer_is_content());
-    memset(buffer_.data, 0x33, kBytes);
-    rw = request();
-    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
-    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
-    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
-    EXPECT_TRUE(buffer_is_content());
+    EXPECT_EQ(move_all(true).path, GPUNVME_PATH_BOUNCE);
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -EREMOTEIO);
     sim_clear_faults(rig_sim(rig_));
@@ -327,53 +315,29 @@ TEST_F(Transfer, ABufferOfTheBouncePathBouncesBesideAnExecutor)
 // The option concerns transfers of the GPU path; a client that bounces copies to any memory.
 TEST_F(Transfer, ABufferOfTheBouncePathBouncesWhereAGpuIsRequired)
 {
-    rig_config config = {};
-    config.bounces = config.requires_gpu = true;
-    open(config);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
-    EXPECT_TRUE(buffer_is_content());
+    open(with(&rig_config::bounces, true, with(&rig_config::requires_gpu, true)));
+    EXPECT_EQ(move_all().path, GPUNVME_PATH_BOUNCE);
 }
 
 TEST_F(Transfer, BouncedTransfersSurviveAnErrorAndALostCommand)
 {
-    rig_config config = {};
-    config.gpu_off = true;
-    config.deadline_ms = 200;
-    open(config);
+    open(with(&rig_config::gpu_off, true, with(&rig_config::deadline_ms, 200u)));
     fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 1);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);
     EXPECT_EQ(rw.nvme_status, kUnrecoveredRead);
-    EXPECT_TRUE(buffer_is_content());
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
-    memset(buffer_.data, 0x33, kBytes);
-    rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.bytes, kBytes);
-    EXPECT_TRUE(buffer_is_content());
+    move_all();
 }
 
 TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
 {
-    rig_config config = {};
-    config.unreachable = true;
-    open(config);
-    gpunvme_ioc_rw rw = request();
-    ASSERT_EQ(rig_transfer(rig_, false, 0, &rw), 0);
-    EXPECT_EQ(rw.bytes, kBytes);
+    open(with(&rig_config::unreachable, true));
+    gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
     EXPECT_GT(rw.commands, 0u);
     EXPECT_EQ(rw.nvme_status, 0u);
-    EXPECT_TRUE(buffer_is_content());
-    memset(buffer_.data, 0x33, kBytes);
-    rw = request();
-    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
-    EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
-    ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
-    EXPECT_TRUE(buffer_is_content());
+    EXPECT_EQ(move_all(true).path, GPUNVME_PATH_GPU);
     rw = request(kBytes, GPUNVME_NO_FALLBACK);
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), 0) << "no fallback";
 }
@@ -382,9 +346,7 @@ TEST_F(Transfer, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
 // file.
 TEST_F(Transfer, AnErrorInTheMiddleOfABouncedReadIsNoEndOfFile)
 {
-    rig_config config = {};
-    config.gpu_off = config.copied = true;
-    open(config);
+    open(with(&rig_config::gpu_off, true, with(&rig_config::copied, true)));
     for (uint64_t block = 1; block < 160; block += 2)
         ASSERT_EQ(rig_write_file(rig_, kBytes + block * 4096, content_.data(), 4096), 0);
     sim_fault fault = {};
@@ -440,12 +402,6 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
 {
     open(with(&rig_config::max_buffers, 7u)); // open() registers one of them for root
     rig_buffer mine = {};
-    auto add = [&](uint32_t uid) {
-        rig_buffer b = {};
-        int err = rig_register(rig_, 4096, uid, &b);
-        rig_forget(&b);
-        return err;
-    };
     EXPECT_EQ(rig_register(rig_, 4096, 1, &mine), 0);
     EXPECT_EQ(add(1), 0);
     EXPECT_EQ(add(1), 0);
@@ -464,12 +420,6 @@ TEST_F(Transfer, BuffersAreLimitedInNumber)
 TEST_F(Transfer, OtherUsersLeaveBuffersForRoot)
 {
     open(with(&rig_config::max_buffers, 16u));
-    auto add = [&](uint32_t uid) {
-        rig_buffer b = {};
-        int err = rig_register(rig_, 4096, uid, &b);
-        rig_forget(&b);
-        return err;
-    };
     unsigned taken = 1; // root's, by open()
     for (uint32_t uid = 1; uid <= 5; uid++) {
         while (add(uid) == 0)
