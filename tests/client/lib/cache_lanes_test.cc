@@ -498,6 +498,25 @@ unsigned read_at_random(Cached &c, unsigned seed, unsigned rounds, std::atomic<u
     return wrong;
 }
 
+// Reads of so many threads, none of which is wrong: how many failed?
+unsigned read_by(unsigned threads, Cached &c, unsigned rounds)
+{
+    std::atomic<unsigned> wrong{0}, failed{0};
+    in_threads(threads, [&](unsigned t) { wrong += read_at_random(c, t, rounds, &failed); });
+    EXPECT_EQ(wrong, 0u);
+    return failed;
+}
+
+// The drive refuses about one command in n.
+void refuse_one_in(unsigned n, Stack &s, unsigned seed)
+{
+    s.on_command = [&s, n, rng = std::mt19937(seed)]() mutable {
+        if (rng() % n == 0)
+            s.status_of_next = 0x281;
+        return true;
+    };
+}
+
 TEST(CacheMany, FewLinesServeManyWarps)
 {
     for (uint32_t set_shift : {0u, 1u, 2u}) {
@@ -506,10 +525,7 @@ TEST(CacheMany, FewLinesServeManyWarps)
         s.out_of_order = set_shift == 2;
         Cached c(s, 9, set_shift, 4);
         c.cache().second_touch = set_shift == 1;
-        std::atomic<unsigned> wrong{0}, failed{0};
-        in_threads(8, [&](unsigned t) { wrong += read_at_random(c, t, 60, &failed); });
-        EXPECT_EQ(wrong, 0u);
-        EXPECT_EQ(failed, 0u);
+        EXPECT_EQ(read_by(8, c, 60), 0u);
         EXPECT_GT(c.hits(), 0u);
         c.expect_idle_words();
         expect_idle(s);
@@ -523,9 +539,7 @@ TEST(CacheMany, LinesThatTheDriveDoesNotReach)
     s.make_one_extent(kFilePages);
     s.stage_all();
     Cached c(s, 13, 1, 4);
-    std::atomic<unsigned> wrong{0}, failed{0};
-    in_threads(6, [&](unsigned t) { wrong += read_at_random(c, t, 60, &failed); });
-    EXPECT_EQ(wrong + failed, 0u);
+    EXPECT_EQ(read_by(6, c, 60), 0u);
     c.expect_idle_words();
 }
 
@@ -553,12 +567,7 @@ TEST(CacheMany, HoldersAndReadersWithADriveThatFails)
     for (unsigned seed : {1u, 2u, 3u}) {
         Stack s(2, 16, 1);
         s.make_one_extent(kFilePages);
-        std::mt19937 rng(seed);
-        s.on_command = [&] {
-            if (rng() % 8 == 0)
-                s.status_of_next = 0x281;
-            return true;
-        };
+        refuse_one_in(8, s, seed);
         Cached c(s, 9, 1, 4);
         std::atomic<unsigned> wrong{0}, failed{0};
         in_threads(8, [&](unsigned t) {
@@ -576,18 +585,10 @@ TEST(CacheMany, ADriveThatFailsSomeCommands)
     for (unsigned seed : {1u, 2u, 3u}) {
         Stack s(2, 16, 1);
         s.make_one_extent(kFilePages);
-        std::mt19937 rng(seed);
-        s.on_command = [&] {
-            if (rng() % 4 == 0)
-                s.status_of_next = 0x281;
-            return true;
-        };
+        refuse_one_in(4, s, seed);
         Cached c(s, 9, 1, 4);
         c.cache().second_touch = seed == 2;
-        std::atomic<unsigned> wrong{0}, failed{0};
-        in_threads(8, [&](unsigned t) { wrong += read_at_random(c, t, 60, &failed); });
-        EXPECT_EQ(wrong, 0u);
-        EXPECT_GT(failed, 0u);
+        EXPECT_GT(read_by(8, c, 60), 0u);
         c.expect_idle_words();
         expect_idle(s);
     }
@@ -602,9 +603,7 @@ TEST(CacheMany, ADriveThatLosesSomeCommands)
     std::mt19937 rng(5);
     s.on_command = [&] { return rng() % 64 != 0; };
     Cached c(s, 9, 1, 4);
-    std::atomic<unsigned> wrong{0}, failed{0};
-    in_threads(6, [&](unsigned t) { wrong += read_at_random(c, t, 8, &failed); });
-    EXPECT_EQ(wrong, 0u);
+    read_by(6, c, 8);
     EXPECT_EQ(c.words_in(GD_CACHE_FILLING), 0u);
 }
 
@@ -614,9 +613,7 @@ TEST(CacheMany, ChecksumsAreCompared)
     s.make_one_extent(kFilePages);
     s.add_sums();
     Cached c(s, 12, 1, 4);
-    std::atomic<unsigned> wrong{0}, failed{0};
-    in_threads(4, [&](unsigned t) { wrong += read_at_random(c, t, 40, &failed); });
-    EXPECT_EQ(wrong + failed, 0u);
+    EXPECT_EQ(read_by(4, c, 40), 0u);
     s.on_media(20 * kPage + 5) ^= 1;
     s.file.map.end = 64 * kPage;
     c.cache().generation++;

@@ -139,7 +139,7 @@ TEST_P(Rings, GoRoundAndStagedBytesAreRight)
     }
 }
 
-TEST(ServiceCommand, ThreadsTakeTurns)
+TEST(ServiceQueues, ThreadsTakeTurns)
 {
     constexpr size_t kThreads = 4;
     Stack s(4, 2, 20);
@@ -167,7 +167,7 @@ bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
 }
 
 // Each has a block, and its own queue, as soon as a kernel knows of them.
-TEST(ServiceCommand, ThreadsReadAtTheSameTime)
+TEST(ServiceQueues, ThreadsReadAtTheSameTime)
 {
     Stack s(8, kDepth, 20);
     Block block;
@@ -189,7 +189,7 @@ TEST(ServiceCommand, ThreadsReadAtTheSameTime)
     EXPECT_EQ(count(s, 8, kFree), 8u);
 }
 
-TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
+TEST(ServiceQueues, WhatIsNoCommandIsNotMadeOne)
 {
     Stack s(4, kDepth, 20);
     Block block;
@@ -202,7 +202,7 @@ TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
     EXPECT_TRUE(s.holds(kPage, kLba, kLba));
 }
 
-TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
+TEST(ServiceQueues, AQueueIsKeptOnlyWhereOthersAreLeft)
 {
     for (uint32_t n_queues : {1u, 3u, 4u}) {
         Stack s(n_queues, kDepth, 3);
@@ -217,10 +217,14 @@ TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
     }
 }
 
-TEST(ServiceCommand, AQueueIsKeptForAWhile)
-{
-    Stack s(4, kDepth, 3);
+// A block that serves reads of a file of three extents.
+struct ServiceCommand : ::testing::Test {
+    Stack s{4, kDepth, 3};
     Block block;
+};
+
+TEST_F(ServiceCommand, AQueueIsKeptForAWhile)
+{
     std::atomic<bool> long_one{false};
     s.on_command = [&] {
         if (long_one) {
@@ -242,10 +246,8 @@ TEST(ServiceCommand, AQueueIsKeptForAWhile)
 }
 
 // Other callers may wait for all kernels to end, while reads come without an end.
-TEST(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
+TEST_F(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     std::atomic<uint64_t> later{0};
     s.on_command = [&] {
         if (uint64_t ns = later.exchange(0)) {
@@ -279,10 +281,8 @@ uint32_t taken(const std::vector<uint32_t> &locks)
 }
 
 // A waiter for the queue has the time of one trip to take it: the next one is tried before.
-TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
+TEST_F(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     std::atomic<bool> long_one{false};
     s.on_command = [&] {
         if (long_one.exchange(false)) {
@@ -305,11 +305,9 @@ TEST(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
     EXPECT_FALSE(service_rig_has_left());
 }
 
-TEST(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
+TEST_F(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
 {
     constexpr int kReads = 10;
-    Stack s(4, kDepth, 3);
-    Block block;
     std::atomic<bool> done{false};
     int got = 0;
     for (uint32_t i = 0; i < 3; i++)
@@ -327,10 +325,8 @@ TEST(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
     EXPECT_EQ(got, kReads);
 }
 
-TEST(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
+TEST_F(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     block.stop_clock();
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     EXPECT_EQ(service_rig_read(100, 7), 100);
@@ -339,7 +335,7 @@ TEST(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
 }
 
 // Where the rings of a queue stand goes from hand to hand.
-TEST(ServiceCommand, QueuesAreSharedWithOthersWhoRead)
+TEST(ServiceQueues, QueuesAreSharedWithOthersWhoRead)
 {
     Stack s(4, kDepth, 20);
     Block block;
@@ -367,7 +363,7 @@ TEST(ServiceCommand, QueuesAreSharedWithOthersWhoRead)
         EXPECT_EQ(w, "");
 }
 
-TEST(ServiceCommand, FilesTakeTurns)
+TEST(ServiceQueues, FilesTakeTurns)
 {
     Stack s(4, kDepth, 20);
     Block block;
@@ -389,10 +385,8 @@ TEST(ServiceCommand, FilesTakeTurns)
 }
 
 // Of a queue that is kept the lease is good; each command's extents may have ended.
-TEST(ServiceCommand, TheExtentsOfEachCommandAreChecked)
+TEST_F(ServiceCommand, TheExtentsOfEachCommandAreChecked)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     uint32_t lease = GD_LEASE_REVOKED;
     uint64_t checked = 0;
     gpunvme_device_file other = s.file;
@@ -411,10 +405,8 @@ TEST(ServiceCommand, TheExtentsOfEachCommandAreChecked)
     EXPECT_NE(checked, 0u);
 }
 
-TEST(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
+TEST_F(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     block.stop_clock();
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
@@ -426,10 +418,8 @@ TEST(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
 }
 
-TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
+TEST_F(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     s.on_command = [&] {
         __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
         return false;
@@ -441,10 +431,8 @@ TEST(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
     EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
 }
 
-TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
+TEST_F(ServiceCommand, ACommandThatIsLostCostsItsQueue)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     std::atomic<bool> lose{true};
     s.file.set.command_ns = 50000000;
     s.on_command = [&] { return !lose.exchange(false); };
@@ -457,10 +445,8 @@ TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
     EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
 }
 
-TEST(ServiceCommand, TheDrivesErrorIsReportedAndTheQueueGoesOn)
+TEST_F(ServiceCommand, TheDrivesErrorIsReportedAndTheQueueGoesOn)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     for (unsigned i = 0; i < 3 * kDepth; i++) {
         s.status_of_next = i % 3 == 1 ? 0x281 : 0;
         ASSERT_EQ(block.read(s, 1, 0), i % 3 == 1 ? -EIO : kWhole) << i;
@@ -469,20 +455,16 @@ TEST(ServiceCommand, TheDrivesErrorIsReportedAndTheQueueGoesOn)
     EXPECT_EQ(count(s, 4, kFree), 4u);
 }
 
-TEST(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
+TEST_F(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     s.cid_error = 1;
     EXPECT_EQ(block.read(s, 1, 0), -EIO);
     EXPECT_TRUE(come_to_be(s, 4, GD_LOST, 1));
 }
 
-TEST(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
+TEST_F(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     s.stage_all();
     memset(&s.pages[1], 0x5a, kPage);
     s.status_of_next = 0x281;
@@ -493,10 +475,8 @@ TEST(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
 }
 
 // The host may know of the end before the block does.
-TEST(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
+TEST_F(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
 {
-    Stack s(4, kDepth, 3);
-    Block block;
     for (unsigned i = 0; i < 100; i++) {
         auto lease = std::make_unique<uint32_t>(GD_LEASE_VALID);
         auto checked = std::make_unique<uint64_t>(0);
@@ -509,7 +489,7 @@ TEST(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
 }
 
 // Queues that the block was not launched with are for the general path, until it has left.
-TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
+TEST(ServiceQueues, OtherQueuesWaitForAnotherBlock)
 {
     Stack first(4, kDepth, 3), second(4, kDepth, 3);
     Block block;
