@@ -66,24 +66,7 @@ TEST_F(Fsck, FindsAFlippedBitInEveryMetadataBlock)
     EXPECT_EQ(fsck().status, 0);
 }
 
-/* --- One problem each ------------------------------------------------------------------------ */
-
-class Problem : public Fsck, public ::testing::WithParamInterface<ProblemCase>
-{
-};
-
-TEST_P(Problem, IsFound)
-{
-    img.fill();
-    GetParam().spoil(img);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 4) << r.out;
-    EXPECT_NE(("\n" + r.out).find(std::string("\n") + GetParam().id + " "), std::string::npos)
-        << r.out << r.err;
-}
-
-INSTANTIATE_TEST_SUITE_P(Table, Problem, ::testing::ValuesIn(problem_cases()),
-                         [](const auto &info) { return std::string(info.param.name); });
+/* --- The table of problems, each of which repair_test makes ---------------------------------- */
 
 TEST(Problems, AllHaveATestCase)
 {

@@ -7,19 +7,50 @@
 
 #include <string>
 
+#include "tests/mkfs/image_files.h"
 #include "tests/mkfs/mkfs_rig.h"
+#include "tests/mkfs/problem_cases.h"
 
 class Repair : public ToolTest
 {
   protected:
-    /* Runs fsck.gpunvme with one option. repair_test.cc defines it. */
-    Result fsck(const std::string &option);
+    Result fsck(const std::string &option)
+    {
+        return run({FSCK, option, path("img")});
+    }
     void expect_clean()
     {
         Result r = fsck("-n");
         EXPECT_EQ(r.status, 0) << r.out << r.err;
     }
+    /* Makes one of everything, and takes down what there is. */
+    void fill()
+    {
+        fill_all(img);
+        before = files();
+    }
+    Files files()
+    {
+        return list_files(path("img"));
+    }
+    /* Files below these paths may differ from those before, and no others. */
+    void expect_lost(const std::vector<std::string> &lost)
+    {
+        EXPECT_EQ(difference(before, files(), lost), "");
+    }
+    /* A repair leaves a clean image and loses nothing else. Returns its output. */
+    std::string expect_repaired(const std::vector<std::string> &lost = {},
+                                const std::string &option = "-y")
+    {
+        Result r = run({FSCK, option, "-f", path("img")});
+        EXPECT_EQ(r.status, 1) << r.out << r.err;
+        expect_clean();
+        expect_lost(lost);
+        return r.out;
+    }
+
     Image img{path("img")};
+    Files before;
 };
 
 #endif

@@ -2,8 +2,6 @@
 /* fsck.gpunvme repairs large attributes, and file systems in which no block is free. */
 #include <cstring>
 
-#include "tests/mkfs/image_files.h"
-#include "tests/mkfs/problem_cases.h"
 #include "tests/mkfs/repair_fixture.h"
 
 namespace
@@ -73,17 +71,8 @@ class RepairFull : public RepairOfXattrs
         Result r = fsck("-y"); // corrects counts and the list of attributes' owners
         EXPECT_EQ(r.status, 1) << r.out << r.err;
         expect_clean();
-        before = list_files(path("img"));
+        before = files();
     }
-    void expect_repaired(const std::vector<std::string> &lost)
-    {
-        Result r = fsck("-y");
-        EXPECT_EQ(r.status, 1) << r.out << r.err;
-        expect_clean();
-        EXPECT_EQ(difference(before, list_files(path("img")), lost), "");
-    }
-
-    Files before;
 
   private:
     // Past the end of a file.
