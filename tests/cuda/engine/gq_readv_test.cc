@@ -79,54 +79,36 @@ void read_shapes(Rig &rig, const std::vector<Shape> &shapes, size_t start)
     }
 }
 
-TEST_P(GqReadv, ReadsWholeLbasOf512Bytes)
+TEST_P(GqReadv, ReadsWholeLbas)
 {
-    Rig rig(GetParam(), 512);
+    for (uint32_t lba : {512u, 4096u}) {
+        Rig rig(GetParam(), lba);
 
-    rig.cfg.reorder = true;
-    read_shapes(rig,
-                {{1, 512, 512, 512},
-                 {3000, 512, 512, 512},
-                 {600, 4096, 4096, 4096},
-                 {70, 65536, 65536, 512},
-                 {4, 1u << 20, 3u << 19, 512}},
-                4096);
+        rig.cfg.reorder = true;
+        read_shapes(rig,
+                    {{1, lba, lba, lba},
+                     {lba == 512 ? 3000u : 1500u, lba, lba, lba},
+                     {600, 4096, 4096, 4096},
+                     {70, 65536, 65536, lba},
+                     {4, 1u << 20, 3u << 19, lba}},
+                    2 * 4096);
+    }
 }
 
-TEST_P(GqReadv, ReadsWholeLbasOf4096Bytes)
+TEST_P(GqReadv, ReadsAnyBytesToAnyPlace)
 {
-    Rig rig(GetParam(), 4096);
+    for (uint32_t lba : {512u, 4096u}) {
+        Rig rig(GetParam(), lba);
 
-    rig.cfg.reorder = true;
-    read_shapes(rig,
-                {{1, 4096, 4096, 4096},
-                 {1500, 4096, 4096, 4096},
-                 {70, 65536, 65536, 4096},
-                 {4, 1u << 20, 3u << 19, 4096}},
-                8192);
-}
-
-TEST_P(GqReadv, ReadsAnyBytesToAnyPlaceOn512ByteLbas)
-{
-    Rig rig(GetParam(), 512);
-
-    rig.cfg.reorder = true;
-    read_shapes(rig,
-                {{1, 1, 1, 1},
-                 {500, 1, 40, 1},
-                 {300, 1, 3000, 1},
-                 {20, 1, 100000, 1},
-                 {200, 100, 20000, 4}},
-                1235);
-}
-
-TEST_P(GqReadv, ReadsAnyBytesToAnyPlaceOn4096ByteLbas)
-{
-    Rig rig(GetParam(), 4096);
-
-    rig.cfg.reorder = true;
-    read_shapes(rig, {{1, 1, 1, 1}, {500, 1, 40, 1}, {200, 1, 20000, 1}, {200, 100, 20000, 4}},
-                1236);
+        rig.cfg.reorder = true;
+        read_shapes(rig,
+                    {{1, 1, 1, 1},
+                     {500, 1, 40, 1},
+                     {300, 1, 3000, 1},
+                     {20, 1, 100000, 1},
+                     {200, 100, 20000, 4}},
+                    lba == 512 ? 1235 : 1236);
+    }
 }
 
 /* Staged, they have longer commands by fewer lanes. */
