@@ -101,7 +101,7 @@ inline void expect_good_end(Mounted *m)
     EXPECT_EQ(m->fsck(&output), 0) << output;
 }
 
-// A test that is skipped where this machine cannot mount. A class of tests with parameters inherits
+// Skips the test where this machine cannot mount. A class of tests with parameters inherits
 // ::testing::WithParamInterface as well.
 class MountingTest : public ::testing::Test
 {
@@ -118,7 +118,7 @@ class MountingTest : public ::testing::Test
     }
 };
 
-// The same with a mount, which ends well, and a file that is closed before.
+// Has a mount besides, closes fd_ before it ends, and expects that it ends well.
 class MountedTest : public MountingTest
 {
   protected:

@@ -33,12 +33,12 @@ class Repair : public ToolTest
     {
         return list_files(path("img"));
     }
-    /* Files below these paths may differ from those before, and no others. */
+    /* Expects that only files below these paths differ from those before. */
     void expect_lost(const std::vector<std::string> &lost)
     {
         EXPECT_EQ(difference(before, files(), lost), "");
     }
-    /* A repair leaves a clean image and loses nothing else. Returns its output. */
+    /* Expects that a repair leaves a clean image and loses nothing else; returns its output. */
     std::string expect_repaired(const std::vector<std::string> &lost = {},
                                 const std::string &option = "-y")
     {

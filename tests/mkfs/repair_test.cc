@@ -419,7 +419,7 @@ class DamagedLog : public Repair
         return std::string(reinterpret_cast<char *>(&img.at<uint8_t>(img.geo.log_start)),
                            img.geo.log_blocks << LAY_BLOCK_SHIFT);
     }
-    /* Keeps the log that fsck has kept, the damaged block of which is whole again. */
+    /* Writes the log that fsck has kept, with the damaged block whole again, to a file. */
     void mend()
     {
         std::string log = kept();
@@ -431,7 +431,7 @@ class DamagedLog : public Repair
     {
         return run({FSCK, "-y", "--replay", path("log"), path("img")});
     }
-    /* The log is not applied, and nothing is written. Returns what fsck says. */
+    /* Expects that fsck does not apply the log and writes nothing; returns what fsck says. */
     Result expect_not_applied()
     {
         std::string image = read_file(path("img"));

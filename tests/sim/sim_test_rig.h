@@ -104,13 +104,13 @@ struct nvme_sqe io(uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1, u
 struct nvme_sqe admin_cmd(uint8_t opcode, uint32_t cdw10, uint32_t cdw11, uint64_t prp1 = 0);
 void fill(void *p, size_t len, uint64_t seed);
 bool holds(const void *p, size_t len, uint64_t seed);
-/* A rule that fires once. */
+/* Returns a rule that fires once. */
 struct sim_fault fault(enum sim_fault_kind kind, uint64_t delay_ns = 0);
-/* The same for Identify, or for another admin command. */
+/* Returns one for Identify, or for another admin command. */
 struct sim_fault admin_fault(enum sim_fault_kind kind, uint64_t delay_ns = 0,
                              uint8_t opcode = NVME_ADMIN_IDENTIFY);
 
-/* A drive with one I/O queue and memory for data. */
+/* OneQueue has a drive with one I/O queue, and memory for data. */
 struct OneQueue : ::testing::Test {
     explicit OneQueue(const struct sim_config &c = small_config(), uint32_t depth = 64);
 
@@ -124,7 +124,7 @@ struct OneQueue : ::testing::Test {
     void submit_held(uint16_t cid);
     uint16_t read(uint64_t lba = 0);
     uint16_t identify();
-    /* The CIDs, or the status, of the next completions. */
+    /* Return the CIDs, and the status, of the next completions. */
     std::vector<uint16_t> order(unsigned n);
     uint16_t next_status(Queue &from);
     void expect_success(unsigned n);

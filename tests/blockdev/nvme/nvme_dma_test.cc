@@ -49,7 +49,7 @@ class Dma : public FakeTest
             ::close(fd);
     }
 
-    /* Regions of a page each until one is refused; returns why. */
+    /* Maps regions of a page each until one is refused, and returns why. */
     int map_all()
     {
         nvme_mem mem = part(-1, 0, 4096);

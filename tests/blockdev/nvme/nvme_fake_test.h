@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The driver over a controller that fails in chosen ways, in which it must leave nothing. */
+/* FakeTest runs the driver over a fake controller, in which the driver must leave nothing. */
 #ifndef TESTS_BLOCKDEV_NVME_NVME_FAKE_TEST_H
 #define TESTS_BLOCKDEV_NVME_NVME_FAKE_TEST_H
 

@@ -46,7 +46,7 @@ class VfioUserE2e : public ::testing::Test
         close();
     }
 
-    /* A server in place of the one before, which reports mistakes of the driver by its status. */
+    /* Starts a new server, which reports mistakes of the driver by its exit status. */
     void serve(std::vector<std::string> options = {})
     {
         options.push_back("--strict");
@@ -107,7 +107,7 @@ class VfioUserE2e : public ::testing::Test
         EXPECT_TRUE(got == want) << offset;
     }
 
-    /* Random writes and reads of random lengths, compared with a copy, which is returned. */
+    /* Writes and reads at random, compares with a copy, and returns the copy. */
     Bytes verify_random(unsigned rounds)
     {
         std::mt19937_64 rng(rounds);
@@ -205,7 +205,7 @@ TEST_F(VfioUserE2e, DataOutlivesTheServer)
     std::filesystem::remove(image);
 }
 
-/* Threads at work, each on a part of its own, of which each call must end. */
+/* Each thread works on a part of its own, and each of its calls must end. */
 class Load
 {
   public:
@@ -350,7 +350,7 @@ class ServerEnds : public VfioUserE2e
         load->wait_rounds(20);
     }
 
-    /* Whatever the server does from then on: calls end, so does closing, and the next one works. */
+    /* Calls and closing end whatever the server does from then on, and the next server works. */
     void survive(int signal)
     {
         command_ms = message_ms = 1000;

@@ -498,7 +498,7 @@ unsigned read_at_random(Cached &c, unsigned seed, unsigned rounds, std::atomic<u
     return wrong;
 }
 
-// Reads of so many threads, none of which is wrong: how many failed?
+// Expects that no read of so many threads is wrong, and returns how many failed.
 unsigned read_by(unsigned threads, Cached &c, unsigned rounds)
 {
     std::atomic<unsigned> wrong{0}, failed{0};

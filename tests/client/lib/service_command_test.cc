@@ -217,7 +217,7 @@ TEST(ServiceQueues, AQueueIsKeptOnlyWhereOthersAreLeft)
     }
 }
 
-// A block that serves reads of a file of three extents.
+// The block serves reads of a file of three extents.
 struct ServiceCommand : ::testing::Test {
     Stack s{4, kDepth, 3};
     Block block;

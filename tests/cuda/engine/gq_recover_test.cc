@@ -69,7 +69,7 @@ TEST_P(GqRecover, SeveralLostCommandsAreAborted)
     s.expect_in_step();
 }
 
-/* The creation is lost in the second step, and after the first reset. */
+/* The drive loses the creation in the second step, and after the first reset. */
 TEST_P(GqRecoverSlow, LostAdminCommandLeadsToAReset)
 {
     const struct {

@@ -23,7 +23,7 @@
 // What a device holds before anything is written to it.
 constexpr char FS_GARBAGE = '\xee';
 
-// All bytes of a device.
+// An Image has all bytes of a device.
 using Image = std::vector<uint8_t>;
 
 // A memfd, mapped.
@@ -178,7 +178,7 @@ class FsTest : public ::testing::Test
     void remount();
     // Unmounts, and leaves on the device what a power cut before would have left.
     void crash();
-    // A block of the device.
+    // Returns a block of the device.
     uint8_t *at(uint64_t block)
     {
         return device.bytes() + block * 4096;

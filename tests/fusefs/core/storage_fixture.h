@@ -56,7 +56,7 @@ class StorageTest : public ::testing::Test
     int mount(crash_dev *d = nullptr);
     int unmount();
     void remount();
-    // Unmounts if there is a mount; fsck finds nothing.
+    // Unmounts if there is a mount, and expects that fsck finds nothing.
     void expect_sound();
     int commit()
     {
@@ -83,7 +83,7 @@ class StorageTest : public ::testing::Test
     // An empty file of the root directory; referenced.
     int new_file(const char *name, ffs_inode **out);
     int remove_file(const std::string &name);
-    // A file of all blocks that data may have; returns their number.
+    // Makes a file of all blocks that data may have, and returns their number.
     uint64_t fill_data(const char *name);
     // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
@@ -93,7 +93,7 @@ class StorageTest : public ::testing::Test
     // -errno when there is no such inode.
     int64_t uid(uint64_t ino);
     uint64_t free_blocks();
-    // The mapped segments of chunks.
+    // Returns the mapped segments of chunks.
     std::set<uint64_t> segments();
 
     Device dev;

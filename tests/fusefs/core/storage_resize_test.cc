@@ -36,7 +36,7 @@ class Resize : public StorageTest
     {
         make_device(NEW);
     }
-    // A file system of NEW blocks with everything that a shrink moves.
+    // Grows to NEW blocks, with everything that a shrink moves.
     void grow_with_zoo()
     {
         ASSERT_EQ(grow(NEW), 0);
@@ -44,7 +44,7 @@ class Resize : public StorageTest
         make_zoo();
         ASSERT_EQ(unmount(), 0);
     }
-    // The size of the file system, which has all that it had.
+    // Expects this size, and all that the file system had.
     void expect_size(uint64_t expected)
     {
         ASSERT_EQ(mount(), 0) << why;

@@ -66,7 +66,7 @@ inline ::testing::AssertionResult reads(Queues *q, size_t queue, const Extents &
     return ::testing::AssertionSuccess();
 }
 
-// Leases of queues and of a file, with a buffer to read it into.
+// LeasedReader leases queues and a file, and has a buffer to read the file into.
 struct LeasedReader {
     explicit LeasedReader(int fd, uint32_t n_queues = 1)
         : buffer(fd, kFile), iova(iova_of(fd, buffer, &error).iova), queues(fd, n_queues),

@@ -21,7 +21,7 @@ constexpr uint64_t kBytes = 4u << 20;
 constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
 constexpr uint16_t kWriteFault = 0x280;
 
-// The defaults, or another configuration, with one field changed.
+// Returns the defaults, or another configuration, with one field changed.
 template <typename T> rig_config with(T rig_config::*field, T value, rig_config config = {})
 {
     config.*field = value;
@@ -66,7 +66,7 @@ class Transfer : public ::testing::Test
         rw.len = len;
         return rw;
     }
-    // Reads the file into the buffer, or writes it from there: all bytes arrive.
+    // Reads the file into the buffer, or writes it from there, and expects all bytes.
     gpunvme_ioc_rw move_all(bool write = false)
     {
         gpunvme_ioc_rw rw = request();
