@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A running guest: QEMU, the agent in it that runs scripts, QEMU's monitor and its judgements."""
 import contextlib
+import ctypes
 import json
+import mmap
 import os
 import queue
 import re
@@ -28,6 +30,25 @@ PARAMETERS = ("console=ttyS0 loglevel=5 panic=-1 no_timer_check mitigations=off 
 
 class GuestError(Exception):
     pass
+
+
+def tsc_khz():
+    """Returns the rate of the host's time stamp counter, which is that of an emulated processor,
+    too."""
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; shl rdx, 32; or rax, rdx; ret
+    rdtsc = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+
+    def sample():
+        """Returns both clocks, read in the least disturbed of several tries."""
+        tries = [(time.monotonic_ns(), rdtsc(), time.monotonic_ns()) for _ in range(20)]
+        before, ticks, after = min(tries, key=lambda found: found[2] - found[0])
+        return (before + after) / 2, ticks
+
+    start, first = sample()
+    time.sleep(0.1)
+    end, last = sample()
+    return round((last - first) * 1_000_000 / (end - start))
 
 
 class Failed(GuestError):
@@ -169,6 +190,10 @@ class Guest:
         accel = "kvm" if kvm else "tcg,thread=multi"
         nine = "security_model=none,multidevs=remap"
         parameters = [*PARAMETERS, *self.machine.kernel_parameters()]
+        if not kvm:
+            # A busy host makes the kernel's calibration wrong by up to 20 times, and with it every
+            # deadline in the guest.
+            parameters.append(f"tsc_early_khz={tsc_khz()}")
         return [
             *self.machine.qemu(), "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-machine", "q35", "-accel", accel, "-cpu", "max", "-smp", "1",
