@@ -80,10 +80,33 @@ static uint64_t fit(const struct nvme_iova *v, const struct nvme_iova_range *win
     return start < end && len <= end - start ? start : 0;
 }
 
+static bool has_page(const struct nvme_iova *v, size_t i)
+{
+    for (size_t w = 0; w < v->n_windows; w++)
+        if (fit(v, &v->windows[w], i, PAGE_BYTES, PAGE_BYTES))
+            return true;
+    return false;
+}
+
+/*
+ * Removes freed ranges. Freeing them one by one would move the table as often
+ * as it has ranges when it is emptied.
+ */
+static void drop_freed(struct nvme_iova *v)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < v->n_places; i++)
+        if (v->used[i].len)
+            v->used[n++] = v->used[i];
+    assert(n == v->n_used);
+    v->n_places = n;
+}
+
 static uint64_t find_room(const struct nvme_iova *v, size_t len, size_t align, size_t *place)
 {
     for (size_t w = 0; w < v->n_windows; w++) {
-        for (*place = 0; *place <= v->n_used; ++*place) {
+        for (*place = v->first; *place <= v->n_used; ++*place) {
             uint64_t start = fit(v, &v->windows[w], *place, len, align);
 
             if (start)
@@ -112,21 +135,26 @@ int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, u
 
     assert(len && len % PAGE_BYTES == 0);
     assert(align >= PAGE_BYTES && (align & (align - 1)) == 0);
+    if (v->n_places != v->n_used)
+        drop_freed(v);
+    while (v->first < v->n_used && !has_page(v, v->first))
+        v->first++;
     start = find_room(v, len, align, &place);
     if (!start)
         return -ENOSPC;
     if (v->n_used == v->capacity && grow(v))
         return -ENOMEM;
-    memmove(&v->used[place + 1], &v->used[place], (v->n_used++ - place) * sizeof(v->used[0]));
+    memmove(&v->used[place + 1], &v->used[place], (v->n_used - place) * sizeof(v->used[0]));
+    v->n_places = ++v->n_used;
     v->used[place] = (struct nvme_iova_range){.start = start, .len = len, .owner = owner};
     *iova = start;
     return 0;
 }
 
-/* Returns the index of the first used range that starts at or above iova. */
-static size_t lower_bound(const struct nvme_iova *v, uint64_t iova)
+/* Returns the range that starts at iova, or NULL. */
+static struct nvme_iova_range *range_at(const struct nvme_iova *v, uint64_t iova)
 {
-    size_t lo = 0, hi = v->n_used;
+    size_t lo = 0, hi = v->n_places;
 
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
@@ -136,30 +164,32 @@ static size_t lower_bound(const struct nvme_iova *v, uint64_t iova)
         else
             hi = mid;
     }
-    return lo;
+    return lo < v->n_places && v->used[lo].start == iova && v->used[lo].len ? &v->used[lo] : NULL;
 }
 
 const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t iova)
 {
-    size_t i = lower_bound(v, iova);
-
-    return i < v->n_used && v->used[i].start == iova ? &v->used[i] : NULL;
+    return range_at(v, iova);
 }
 
 void nvme_iova_set_owner(struct nvme_iova *v, uint64_t iova, void *owner)
 {
-    size_t i = lower_bound(v, iova);
+    struct nvme_iova_range *r = range_at(v, iova);
 
-    assert(i < v->n_used && v->used[i].start == iova);
-    v->used[i].owner = owner;
+    assert(r);
+    r->owner = owner;
 }
 
 int nvme_iova_give(struct nvme_iova *v, uint64_t iova)
 {
-    size_t i = lower_bound(v, iova);
+    struct nvme_iova_range *r = range_at(v, iova);
 
-    if (i == v->n_used || v->used[i].start != iova)
+    if (!r)
         return -ENOENT;
-    memmove(&v->used[i], &v->used[i + 1], (--v->n_used - i) * sizeof(v->used[0]));
+    r->len = 0;
+    r->owner = NULL;
+    v->n_used--;
+    if ((size_t)(r - v->used) < v->first)
+        v->first = (size_t)(r - v->used);
     return 0;
 }

@@ -25,8 +25,11 @@ struct nvme_iova_range {
 struct nvme_iova {
     struct nvme_iova_range *windows; /* allowed ranges, ascending, disjoint */
     size_t n_windows;
-    struct nvme_iova_range *used; /* ascending */
-    size_t n_used, capacity;
+    /* Ascending. A range that was freed keeps its place until the next take; its len is 0. */
+    struct nvme_iova_range *used;
+    size_t n_places, capacity;
+    size_t n_used; /* ranges that are not free */
+    size_t first;  /* no gap below the range at this place has room for a page */
 };
 
 void nvme_iova_init(struct nvme_iova *v);

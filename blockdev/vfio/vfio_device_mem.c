@@ -114,7 +114,7 @@ int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *io
 
 void vfio_device_mem_close(struct vfio *v)
 {
-    for (size_t i = 0; i < v->iova.n_used; i++) {
+    for (size_t i = 0; i < v->iova.n_places; i++) {
         struct device_mem *m = v->iova.used[i].owner;
 
         if (m)

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <ctime>
 #include <iterator>
 #include <map>
 #include <random>
+#include <vector>
 
 #include "blockdev/nvme/nvme_iova.h"
 
@@ -140,6 +142,21 @@ TEST_F(Iova, OwnersAreFoundByTheirStartOnly)
     EXPECT_EQ(nvme_iova_give(&v, x), 0);
     EXPECT_EQ(nvme_iova_give(&v, x), -ENOENT);
     EXPECT_EQ(nvme_iova_find(&v, x), nullptr);
+}
+
+TEST_F(Iova, AFullTableIsFilledAndEmptiedWithoutMovingIt)
+{
+    constexpr size_t N = 65535; /* of VFIO's type 1 */
+    std::vector<uint64_t> taken;
+    ASSERT_EQ(nvme_iova_allow(&v, PAGE, UINT32_MAX), 0);
+    auto start = std::clock();
+    for (size_t i = 0; i < N; i++)
+        taken.push_back(take(PAGE));
+    for (uint64_t iova : taken)
+        ASSERT_EQ(nvme_iova_give(&v, iova), 0);
+    EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC / 2) << "a search for each takes seconds";
+    EXPECT_EQ(v.n_used, 0u);
+    EXPECT_EQ(take(PAGE), taken[0]);
 }
 
 /* A model of the taken ranges: every range is in a window, and a page from all other ranges. */

@@ -56,7 +56,7 @@ class DeviceMap : public ::testing::Test
     }
     ~DeviceMap() override
     {
-        for (size_t i = 0; i < v.iova.n_used; i++)
+        for (size_t i = 0; i < v.iova.n_places; i++)
             free(v.iova.used[i].owner);
         nvme_iova_destroy(&v.iova);
     }
