@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Registers and releases buffers, and copies in and out of them. */
 #include <errno.h>
+#include <search.h>
 #include <stdlib.h>
 
 #include "blockdev/vfio/device_mem.h"
 #include "cuda/engine/gq_internal.h"
 #include "cuda/gq_host.h"
 
-/* Searches the table, because a stale pointer must not be dereferenced. */
-static struct gq_buffer **buffer_find(struct gq_engine *e, const struct gq_buffer *b)
+/* Compares addresses only, because a stale pointer must not be dereferenced. */
+static int buffer_by_address(const void *a, const void *b)
 {
-    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
-        if (e->buffers[i] == b)
-            return &e->buffers[i];
-    }
-    return NULL;
+    return a < b ? -1 : a > b;
 }
 
 /*
@@ -39,7 +36,7 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
     bool found;
 
     pthread_mutex_lock(&e->lock);
-    found = b && buffer_find(e, b) && !buffer_is_gone(b);
+    found = b && tfind(b, &e->buffers, buffer_by_address) && !buffer_is_gone(b);
     if (found)
         b->users++;
     pthread_mutex_unlock(&e->lock);
@@ -61,14 +58,17 @@ int gq_buffer_leave(struct gq_buffer *b, int err)
 
 static int add_to_table(struct gq_engine *e, struct gq_buffer *b)
 {
-    struct gq_buffer **place;
+    int err = 0;
 
     pthread_mutex_lock(&e->lock);
-    place = buffer_find(e, NULL);
-    if (place)
-        *place = b;
+    if (e->n_buffers == e->opts.max_buffers)
+        err = -EMFILE;
+    else if (!tsearch(b, &e->buffers, buffer_by_address))
+        err = -ENOMEM;
+    else
+        e->n_buffers++;
     pthread_mutex_unlock(&e->lock);
-    return place ? 0 : -EMFILE;
+    return err;
 }
 
 static bool table_is_full(struct gq_engine *e)
@@ -76,7 +76,7 @@ static bool table_is_full(struct gq_engine *e)
     bool full;
 
     pthread_mutex_lock(&e->lock);
-    full = !buffer_find(e, NULL);
+    full = e->n_buffers == e->opts.max_buffers;
     pthread_mutex_unlock(&e->lock);
     return full;
 }
@@ -219,21 +219,32 @@ void gq_engine_free_late(struct gq_engine *e)
     e->exec->ops->resume(e->exec);
 }
 
+struct revocation {
+    struct gq_engine *engine;
+    unsigned revoked;
+};
+
+static void revoke_if_gone(const void *node, VISIT visit, void *revocation)
+{
+    struct gq_buffer *b = *(struct gq_buffer *const *)node;
+    struct revocation *r = revocation;
+
+    if (visit != postorder && visit != leaf)
+        return;
+    if (b->region.revoked || !gq_buffer_is_reachable(b) || !buffer_is_gone(b))
+        return;
+    gq_region_revoke(r->engine->ctrlr, &b->region);
+    r->revoked++;
+}
+
 unsigned gq_engine_revoke_gone(struct gq_engine *e)
 {
-    unsigned revoked = 0;
+    struct revocation r = {.engine = e};
 
     pthread_mutex_lock(&e->lock);
-    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
-        struct gq_buffer *b = e->buffers[i];
-
-        if (!b || b->region.revoked || !gq_buffer_is_reachable(b) || !buffer_is_gone(b))
-            continue;
-        gq_region_revoke(e->ctrlr, &b->region);
-        revoked++;
-    }
+    twalk_r(e->buffers, revoke_if_gone, &r);
     pthread_mutex_unlock(&e->lock);
-    return revoked;
+    return r.revoked;
 }
 
 void gq_buffer_close_late(struct gq_engine *e)
@@ -301,12 +312,12 @@ static void buffer_forget(struct gq_engine *e, const struct gq_buffer *b)
 static void withdraw(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
-    struct gq_buffer **place;
+    bool found;
 
     pthread_mutex_lock(&e->lock);
-    place = buffer_find(e, b);
-    assert(place);
-    *place = NULL;
+    found = tdelete(b, &e->buffers, buffer_by_address) != NULL;
+    assert(found);
+    e->n_buffers -= found;
     while (b->users)
         pthread_cond_wait(&e->changed, &e->lock);
     pthread_mutex_unlock(&e->lock);

@@ -425,10 +425,6 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     err = check_namespace(e, nsid);
     if (err)
         goto free_engine;
-    err = -ENOMEM;
-    e->buffers = calloc(e->opts.max_buffers, sizeof(struct gq_buffer *));
-    if (!e->buffers)
-        goto free_engine;
     engine_open_locks(e);
     err = open_executor(e);
     if (err)
@@ -447,7 +443,6 @@ close_executor:
     e->exec->ops->close(e->exec);
 close_locks:
     engine_close_locks(e);
-    free(e->buffers);
 free_engine:
     free(e);
     return err;
@@ -463,10 +458,8 @@ void gq_engine_close(struct gq_engine *e)
     e->exec->ops->quiesce(e->exec);
     close_queues(e);
     e->exec->ops->resume(e->exec);
-    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
-        if (e->buffers[i])
-            gq_buffer_close(e->buffers[i]);
-    }
+    while (e->buffers)
+        gq_buffer_close(*(struct gq_buffer **)e->buffers);
     gq_buffer_close_late(e);
     e->exec->ops->quiesce(e->exec);
     gq_part_sums_close(e);
@@ -477,7 +470,6 @@ void gq_engine_close(struct gq_engine *e)
     e->exec->ops->resume(e->exec);
     e->exec->ops->close(e->exec);
     engine_close_locks(e);
-    free(e->buffers);
     free(e);
 }
 
@@ -494,9 +486,7 @@ void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)
     for (unsigned i = 0; i < e->n_queues; i++)
         out->quarantined += e->queues[i].use >= GQ_QUEUE_QUARANTINED;
     out->lost = e->failed;
-    out->buffers = 0;
-    for (unsigned i = 0; i < e->opts.max_buffers; i++)
-        out->buffers += e->buffers[i] != NULL;
+    out->buffers = e->n_buffers;
     pthread_mutex_unlock(&e->lock);
 }
 

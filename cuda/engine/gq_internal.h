@@ -94,14 +94,15 @@ struct gq_engine {
     unsigned n_queues;
     struct gq_workspace workspaces[GQ_WORKSPACES];
     unsigned n_workspaces;
-    struct gq_buffer **buffers; /* opts.max_buffers entries; NULL if free */
-    struct gq_buffer *late;     /* ended, but their unmap was late: not freed yet */
-    unsigned transfers;         /* running or waiting for queues */
-    unsigned driving;           /* reservations, plus host threads that poll a ring */
-    bool stopped;               /* a reset is in progress: no queue is driven until it has ended */
-    unsigned settled;           /* number of resets that ended the commands of all queues */
-    bool failed;                /* the executor has failed: results of runs are not trusted */
-    bool dead;                  /* the controller has failed for good */
+    void *buffers; /* tsearch(3) of registered ones by address */
+    unsigned n_buffers;
+    struct gq_buffer *late; /* ended, but their unmap was late: not freed yet */
+    unsigned transfers;     /* running or waiting for queues */
+    unsigned driving;       /* reservations, plus host threads that poll a ring */
+    bool stopped;           /* a reset is in progress: no queue is driven until it has ended */
+    unsigned settled;       /* number of resets that ended the commands of all queues */
+    bool failed;            /* the executor has failed: results of runs are not trusted */
+    bool dead;              /* the controller has failed for good */
     struct gq_stats stats;
 
     pthread_mutex_t recover_lock; /* serialises recoveries; taken before lock */

@@ -10,6 +10,7 @@
  * thread returns it to service unless a reset has ended the pair meanwhile.
  */
 #include <errno.h>
+#include <search.h>
 #include <stdlib.h>
 
 #include "blockdev/nvme/nvme_queue.h"
@@ -145,14 +146,13 @@ static void settle_all(struct gq_engine *e)
  * Its commands are reported as ended, so they must not reach applications'
  * memory any more. Staging is no longer used.
  */
-static void revoke_buffers(struct gq_engine *e)
+static void revoke_buffer(const void *node, VISIT visit, void *engine)
 {
-    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
-        struct gq_buffer *b = e->buffers[i];
+    struct gq_buffer *b = *(struct gq_buffer *const *)node;
+    struct gq_engine *e = engine;
 
-        if (b && !b->staged && !b->is_list)
-            gq_region_revoke(e->ctrlr, &b->region);
-    }
+    if ((visit == postorder || visit == leaf) && !b->staged && !b->is_list)
+        gq_region_revoke(e->ctrlr, &b->region);
 }
 
 static void recover_resume(struct nvme_user *u, int err)
@@ -166,7 +166,7 @@ static void recover_resume(struct nvme_user *u, int err)
     if (nvme_ctrlr_settled(e->ctrlr))
         settle_all(e);
     else
-        revoke_buffers(e);
+        twalk_r(e->buffers, revoke_buffer, e);
     e->stats.resets++;
     __atomic_store_n(&e->exec->flags, 0, __ATOMIC_RELAXED);
     e->stopped = false;
