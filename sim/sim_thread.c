@@ -18,7 +18,6 @@
 #define POLLED_SPIN   (10 * 1000 * 1000ull)
 #define POLLED_IDLE   (100 * 1000 * 1000ull) /* idle time after which PARK_FIRST_NS applies */
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* other threads, and a disabled controller */
-#define SLICE_NS      (100 * 1000ull)        /* the least that Linux accepts */
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
@@ -337,32 +336,6 @@ static void keep_apart(const struct sim_thread *th)
     sched_setaffinity(0, sizeof(mine), &mine);
 }
 
-/* struct sched_attr of Linux, which not every libc defines. */
-struct thread_attr {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime_ns, deadline_ns, period_ns;
-};
-static_assert(sizeof(struct thread_attr) == 48, "the first version of sched_attr");
-
-/*
- * A thread that is woken preempts a thread with longer slices of processor time,
- * such as one of an application that polls for the end of a kernel. Otherwise it
- * waits until that slice ends, after 3 ms on a machine of 16 processors. Linux
- * ignores the length of slices before 6.12.
- */
-static void ask_for_short_slices(void)
-{
-    struct thread_attr attr;
-
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
-        return;
-    attr.runtime_ns = SLICE_NS;
-    (void)syscall(SYS_sched_setattr, 0, &attr, 0);
-}
-
 static void *sim_thread_thread_main(void *arg)
 {
     struct sim_thread *th = arg;
@@ -370,7 +343,6 @@ static void *sim_thread_thread_main(void *arg)
     uint64_t next_due;
 
     keep_apart(th);
-    ask_for_short_slices();
     pthread_setname_np(pthread_self(), "sim");
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* ns; the default doubles a short sleep */
     while (!atomic_load(&th->stop)) {

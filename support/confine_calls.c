@@ -302,16 +302,14 @@ static const char *const listed_calls[] = {
 
 /*
  * Permits calls with these arguments: threads, but no processes; reading limits
- * of processes; the calling thread's priority, slices and processors; memory
- * that is not executable; and data on connected sockets.
+ * of processes; the calling thread's priority and processors; memory that is
+ * not executable; and data on connected sockets.
  */
 static const struct rule listed_rules[] = {
     {"clone", 1, {HAS(0, CLONE_THREAD)}},
     {"prlimit64", 1, {IS_NULL(2)}},
     {"setpriority", 2, {IS(0, PRIO_PROCESS), IS(1, 0)}},
     {"sched_setaffinity", 1, {IS(0, 0)}},
-    {"sched_getattr", 1, {IS(0, 0)}},
-    {"sched_setattr", 1, {IS(0, 0)}},
     {"mmap", 1, {LACKS(2, PROT_EXEC)}},
     {"mprotect", 1, {LACKS(2, PROT_EXEC)}},
     {"sendto", 1, {IS_NULL(4)}},

@@ -3,15 +3,11 @@
  * Doorbell stores without a kick: the time until the controller notices them.
  */
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <string>
 #include <vector>
 
 #include "sim_test_rig.h"
@@ -97,39 +93,6 @@ TEST(KeepPolling, WorkOfSeveralQueuesIsExpectedByAllThreads)
         sooner = expected < asleep;
     }
     EXPECT_TRUE(sooner);
-}
-
-// Returns the slice of a thread in nanoseconds, or 0 if Linux does not report it.
-uint64_t slice_of(long tid)
-{
-    uint64_t attr[6] = {}; // struct sched_attr
-    return syscall(SYS_sched_getattr, tid, attr, sizeof(attr), 0) == 0 ? attr[3] : 0;
-}
-
-// Returns the number of threads of controllers that have a slice shorter than this.
-unsigned with_slices_below(uint64_t ns)
-{
-    unsigned n = 0;
-    for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
-        std::string name;
-        std::ifstream comm(task.path() / "comm");
-        std::getline(comm, name);
-        n += name == "sim" && slice_of(std::stol(task.path().filename())) < ns;
-    }
-    return n;
-}
-
-TEST(KeepPolling, ThreadsHaveShortSlices)
-{
-    uint64_t own = slice_of(0);
-    if (own == 0)
-        GTEST_SKIP() << "Linux before 6.12 has no slices of threads";
-    struct sim_config cfg = small_config();
-    cfg.threads = 3;
-    Rig r(cfg);
-    for (int i = 0; i < 10000 && with_slices_below(own) < 3; i++) // they may not run yet
-        usleep(1000);
-    EXPECT_EQ(with_slices_below(own), 3u);
 }
 
 TEST(KeepPolling, RemainsOfAHolderAreNoMistakeOfTheDriver)

@@ -211,8 +211,6 @@ TEST_F(Sandbox, LooksAtArgumentsOfCalls)
     EXPECT_EQ(refused([&] { return prlimit(0, RLIMIT_FSIZE, &none, nullptr); }), EPERM);
     EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, 0, 19); }), 0);
     EXPECT_EQ(refused([] { return setpriority(PRIO_PROCESS, getppid(), 1); }), EPERM);
-    EXPECT_EQ(refused([] { return syscall(SYS_sched_setattr, 0, nullptr, 0); }), EINVAL);
-    EXPECT_EQ(refused([] { return syscall(SYS_sched_setattr, getppid(), nullptr, 0); }), EPERM);
     EXPECT_EQ(refused([] { return ioctl(0, TIOCSTI, ""); }), EPERM);
     EXPECT_EQ(refused([] { return ioctl(0, TIOCLINUX, "\x03"); }), EPERM);
     EXPECT_EQ(refused([] { return syscall(SYS_io_uring_setup, 1, nullptr); }), EPERM);
