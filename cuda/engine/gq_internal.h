@@ -185,12 +185,13 @@ void gq_staging_close(struct gq_engine *e, struct gq_staging *s);
 
 static inline struct gq_target gq_staging_target(const struct gq_staging *s)
 {
-    struct gq_target target = {0};
-
-    target.base = s->region.base;
-    target.iova = s->region.iova;
-    target.prps_iova = s->region.prps.iova;
-    return target;
+    return (struct gq_target){
+        .base = s->region.base,
+        .iova = s->region.iova,
+        .prps_iova = s->region.prps.iova,
+        .head = 0,
+        .len = 0,
+    };
 }
 
 /* Adds pair i to the executor, with its doorbells or proxied doorbells. */
