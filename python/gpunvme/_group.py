@@ -254,16 +254,9 @@ class _Load:
         self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
         self._buffers = [peers.rows(self._shares.chunk)
                          for _ in range(min(self._shares.rounds, BUFFERS))]
-        self._rounds: list[list[Future[None]]] = []
-        self.reads: list[Future[None]] = []  # of all rounds that have begun
         self.total = sum(part.nbytes for _, _, part in mine)
         self.plan = repr((list(slices.items()), peers.kind, self._shares.chunk, self._shares.share))
         self.offer = peers.offer(self._buffers)
-
-    def begin(self) -> None:
-        """Starts to read the first chunks."""
-        for _ in range(BUFFERS - 1):
-            self._start_next()
 
     def share(self, offers: list[Any]) -> None:
         self._peers.share(self._buffers, offers)
@@ -297,10 +290,6 @@ class _Load:
                                         [r.nbytes for r in short], [r.place for r in short]))
         return reads
 
-    def _start_next(self) -> None:
-        self._rounds.append(self._start(len(self._rounds)))
-        self.reads.extend(self._rounds[-1])
-
     def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
         """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
         rows, failed = self._peers.gather(self._buffers[turn % BUFFERS], failed)
@@ -316,19 +305,30 @@ class _Load:
 
     def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank."""
+        reads: list[Future[None]] = []
+        rounds: list[list[Future[None]]] = []
+
+        def start_next() -> None:
+            rounds.append(self._start(len(rounds)))
+            reads.extend(rounds[-1])
+
         begun = time.monotonic()
-        for turn in range(self._shares.rounds):
+        with waited(reads):
             with errors.kept():
-                for read in self._rounds[turn]:
-                    read.result()
-                self._start_next()  # into the buffer of the last exchange
-            n, failed = self._exchange(turn, errors.first is not None)
-            if failed:
-                return
-            done += n
-            if report:
+                for _ in range(BUFFERS - 1):
+                    start_next()
+            for turn in range(self._shares.rounds):
                 with errors.kept():
-                    report(done, self.total, time.monotonic() - begun)
+                    for read in rounds[turn]:
+                        read.result()
+                    start_next()  # into the buffer of the last exchange
+                n, failed = self._exchange(turn, errors.first is not None)
+                if failed:
+                    return
+                done += n
+                if report:
+                    with errors.kept():
+                        report(done, self.total, time.monotonic() - begun)
 
     def check(self) -> None:
         """Raises an error if a file has changed since it was opened."""
@@ -354,8 +354,6 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
         with errors.kept():
             entries = files.enter_context(opened(paths))
             mine = _Load(peers, entries, empty, slices, threads, reserve)
-            files.enter_context(waited(mine.reads))
-            mine.begin()  # and compare meanwhile
             told = _Told(mine.plan, _versions(entries), mine.offer)
         for rank, theirs in enumerate(found := errors.agree(told)):
             _compare(theirs.versions, found[0].versions, rank)
