@@ -139,7 +139,7 @@ if [ ! -x "$nvcc" ]; then
     say "install: no nvcc, gpunvme_device.h and the CUDA examples are not compiled"
 else
     for source in "$src/uses_device.cu" "$GPUNVME_ROOT"/examples/*.cu; do
-        "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler=-Wall,-Wextra -Werror=all-warnings \
+        "$nvcc" -std=c++17 -arch=compute_80 -Xcompiler=-Wall,-Wextra -Werror=all-warnings \
             "$(pkg-config --cflags gpunvme)" -c -o "$prefix/device.o" "$source" || {
             warn "$source: does not compile against the installed headers"
             failed=1
