@@ -115,6 +115,14 @@ TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'
 # Queue code run by one lane or by 32 lanes with a doorbell thread, and staged
 # by 32.
 TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
+# Only --long runs programs whose threads are also those of another one: lists
+# and sums of the direct path (client_direct, client_direct_shared), files and
+# tables (client_cache), READV and leases at their limits (daemon_transfer,
+# daemon_lease), errors of GPU queues (gq_queue, gq_recover, gq_reset), and the
+# driver on a served drive (blockdev, sim_serve).
+TSAN_LONG_PROGRAMS='^(client_(direct_(csum|readv|single|small|staged|sums)|file_direct|table)'
+TSAN_LONG_PROGRAMS+='|client_table_fails|daemon_(lease_bounds|readv|sums)|sim_remote'
+TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error|readv_slices))_test$'
 # With AddressSanitizer, only --long runs long inputs of one lane, which also
 # run by other executors: they took half of the time of all its tests.
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.OfLongLists*/Cpu1Tier0:'
@@ -195,7 +203,7 @@ run_suite() {
             ctest_args=(-LE '^(style|layout|mkfs)$')
         else
             filter+=:$TSAN_LONG
-            ctest_args=(-L '^threads$')
+            ctest_args=(-L '^threads$' -E "$TSAN_LONG_PROGRAMS")
             select=("${ctest_args[@]}")
         fi
         say "$kind: ctest ${ctest_args[*]}, filter $filter"
