@@ -9,16 +9,13 @@
 #include <stdexcept>
 #include <unistd.h>
 
+#include "tests/e2e/content.h"
+
 Bytes random_bytes(size_t n, uint64_t seed)
 {
-    std::mt19937_64 rng(seed);
     Bytes out(n);
 
-    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
-        uint64_t word = rng();
-
-        memcpy(&out[i], &word, std::min(n - i, sizeof(word)));
-    }
+    content_fill(seed, 0, out.data(), n);
     return out;
 }
 

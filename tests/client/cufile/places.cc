@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 namespace places
 {
@@ -127,8 +126,12 @@ Folder::~Folder()
 
 std::vector<char> file_bytes(const std::string &path)
 {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
+    std::vector<char> bytes(in ? static_cast<size_t>(in.tellg()) : 0);
+    in.seekg(0);
+    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    EXPECT_TRUE(in.good()) << path;
+    return bytes;
 }
 
 bool make_file(const std::string &path, const std::vector<char> &bytes)

@@ -15,6 +15,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/cufile/places.h"
+#include "tests/rounds.h"
 #include "tests/threads.h"
 
 using namespace places;
@@ -315,7 +316,7 @@ TEST_P(Io, AChildIsRefusedTheHandlesOfItsParent)
         while (!stop)
             gpunvme_read(file_, memory_->at(), 8192, 4096, nullptr);
     });
-    for (int i = 0; i < 20; i++) {
+    for (int i = test_rounds(5, 20); i-- > 0;) {
         pid_t child = fork();
         if (child == 0) {
             char byte[1] = {};

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/e2e/content.h"
 #include "tests/fusefs/daemon/puppet.h"
-#include "tests/some_bytes.h"
 #include "tests/threads.h"
 
 namespace mount_rig
@@ -110,7 +110,7 @@ void MountRig::make_file()
 {
     std::mt19937 rng(5);
     auto write_at = [&](size_t at, size_t len) {
-        some_bytes(rng, &file_[at], len);
+        content_fill(5, at, reinterpret_cast<uint8_t *>(&file_[at]), len);
         ASSERT_EQ(pwrite(fd_, &file_[at], len, static_cast<off_t>(at)), static_cast<ssize_t>(len));
     };
     fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
 
@@ -32,8 +33,7 @@ class CoherenceTest : public MountedTest, public ::testing::WithParamInterface<c
         ASSERT_NO_FATAL_FAILURE(mount(GetParam()));
         fd_ = open_on(mounted_->path("file"), O_RDWR | O_CREAT);
         model_.resize(kFile);
-        for (size_t i = 0; i < kFile; i++)
-            model_[i] = static_cast<char>(random_());
+        content_fill(42, 0, reinterpret_cast<uint8_t *>(model_.data()), kFile);
         ASSERT_EQ(pwrite(fd_, model_.data(), kFile, 0), static_cast<ssize_t>(kFile));
         buffer_ = std::make_unique<Buffer>(fd_, kFile + 8192);
         ASSERT_EQ(buffer_->error(), 0);
