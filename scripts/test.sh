@@ -128,9 +128,10 @@ TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error|readv_slices))_test$'
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.OfLongLists*/Cpu1Tier0:'
 ASAN_LONG+='*/PartSums.AreThoseOfBlocks*/Cpu1Tier0:*/GqQueue.WorksAtAnyDepth*/Cpu1Tier0Staged:'
 ASAN_LONG+='*/GqReadv.FindsItsWay*/Cpu1Tier0Staged:*/GqReadv.ReadsLongPieces*/Cpu1Tier0Staged'
-# Nor do the longest enumerations of power cuts run in all formats. The one with
-# checksums and copies has the code of the other two, and more.
-ASAN_LONG_PROGRAMS='^storage_(chunk_crash|resize)(_csum)?_test$'
+# Nor do tests of power cuts and of a model run in all formats. The one with
+# checksums and copies has the code of the one with checksums, and more.
+ASAN_LONG_PROGRAMS='^(storage_resize|(storage_(campaign|chunk_crash|crash|crash_files|resize)'
+ASAN_LONG_PROGRAMS+='|fs_(basic|model|threads))_csum)_test$'
 
 # Prints the targets of DIR that the selected tests run: the program with the
 # name of a test, and files of the build in the command of a script.

@@ -14,9 +14,10 @@ gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fi
 gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture)
 gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
+set(labels_chunk_crash plain)
 foreach(name chunks chunk_crash crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
-                 TIMEOUT 900)
+                 LABELS ${labels_${name}} TIMEOUT 900)
 endforeach()
 gpunvme_test(storage_campaign_test SOURCES storage_campaign_test.cc LINKS storage_fixture COST 60
              TIMEOUT 7200)
