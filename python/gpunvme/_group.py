@@ -52,8 +52,8 @@ class Peers(Protocol):
     def gather(self, buffer: Any, failed: bool) -> tuple[Any, bool]:
         """Collective: returns the row that each rank has filled, and if a rank has failed."""
 
-    def finish(self) -> None:
-        """Collective: waits until all ranks have copied from the rows, unless one has failed."""
+    def finish(self, failed: bool = False) -> bool:
+        """Collective: waits until all have copied from the rows. Returns true if one may have failed."""
 
 
 def _aligned(nbytes: int) -> int:
@@ -366,5 +366,6 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
         mine.exchange_all(errors, report, sum(part.nbytes for part in parts.values()))
         with errors.kept():
             mine.check()
-        errors.agree(None)
+        if peers.finish(errors.first is not None):
+            errors.agree(None)
         return mine.result(parts)

@@ -156,11 +156,11 @@ class ProcessGroup:
         distributed.all_gather_into_tensor(_flat(buffer), buffer[self.rank], group=self._group)
         return buffer, any(buffer[:, -ALIGN].tolist())
 
-    def finish(self) -> None:
+    def finish(self, failed: bool = False) -> bool:
+        """Without a board no rank waits: a gather has copied what it shows, and tells of errors."""
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        if self._board is not None:
-            self._board.meet()
+        return self._board is None or self._board.meet(failed)
 
 
 # --- Devices of one process ------------------------------------------------------------------------

@@ -55,8 +55,8 @@ class Threads:
         found = self.exchange((buffer[self.rank].copy(), failed))
         return [row for row, _ in found], any(failed for _, failed in found)
 
-    def finish(self):
-        pass
+    def finish(self, failed=False):
+        return any(self.exchange(failed))
 
 
 def in_threads(size, load):
