@@ -121,7 +121,7 @@ TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaim
 # daemon_lease), errors of GPU queues (gq_queue, gq_recover, gq_reset), and the
 # driver on a served drive (blockdev, sim_serve).
 TSAN_LONG_PROGRAMS='^(client_(direct_(csum|readv|single|small|staged|sums)|file_direct|table)'
-TSAN_LONG_PROGRAMS+='|client_table_fails|daemon_(lease_bounds|readv|sums)|sim_remote'
+TSAN_LONG_PROGRAMS+='|client_table_fails|daemon_(lease_bounds|readv|sums)|blockdev_vfio_user_e2e'
 TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error|readv_slices))_test$'
 # With AddressSanitizer, only --long runs long inputs of one lane, which also
 # run by other executors: they took half of the time of all its tests.
