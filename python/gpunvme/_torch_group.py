@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Loads tensors of torch by a process group, or by one process for several devices."""
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -28,17 +29,17 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Board:
-    """A page that all ranks of one host map, where each tells how far it has come.
+    """A page that all ranks of one host map, where each stores how many meetings it has reached.
 
-    A rank has two numbers, which it stores in turn: the others may still have to see the last one.
+    A rank has two numbers, which it stores in turn, because others may not have read the last one.
     """
 
-    PATIENCE = 600.0  # seconds, the default of process groups
+    PATIENCE = 600.0  # seconds, the default of NCCL's groups
 
     def __init__(self, path: str, rank: int, size: int) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(file, 2 * 8 * size)
+            os.posix_fallocate(file, 0, 2 * 8 * size)  # an error here, instead of SIGBUS later
             self._numbers = memoryview(mmap.mmap(file, 2 * 8 * size)).cast("q")
         finally:
             os.close(file)
@@ -73,7 +74,11 @@ SHARED = ("cuda",)  # kinds of memory
 
 
 def _export(memory: torch.Tensor) -> Any:
-    return reductions.reduce_tensor(memory)[1]
+    handle = reductions.reduce_tensor(memory)[1]
+    # torch would keep the memory until a process that has mapped it releases it, for ever if none
+    # maps it. Here the ranks keep it until the others have copied from it.
+    handle[4]._release_ipc_counter(handle[11], handle[12], device=memory.device)
+    return handle
 
 
 def _import(handle: Any, device: Any) -> torch.Tensor:
@@ -113,7 +118,7 @@ class ProcessGroup:
         return found
 
     def rows(self, nbytes: int) -> torch.Tensor:
-        """The block behind the bytes tells all_gather's ranks of an error."""
+        """The block behind the bytes reports an error to the ranks of all_gather."""
         found = torch.empty((self.size, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
         if found.is_cuda:
             torch.cuda.synchronize(self._device)
@@ -123,7 +128,7 @@ class ProcessGroup:
         return _flat(tensor)
 
     def offer(self, buffers: list[torch.Tensor]) -> _Offer | None:
-        if self.kind not in SHARED or not buffers or not boot():
+        if self.kind not in SHARED or self.size < 2 or not buffers or not boot():
             return None
         try:
             host = (boot(), os.stat(BOARDS).st_dev, os.geteuid())
@@ -136,18 +141,21 @@ class ProcessGroup:
         found = [offer for offer in offers if offer is not None]
         if len(found) < self.size or len({offer.host for offer in found}) > 1:
             return
-        board, seen, failed = _Board(found[0].board, self.rank, self.size), {}, False
         try:
-            for i, memory in enumerate(buffers):
-                seen[memory.data_ptr()] = [
-                    (memory if rank == self.rank else _import(offer.handles[i], self._device))[rank]
-                    for rank, offer in enumerate(found)]
-        except RuntimeError:  # the devices do not reach each other
-            failed = True
-        if not board.meet(failed):
-            self._board, self._seen = board, seen
-        if self.rank == 0:
-            os.unlink(found[0].board)
+            board, seen, failed = _Board(found[0].board, self.rank, self.size), {}, False
+            try:
+                for i, memory in enumerate(buffers):
+                    seen[memory.data_ptr()] = [
+                        (memory if rank == self.rank else
+                         _import(offer.handles[i], self._device))[rank]
+                        for rank, offer in enumerate(found)]
+            except (OSError, RuntimeError):  # the devices do not reach each other
+                failed = True
+            if not board.meet(failed):
+                self._board, self._seen = board, seen
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # another rank has removed it
+                os.unlink(found[0].board)
 
     def gather(self, buffer: torch.Tensor, failed: bool) -> tuple[Any, bool]:
         if self._board is not None:
@@ -157,7 +165,7 @@ class ProcessGroup:
         return buffer, any(buffer[:, -ALIGN].tolist())
 
     def finish(self, failed: bool = False) -> bool:
-        """Without a board no rank waits: a gather has copied what it shows, and tells of errors."""
+        """Without a board no rank waits: a gather has copied what it shows, and reports errors."""
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         return self._board is None or self._board.meet(failed)

@@ -342,6 +342,18 @@ def run_rank(rank, size, backend, shares, store, paths):
     os._exit(0)
 
 
+def test_shared_memory_is_freed(torch):
+    """Also if no other process has mapped it."""
+    if not torch.cuda.device_count():
+        pytest.skip("torch has no CUDA device")
+    from gpunvme._torch_group import _export
+    memory = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    allocated = torch.cuda.memory_allocated()
+    _export(memory)
+    del memory
+    assert torch.cuda.memory_allocated() == allocated - (1 << 20)
+
+
 @pytest.mark.parametrize("size, backend, where, shares", [
     (2, "gloo", "mount", ""), (4, "gloo", "tmpfs", ""), (2, "nccl", "mount", ""),
     (3, "gloo", "mount", "all"), (3, "gloo", "tmpfs", "not all")])
