@@ -13,7 +13,8 @@ import torch
 from ._file import File
 
 # Tensors of these devices are copied into pieces of the file, which takes far less time than to
-# write them. Two pieces exist at a time. A shorter one is taken if the device has no memory for it.
+# write them. Two pieces of each device exist at a time. Pieces are shorter if the device has no
+# memory for them.
 _STAGED = ("cuda",)
 _PIECES = (256 << 20, 32 << 20, 2 << 20)
 # Other tensors below this size are joined, because a copy takes less time than another write.
@@ -134,14 +135,15 @@ class _Staging:
             self._free.put(half)
 
 
-def _stage(run: _Run) -> tuple[_Staging, list[list[_Part]]]:
-    """Returns the pieces of a run and memory for them: of the host if the device has none."""
+def _stage(device: torch.device, runs: list[_Run]) -> tuple[_Staging, list[list[_Part]]]:
+    """Returns the pieces of runs and memory for them: of the host if the device has none."""
+    def cut(size: int) -> list[list[_Part]]:
+        return [piece for run in runs for piece in _cut(run.placed, size)]
+
     for size in _PIECES:
         with contextlib.suppress(torch.OutOfMemoryError):
-            pieces = _cut(run.placed, size)
-            return _Staging(run.device, pieces), pieces
-    pieces = _cut(run.placed, _PIECES[0])
-    return _Staging(torch.device("cpu"), pieces), pieces
+            return _Staging(device, cut(size)), cut(size)
+    return _Staging(torch.device("cpu"), cut(_PIECES[0])), cut(_PIECES[0])
 
 
 def _write_joined(file: File, placed: list[Placed]) -> int:
@@ -159,10 +161,13 @@ def writes_of(file: File, placed: Iterable[Placed]) -> list[Callable[[], int]]:
     Tensors are in the order of these. Each function returns the bytes of tensors that it wrote.
     """
     writes: list[Callable[[], int]] = []
+    by_device: dict[torch.device, list[_Run]] = {}
     for run in _runs_of(placed):
         if run.staged():
-            staging, pieces = _stage(run)
-            writes += [functools.partial(staging.write, file, piece) for piece in pieces]
+            by_device.setdefault(run.device, []).append(run)
         else:
             writes.append(functools.partial(_write_joined, file, run.placed))
+    for device, runs in by_device.items():
+        staging, pieces = _stage(device, runs)
+        writes += [functools.partial(staging.write, file, piece) for piece in pieces]
     return writes

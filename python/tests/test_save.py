@@ -172,11 +172,11 @@ def test_tensors_of_a_gpu_are_written_in_aligned_pieces(torch, tmpfs, monkeypatc
 
 
 def test_pieces_are_short_where_memory_is(torch, tmpfs, monkeypatch):
-    """Without memory of the device for any piece, memory of the host is used."""
+    """Without memory of the device for any piece, memory of the host is used, once for all runs."""
     from gpunvme import _torch_write
     monkeypatch.setattr(_torch_write, "_STAGED", ("cpu",))
     monkeypatch.setattr(_torch_write, "_PIECES", (8192, 4096))
-    places, given = [0, 12288], [torch.randn(3072), torch.randn(2048)]
+    places, given = [0, 12288, 1 << 20], [torch.randn(n) for n in (3072, 2048, 1024)]
     path, make, tries = os.path.join(tmpfs, "short"), _torch_write._Staging.__init__, []
 
     def refuses(most):
@@ -187,7 +187,8 @@ def test_pieces_are_short_where_memory_is(torch, tmpfs, monkeypatch):
             make(self, device, pieces)
         tries.clear()
         monkeypatch.setattr(_torch_write._Staging, "__init__", made)
-    for most, sizes in ((0, [8192, 8192, 4096]), (1, [4096] * 5), (2, [8192, 8192, 4096])):
+    for most, sizes in ((0, [8192, 8192, 4096, 4096]), (1, [4096] * 6),
+                        (2, [8192, 8192, 4096, 4096])):
         refuses(most)
         calls = write(torch, path, given, places, monkeypatch)
         assert [size for _, size in calls] == sizes and len(tries) == most + 1
