@@ -129,7 +129,8 @@ ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.OfLongLists*/Cpu1Tier0:'
 ASAN_LONG+='*/PartSums.AreThoseOfBlocks*/Cpu1Tier0:*/GqQueue.WorksAtAnyDepth*/Cpu1Tier0Staged:'
 ASAN_LONG+='*/GqReadv.FindsItsWay*/Cpu1Tier0Staged:*/GqReadv.ReadsLongPieces*/Cpu1Tier0Staged'
 # Nor do tests of power cuts and of a model run in all formats. The one with
-# checksums and copies has the code of the one with checksums, and more.
+# checksums and copies has the code of the one with checksums, and more. The
+# ordinary build of the nightly run has all of them.
 ASAN_LONG_PROGRAMS='^(storage_resize|(storage_(campaign|chunk_crash|crash|crash_files|resize)'
 ASAN_LONG_PROGRAMS+='|fs_(basic|model|threads))_csum)_test$'
 
