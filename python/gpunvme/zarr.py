@@ -61,7 +61,7 @@ def _read(path: Path, prototype: BufferPrototype,
     return [prototype.buffer.from_array_like(memory[end - n:end]) for end, n in zip(ends, sizes)]
 
 
-class Store(LocalStore):
+class Store(LocalStore):  # type: ignore[misc, unused-ignore]  # Any where zarr is missing
     """Works like zarr.storage.LocalStore, but the ranges of a value in one request are one READV.
 
     With zarr.config.enable_gpu() values are read straight into GPU memory.
