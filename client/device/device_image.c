@@ -9,17 +9,17 @@
  * Defines a function that returns an image. The assembler puts the file here as
  * it is; the driver finds its size in it.
  */
-#define IMAGE(function, file)                                                   \
-    extern const char function##_bytes[] __attribute__((visibility("hidden"))); \
-    __asm__(".pushsection .rodata\n"                                            \
-            ".balign 16\n"                                                      \
-            ".global " #function "_bytes\n"                                     \
-            ".hidden " #function "_bytes\n" #function "_bytes:\n"               \
-            ".incbin \"" file "\"\n"                                            \
-            ".popsection\n");                                                   \
-    const void *function(void)                                                  \
-    {                                                                           \
-        return function##_bytes;                                                \
+#define IMAGE(function, file)                                                    \
+    extern const char function##_fatbin[] __attribute__((visibility("hidden"))); \
+    __asm__(".pushsection .rodata\n"                                             \
+            ".balign 16\n"                                                       \
+            ".global " #function "_fatbin\n"                                     \
+            ".hidden " #function "_fatbin\n" #function "_fatbin:\n"              \
+            ".incbin \"" file "\"\n"                                             \
+            ".popsection\n");                                                    \
+    const void *function(void)                                                   \
+    {                                                                            \
+        return function##_fatbin;                                                \
     }
 #else
 #define IMAGE(function, file)  \

@@ -175,31 +175,6 @@ static int open_workspaces(struct gq_engine *e)
     return err;
 }
 
-static int map_staging(struct gq_engine *e, struct gq_staging *s)
-{
-    int err = gq_region_map(e->ctrlr, &s->mem, NVME_MAP_LEASE, &s->region);
-
-    if (err)
-        e->exec->ops->staging_free(e->exec, &s->mem);
-    return err;
-}
-
-int gq_staging_open(struct gq_engine *e, size_t len, struct gq_staging *s)
-{
-    bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
-    int err = e->exec->ops->staging_alloc(e->exec, len, host, &s->mem);
-
-    return err ? err : map_staging(e, s);
-}
-
-void gq_staging_close(struct gq_engine *e, struct gq_staging *s)
-{
-    if (!gq_region_unmap(e->ctrlr, &s->region))
-        e->exec->ops->staging_free(e->exec, &s->mem);
-    else
-        e->exec->in_reach = true;
-}
-
 /*
  * Returns the staging bytes of a lane: a power of two, whole LBAs, at most one
  * command.
@@ -242,7 +217,7 @@ static int try_reach(struct gq_engine *e)
     if (err)
         return err;
     t->device_memory[0] = '\0';
-    err = map_staging(e, &e->staging);
+    err = gq_staging_map(e, &e->staging);
     snprintf(e->reach, sizeof(e->reach), "%s", t->device_memory);
     if (!err)
         gq_staging_close(e, &e->staging);

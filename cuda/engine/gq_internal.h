@@ -172,6 +172,8 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
 
+/* Maps memory of the executor as staging. Frees it and returns -errno if that fails. */
+int gq_staging_map(struct gq_engine *e, struct gq_staging *s);
 /*
  * Allocates staging and maps it. It is normally in device memory, from which
  * staged bytes are copied without crossing the bus. It is in host memory if the
