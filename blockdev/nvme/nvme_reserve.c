@@ -326,6 +326,13 @@ int nvme_reserve_read_events(struct nvme_ctrlr *c)
     return c->reserved_nsid ? reserve_drain(c, c->reserved_nsid) : 0;
 }
 
+static void reserve_forget(struct nvme_ctrlr *c)
+{
+    nvme_admin_begin(c);
+    c->reserved_nsid = 0;
+    nvme_admin_end(c);
+}
+
 int nvme_reserve(struct nvme_ctrlr *c, uint32_t nsid, bool preempt, struct nvme_holder *holder)
 {
     struct nvme_ns_info ns;
@@ -340,16 +347,18 @@ int nvme_reserve(struct nvme_ctrlr *c, uint32_t nsid, bool preempt, struct nvme_
     rc = reserve_set_host(c);
     if (!rc)
         rc = reserve_drain(c, 0); /* events of an earlier registration */
-    nvme_admin_end(c);
-    if (!rc)
-        rc = reserve_open(&r, c, nsid);
-    if (rc)
-        return rc;
-    rc = reserve_take(&r, &ns, preempt, holder);
-    reserve_close(&r);
-    nvme_admin_begin(c);
+    /* From now on a reset sets the identifier again. */
     c->reserved_nsid = rc ? 0 : nsid;
     nvme_admin_end(c);
+    if (rc)
+        return rc;
+    rc = reserve_open(&r, c, nsid);
+    if (!rc) {
+        rc = reserve_take(&r, &ns, preempt, holder);
+        reserve_close(&r);
+    }
+    if (rc)
+        reserve_forget(c);
     return rc;
 }
 
@@ -361,7 +370,5 @@ void nvme_unreserve(struct nvme_ctrlr *c, uint32_t nsid)
         return;
     (void)reserve_unregister(&r);
     reserve_close(&r);
-    nvme_admin_begin(c);
-    c->reserved_nsid = 0;
-    nvme_admin_end(c);
+    reserve_forget(c);
 }
