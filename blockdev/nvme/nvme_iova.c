@@ -89,8 +89,9 @@ static bool has_page(const struct nvme_iova *v, size_t i)
 }
 
 /*
- * Removes freed ranges. Freeing them one by one would move the table as often
- * as it has ranges when it is emptied.
+ * Removes freed ranges from the table. nvme_iova_give() leaves them there,
+ * because moving the table for each range would take quadratic time when all
+ * ranges are freed.
  */
 static void drop_freed(struct nvme_iova *v)
 {

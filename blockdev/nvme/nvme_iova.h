@@ -29,7 +29,7 @@ struct nvme_iova {
     struct nvme_iova_range *used;
     size_t n_places, capacity;
     size_t n_used; /* ranges that are not free */
-    size_t first;  /* no gap below the range at this place has room for a page */
+    size_t first;  /* gap i lies below range i; those before this gap have no room for a page */
 };
 
 void nvme_iova_init(struct nvme_iova *v);

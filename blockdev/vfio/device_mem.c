@@ -39,8 +39,8 @@ struct provider {
 /* --- dma-buf --------------------------------------------------------------------------------- */
 
 /*
- * NVIDIA's driver names its exporter nv_dmabuf; older versions leave the name of
- * the module.
+ * NVIDIA's driver names its exporter nv_dmabuf; older versions use the name of
+ * their module.
  */
 bool device_mem_exporter_stays(const char *fdinfo)
 {

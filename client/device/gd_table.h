@@ -78,7 +78,7 @@ GQ_FN void gd_table_clear_file(const struct gd_row_table *t, uint32_t i)
 
 /*
  * Called by one lane. Keeps `late` if an earlier gather under the same leases
- * has lost a command. `lost` means that an earlier one may have.
+ * has lost a command, and sets it if one may have (`lost`).
  */
 GQ_FN void gd_table_clear_words(const struct gd_row_table *t, bool lost)
 {

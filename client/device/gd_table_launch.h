@@ -66,7 +66,7 @@ struct gd_table_words {
      */
     uint32_t late;
     uint32_t number; /* of the leases at the beginning of the gather */
-    uint32_t begun;  /* 1: the last pass of a gather has not run, so lost commands are not noted */
+    uint32_t begun;  /* 1 until the last pass of a gather has run, which notes lost commands */
     uint64_t gathers, rows, reads, all_failed, hits;
 };
 

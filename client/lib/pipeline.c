@@ -20,9 +20,9 @@
 #define LONG_CHUNK ((size_t)16 << 20)
 #define LONG_PAIRS 2u
 /*
- * Bytes of a chunk of short transfers, which their callers make alone, and the
- * number of pairs for them. With the pairs of the other transfers, 16 threads
- * that each read 4 KiB would wait for each other.
+ * Chunk size of short transfers, each of which is made by the calling thread
+ * only, and the number of pairs for them. If they used the pairs of the other
+ * transfers, 16 threads that each read 4 KiB would wait for each other.
  */
 #define SHORT_CHUNK ((size_t)128 << 10)
 #define SHORT_PAIRS 32u
@@ -81,7 +81,7 @@ int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pi
     p->longs = (struct pool){.chunk = LONG_CHUNK, .max = chunk < LONG_CHUNK ? LONG_PAIRS : 0};
     p->shorts = (struct pool){
         .chunk = SHORT_CHUNK, .local = true, .max = chunk > SHORT_CHUNK ? SHORT_PAIRS : 0};
-    /* As in regions_new(). */
+    /* Like in regions_new(), the lock is mostly held for less time than a thread needs to sleep. */
     p->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_init(&p->returned, NULL);
     *out = p;

@@ -94,7 +94,7 @@ struct gq_engine {
     unsigned n_queues;
     struct gq_workspace workspaces[GQ_WORKSPACES];
     unsigned n_workspaces;
-    void *buffers; /* tsearch(3) of registered ones by address */
+    void *buffers; /* tree of tsearch(3): the registered buffers by address */
     unsigned n_buffers;
     struct gq_buffer *late; /* ended, but their unmap was late: not freed yet */
     unsigned transfers;     /* running or waiting for queues */

@@ -152,8 +152,8 @@ GQ_FN uint64_t gq_count_units(const struct gq_reads *reads)
 }
 
 /*
- * Returns log2 of the number of neighbours of n reads that go to one of the
- * queues at once. It is at most `most`, and less if n is too small for that.
+ * Returns log2 of the number of adjacent reads of a list of n that go to one
+ * queue at once. It is at most `most`, and less if the list is too short.
  */
 GQ_FN uint32_t gq_group_shift(uint32_t n, uint32_t queues, uint32_t most)
 {

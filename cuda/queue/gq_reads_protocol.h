@@ -539,7 +539,10 @@ GQ_FN bool gq_conclude_reads(struct gq_reader *r)
     return true;
 }
 
-/* Ends a run of the engine after the last round: stores its results, and returns the queue. */
+/*
+ * Ends a run of the engine after the last round. Stores its results and returns the queue to the
+ * host.
+ */
 GQ_FN void gq_report_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;

@@ -37,12 +37,13 @@ struct gq_position {
 };
 
 struct gq_single {
-    const struct gq_run *run; /* leave, leave_value, kick, command_ns, nsid, opcode */
+    /* Only leave, leave_value, kick, command_ns, nsid and opcode are used. */
+    const struct gq_run *run;
     const struct gq_port *port;
     struct gq_position at;       /* the command's position; later that of the next one */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
     uint32_t status;             /* status of the completion: 0 or the drive's error */
-    uint64_t start_ns, leave_ns; /* the command's start; the next check whether to leave */
+    uint64_t start_ns, leave_ns; /* start of the command; next check of the leases */
 };
 
 /*

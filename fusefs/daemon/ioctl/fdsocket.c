@@ -33,9 +33,9 @@
 #define MAX_TOKENS  256
 #define ROOT_TOKENS 32 /* reserved for root */
 /*
- * The tokens of all users have at most so many descriptors, and at most half of
- * those that the process may have, since buffers and files need others. A part
- * of them is reserved for root.
+ * Maximum number of descriptors in the tokens of all users. It is lowered to
+ * half of RLIMIT_NOFILE, because buffers and files need descriptors, too. One in
+ * ROOT_PART is reserved for root.
  */
 #define MAX_DESCRIPTORS 16384u
 #define ROOT_PART       4u

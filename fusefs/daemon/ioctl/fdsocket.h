@@ -12,9 +12,9 @@
  *
  * The first 8 bytes of a connection are the cookie of INFO. A peer without it is
  * not served, and its messages are not received. Its connection holds no place
- * of those that sent the cookie, and ends early if many wait like it. The others,
- * the tokens and their descriptors are shared between users by ledger.h, which
- * reserves some for root.
+ * of those that sent the cookie, and ends early if many wait like it. The other
+ * connections, the tokens and their descriptors are shared between users by
+ * ledger.h, which reserves some for root.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 #define FUSEFS_DAEMON_IOCTL_FDSOCKET_H

@@ -224,8 +224,8 @@ static void session_loop_serve_shared(struct session_loop *loop, char *request, 
 }
 
 /*
- * A new thread serves its first request in heap memory. It waits for the device
- * to map memory only when it is no receiver.
+ * A new thread serves its first request in heap memory. It requests memory of
+ * the device after that, when other threads receive the next requests.
  */
 static void receive_and_serve(struct session_thread *t, struct bounce *b)
 {

@@ -122,12 +122,13 @@ struct daemon {
 
 /* Returns a buffer, or NULL if memory is exhausted. May wait until the device has mapped it. */
 struct bounce *bounce_get(struct bounce_pool *pool);
-/* Returns a free buffer, or one of heap memory: the device is not waited for. */
+/* Returns the same without waiting for the device: a new buffer is plain. */
 struct bounce *bounce_get_now(struct bounce_pool *pool);
 /*
- * Replaces heap memory of a buffer without a request by memory of the device.
- * Does nothing if the device has none, or while another thread waits for it here:
- * a device that does not answer holds no more than one session thread.
+ * Replaces the memory of a plain buffer, which holds no request, by memory of the
+ * device. Does nothing if the device has refused memory, or while another thread
+ * waits for it here, so that a device that does not answer blocks at most one
+ * session thread.
  */
 void bounce_improve(struct bounce_pool *pool, struct bounce *b);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
