@@ -142,16 +142,16 @@ static void settle_all(struct gq_engine *e)
 }
 
 /*
- * Called under e->lock if the controller has failed and could not be stopped.
- * Its commands are reported as ended, so they must not reach applications'
- * memory any more. Staging is no longer used.
+ * Called for each node of the tree, under e->lock, if the controller has failed
+ * and could not be stopped. Its commands are reported as ended, so they must not
+ * reach applications' memory any more. Staging is no longer used.
  */
 static void revoke_buffer(const void *node, VISIT visit, void *engine)
 {
     struct gq_buffer *b = *(struct gq_buffer *const *)node;
     struct gq_engine *e = engine;
 
-    if ((visit == postorder || visit == leaf) && !b->staged && !b->is_list)
+    if ((visit == postorder || visit == leaf) && gq_buffer_is_reachable(b))
         gq_region_revoke(e->ctrlr, &b->region);
 }
 
