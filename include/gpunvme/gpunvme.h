@@ -60,8 +60,8 @@ struct gpunvme_options {
     uint32_t path;
     /*
      * Threads of the bounce pipeline, including the caller's. The default is
-     * one per processor, at most 8. Transfers of at most 128 KiB do not count:
-     * their callers make them, up to 32 at a time.
+     * one per processor, at most 8. Transfers of at most 128 KiB do not count if
+     * `chunk` is larger: the calling threads make up to 32 of them at a time.
      */
     uint32_t threads;
     /*
