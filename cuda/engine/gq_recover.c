@@ -151,7 +151,7 @@ static void revoke_buffer(const void *node, VISIT visit, void *engine)
     struct gq_buffer *b = *(struct gq_buffer *const *)node;
     struct gq_engine *e = engine;
 
-    if ((visit == postorder || visit == leaf) && gq_buffer_is_reachable(b))
+    if ((visit == postorder || visit == leaf) && !b->staged && !b->is_list)
         gq_region_revoke(e->ctrlr, &b->region);
 }
 
