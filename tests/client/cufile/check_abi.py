@@ -8,7 +8,8 @@ usage: check_abi.py exports LIBRARY HEADER
 exports: the library exports the functions that HEADER declares, and nothing else.
 nvidia: NVIDIA's library exports all of them, and its further exports are INTERNAL; sizes,
 offsets and numbers that HEADER states hold for NVIDIA's cufile.h. Needs the wheel nvidia-cufile,
-installed or unpacked below $GPUNVME_NVIDIA_CUFILE; ends with 77 where there is none.
+installed or unpacked below $GPUNVME_NVIDIA_CUFILE; ends with 77 where there is none, or one of a
+version before CUFILE_VERSION of HEADER.
 """
 
 import glob
@@ -22,6 +23,7 @@ import tempfile
 FUNCTION = re.compile(r"\b(cuFile\w+)\(")
 SIZE = re.compile(r"static_assert\(sizeof\((\w+)\) == (\d+)")
 OFFSET = re.compile(r"static_assert\(offsetof\((\w+), ([\w.]+)\) == (\d+)")
+VERSION = re.compile(r"define CUFILE_VERSION (\d+)")
 NUMBER = re.compile(r"^\s*(CU_?FILE_\w+) = (0x[0-9a-f]+|\d+)", re.MULTILINE)
 # Exports of NVIDIA's that no header and no manual declares, so that no program calls them: its
 # kernels, their launchers, and parts of the object storage client.
@@ -47,14 +49,27 @@ def declared(header):
     return set(FUNCTION.findall(text)), text
 
 
-def find_nvidia():
-    """The library and the header of NVIDIA's wheel, or None."""
+def version_of(top):
+    """The wheel's version, in the form of CUFILE_VERSION."""
+    for path in glob.glob(f"{top}/**/nvidia_cufile-*.dist-info", recursive=True):
+        major, minor = re.search(r"cufile-(\d+)\.(\d+)", path).groups()
+        return 1000 * int(major) + 10 * int(minor)
+    return None
+
+
+def find_nvidia(least):
+    """The library and the header of NVIDIA's wheel, or the reason why there are none."""
+    why = "no wheel nvidia-cufile here, see GPUNVME_NVIDIA_CUFILE"
     for top in (os.environ.get("GPUNVME_NVIDIA_CUFILE"), sysconfig.get_path("purelib")):
         libraries = glob.glob(f"{top}/**/libcufile.so.0", recursive=True) if top else []
         headers = glob.glob(f"{top}/**/cufile.h", recursive=True) if top else []
-        if libraries and headers:
-            return libraries[0], headers[0]
-    return None
+        if not libraries or not headers:
+            continue
+        version = version_of(top)
+        if version is None or version >= least:
+            return libraries[0], headers[0], None
+        why = f"the wheel nvidia-cufile has version {version}, the interface is that of {least}"
+    return None, None, why
 
 
 def assertions(text):
@@ -89,17 +104,18 @@ def check_exports(library, header):
 
 
 def check_nvidia(library, header, compiler):
-    found = find_nvidia()
-    if not found:
-        print("skipped: no wheel nvidia-cufile here, see GPUNVME_NVIDIA_CUFILE")
-        sys.exit(77)
-    theirs, public = exported(found[0]), declared(found[1])[0] & exported(found[0])
     ours, (_, text) = exported(library), declared(header)
+    their_library, their_header, why = find_nvidia(int(VERSION.search(text)[1]))
+    if why:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    theirs = exported(their_library)
+    public = declared(their_header)[0] & theirs
     unknown = {name for name in theirs if name.startswith("cuFile")} - ours - INTERNAL
     return ([f"{name}: not in NVIDIA's library" for name in sorted(ours - theirs)] +
             [f"{name}: only in NVIDIA's library" for name in sorted(public - ours)] +
             [f"{name}: in NVIDIA's library, not INTERNAL" for name in sorted(unknown - public)] +
-            check_layout(text, found[1], compiler))
+            check_layout(text, their_header, compiler))
 
 
 def main():
