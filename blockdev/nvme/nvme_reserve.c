@@ -63,10 +63,11 @@ static int reserve_feature(struct nvme_ctrlr *c, uint8_t opcode, void *id)
 }
 
 /*
- * Sets the host identifier. A controller may refuse one because it has kept one
- * over a reset, or has received one with the connection. The one that it reports
- * is then used. Returns -ENOTSUP if the controller does not know this host, or
- * an error if the admin queue does not work. The caller holds admin_lock.
+ * Sets the host identifier. A controller refuses it if it has kept another one
+ * over a reset, or has received one with the connection. The identifier that the
+ * controller reports then counts. Returns -ENOTSUP if the controller does not
+ * know this host, or an error if the admin queue does not work. The caller holds
+ * admin_lock.
  */
 static int reserve_set_host(struct nvme_ctrlr *c)
 {

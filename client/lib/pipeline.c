@@ -81,7 +81,7 @@ int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pi
     p->longs = (struct pool){.chunk = LONG_CHUNK, .max = chunk < LONG_CHUNK ? LONG_PAIRS : 0};
     p->shorts = (struct pool){
         .chunk = SHORT_CHUNK, .local = true, .max = chunk > SHORT_CHUNK ? SHORT_PAIRS : 0};
-    /* Like in regions_new(), the lock is mostly held for less time than a thread needs to sleep. */
+    /* As in regions_new(), the lock is mostly held for less time than a thread needs to sleep. */
     p->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     pthread_cond_init(&p->returned, NULL);
     *out = p;

@@ -46,7 +46,7 @@ GQ_STORE(gq_atomic_store, uint32_t, "r", "st.relaxed.gpu.u32")
         return old;                                   \
     }
 
-/* Defines such a function that stores `value` if the word is `expected`. */
+/* Defines a function that stores `value` if the word is `expected`, and returns the old value. */
 #define GQ_ATOMIC_REPLACE(name, type, reg, instruction)     \
     GQ_FN type name(type *word, type expected, type value)  \
     {                                                       \

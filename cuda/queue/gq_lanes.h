@@ -76,7 +76,7 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 }
 
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
-/* The least value of all lanes. */
+/* Returns the least value of all lanes. */
 #define GQ_MIN32(name) __reduce_min_sync(w->group.mask, (uint32_t)(name))
 /* The sum over all lanes, modulo 2. */
 #define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))

@@ -118,7 +118,7 @@ class MountingTest : public ::testing::Test
     }
 };
 
-// Has a mount besides, closes fd_ before it ends, and expects that it ends well.
+// MountedTest also has a mount. It closes fd_ before the mount ends, and expects no error of that.
 class MountedTest : public MountingTest
 {
   protected:
@@ -135,7 +135,7 @@ class MountedTest : public MountingTest
         if (mounted_)
             expect_good_end(mounted_.get());
     }
-    // Closes what the test has open besides.
+    // Closes the other files that the test has opened.
     virtual void let_go()
     {
     }

@@ -21,7 +21,7 @@ class Repair : public ToolTest
         Result r = fsck("-n");
         EXPECT_EQ(r.status, 0) << r.out << r.err;
     }
-    /* Makes one of everything, and takes down what there is. */
+    /* Makes one of everything, and stores a list of the files. */
     void fill()
     {
         fill_all(img);

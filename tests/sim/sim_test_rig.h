@@ -106,7 +106,7 @@ void fill(void *p, size_t len, uint64_t seed);
 bool holds(const void *p, size_t len, uint64_t seed);
 /* Returns a rule that fires once. */
 struct sim_fault fault(enum sim_fault_kind kind, uint64_t delay_ns = 0);
-/* Returns one for Identify, or for another admin command. */
+/* Returns a rule for Identify, or for another admin command. */
 struct sim_fault admin_fault(enum sim_fault_kind kind, uint64_t delay_ns = 0,
                              uint8_t opcode = NVME_ADMIN_IDENTIFY);
 

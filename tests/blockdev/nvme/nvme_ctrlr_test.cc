@@ -276,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"PageSizesInWrongOrder", [](Fake &f) { f.cap |= 1ull << 48; }, -EPROTO},
         Refusal{"QueuesOfOneEntry", [](Fake &f) { f.cap &= ~0xffffull; }, -EPROTO},
         Refusal{"StrideBeyondTheDoorbells", [](Fake &f) { f.cap |= 0xfull << 32; }, -EPROTO},
-        /* 2048 bytes a doorbell, 4096 in all: the admin queue's only. */
+        /* A doorbell takes 2048 bytes, so 4096 bytes have those of the admin queue only. */
         Refusal{"StrideWithoutIoDoorbells", [](Fake &f) { f.cap |= 9ull << 32; }, -EPROTO}),
     [](const auto &info) { return info.param.name; });
 

@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Failure{"FailsEveryTime", [](Recovery &) {}, {0, 0, NVME_MAX_RESET_RETRIES}},
                       Failure{
                           "NeverReady", [](Recovery &r) { r.fake.never_ready = true; }, {0, 0, 1}},
-                      // By its registers, and from outside.
+                      // The driver resets the controller by its registers, and then from outside.
                       Failure{"FatalOnEveryEnable",
                               [](Recovery &r) { r.fake.fatal_on_enable = r.fake.has_reset = true; },
                               {0, 0, 2}},

@@ -29,7 +29,7 @@ namespace
 constexpr uint64_t MIB = 1 << 20;
 /* On top of a bound that is measured: a busy machine, with sanitizers. */
 constexpr double SLACK_S = 20;
-/* Longer than an admin command on a busy machine; only lost ones exceed it. */
+/* Only a lost admin command takes longer than this, even on a busy machine. */
 constexpr unsigned ADMIN_MS = 1500;
 
 double now_s()

@@ -70,7 +70,7 @@ cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
 namespace
 {
 
-// A thread's list.
+// A List is posted by one thread, which waits for its end.
 struct List {
     List()
     {
@@ -112,7 +112,7 @@ class GqPersistent : public testing::Test
             memory_->slots[i].started = l.number;
         return cudaSuccess;
     }
-    // They leave, without having taken anything.
+    // The blocks leave without having taken anything.
     void leave()
     {
         memory_->ended[0] = number_;

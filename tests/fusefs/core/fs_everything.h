@@ -103,7 +103,8 @@ class FsEverything : public FsTest
         } while (found.next != 0);
         return bad;
     }
-    // fsck -p -f on the device, whose errors the program would not see. Stores what it says.
+    // Runs fsck -p -f in this process, because the device plays its errors here. Stores what fsck
+    // prints.
     int64_t preen(std::string *said)
     {
         testing::internal::CaptureStdout();

@@ -206,7 +206,8 @@ TEST_F(ChunkFiles, TheLastBlocksAreForHandlesThatFree)
 
 constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM,
                                      CRASH_RANDOM};
-// In every run; one, in turn, where a sanitizer takes five times as long.
+// Every run tries all of these fates. With a sanitizer, which takes five times as long, each cut
+// takes the next one.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int FATES_OF_A_CUT = 1;
 #else
@@ -325,7 +326,7 @@ class ChunkCrash : public ChunkFiles
         return wrong;
     }
     unsigned logged(uint64_t segment);
-    // After each operation, with fates of what was not durable.
+    // Cuts power after each operation, with these fates of what was not durable.
     void cut_everywhere(unsigned most)
     {
         constexpr int ALL = std::size(FATES);

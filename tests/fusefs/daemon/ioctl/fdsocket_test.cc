@@ -323,7 +323,7 @@ TEST_F(FdSocket, UsersLeaveDescriptorsOfTokensToOthers)
     EXPECT_NE(token_for_several(socket_, memory_, FD_MESSAGE_FDS), 0u) << "root's";
 }
 
-// The descriptors of a token that was used are its user's no more.
+// A token that was used no longer charges its user for descriptors.
 TEST_F(FdSocket, AUsedTokenIsNoLongerCharged)
 {
     struct fdsocket_fds fds;
