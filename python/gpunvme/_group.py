@@ -152,7 +152,7 @@ class _Version(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What a rank sends to the others before it reads."""
+    """A rank sends this to the others before it reads."""
 
     plan: str
     versions: list[_Version]

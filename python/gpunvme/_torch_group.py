@@ -29,7 +29,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Board:
-    """A page that all ranks of one host map, where each stores how many meetings it has reached.
+    """All ranks of one host map this page, in which each stores how many meetings it has reached.
 
     A rank has two numbers, which it stores in turn, because others may not have read the last one.
     """
@@ -61,7 +61,7 @@ class _Board:
 
 
 class _Offer(NamedTuple):
-    """What the others need to copy from the buffers of a rank."""
+    """The other ranks need this to copy from the buffers of a rank."""
 
     host: tuple[str, int, int]  # boot, device of BOARDS, user
     board: str  # path; that of rank 0 is used

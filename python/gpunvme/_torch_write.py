@@ -33,7 +33,7 @@ class _Part(NamedTuple):
 
 
 class _Run:
-    """Tensors that follow each other in the file and are copied to one device."""
+    """A run has tensors that follow each other in the file and are copied to one device."""
 
     def __init__(self, tensor: torch.Tensor, at: int) -> None:
         self.device, self.small = tensor.device, tensor.nbytes < _SMALL
@@ -93,7 +93,7 @@ def _write(file: File, memory: torch.Tensor, at: int, piece: list[_Part]) -> int
 
 
 class _Staging:
-    """Memory of a device. A piece is copied into one half while the other half is written."""
+    """A piece is copied into one half of this memory while the other half is written."""
 
     def __init__(self, device: torch.device, pieces: list[list[_Part]]) -> None:
         longest = -(-max(map(_length, pieces)) // _GAP) * _GAP

@@ -343,7 +343,7 @@ def run_rank(rank, size, backend, shares, store, paths):
 
 
 def test_shared_memory_is_freed(torch):
-    """Also if no other process has mapped it."""
+    """torch frees memory that was exported, also if no other process has mapped it."""
     if not torch.cuda.device_count():
         pytest.skip("torch has no CUDA device")
     from gpunvme._torch_group import _export
