@@ -12,15 +12,12 @@
  * direct=.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/lib/bare_kernels.h"
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
-#include "bench/lib/direct_bench_kernels.h"
 
 #define PROGRAM     "bare_bench"
 #define SEED        0x62617265u
@@ -33,18 +30,6 @@
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 static const unsigned warp_counts[] = {1, 8, 16, 32, 128};
-
-struct bench {
-    uint64_t size; /* of the file, and of the bytes that a run moves */
-    unsigned repeats;
-    bool json;
-    struct bench_mount mount;
-    struct bench_file file;
-    struct direct_options lease;
-    struct bench_direct direct;
-    struct pattern_pieces pieces;
-    struct bench_report *report;
-};
 
 /* Returns the memory of the commands, which leased queues reach. It has b->size bytes. */
 static const struct bench_memory *target_of(const struct bench *b)
@@ -234,65 +219,34 @@ static int bare_measure(struct bench *b)
     return err ? err : bare_measure_writes(b);
 }
 
-static int bare_set_up(struct bench *b, const char *dir)
+static int bare_set_up(struct bench *b)
 {
-    if (bench_mount_open(&b->mount, dir, b->size))
-        return -EIO;
-    if (!b->mount.g || !b->mount.memory.on_gpu)
-        return bench_fail(dir, "not on a gpunvmefs mount that has a GPU");
-    if (!b->mount.info.direct)
-        return bench_fail(dir, "the mount has no direct path for this user (-o direct=)");
-    if (bench_mount_open_pinned(&b->mount, b->size))
-        return -EIO;
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->report)
-        return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    int err = bench_begin_direct(b, b->size);
+
+    if (!err)
+        err = bench_mount_open_pinned(&b->mount, b->size);
+    if (err)
+        return err;
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "leased_queues", b->lease.queues);
-    bench_report_number(b->report, "leased_depth", b->lease.depth);
-    bench_report_number(b->report, "seed", SEED);
-    return bench_file_make(&b->file, dir, b->size, SEED);
-}
-
-static void bare_tear_down(struct bench *b)
-{
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    bench_direct_close(&b->direct);
-    bench_mount_close(&b->mount);
-    bench_file_close(&b->file);
-}
-
-static int bare_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
-        if (!bench_lease_option(opt, &b->lease) &&
-            !bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT;
+    return bench_file_make(&b->file, b->dir, b->size, SEED);
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)1 << 30,
+                             .seed = SEED,
                              .repeats = 5,
-                             .lease = {.queues = 32, .depth = 256},
-                             .file = {.fd = -1}};
-    int err, failed;
+                             .lease = {.queues = 32, .depth = 256}};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           BENCH_LEASE_OPTIONS(b),
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (bare_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
-              "                  [-q QUEUES leased, -d of DEPTH] DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = bare_set_up(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
+                           "                  [-q QUEUES leased, -d of DEPTH] DIRECTORY\n");
+    int err = bare_set_up(&b);
     if (!err)
         err = bare_measure(&b);
-    failed = bench_report_close(b.report, err);
-    bare_tear_down(&b);
-    return failed;
+    return bench_end(&b, err);
 }

@@ -19,14 +19,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 #include "bench/lib/cache_kernels.h"
 #include "bench/lib/pattern.h"
 #include "gpunvme/gpunvme.h"
@@ -43,18 +41,13 @@
 
 static const uint32_t line_sizes[] = {512, 4096, MOST};
 
-struct bench {
-    uint64_t size;                    /* of the file, a power of two */
-    unsigned repeats, warps, seconds; /* seconds: of -f, or 0 */
-    bool json;
-    struct direct_options lease;
-    struct bench_mount mount;
-    struct bench_file made;
+static struct {
+    unsigned warps, seconds; /* seconds: of -f, or 0 */
     struct gpunvme *g;
     struct gpunvme_file *file;
-    void *copy, *to;
-    struct bench_report *report;
-};
+    struct bench_memory copy; /* of the file, in GPU memory */
+    void *to;
+} cache;
 
 /* A way to get n lines or elements, and its row in the report. */
 struct row {
@@ -68,14 +61,14 @@ static int cache_measure(struct bench *b, struct gpunvme_cache *c, uint32_t line
                          const struct row *row)
 {
     struct cache_run run = {.cache = gpunvme_cache_device(c),
-                            .file = gpunvme_file_device(b->file),
-                            .copy = b->copy,
-                            .to = b->to,
+                            .file = gpunvme_file_device(cache.file),
+                            .copy = cache.copy.addr,
+                            .to = cache.to,
                             .seed = SEED,
                             .line = line,
                             .lines = b->size / line,
                             .n = row->n,
-                            .warps = b->warps};
+                            .warps = cache.warps};
     bool is_elements = row->way == CACHE_LOADS || row->way == CACHE_ELEMENTS;
     double unit = is_elements ? 1e6 : 1e9 / line;
     struct bench_samples rates = {.n = 0};
@@ -116,7 +109,7 @@ static int cache_measure_rows(struct bench *b, uint64_t bytes, uint32_t line,
     char name[64];
     int err = 0;
 
-    if (gpunvme_cache_open(b->file, bytes, line, &c))
+    if (gpunvme_cache_open(cache.file, bytes, line, &c))
         return bench_fail("cache", gpunvme_error());
     for (size_t i = 0; i < n && !err; i++)
         err = cache_measure(b, c, line, &rows[i]);
@@ -154,17 +147,17 @@ static int cache_measure_faults(struct bench *b)
 {
     const uint32_t line = 4096;
     struct cache_run run = {
-        .to = b->to, .seed = SEED, .line = line, .lines = b->size / line, .warps = b->warps};
+        .to = cache.to, .seed = SEED, .line = line, .lines = b->size / line, .warps = cache.warps};
     struct bench_samples rate = {.n = 0}, failed = {.n = 0};
     struct cache_found found = {0};
     struct gpunvme_cache *c;
     double start = bench_seconds(), end = start;
     int err = 0;
 
-    if (gpunvme_cache_open(b->file, FEW_LINES * line, line, &c))
+    if (gpunvme_cache_open(cache.file, FEW_LINES * line, line, &c))
         return bench_fail("cache", gpunvme_error());
     run.cache = gpunvme_cache_device(c);
-    for (uint64_t turn = 0; end - start < b->seconds && !err; turn++) {
+    for (uint64_t turn = 0; end - start < cache.seconds && !err; turn++) {
         err = kernel_cache_random(&run, SEED + turn, ROUNDS, &found);
         end = bench_seconds();
     }
@@ -188,84 +181,56 @@ static int cache_open(struct bench *b)
     const struct gpunvme_options o = {.lease_queues = b->lease.queues,
                                       .lease_depth = b->lease.depth};
 
-    if (gpunvme_open(&o, &b->g) ||
-        gpunvme_file_open(b->g, b->made.fd, GPUNVME_FILE_DIRECT, &b->file) ||
-        gpunvme_alloc(b->file, (size_t)b->warps * MOST, &b->to))
+    if (gpunvme_open(&o, &cache.g) ||
+        gpunvme_file_open(cache.g, b->file.fd, GPUNVME_FILE_DIRECT, &cache.file) ||
+        gpunvme_alloc(cache.file, (size_t)cache.warps * MOST, &cache.to))
         return bench_fail("mount", gpunvme_error());
-    b->copy = kernel_cache_alloc(b->size);
-    if (!b->copy)
+    if (bench_memory_alloc(&cache.copy, true, b->size))
         return bench_fail("memory", "not enough of it");
-    return pattern_gpu_write(b->copy, b->size, SEED, 0, false);
+    return bench_fill(&cache.copy, b->size, SEED);
 }
 
-static int cache_set_up(struct bench *b, const char *dir)
+static int cache_set_up(struct bench *b)
 {
-    if (bench_mount_open(&b->mount, dir, MOST))
-        return -EIO;
-    if (!b->mount.g || !b->mount.memory.on_gpu || !b->mount.info.direct)
-        return bench_fail(dir, "not on a gpunvmefs mount with a GPU and -o direct=");
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->report)
-        return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    int err = bench_begin_direct(b, MOST);
+
+    if (err)
+        return err;
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "warps", b->warps);
-    bench_report_number(b->report, "leased_queues", b->lease.queues);
-    bench_report_number(b->report, "seed", SEED);
-    int err = bench_file_make(&b->made, dir, b->size, SEED);
+    bench_report_number(b->report, "warps", cache.warps);
+    err = bench_file_make(&b->file, b->dir, b->size, SEED);
     return err ? err : cache_open(b);
-}
-
-static void cache_tear_down(struct bench *b)
-{
-    kernel_cache_free(b->copy);
-    gpunvme_close(b->g);
-    bench_file_close(&b->made);
-    bench_mount_close(&b->mount);
-}
-
-static int cache_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:w:f:h")) != -1) {
-        if (opt == 'w')
-            b->warps = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'f')
-            b->seconds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (!bench_lease_option(opt, &b->lease) &&
-                 !bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    if (!b->warps)
-        b->warps = b->seconds ? MANY_WARPS : 1584;
-    return !bench_arguments_fit(argc, b->repeats) || b->size < (uint64_t)16 << 20 ||
-           (b->size & (b->size - 1)) || b->warps < 1 || b->warps > 1u << 16;
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)256 << 20,
+                             .seed = SEED,
                              .repeats = 5,
-                             .lease = {.queues = 32, .depth = 256},
-                             .made = {.fd = -1}};
-    int err, failed;
+                             .lease = {.queues = 32, .depth = 256}};
+    const struct bench_option options[] = {
+        {'s', BENCH_MIB, &b.size, (uint64_t)16 << 20, BENCH_SIZE_MOST},
+        {'w', BENCH_UNSIGNED, &cache.warps, 0, 1u << 16},
+        {'f', BENCH_UNSIGNED, &cache.seconds, 0, UINT32_MAX},
+        BENCH_LEASE_OPTIONS(b),
+        BENCH_REPORT_OPTIONS(b),
+        {0}};
 
-    if (cache_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a power of two from 16 on] [-r REPEATS] [-o json]\n"
-              "                   [-q QUEUES leased, -d of DEPTH] [-w WARPS] [-f SECONDS]"
-              " DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = cache_set_up(&b, argv[optind]);
-    if (!err && b.seconds)
+    if (!bench_parse(argc, argv, options, &b.dir) || b.size & (b.size - 1))
+        return bench_usage("[-s MiB, a power of two from 16 on] [-r REPEATS] [-o json]\n"
+                           "                   [-q QUEUES leased, -d of DEPTH] [-w WARPS]"
+                           " [-f SECONDS] DIRECTORY\n");
+    if (!cache.warps)
+        cache.warps = cache.seconds ? MANY_WARPS : 1584;
+    int err = cache_set_up(&b);
+    if (!err && cache.seconds)
         err = cache_measure_faults(&b);
-    for (size_t i = 0; !b.seconds && i < sizeof(line_sizes) / sizeof(line_sizes[0]) && !err; i++) {
+    for (size_t i = 0; !cache.seconds && i < sizeof(line_sizes) / sizeof(line_sizes[0]) && !err;
+         i++) {
         if (line_sizes[i] >= b.mount.info.lba_size)
             err = cache_measure_line(&b, line_sizes[i]);
     }
-    failed = bench_report_close(b.report, err);
-    cache_tear_down(&b);
-    return failed;
+    bench_memory_free(&cache.copy);
+    gpunvme_close(cache.g);
+    return bench_end(&b, err);
 }

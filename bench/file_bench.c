@@ -26,7 +26,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +33,8 @@
 #include <unistd.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 #include "bench/lib/computer.h"
 #include "bench/lib/cpu.h"
-#include "bench/lib/direct_bench_kernels.h"
 #include "bench/lib/direct_kernels.h"
 #include "bench/lib/peers.h"
 
@@ -50,32 +47,22 @@
 #define SOME_BLOCKS     16u
 #define DIRECTORY_FILES 1000u
 
-enum shape { ONE_FILE, FRAGMENTS, MANY_FILES };
-
 static const unsigned fragments_kib[] = {16, 64, 256, 1024, 4096};
 
 static const struct {
     unsigned kib, files; /* number of files, unless the memory is too small */
 } many_sizes[] = {{4, 4000}, {64, 10000}, {256, 2000}, {1024, 1000}, {16384, 64}};
 
-struct bench {
-    uint64_t size;
-    unsigned repeats, warm_ups;
-    bool json, all_peers, computing;
-    enum shape shape;
-    const char *dir;
-    struct bench_mount mount;
-    struct bench_direct direct;
+static struct {
+    bool all_peers, computing, fragments, many;
     struct peer_job job;
     struct bench_computer computer;
-    struct pattern_pieces pieces; /* all that one run reads or writes */
-    struct bench_file file, written;
-    void *host; /* COPY_BYTES, pinned if there is a GPU */
-    char files_dir[2048];
-    uint64_t files, file_bytes; /* of MANY_FILES */
+    struct bench_file written;
+    void *out; /* COPY_BYTES, pinned if there is a GPU */
+    char dir[2048];
+    uint64_t count, bytes; /* of the files of -n */
     uint64_t commands;
-    struct bench_report *report;
-};
+} files = {.written = {.fd = -1}};
 
 enum kind { COPY, READ, COPY_OUT, WRITE_OVER, WRITE_NEW };
 
@@ -97,8 +84,8 @@ static int plain_copy(struct bench *b)
     int err = 0;
 
     for (uint64_t at = 0; at < size && !err; at += PEER_CHUNK)
-        err = bench_stream_copy(&b->job.streams[0], &b->mount.memory, at, PEER_CHUNK);
-    return err ? err : bench_stream_wait(&b->job.streams[0]);
+        err = bench_stream_copy(&files.job.streams[0], &b->mount.memory, at, PEER_CHUNK);
+    return err ? err : bench_stream_wait(&files.job.streams[0]);
 }
 
 /* Reads bytes of the file at fd to byte `at` of the memory, by one path. */
@@ -108,7 +95,7 @@ static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t
     ssize_t n = transfer_read(b->mount.buffer, fd, at, 0, len, &result);
 
     if (path == GPUNVME_PATH_GPU)
-        b->commands = result.commands;
+        files.commands = result.commands;
     if (n == (ssize_t)len && result.path == path)
         return 0;
     return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
@@ -119,17 +106,40 @@ static int file_read_ioctl(struct bench *b)
     return read_by(b, GPUNVME_PATH_GPU, b->file.fd, 0, b->size);
 }
 
+static int write_by(struct bench *b, uint32_t path)
+{
+    struct gpunvme_result result;
+    ssize_t n = transfer_write(b->mount.buffer, files.written.fd, 0, 0, b->size, &result);
+
+    if (n == (ssize_t)b->size && result.path == path)
+        return 0;
+    return bench_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by this path");
+}
+
+static int write_ioctl(struct bench *b)
+{
+    return write_by(b, GPUNVME_PATH_GPU);
+}
+
+static int move_bounced(struct bench *b, bool is_write)
+{
+    const uint32_t path = GPUNVME_PATH_BOUNCE;
+    int err = bench_mount_take_path(&b->mount, path), back;
+
+    if (!err)
+        err = is_write ? write_by(b, path) : read_by(b, path, b->file.fd, 0, b->size);
+    back = bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU);
+    return err ? err : back;
+}
+
 static int file_read_bounced(struct bench *b)
 {
-    struct gpunvme_options options = {.path = GPUNVME_PATH_BOUNCE};
-    int err, back;
+    return move_bounced(b, false);
+}
 
-    if (bounce_set_options(b->mount.g, &options))
-        return bench_fail("bounce pipeline", gpunvme_error());
-    err = read_by(b, GPUNVME_PATH_BOUNCE, b->file.fd, 0, b->size);
-    options.path = GPUNVME_PATH_GPU;
-    back = bounce_set_options(b->mount.g, &options);
-    return err ? err : back;
+static int write_bounced(struct bench *b)
+{
+    return move_bounced(b, true);
 }
 
 static int file_read_direct(struct bench *b)
@@ -180,31 +190,22 @@ static int copy_out(struct bench *b)
     for (uint64_t at = 0; at < b->size && !err; at += COPY_BYTES) {
         uint64_t left = b->size - at;
 
-        err = buffer_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
+        err =
+            buffer_copy_out(b->mount.buffer, at, files.out, left < COPY_BYTES ? left : COPY_BYTES);
     }
     return err ? bench_fail("copy", gpunvme_error()) : 0;
 }
 
-static int write_ioctl(struct bench *b)
-{
-    struct gpunvme_result result;
-    ssize_t n = transfer_write(b->mount.buffer, b->written.fd, 0, 0, b->size, &result);
-
-    if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
-        return 0;
-    return bench_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
-}
-
 /* --- Ways to read many files ----------------------------------------------------------------- */
 
-static void path_of(const struct bench *b, uint64_t i, char *path, size_t len)
+static void path_of(uint64_t i, char *path, size_t len)
 {
-    snprintf(path, len, "%s/%u/%u", b->files_dir, (unsigned)(i / DIRECTORY_FILES), (unsigned)i);
+    snprintf(path, len, "%s/%u/%u", files.dir, (unsigned)(i / DIRECTORY_FILES), (unsigned)i);
 }
 
 static int file_read_whole(struct bench *b, int fd, uint64_t i)
 {
-    return read_by(b, GPUNVME_PATH_GPU, fd, i * b->file_bytes, b->file_bytes);
+    return read_by(b, GPUNVME_PATH_GPU, fd, i * files.bytes, files.bytes);
 }
 
 /* Copies one chunk to the GPU while the next one is read. */
@@ -213,15 +214,15 @@ static int read_and_copy(struct bench *b, int fd, uint64_t i)
     uint64_t at = 0;
     int err = 0;
 
-    for (; at < b->file_bytes && !err; at += PEER_CHUNK) {
-        struct bench_stream *stream = &b->job.streams[(i + at / PEER_CHUNK) % 2];
-        uint64_t left = b->file_bytes - at, n = left < PEER_CHUNK ? left : PEER_CHUNK;
+    for (; at < files.bytes && !err; at += PEER_CHUNK) {
+        struct bench_stream *stream = &files.job.streams[(i + at / PEER_CHUNK) % 2];
+        uint64_t left = files.bytes - at, n = left < PEER_CHUNK ? left : PEER_CHUNK;
 
         err = bench_stream_wait(stream);
         if (!err && pread(fd, stream->buffer, n, (off_t)at) != (ssize_t)n)
             err = bench_fail_with("pread", -errno);
         if (!err)
-            err = bench_stream_copy(stream, &b->mount.memory, i * b->file_bytes + at, n);
+            err = bench_stream_copy(stream, &b->mount.memory, i * files.bytes + at, n);
     }
     return err;
 }
@@ -231,8 +232,8 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
     char path[4096];
     int err = 0;
 
-    for (uint64_t i = 0; i < b->files && !err; i++) {
-        path_of(b, i, path, sizeof(path));
+    for (uint64_t i = 0; i < files.count && !err; i++) {
+        path_of(i, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return bench_fail_with(path, -errno);
@@ -240,7 +241,7 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
         close(fd);
     }
     for (unsigned i = 0; i < 2 && !err; i++)
-        err = bench_stream_wait(&b->job.streams[i]);
+        err = bench_stream_wait(&files.job.streams[i]);
     return err;
 }
 
@@ -260,8 +261,8 @@ static int prepare(struct bench *b, const struct way *w)
 {
     switch (w->kind) {
     case WRITE_NEW:
-        if (ftruncate(b->written.fd, 0))
-            return bench_fail_with(b->written.path, -errno);
+        if (ftruncate(files.written.fd, 0))
+            return bench_fail_with(files.written.path, -errno);
         return bench_fill(&b->mount.memory, b->size, SEED);
     case WRITE_OVER:
         return bench_fill(&b->mount.memory, b->size, SEED_OVER);
@@ -282,7 +283,7 @@ static int file_verify(struct bench *b, const struct way *w)
         want.seed = w->kind == WRITE_OVER ? SEED_OVER : SEED;
         err = bench_poison(&b->mount.memory, want.seed);
         if (!err)
-            err = read_by(b, GPUNVME_PATH_GPU, b->written.fd, 0, b->size);
+            err = read_by(b, GPUNVME_PATH_GPU, files.written.fd, 0, b->size);
     }
     return err ? err : bench_verify(&b->mount.memory, &want, w->name);
 }
@@ -290,19 +291,19 @@ static int file_verify(struct bench *b, const struct way *w)
 static int file_sample(struct bench *b, struct way *w)
 {
     uint64_t bytes = b->pieces.n * b->pieces.bytes;
-    double count = b->shape == MANY_FILES ? (double)b->files : (double)bytes * 1e-9;
+    double count = files.many ? (double)files.count : (double)bytes * 1e-9;
     int err = prepare(b, w), end;
 
     if (!err)
-        err = bench_computer_start(&b->computer);
+        err = bench_computer_start(&files.computer);
     if (err)
         return err;
     struct bench_cpu before = bench_cpu_now();
     double start = bench_seconds();
-    err = w->peer ? w->peer->run(&b->job) : w->run(b);
+    err = w->peer ? w->peer->run(&files.job) : w->run(b);
     bench_add(&w->rates, count / (bench_seconds() - start));
     bench_cpu_add(&w->cpu, &before);
-    end = bench_computer_stop(&b->computer, &w->computing);
+    end = bench_computer_stop(&files.computer, &w->computing);
     err = err ? err : end;
     w->missing = w->peer && err == -ENOTSUP;
     if (w->missing)
@@ -363,7 +364,7 @@ static unsigned list_reads(const struct bench *b, struct way *ways)
         n += add_ways(&ways[n], direct,
                       b->mount.memory.on_gpu ? sizeof(direct) / sizeof(direct[0]) : 2);
     for (const struct peer *p = peers; p->name; p++) {
-        if (b->all_peers || p == peers)
+        if (files.all_peers || p == peers)
             ways[n++] = (struct way){.name = p->name, .kind = READ, .peer = p};
     }
     return n;
@@ -409,18 +410,19 @@ static int file_measure_writes(struct bench *b)
         {.name = "copy to pinned memory", .kind = COPY_OUT, .run = copy_out},
         {.name = "WRITE ioctl, new file", .kind = WRITE_NEW, .run = write_ioctl},
         {.name = "WRITE ioctl, over", .kind = WRITE_OVER, .run = write_ioctl},
+        {.name = "bounced WRITE, over", .kind = WRITE_OVER, .run = write_bounced},
     };
     int err = 0;
 
     bench_direct_close(&b->direct);
-    b->host = bench_host_alloc(b->mount.memory.on_gpu, COPY_BYTES);
-    if (!b->host)
+    files.out = bench_host_alloc(b->mount.memory.on_gpu, COPY_BYTES);
+    if (!files.out)
         return bench_fail("memory", "not enough of it");
-    err = bench_file_create(&b->written, b->dir);
+    err = bench_file_create(&files.written, b->dir);
     if (!err)
-        err = measure_ways(b, ways, 3);
+        err = measure_ways(b, ways, 4);
     if (!err)
-        report_ways(b, ways, 3);
+        report_ways(b, ways, 4);
     return err;
 }
 
@@ -430,8 +432,8 @@ static int measure_one(struct bench *b)
     unsigned n;
     int err = bench_file_make(&b->file, b->dir, b->size, SEED);
 
-    b->job.path = b->file.path;
-    b->job.fd = b->file.fd;
+    files.job.path = b->file.path;
+    files.job.fd = b->file.fd;
     if (!err && b->mount.g && b->mount.info.direct)
         err = bench_direct_open(&b->direct, &b->mount, b->file.fd, NULL);
     if (!err)
@@ -442,7 +444,7 @@ static int measure_one(struct bench *b)
     err = measure_ways(b, ways, n);
     if (err)
         return err;
-    bench_report_number(b->report, "commands", (double)b->commands);
+    bench_report_number(b->report, "commands", (double)files.commands);
     report_ways(b, ways, n);
     return b->mount.g ? file_measure_writes(b) : 0;
 }
@@ -543,12 +545,12 @@ static int measure_fragments(struct bench *b, unsigned kib)
 
 /* --- Many files ------------------------------------------------------------------------------ */
 
-static int file_make_file(struct bench *b, uint64_t i)
+static int file_make_file(uint64_t i)
 {
     struct bench_file f = {.fd = -1};
     int err;
 
-    path_of(b, i, f.path, sizeof(f.path));
+    path_of(i, f.path, sizeof(f.path));
     if (i % DIRECTORY_FILES == 0) {
         char *name = strrchr(f.path, '/');
 
@@ -560,42 +562,42 @@ static int file_make_file(struct bench *b, uint64_t i)
     f.fd = open(f.path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (f.fd < 0)
         return bench_fail_with(f.path, -errno);
-    err = bench_file_write(&f, 0, b->file_bytes, SEED, i * b->file_bytes);
+    err = bench_file_write(&f, 0, files.bytes, SEED, i * files.bytes);
     close(f.fd);
     return err;
 }
 
-static void remove_files(struct bench *b)
+static void remove_files(void)
 {
     char path[4096];
 
-    for (uint64_t i = 0; i < b->files; i++) {
-        path_of(b, i, path, sizeof(path));
+    for (uint64_t i = 0; i < files.count; i++) {
+        path_of(i, path, sizeof(path));
         unlink(path);
-        if ((i + 1) % DIRECTORY_FILES == 0 || i + 1 == b->files) {
+        if ((i + 1) % DIRECTORY_FILES == 0 || i + 1 == files.count) {
             *strrchr(path, '/') = '\0';
             rmdir(path);
         }
     }
 }
 
-static int measure_many(struct bench *b, unsigned kib, unsigned files)
+static int measure_many(struct bench *b, unsigned kib, unsigned most)
 {
     struct way ways[] = {{.name = "pread + pinned", .kind = READ, .run = read_files_pinned},
                          {.name = "READ ioctl", .kind = READ, .run = read_files_ioctl}};
     uint64_t fit = (b->size >> 10) / kib;
     int err = 0;
 
-    b->file_bytes = (uint64_t)kib << 10;
-    b->files = fit < files ? fit : files;
-    for (uint64_t i = 0; i < b->files && !err; i++)
-        err = file_make_file(b, i);
+    files.bytes = (uint64_t)kib << 10;
+    files.count = fit < most ? fit : most;
+    for (uint64_t i = 0; i < files.count && !err; i++)
+        err = file_make_file(i);
     sync();
     if (!err)
-        err = file_new_pieces(b, b->files * b->file_bytes, b->file_bytes);
+        err = file_new_pieces(b, files.count * files.bytes, files.bytes);
     if (!err)
         err = measure_ways(b, ways, 2);
-    remove_files(b);
+    remove_files();
     if (!err)
         report_points(b, ways, 2, "KiB a file", "files/s", kib);
     return err;
@@ -607,103 +609,74 @@ static int file_measure(struct bench *b)
 {
     int err = 0;
 
-    if (b->shape == ONE_FILE)
+    if (!files.fragments && !files.many)
         return measure_one(b);
     if (!b->mount.g)
-        return bench_fail(b->dir, "is not on a mount of gpunvmefs");
-    for (size_t i = 0;
-         b->shape == FRAGMENTS && i < sizeof(fragments_kib) / sizeof(unsigned) && !err; i++)
+        return bench_fail(b->dir, "not on a gpunvmefs mount");
+    for (size_t i = 0; files.fragments && i < sizeof(fragments_kib) / sizeof(unsigned) && !err; i++)
         err = measure_fragments(b, fragments_kib[i]);
-    if (b->shape == FRAGMENTS)
+    if (files.fragments)
         return err;
-    snprintf(b->files_dir, sizeof(b->files_dir), "%s/" PROGRAM ".XXXXXX", b->dir);
-    if (!mkdtemp(b->files_dir))
+    snprintf(files.dir, sizeof(files.dir), "%s/" PROGRAM ".XXXXXX", b->dir);
+    if (!mkdtemp(files.dir))
         return bench_fail_with(b->dir, -errno);
     for (size_t i = 0; i < sizeof(many_sizes) / sizeof(many_sizes[0]) && !err; i++)
         err = measure_many(b, many_sizes[i].kib, many_sizes[i].files);
-    rmdir(b->files_dir);
+    rmdir(files.dir);
     return err;
 }
 
 static int file_set_up(struct bench *b)
 {
-    if (bench_mount_open(&b->mount, b->dir, b->size))
-        return -EIO;
-    b->job.to = &b->mount.memory;
-    b->job.size = b->size;
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (peers_open(&b->job) || !b->report)
+    int err = bench_begin(b, b->size);
+
+    if (err)
+        return err;
+    files.job.to = &b->mount.memory;
+    files.job.size = b->size;
+    if (peers_open(&files.job))
         return bench_fail("memory", "not enough of it");
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "seed", SEED);
     bench_report_number(b->report, "warm_ups", b->warm_ups);
     bench_report_number(b->report, "rounds", b->repeats);
-    if (!b->computing)
+    if (!files.computing)
         return 0;
     bench_report_text(b->report, "beside computing",
                       bench_computer_sharing(b->mount.memory.on_gpu));
-    return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
+    return bench_computer_open(&files.computer, b->mount.memory.on_gpu);
 }
 
 static void file_tear_down(struct bench *b)
 {
-    peers_close(&b->job);
-    bench_computer_close(&b->computer);
-    bench_direct_close(&b->direct);
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    bench_host_free(b->mount.memory.on_gpu, b->host);
-    bench_mount_close(&b->mount);
-    bench_file_close(&b->file);
-    bench_file_close(&b->written);
-}
-
-static int file_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:w:o:cpfnh")) != -1) {
-        if (opt == 'p')
-            b->all_peers = true;
-        else if (opt == 'c')
-            b->computing = true;
-        else if (opt == 'f')
-            b->shape = FRAGMENTS;
-        else if (opt == 'n')
-            b->shape = MANY_FILES;
-        else if (opt == 'w')
-            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
-        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    b->dir = argv[optind];
-    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
-           b->size > (uint64_t)1 << 40;
+    peers_close(&files.job);
+    bench_computer_close(&files.computer);
+    bench_host_free(b->mount.memory.on_gpu, files.out);
+    bench_file_close(&files.written);
 }
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)1 << 30,
-                             .repeats = 5,
-                             .warm_ups = 1,
-                             .file = {.fd = -1},
-                             .written = {.fd = -1}};
-    int err, failed;
+    static struct bench b = {.size = (uint64_t)1 << 30, .seed = SEED, .repeats = 5, .warm_ups = 1};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           {'w', BENCH_UNSIGNED, &b.warm_ups, 0, UINT32_MAX},
+                                           {'c', BENCH_FLAG, &files.computing, 0, 0},
+                                           {'p', BENCH_FLAG, &files.all_peers, 0, 0},
+                                           {'f', BENCH_FLAG, &files.fragments, 0, 0},
+                                           {'n', BENCH_FLAG, &files.many, 0, 0},
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (file_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-c] [-p]\n"
-              "                  [-f | -n] [-o json] DIRECTORY\n"
-              "  -w  rounds that warm up and are not counted\n"
-              "  -c  beside computing\n"
-              "  -p  all ways that people read today, not only pread with one thread\n"
-              "  -f  fragmented files instead of one in order\n"
-              "  -n  many files of one size instead of one; -s is the bytes of all\n",
-              stderr);
-        return 2;
-    }
-    err = file_set_up(&b);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-c] [-p]\n"
+                           "                  [-f | -n] [-o json] DIRECTORY\n"
+                           "  -w  rounds that warm up and are not counted\n"
+                           "  -c  beside computing\n"
+                           "  -p  all ways that people read today, not only pread with one thread\n"
+                           "  -f  fragmented files instead of one in order\n"
+                           "  -n  many files of one size instead of one; -s is the bytes of all\n");
+    int err = file_set_up(&b);
     if (!err)
         err = file_measure(&b);
-    failed = bench_report_close(b.report, err);
     file_tear_down(&b);
-    return failed;
+    return bench_end(&b, err);
 }

@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,32 +267,17 @@ static int fs_tear_down(struct bench *b)
     return err ? bench_fail_with("unmount", err) : 0;
 }
 
-static int fs_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "cn:o:h")) != -1) {
-        if (opt == 'n')
-            b->files = strtoul(optarg, NULL, 10);
-        else if (opt == 'c')
-            b->copies = true;
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
-            return 1;
-    }
-    return optind != argc || b->files < FIRST_COUNT || b->files > MAX_FILES;
-}
-
 int main(int argc, char **argv)
 {
     static struct bench b = {.files = 1000000, .fd = -1, .random = SEED};
+    const struct bench_option options[] = {{'n', BENCH_LONG, &b.files, FIRST_COUNT, MAX_FILES},
+                                           {'c', BENCH_FLAG, &b.copies, 0, 0},
+                                           {'o', BENCH_JSON, &b.json, 0, 0},
+                                           {0}};
     int err, end;
 
-    if (fs_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-c] [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
-        return 2;
-    }
+    if (!bench_parse(argc, argv, options, NULL))
+        return bench_usage("[-c] [-n FILES, 1000 to 10000000] [-o json]\n");
     err = fs_set_up(&b);
     if (!err)
         err = fs_measure_files(&b);

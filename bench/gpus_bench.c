@@ -15,15 +15,12 @@
  * Example: on_mount.sh 16G gpu=require,direct=all,sim=threads:16 gpus_bench -s 4096
  */
 #include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
-#include "bench/lib/direct_bench_kernels.h"
 #include "bench/lib/direct_kernels.h"
 
 #define PROGRAM      "gpus_bench"
@@ -33,8 +30,6 @@
 #define PIECES       262144u /* maximum number */
 #define KERNEL_WARPS 512u
 #define LEASED_MOST  32u /* queue pairs of a GPU */
-
-struct bench;
 
 /*
  * This struct has the state of one GPU. Only the GPU's thread uses it, which
@@ -55,19 +50,12 @@ struct gpu {
     double start, end; /* of a run, in seconds */
 };
 
-struct bench {
-    const char *dir;
-    uint64_t size; /* of the file */
-    unsigned repeats;
-    bool json;
-    struct direct_options lease;
-    struct bench_file file;
+static struct {
     const struct way *way; /* of the run */
     pthread_barrier_t begin;
     struct gpu gpus[GPUNVME_GPUS_MAX];
     unsigned n;
-    struct bench_report *report;
-};
+} run;
 
 enum kind { COPY, READ, WRITE, LIST, DIRECT_LIST, PIECES_READ };
 
@@ -218,12 +206,12 @@ static int gpus_verify(struct gpu *g, const struct way *w)
 static void *gpus_thread(void *arg)
 {
     struct gpu *g = arg;
-    const struct way *w = g->b->way;
+    const struct way *w = run.way;
     int err = bench_gpu_select(g->uuid);
 
     if (!err)
         err = gpus_prepare(g, w);
-    pthread_barrier_wait(&g->b->begin);
+    pthread_barrier_wait(&run.begin);
     g->start = bench_seconds();
     if (!err)
         err = w->run(g);
@@ -233,13 +221,13 @@ static void *gpus_thread(void *arg)
 }
 
 /* Runs a way on n GPUs at once. */
-static int gpus_run(struct bench *b, const struct way *w, struct gpu *first, unsigned n)
+static int gpus_run(const struct way *w, struct gpu *first, unsigned n)
 {
     unsigned started = 0;
     int err = 0;
 
-    b->way = w;
-    pthread_barrier_init(&b->begin, NULL, n);
+    run.way = w;
+    pthread_barrier_init(&run.begin, NULL, n);
     while (started < n &&
            pthread_create(&first[started].thread, NULL, gpus_thread, &first[started]) == 0)
         started++;
@@ -249,7 +237,7 @@ static int gpus_run(struct bench *b, const struct way *w, struct gpu *first, uns
         pthread_join(first[i].thread, NULL);
         err = err ? err : first[i].err;
     }
-    pthread_barrier_destroy(&b->begin);
+    pthread_barrier_destroy(&run.begin);
     /* GPUs are verified in turn, since verification counts in one variable of a device. */
     for (unsigned i = 0; i < n && !err; i++) {
         err = bench_gpu_select(first[i].uuid);
@@ -264,13 +252,13 @@ static double gpus_work(const struct gpu *g, const struct way *w)
     return is_of_pieces(w) ? (double)g->small.n * 1e-6 : (double)g->b->size * 1e-9;
 }
 
-static void gpus_add_all(struct bench *b, const struct way *w, struct bench_samples *all,
+static void gpus_add_all(const struct way *w, struct bench_samples *all,
                          struct bench_samples *fairness)
 {
-    double start = b->gpus[0].start, end = b->gpus[0].end, shortest = end - start, longest = 0;
+    double start = run.gpus[0].start, end = run.gpus[0].end, shortest = end - start, longest = 0;
 
-    for (unsigned i = 0; i < b->n; i++) {
-        const struct gpu *g = &b->gpus[i];
+    for (unsigned i = 0; i < run.n; i++) {
+        const struct gpu *g = &run.gpus[i];
         double took = g->end - g->start;
 
         start = g->start < start ? g->start : start;
@@ -278,7 +266,7 @@ static void gpus_add_all(struct bench *b, const struct way *w, struct bench_samp
         shortest = took < shortest ? took : shortest;
         longest = took > longest ? took : longest;
     }
-    bench_add(all, gpus_work(&b->gpus[0], w) * b->n / (end - start));
+    bench_add(all, gpus_work(&run.gpus[0], w) * run.n / (end - start));
     bench_add(fairness, shortest / longest);
 }
 
@@ -286,19 +274,19 @@ struct rates {
     struct bench_samples one, all, fairness;
 };
 
-static int gpus_round(struct bench *b, const struct way *w, struct rates *r)
+static int gpus_round(const struct way *w, struct rates *r)
 {
     int err = 0;
 
-    for (unsigned i = 0; i < b->n && !err; i++) {
-        struct gpu *g = &b->gpus[i];
+    for (unsigned i = 0; i < run.n && !err; i++) {
+        struct gpu *g = &run.gpus[i];
 
-        err = gpus_run(b, w, g, 1);
+        err = gpus_run(w, g, 1);
         bench_add(&r->one, gpus_work(g, w) / (g->end - g->start));
     }
     if (!err)
-        err = gpus_run(b, w, b->gpus, b->n);
-    gpus_add_all(b, w, &r->all, &r->fairness);
+        err = gpus_run(w, run.gpus, run.n);
+    gpus_add_all(w, &r->all, &r->fairness);
     return err;
 }
 
@@ -306,11 +294,11 @@ static int gpus_measure(struct bench *b, const struct way *w)
 {
     struct rates r = {.one.n = 0};
     char one[64], all[64], fairness[64];
-    int err = gpus_round(b, w, &r); /* warms up */
+    int err = gpus_round(w, &r); /* warms up */
 
     r = (struct rates){.one.n = 0};
     for (unsigned i = 0; i < b->repeats && !err; i++)
-        err = gpus_round(b, w, &r);
+        err = gpus_round(w, &r);
     if (err)
         return err;
     snprintf(one, sizeof(one), "%s, one", w->name);
@@ -324,7 +312,7 @@ static int gpus_measure(struct bench *b, const struct way *w)
 
 static int gpus_measure_all(struct bench *b)
 {
-    const struct bench_mount *m = &b->gpus[0].mount;
+    const struct bench_mount *m = &run.gpus[0].mount;
     int err = 0;
 
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && !err; i++) {
@@ -403,7 +391,7 @@ static int gpus_list(struct bench *b)
     if (!found.count)
         return bench_fail(b->dir, "the mount has no GPU path");
     for (uint32_t i = 0; i < found.count && i < GPUNVME_GPUS_MAX; i++)
-        memcpy(b->gpus[b->n++].uuid, found.gpus[i].uuid, sizeof(b->gpus[0].uuid));
+        memcpy(run.gpus[run.n++].uuid, found.gpus[i].uuid, sizeof(run.gpus[0].uuid));
     return 0;
 }
 
@@ -415,7 +403,7 @@ static int gpus_divide_queues(struct bench *b)
     if (gpunvme_info(b->file.fd, &info))
         return bench_fail(b->dir, gpunvme_error());
     if (!b->lease.queues)
-        b->lease.queues = info.lease_queues / b->n;
+        b->lease.queues = info.lease_queues / run.n;
     if (b->lease.queues > LEASED_MOST)
         b->lease.queues = LEASED_MOST;
     return 0;
@@ -429,56 +417,41 @@ static int gpus_set_up(struct bench *b)
         err = gpus_list(b);
     if (!err)
         err = gpus_divide_queues(b);
-    for (unsigned i = 0; i < b->n && !err; i++)
-        err = gpus_open(b, &b->gpus[i]);
+    for (unsigned i = 0; i < run.n && !err; i++)
+        err = gpus_open(b, &run.gpus[i]);
     if (err)
         return err;
-    b->report = bench_mount_report(&b->gpus[0].mount, b->json);
+    b->report = bench_mount_report(b, &run.gpus[0].mount);
     if (!b->report)
         return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "gpus", b->n);
+    bench_report_number(b->report, "gpus", run.n);
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "pieces", (double)b->gpus[0].small.n);
-    bench_report_number(b->report, "leased_queues", b->lease.queues);
-    bench_report_number(b->report, "leased_depth", b->lease.depth);
-    bench_report_number(b->report, "seed", SEED);
+    bench_report_number(b->report, "pieces", (double)run.gpus[0].small.n);
     return 0;
-}
-
-static int gpus_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
-        if (!bench_lease_option(opt, &b->lease) &&
-            !bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    b->dir = argv[optind];
-    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
-           b->size > (uint64_t)1 << 40;
 }
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {
-        .size = (uint64_t)1 << 30, .repeats = 3, .lease = {.depth = 256}, .file = {.fd = -1}};
-    int err, failed;
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .seed = SEED,
+                             .repeats = 3,
+                             .lease = {.depth = 256},
+                             .file = {.fd = -1}};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           BENCH_LEASE_OPTIONS(b),
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
     for (unsigned i = 0; i < GPUNVME_GPUS_MAX; i++)
-        b.gpus[i].written.fd = -1;
-    if (gpus_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 64] [-r REPEATS] [-o json]\n"
-              "                  [-q QUEUES leased by a GPU, -d of DEPTH] DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = gpus_set_up(&b);
+        run.gpus[i].written.fd = -1;
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage(
+            "[-s MiB, a multiple of 64] [-r REPEATS] [-o json]\n"
+            "                  [-q QUEUES leased by a GPU, -d of DEPTH] DIRECTORY\n");
+    int err = gpus_set_up(&b);
     if (!err)
         err = gpus_measure_all(&b);
-    failed = bench_report_close(b.report, err);
-    for (unsigned i = 0; i < b.n; i++)
-        gpus_close(&b.gpus[i]);
-    bench_file_close(&b.file);
-    return failed;
+    for (unsigned i = 0; i < run.n; i++)
+        gpus_close(&run.gpus[i]);
+    return bench_end(&b, err);
 }

@@ -13,14 +13,12 @@
  * Example: on_mount.sh 4G gpu=require,direct=all,sim=threads:8 graph_bench -k 24
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 #include "bench/lib/graph_kernels.h"
 #include "gpunvme/gpunvme.h"
 
@@ -42,20 +40,15 @@ static const char *const place_names[GRAPH_PLACES] = {
     [GRAPH_CACHED] = "file behind a cache",
 };
 
-struct bench {
-    unsigned scale, repeats, part; /* the cache has one part in so many of the targets */
+static struct {
+    unsigned scale, part; /* the cache has one part in so many of the targets */
     uint32_t line;
-    bool json;
-    struct direct_options lease;
-    struct bench_mount mount;
-    struct bench_file file;
     struct graph graph;
     struct gpunvme *g;
     struct gpunvme_file *f;
     struct gpunvme_cache *cache;
     uint64_t *expected, *found; /* values of all vertices */
-    struct bench_report *report;
-};
+} run = {.scale = 20, .part = 8, .line = 16384};
 
 /* --- The host ------------------------------------------------------------------------------- */
 
@@ -115,24 +108,23 @@ static void graph_compute(const struct graph *g, enum graph_work work, uint64_t 
 /* --- Measuring ------------------------------------------------------------------------------- */
 
 /* Runs a work once, and adds its rate in edges per nanosecond. */
-static int graph_run_once(struct bench *b, enum graph_work work, enum graph_place place,
-                          struct bench_samples *rates)
+static int graph_run_once(enum graph_work work, enum graph_place place, struct bench_samples *rates)
 {
-    size_t bytes = b->graph.vertices * sizeof(*b->found);
+    size_t bytes = run.graph.vertices * sizeof(*run.found);
     double seconds, rounds = work == GRAPH_PAGERANK ? GRAPH_ROUNDS : 1;
     int err;
 
-    if (place == GRAPH_CACHED && gpunvme_cache_drop(b->cache))
+    if (place == GRAPH_CACHED && gpunvme_cache_drop(run.cache))
         return bench_fail("cache", gpunvme_error());
-    err = graph_run(&b->graph, work, place, gpunvme_cache_device(b->cache), b->line, &seconds,
-                    b->found);
+    err = graph_run(&run.graph, work, place, gpunvme_cache_device(run.cache), run.line, &seconds,
+                    run.found);
     if (err)
         return bench_fail_with(work_names[work], err);
-    if (place == GRAPH_IN_GPU && b->scale > MOST_OF_HOST)
-        memcpy(b->expected, b->found, bytes);
-    if (memcmp(b->expected, b->found, bytes) != 0)
+    if (place == GRAPH_IN_GPU && run.scale > MOST_OF_HOST)
+        memcpy(run.expected, run.found, bytes);
+    if (memcmp(run.expected, run.found, bytes) != 0)
         return bench_fail(place_names[place], "results differ from the expected ones");
-    bench_add(rates, rounds * (double)b->graph.edges * 1e-9 / seconds);
+    bench_add(rates, rounds * (double)run.graph.edges * 1e-9 / seconds);
     return 0;
 }
 
@@ -142,11 +134,11 @@ static int graph_measure(struct bench *b, enum graph_work work)
     char names[GRAPH_PLACES][80];
     int err = 0;
 
-    if (b->scale <= MOST_OF_HOST)
-        graph_compute(&b->graph, work, b->expected, b->found);
+    if (run.scale <= MOST_OF_HOST)
+        graph_compute(&run.graph, work, run.expected, run.found);
     for (unsigned i = 0; i < b->repeats && !err; i++) {
         for (unsigned place = 0; place < GRAPH_PLACES && !err; place++)
-            err = graph_run_once(b, work, place, &rates[place]);
+            err = graph_run_once(work, place, &rates[place]);
     }
     if (err)
         return err;
@@ -160,11 +152,11 @@ static int graph_measure(struct bench *b, enum graph_work work)
 }
 
 /* Writes the targets to a new file. */
-static int graph_make_file(struct bench *b, const char *dir)
+static int graph_make_file(struct bench *b)
 {
-    const char *targets = (const char *)b->graph.targets[GRAPH_PINNED];
-    size_t bytes = b->graph.edges * sizeof(uint32_t);
-    int err = bench_file_create(&b->file, dir);
+    const char *targets = (const char *)run.graph.targets[GRAPH_PINNED];
+    size_t bytes = run.graph.edges * sizeof(uint32_t);
+    int err = bench_file_create(&b->file, b->dir);
 
     for (size_t done = 0; done < bytes && !err;) {
         size_t n = bytes - done < CHUNK ? bytes - done : CHUNK;
@@ -182,35 +174,29 @@ static int graph_open(struct bench *b)
 {
     const struct gpunvme_options o = {.lease_queues = b->lease.queues,
                                       .lease_depth = b->lease.depth};
-    size_t bytes = b->graph.edges * sizeof(uint32_t) / b->part;
+    size_t bytes = run.graph.edges * sizeof(uint32_t) / run.part;
 
-    if (gpunvme_open(&o, &b->g) ||
-        gpunvme_file_open(b->g, b->file.fd, GPUNVME_FILE_DIRECT, &b->f) ||
-        gpunvme_cache_open(b->f, bytes, b->line, &b->cache))
+    if (gpunvme_open(&o, &run.g) ||
+        gpunvme_file_open(run.g, b->file.fd, GPUNVME_FILE_DIRECT, &run.f) ||
+        gpunvme_cache_open(run.f, bytes, run.line, &run.cache))
         return bench_fail("mount", gpunvme_error());
-    b->expected = calloc(b->graph.vertices, sizeof(*b->expected));
-    b->found = calloc(b->graph.vertices, sizeof(*b->found));
-    return b->expected && b->found ? 0 : bench_fail("memory", "not enough of it");
+    run.expected = calloc(run.graph.vertices, sizeof(*run.expected));
+    run.found = calloc(run.graph.vertices, sizeof(*run.found));
+    return run.expected && run.found ? 0 : bench_fail("memory", "not enough of it");
 }
 
-static int graph_set_up(struct bench *b, const char *dir)
+static int graph_set_up(struct bench *b)
 {
-    if (bench_mount_open(&b->mount, dir, 4096))
-        return -EIO;
-    if (!b->mount.g || !b->mount.memory.on_gpu || !b->mount.info.direct)
-        return bench_fail(dir, "not on a gpunvmefs mount with a GPU and -o direct=");
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->report)
-        return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
-    bench_report_number(b->report, "scale", b->scale);
-    bench_report_number(b->report, "line", b->line);
-    bench_report_number(b->report, "part", b->part);
-    bench_report_number(b->report, "leased_queues", b->lease.queues);
-    bench_report_number(b->report, "seed", SEED);
-    if (graph_make(&b->graph, b->scale, SEED))
+    int err = bench_begin_direct(b, 4096);
+
+    if (err)
+        return err;
+    bench_report_number(b->report, "scale", run.scale);
+    bench_report_number(b->report, "line", run.line);
+    bench_report_number(b->report, "part", run.part);
+    if (graph_make(&run.graph, run.scale, SEED))
         return bench_fail("graph", "the GPU failed, or memory is short");
-    int err = graph_make_file(b, dir);
+    err = graph_make_file(b);
     return err ? err : graph_open(b);
 }
 
@@ -220,66 +206,35 @@ static int graph_report_hits(struct bench *b)
     struct bench_samples share = {.n = 0};
     struct gpunvme_cache_stats s;
 
-    if (gpunvme_cache_stats(b->cache, &s, sizeof(s)))
+    if (gpunvme_cache_stats(run.cache, &s, sizeof(s)))
         return bench_fail("cache", gpunvme_error());
     bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
     bench_report_row(b->report, "share of hits", "%", &share, NULL);
     return 0;
 }
 
-static void graph_tear_down(struct bench *b)
-{
-    gpunvme_close(b->g);
-    graph_free(&b->graph);
-    free(b->expected);
-    free(b->found);
-    bench_file_close(&b->file);
-    bench_mount_close(&b->mount);
-}
-
-static int graph_parse(int argc, char **argv, struct bench *b)
-{
-    uint64_t size = 0;
-    int opt;
-
-    while ((opt = getopt(argc, argv, "k:l:p:r:o:q:d:h")) != -1) {
-        if (opt == 'k')
-            b->scale = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'l')
-            b->line = (uint32_t)strtoul(optarg, NULL, 10);
-        else if (opt == 'p')
-            b->part = (unsigned)strtoul(optarg, NULL, 10);
-        else if (!bench_lease_option(opt, &b->lease) &&
-                 !bench_option(opt, &size, &b->repeats, &b->json))
-            return 1;
-    }
-    return !bench_arguments_fit(argc, b->repeats) || b->scale < 6 || b->scale > 28 ||
-           b->line < 512 || b->part < 1 || b->part > 32;
-}
-
 int main(int argc, char **argv)
 {
-    static struct bench b = {.scale = 20,
-                             .repeats = 3,
-                             .part = 8,
-                             .line = 16384,
-                             .lease = {.queues = 32, .depth = 256},
-                             .file = {.fd = -1}};
-    int err, failed;
+    static struct bench b = {.seed = SEED, .repeats = 3, .lease = {.queues = 32, .depth = 256}};
+    const struct bench_option options[] = {{'k', BENCH_UNSIGNED, &run.scale, 6, 28},
+                                           {'l', BENCH_UNSIGNED, &run.line, 512, UINT32_MAX},
+                                           {'p', BENCH_UNSIGNED, &run.part, 1, 32},
+                                           BENCH_LEASE_OPTIONS(b),
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (graph_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-k SCALE, 6 to 28] [-p PART: a cache of 1/PART of the graph]\n"
-              "                   [-l BYTES of a line] [-r REPEATS] [-o json]\n"
-              "                   [-q QUEUES leased, -d of DEPTH] DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = graph_set_up(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-k SCALE, 6 to 28] [-p PART: a cache of 1/PART of the graph]\n"
+                           "                   [-l BYTES of a line] [-r REPEATS] [-o json]\n"
+                           "                   [-q QUEUES leased, -d of DEPTH] DIRECTORY\n");
+    int err = graph_set_up(&b);
     for (unsigned work = 0; work < GRAPH_WORKS && !err; work++)
         err = graph_measure(&b, work);
     if (!err)
         err = graph_report_hits(&b);
-    failed = bench_report_close(b.report, err);
-    graph_tear_down(&b);
-    return failed;
+    gpunvme_close(run.g);
+    graph_free(&run.graph);
+    free(run.expected);
+    free(run.found);
+    return bench_end(&b, err);
 }

@@ -12,8 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
-#include <pthread.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@ struct bench {
     unsigned long files, extents; /* at most */
     unsigned long per_dir;        /* files; 0: all in one */
     unsigned jobs;                /* threads that create, list and remove */
-    double end;                   /* of the time for all; 0: no limit */
+    double seconds, end;          /* of the time for all; 0: no limit */
     bool keep;                    /* the files stay */
     bool json;
     char dir[2048];
@@ -47,7 +46,7 @@ struct bench {
 
 static bool growth_is_over(const struct bench *b)
 {
-    return b->end > 0 && bench_seconds() > b->end;
+    return b->seconds > 0 && bench_seconds() > b->end;
 }
 
 static double micros_since(double begin)
@@ -113,44 +112,30 @@ static int unlink_file(const struct bench *b, unsigned long number)
     return unlink(path) == 0 ? 0 : bench_fail_with(path, -errno);
 }
 
-struct job {
+struct jobs {
     const struct bench *b;
-    pthread_t thread;
     unsigned long from, to;
     int (*act)(const struct bench *b, unsigned long number);
-    int err;
 };
 
-static void *act_on_numbers(void *arg)
+static int act_on_numbers(void *of, unsigned job)
 {
-    struct job *j = arg;
+    const struct jobs *j = of;
+    unsigned long part = (j->to - j->from) / j->b->jobs, from = j->from + job * part;
+    unsigned long to = job + 1 == j->b->jobs ? j->to : from + part;
+    int err = 0;
 
-    for (unsigned long i = j->from; i < j->to && !j->err; i++)
-        j->err = growth_is_over(j->b) ? -ETIME : j->act(j->b, i);
-    return NULL;
+    for (unsigned long i = from; i < to && !err; i++)
+        err = growth_is_over(j->b) ? -ETIME : j->act(j->b, i);
+    return err;
 }
 
 /* Calls act for each number from `from` on, divided among the jobs. */
 static int for_numbers(const struct bench *b, unsigned long from, unsigned long to,
                        int (*act)(const struct bench *b, unsigned long number))
 {
-    struct job jobs[JOBS];
-    unsigned started = 0;
-    int err = 0;
-
-    for (; started < b->jobs; started++) {
-        unsigned long part = (to - from) / b->jobs, first = from + started * part;
-        jobs[started] = (struct job){
-            .b = b, .from = first, .to = started + 1 == b->jobs ? to : first + part, .act = act};
-        err = -pthread_create(&jobs[started].thread, NULL, act_on_numbers, &jobs[started]);
-        if (err)
-            break;
-    }
-    for (unsigned i = 0; i < started; i++) {
-        pthread_join(jobs[i].thread, NULL);
-        err = err ? err : jobs[i].err;
-    }
-    return err;
+    return bench_run_threads(b->jobs, act_on_numbers,
+                             &(struct jobs){.b = b, .from = from, .to = to, .act = act});
 }
 
 /* Returns the number of directories of the files below `files`. */
@@ -333,6 +318,7 @@ static int growth_run(struct bench *b, const char *where)
 {
     int err = 0;
 
+    b->end = bench_seconds() + b->seconds;
     b->report = bench_report_new(b->json, NULL);
     b->block = aligned_alloc(BLOCK, BLOCK);
     if (!b->report || !b->block)
@@ -353,46 +339,27 @@ static int growth_run(struct bench *b, const char *where)
     return 0;
 }
 
-static bool growth_parse(struct bench *b, int argc, char **argv)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "n:p:e:j:t:ko:")) != -1) {
-        if (opt == 'n')
-            b->files = strtoul(optarg, NULL, 10);
-        else if (opt == 'p')
-            b->per_dir = strtoul(optarg, NULL, 10);
-        else if (opt == 'e')
-            b->extents = strtoul(optarg, NULL, 10);
-        else if (opt == 'j')
-            b->jobs = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 't')
-            b->end = bench_seconds() + strtod(optarg, NULL);
-        else if (opt == 'k')
-            b->keep = true;
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
-            return false;
-    }
-    return argc - optind == 1 && b->jobs >= 1 && b->jobs <= JOBS;
-}
-
 int main(int argc, char **argv)
 {
+    const char *where;
     static struct bench b = {.files = 100000, .extents = 10000, .jobs = 1};
+    const struct bench_option options[] = {{'n', BENCH_LONG, &b.files, 0, ULONG_MAX},
+                                           {'p', BENCH_LONG, &b.per_dir, 0, ULONG_MAX},
+                                           {'e', BENCH_LONG, &b.extents, 0, ULONG_MAX},
+                                           {'j', BENCH_UNSIGNED, &b.jobs, 1, JOBS},
+                                           {'t', BENCH_SECONDS, &b.seconds, 0, 0},
+                                           {'k', BENCH_FLAG, &b.keep, 0, 0},
+                                           {'o', BENCH_JSON, &b.json, 0, 0},
+                                           {0}};
 
-    if (!growth_parse(&b, argc, argv)) {
-        fprintf(stderr,
-                "usage: " PROGRAM " [-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
-                "                    [-t SECONDS] [-k] [-o json] DIRECTORY\n"
-                "  -p  0, the default: all in one\n"
-                "  -n, -e  powers of ten from 1000 on; 0: none\n"
-                "  -t  for all; what is not measured by then is left out\n"
-                "  -k  the files stay\n");
-        return 2;
-    }
-    int err = growth_run(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &where))
+        return bench_usage("[-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
+                           "                    [-t SECONDS] [-k] [-o json] DIRECTORY\n"
+                           "  -p  0, the default: all in one\n"
+                           "  -n, -e  powers of ten from 1000 on; 0: none\n"
+                           "  -t  for all; what is not measured by then is left out\n"
+                           "  -k  the files stay\n");
+    int err = growth_run(&b, where);
     free(b.block);
     return bench_report_close(b.report, err);
 }

@@ -10,17 +10,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 #include "bench/lib/computer.h"
-#include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
 #include "bench/lib/direct_kernels.h"
 #include "bench/lib/kernels.h"
@@ -37,22 +33,16 @@
 #define THREADS     16u
 #define ROUNDS      200u
 
-struct bench {
-    uint64_t file_len;
+static struct {
     size_t samples;
-    bool json, computing;
+    bool computing;
     struct bench_computer computer;
-    unsigned rest_us; /* pause before each call */
-    struct bench_mount mount;
-    struct bench_direct direct; /* unused if the mount does not lend it */
-    struct bench_file file;
+    unsigned rest_us;              /* pause before each call */
     int uncached;                  /* the file with O_DIRECT, or -1 */
     void *host;                    /* LARGEST bytes, pinned where there is a GPU */
     const struct bench_memory *to; /* of a registered buffer, where calls read to */
-    struct pattern_pieces pieces;
     double *values;
-    struct bench_report *report;
-};
+} calls = {.samples = 2000, .uncached = -1};
 
 /* Makes the i-th call. Returns 0 or -errno. */
 typedef int (*call_fn)(struct bench *b, size_t i);
@@ -90,7 +80,7 @@ static int latency_read_ioctl(struct bench *b, size_t i)
 static int latency_read_direct(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
-    char *to = (char *)b->to->addr + i * bytes;
+    char *to = (char *)calls.to->addr + i * bytes;
 
     return bench_direct_read(&b->direct, to, bytes, b->pieces.places[i]);
 }
@@ -98,7 +88,7 @@ static int latency_read_direct(struct bench *b, size_t i)
 static int latency_read_by_block(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
-    char *to = (char *)b->to->addr + i * bytes;
+    char *to = (char *)calls.to->addr + i * bytes;
     ssize_t n = direct_read_wait(b->direct.file, to, bytes, b->pieces.places[i]);
 
     return n == (ssize_t)bytes ? 0 : bench_fail("direct path", n < 0 ? gpunvme_error() : "short");
@@ -108,11 +98,11 @@ static int host_read(struct bench *b, int fd, size_t i)
 {
     struct pattern_pieces one = b->pieces;
 
-    if (pread(fd, b->host, one.bytes, (off_t)one.places[i]) != (ssize_t)one.bytes)
+    if (pread(fd, calls.host, one.bytes, (off_t)one.places[i]) != (ssize_t)one.bytes)
         return bench_fail_with("pread", -errno);
     one.places += i;
     one.n = 1;
-    return pattern_host_count_wrong(b->host, &one) ? bench_fail("pread", "WRONG bytes") : 0;
+    return pattern_host_count_wrong(calls.host, &one) ? bench_fail("pread", "WRONG bytes") : 0;
 }
 
 static int pread_cached(struct bench *b, size_t i)
@@ -122,29 +112,29 @@ static int pread_cached(struct bench *b, size_t i)
 
 static int pread_direct(struct bench *b, size_t i)
 {
-    return host_read(b, b->uncached, i);
+    return host_read(b, calls.uncached, i);
 }
 
 static int pread_and_copy(struct bench *b, size_t i)
 {
-    int err = host_read(b, b->uncached >= 0 ? b->uncached : b->file.fd, i);
+    int err = host_read(b, calls.uncached >= 0 ? calls.uncached : b->file.fd, i);
 
     return err ? err
-               : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, b->host, b->pieces.bytes);
+               : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, calls.host, b->pieces.bytes);
 }
 
 static int time_calls(struct bench *b, call_fn call)
 {
     int err = 0;
 
-    for (size_t i = 0; i < b->samples && !err; i++) {
+    for (size_t i = 0; i < calls.samples && !err; i++) {
         double start;
 
-        if (b->rest_us)
-            usleep(b->rest_us);
+        if (calls.rest_us)
+            usleep(calls.rest_us);
         start = bench_seconds();
         err = call(b, i);
-        b->values[i] = (bench_seconds() - start) * 1e6;
+        calls.values[i] = (bench_seconds() - start) * 1e6;
     }
     return err;
 }
@@ -155,71 +145,54 @@ static int latency_measure(struct bench *b, const char *name, call_fn call)
     int err = 0, end;
 
     for (size_t i = 0; i < WARM_UP && !err; i++)
-        err = call(b, i % b->samples);
+        err = call(b, i % calls.samples);
     if (!err)
-        err = bench_computer_start(&b->computer);
+        err = bench_computer_start(&calls.computer);
     if (err)
         return err;
     err = time_calls(b, call);
-    end = bench_computer_stop(&b->computer, &shares);
+    end = bench_computer_stop(&calls.computer, &shares);
     if (err || end)
         return err ? err : end;
-    bench_report_values(b->report, name, "us", b->values, b->samples, NULL);
+    bench_report_values(b->report, name, "us", calls.values, calls.samples, NULL);
     bench_computer_report(b->report, name, &shares);
     return 0;
 }
 
-/* A thread of THREADS, which reads each piece of its share in ROUNDS turns. */
-struct reader {
-    struct bench *b;
-    size_t first;
-    int err;
-};
-
-static void *read_share(void *arg)
+/* Called by a thread of THREADS. Reads each piece of its share in ROUNDS turns. */
+static int read_share(void *of, unsigned thread)
 {
-    struct reader *r = arg;
+    int err = 0;
 
     for (unsigned round = 0; round < ROUNDS; round++) {
-        for (size_t i = r->first; i < r->b->samples && !r->err; i += THREADS)
-            r->err = latency_read_by_block(r->b, i);
+        for (size_t i = thread; i < calls.samples && !err; i += THREADS)
+            err = latency_read_by_block(of, i);
     }
-    return NULL;
+    return err;
 }
 
 /* Measures the rate of threads that wait for one read each, in thousands per second. */
 static int latency_measure_threads(struct bench *b, const char *name)
 {
-    struct reader readers[THREADS] = {0};
-    pthread_t threads[THREADS];
-    unsigned n = 0;
-    int err = bench_poison(b->to, SEED);
+    int err = bench_poison(calls.to, SEED);
     double start = bench_seconds(), rate;
 
-    while (n < THREADS && !err) {
-        readers[n] = (struct reader){.b = b, .first = n};
-        if (pthread_create(&threads[n], NULL, read_share, &readers[n]) != 0)
-            err = bench_fail(name, "no thread");
-        n += !err;
-    }
-    for (unsigned i = 0; i < n; i++) {
-        pthread_join(threads[i], NULL);
-        err = err ? err : readers[i].err;
-    }
-    rate = (double)(ROUNDS * b->samples) / (bench_seconds() - start) / 1e3;
+    if (!err)
+        err = bench_run_threads(THREADS, read_share, b);
+    rate = (double)(ROUNDS * calls.samples) / (bench_seconds() - start) / 1e3;
     if (!err)
         bench_report_values(b->report, name, "K/s", &rate, 1, NULL);
-    return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
+    return err ? err : bench_verify(calls.to, &b->pieces, PROGRAM);
 }
 
 /* Measures reads into the buffer, and verifies its contents afterwards. */
 static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 {
-    int err = bench_poison(b->to, SEED);
+    int err = bench_poison(calls.to, SEED);
 
     if (!err)
         err = latency_measure(b, name, call);
-    return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
+    return err ? err : bench_verify(calls.to, &b->pieces, PROGRAM);
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -230,32 +203,32 @@ static int measure_in_kernel(struct bench *b, const char *name)
 
     /* The first run warms up. */
     for (unsigned i = 0; i < 2 && !err; i++) {
-        err = bench_poison(b->to, SEED);
+        err = bench_poison(calls.to, SEED);
         if (!err)
-            err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
+            err = kernel_direct_reads(file, &b->pieces, calls.to->addr, calls.values);
     }
     if (err)
         return bench_fail(name, "a read or the GPU failed");
-    bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
-    return bench_verify(b->to, &b->pieces, PROGRAM);
+    bench_report_values(b->report, name, "us", calls.values, b->pieces.n, NULL);
+    return bench_verify(calls.to, &b->pieces, PROGRAM);
 }
 
 /* Measures reads into host memory of the library. */
 static int measure_pinned(struct bench *b)
 {
-    struct bench_memory to = {.len = b->samples * SMALL};
+    struct bench_memory to = {.len = calls.samples * SMALL};
     struct gpunvme_buffer *buffer;
     int err = buffer_alloc_host(b->mount.g, to.len, &buffer);
 
     if (err)
         return bench_fail("pinned memory", gpunvme_error());
     to.addr = buffer_addr(buffer);
-    b->to = &to;
+    calls.to = &to;
     err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
                                 latency_read_by_block);
-    b->to = &b->mount.memory;
+    calls.to = &b->mount.memory;
     buffer_unregister(buffer);
     return err;
 }
@@ -265,15 +238,15 @@ static int measure_pinned(struct bench *b)
 /* Creates pieces at random places of the file. */
 static int latency_new_pieces(struct bench *b, uint64_t bytes)
 {
-    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes, 0,
-                             b->file_len, true);
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, calls.samples * bytes, bytes,
+                             0, b->size, true);
 }
 
 static int measure_host_reads(struct bench *b)
 {
     int err = 0;
 
-    if (b->uncached >= 0)
+    if (calls.uncached >= 0)
         err = latency_measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
     if (!err)
         err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
@@ -303,10 +276,10 @@ static int measure_direct_calls(struct bench *b)
                                 latency_read_by_block);
     if (!err)
         err = latency_measure_threads(b, "direct path, 4 KiB, by 16 threads");
-    b->rest_us = REST_US;
+    calls.rest_us = REST_US;
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", latency_read_direct);
-    b->rest_us = 0;
+    calls.rest_us = 0;
     return err;
 }
 
@@ -351,83 +324,55 @@ static int latency_measure_all(struct bench *b)
     return err;
 }
 
-static int latency_set_up(struct bench *b, const char *dir)
+static int latency_set_up(struct bench *b)
 {
-    int err = bench_mount_open(&b->mount, dir, b->samples * LARGEST);
+    int err = bench_begin_mounted(b, calls.samples * LARGEST);
 
     if (err)
         return err;
-    b->to = &b->mount.memory;
-    if (!b->mount.g)
-        return bench_fail(dir, "is not on a mount of gpunvmefs");
-    b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
-    b->values = calloc(b->samples, sizeof(*b->values));
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->host || !b->values || !b->report)
+    calls.to = &b->mount.memory;
+    calls.host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
+    calls.values = calloc(calls.samples, sizeof(*calls.values));
+    if (!calls.host || !calls.values)
         return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "calls", (double)b->samples);
-    bench_report_number(b->report, "file", (double)b->file_len);
-    bench_report_number(b->report, "seed", SEED);
-    err = bench_file_make(&b->file, dir, b->file_len, SEED);
+    bench_report_number(b->report, "calls", (double)calls.samples);
+    bench_report_number(b->report, "file", (double)b->size);
+    err = bench_file_make(&b->file, b->dir, b->size, SEED);
     if (err)
         return err;
-    b->uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (b->uncached < 0)
+    calls.uncached = open(b->file.path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (calls.uncached < 0)
         fprintf(stderr, PROGRAM ": %s: no O_DIRECT: %s\n", b->file.path, strerror(errno));
-    if (!b->computing)
+    if (!calls.computing)
         return 0;
     bench_report_text(b->report, "beside computing",
                       bench_computer_sharing(b->mount.memory.on_gpu));
-    return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
+    return bench_computer_open(&calls.computer, b->mount.memory.on_gpu);
 }
 
 static void latency_tear_down(struct bench *b)
 {
-    bench_computer_close(&b->computer);
-    bench_direct_close(&b->direct);
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    bench_host_free(b->mount.memory.on_gpu, b->host);
-    bench_mount_close(&b->mount);
-    free(b->values);
-    if (b->uncached >= 0)
-        close(b->uncached);
-    bench_file_close(&b->file);
-}
-
-static int latency_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:n:o:ch")) != -1) {
-        if (opt == 's')
-            b->file_len = strtoull(optarg, NULL, 10) << 20;
-        else if (opt == 'n')
-            b->samples = strtoul(optarg, NULL, 10);
-        else if (opt == 'c')
-            b->computing = true;
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
-            return 1;
-    }
-    return optind + 1 != argc || b->samples < 1 || b->samples > MAX_SAMPLES || b->file_len < UNIT ||
-           b->file_len > (uint64_t)1 << 40;
+    bench_computer_close(&calls.computer);
+    bench_host_free(b->mount.memory.on_gpu, calls.host);
+    free(calls.values);
+    if (calls.uncached >= 0)
+        close(calls.uncached);
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = {
-        .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .uncached = -1};
-    int err, failed;
+    static struct bench b = {.size = (uint64_t)256 << 20, .seed = SEED};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           {'n', BENCH_LONG, &calls.samples, 1, MAX_SAMPLES},
+                                           {'c', BENCH_FLAG, &calls.computing, 0, 0},
+                                           {'o', BENCH_JSON, &b.json, 0, 0},
+                                           {0}};
 
-    if (latency_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s FILE_MIB] [-n CALLS] [-c] [-o json] DIRECTORY\n", stderr);
-        return 2;
-    }
-    err = latency_set_up(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s FILE_MIB] [-n CALLS] [-c] [-o json] DIRECTORY\n");
+    int err = latency_set_up(&b);
     if (!err)
         err = latency_measure_all(&b);
-    failed = bench_report_close(b.report, err);
     latency_tear_down(&b);
-    return failed;
+    return bench_end(&b, err);
 }

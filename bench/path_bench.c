@@ -9,14 +9,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 
 #define PROGRAM      "path_bench"
 #define SEED         0x70617468u
@@ -32,8 +30,6 @@
 enum { BY_GPU, BY_BOUNCE, BY_CHOICE, N_WAYS };
 static const char *const way_names[N_WAYS] = {"GPU path", "bounce", "chosen"};
 
-struct bench;
-
 /* Calls of `bytes` each, and how each is made. */
 struct row {
     const char *name;
@@ -43,18 +39,14 @@ struct row {
     bool writes;
 };
 
-struct bench {
-    uint64_t size;
-    unsigned repeats;
+static struct {
     double warm_up; /* seconds */
-    bool json, direct;
-    struct bench_mount given, chosen; /* one with a given path, one with the choice */
-    struct bench_file file;
+    bool direct;
+    struct bench_mount chosen; /* with the choice; the program's has a given path */
     struct gpunvme_piece list[LONGEST_LIST];
-    struct bench_report *report;
     unsigned calls, bounced; /* of the last sample */
     char cached[1u << 20];   /* target of the reads that fill the page cache */
-};
+} path = {.warm_up = 1};
 
 /* --- One call -------------------------------------------------------------------------------- */
 
@@ -77,11 +69,11 @@ static ssize_t read_list(struct bench *b, struct gpunvme_buffer *buffer, uint64_
     ssize_t sum = 0;
 
     for (size_t i = 0; i < n; i++)
-        b->list[i] = (struct gpunvme_piece){
+        path.list[i] = (struct gpunvme_piece){
             .file_offset = at + i * PIECE, .buffer_offset = at + i * PIECE, .len = PIECE};
-    int err = readv_buffer(buffer, b->file.fd, b->list, n, result);
+    int err = readv_buffer(buffer, b->file.fd, path.list, n, result);
     for (size_t i = 0; i < n && !err; i++)
-        sum += b->list[i].result;
+        sum += path.list[i].result;
     return err ? err : sum;
 }
 
@@ -104,13 +96,13 @@ static int path_run(struct bench *b, const struct bench_mount *m, const struct r
     uint64_t at = 0;
     double start = bench_seconds();
 
-    b->calls = calls;
-    b->bounced = 0;
+    path.calls = calls;
+    path.bounced = 0;
     for (unsigned i = 0; i < calls; i++) {
         ssize_t n = row->call(b, m->buffer, at, row->bytes, &result);
         if (n != (ssize_t)row->bytes)
             return bench_fail(row->name, n < 0 ? gpunvme_error() : "short");
-        b->bounced += result.path == GPUNVME_PATH_BOUNCE;
+        path.bounced += result.path == GPUNVME_PATH_BOUNCE;
         at = (at + row->bytes) % len;
     }
     *seconds = (bench_seconds() - start) / calls;
@@ -127,22 +119,19 @@ static unsigned timed_calls(const struct row *row, uint64_t len)
 /* Fills the page cache. Writes by the GPU drop its pages, and reads by it do not use them. */
 static int fill_cache(struct bench *b, uint64_t len)
 {
-    for (uint64_t at = 0; at < len && !b->direct; at += sizeof(b->cached)) {
-        if (pread(b->file.fd, b->cached, sizeof(b->cached), (off_t)at) < 0)
+    for (uint64_t at = 0; at < len && !path.direct; at += sizeof(path.cached)) {
+        if (pread(b->file.fd, path.cached, sizeof(path.cached), (off_t)at) < 0)
             return bench_fail_with(b->file.path, -errno);
     }
     return 0;
 }
 
-static int path_verify(const struct bench_memory *memory, uint64_t len, uint64_t seed)
+static int path_verify(struct bench *b, const struct bench_memory *memory, uint64_t len,
+                       uint64_t seed)
 {
-    struct pattern_pieces pieces = {.n = 0};
-    int err = bench_pieces_make(&pieces, memory->on_gpu, seed, len, UNIT / 2, 0, len, false);
+    int err = bench_pieces_make(&b->pieces, memory->on_gpu, seed, len, UNIT / 2, 0, len, false);
 
-    if (!err)
-        err = bench_verify(memory, &pieces, PROGRAM);
-    bench_pieces_free(&pieces, memory->on_gpu);
-    return err;
+    return err ? err : bench_verify(memory, &b->pieces, PROGRAM);
 }
 
 /* Reads the bytes of the file, over poison, into the memory from which they were written. */
@@ -158,16 +147,15 @@ static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
 static int path_sample(struct bench *b, unsigned way, const struct row *row,
                        struct bench_samples *out)
 {
-    const struct bench_mount *m = way == BY_CHOICE ? &b->chosen : &b->given;
-    uint32_t path = way == BY_GPU ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+    const struct bench_mount *m = way == BY_CHOICE ? &path.chosen : &b->mount;
+    uint32_t by = way == BY_GPU ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
     uint64_t len = bytes_of_sample(b, row);
     /* Writes store bytes that the file does not have yet. */
     uint64_t seed = SEED + (row->writes ? way + 1 : 0);
     double seconds = 0;
     int err = row->writes ? bench_fill(&m->memory, len, seed) : bench_poison(&m->memory, SEED);
 
-    if (!err && way != BY_CHOICE &&
-        bounce_set_options(m->g, &(struct gpunvme_options){.path = path}))
+    if (!err && way != BY_CHOICE && bounce_set_options(m->g, &(struct gpunvme_options){.path = by}))
         err = bench_fail(way_names[way], gpunvme_error());
     if (!err)
         err = fill_cache(b, len);
@@ -179,17 +167,17 @@ static int path_sample(struct bench *b, unsigned way, const struct row *row,
         bench_add(out, seconds * 1e6);
     if (!err && row->writes)
         err = read_back(b, m, len);
-    return err ? err : path_verify(&m->memory, len, seed);
+    return err ? err : path_verify(b, &m->memory, len, seed);
 }
 
 /* Makes calls by the chosen path before they are measured. */
 static int warm_up(struct bench *b, const struct row *row)
 {
-    double end = bench_seconds() + b->warm_up, seconds;
+    double end = bench_seconds() + path.warm_up, seconds;
     int err = fill_cache(b, bytes_of_sample(b, row));
 
     while (!err && bench_seconds() < end)
-        err = path_run(b, &b->chosen, row, bytes_of_sample(b, row), TIMED_CALLS, &seconds);
+        err = path_run(b, &path.chosen, row, bytes_of_sample(b, row), TIMED_CALLS, &seconds);
     return err;
 }
 
@@ -219,8 +207,8 @@ static int path_measure(struct bench *b, const struct row *row)
         unsigned way = (i + i / N_WAYS) % N_WAYS; /* each comes first, and after each other */
         err = path_sample(b, way, row, &samples[way]);
         if (way == BY_CHOICE) {
-            calls += b->calls;
-            bounced += b->bounced;
+            calls += path.calls;
+            bounced += path.bounced;
         }
     }
     if (!err)
@@ -245,9 +233,9 @@ static int path_measure_all(struct bench *b)
 /* --- The program ----------------------------------------------------------------------------- */
 
 /* The file stays open for writing, because some rows write it. */
-static int make_file(struct bench *b, const char *dir)
+static int make_file(struct bench *b)
 {
-    int err = bench_file_create(&b->file, dir);
+    int err = bench_file_create(&b->file, b->dir);
 
     if (!err)
         err = bench_file_write(&b->file, 0, b->size, SEED, 0);
@@ -256,67 +244,38 @@ static int make_file(struct bench *b, const char *dir)
     return err;
 }
 
-static int path_set_up(struct bench *b, const char *dir)
+static int path_set_up(struct bench *b)
 {
-    int err = bench_mount_open(&b->given, dir, b->size);
+    int err = bench_begin_mounted(b, b->size);
 
-    if (!err)
-        err = bench_mount_open(&b->chosen, dir, b->size);
-    if (!err && !b->chosen.g)
-        err = bench_fail(dir, "not on a gpunvmefs mount");
-    if (!err && bounce_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
-        err = bench_fail(dir, gpunvme_error());
-    if (!err)
-        err = make_file(b, dir);
-    if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
+    if (err)
+        return err;
+    bench_report_text(b->report, "file", path.direct ? "O_DIRECT" : "cached");
+    if (bench_mount_open(&path.chosen, b->dir, b->size) || bench_mount_take_path(&path.chosen, 0))
+        return -EIO;
+    err = make_file(b);
+    if (!err && path.direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
         err = bench_fail_with(b->file.path, -errno);
     return err;
 }
 
-static int begin_report(struct bench *b)
-{
-    b->report = bench_mount_report(&b->given, b->json);
-    if (!b->report)
-        return bench_fail("memory", "not enough of it");
-    bench_report_text(b->report, "file", b->direct ? "O_DIRECT" : "cached");
-    bench_report_number(b->report, "seed", SEED);
-    return 0;
-}
-
-static int path_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:o:dw:h")) != -1) {
-        if (opt == 'w')
-            b->warm_up = strtod(optarg, NULL);
-        else if (opt == 'd')
-            b->direct = true;
-        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    return !bench_arguments_fit(argc, b->repeats) || !b->size || b->size % UNIT;
-}
-
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = 4 * UNIT, .repeats = 5, .warm_up = 1, .file = {.fd = -1}};
+    static struct bench b = {.size = 4 * UNIT, .seed = SEED, .repeats = 5};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           {'w', BENCH_SECONDS, &path.warm_up, 0, 0},
+                                           {'d', BENCH_FLAG, &path.direct, 0, 0},
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (path_parse(argc, argv, &b)) {
-        fputs("usage: path_bench [-s MiB, a multiple of 16] [-r REPEATS] [-w SECONDS] [-d]\n"
-              "                  [-o json] DIRECTORY\n"
-              "  -w  warm-up of each row\n"
-              "  -d  open the file with O_DIRECT\n",
-              stderr);
-        return 2;
-    }
-    int err = path_set_up(&b, argv[optind]);
-    if (!err)
-        err = begin_report(&b);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s MiB, a multiple of 16] [-r REPEATS] [-w SECONDS] [-d]\n"
+                           "                  [-o json] DIRECTORY\n"
+                           "  -w  warm-up of each row\n"
+                           "  -d  open the file with O_DIRECT\n");
+    int err = path_set_up(&b);
     if (!err)
         err = path_measure_all(&b);
-    bench_mount_close(&b.chosen);
-    bench_mount_close(&b.given);
-    bench_file_close(&b.file);
-    return bench_report_close(b.report, err);
+    bench_mount_close(&path.chosen);
+    return bench_end(&b, err);
 }

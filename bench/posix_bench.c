@@ -8,8 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,13 +125,9 @@ static int read_all(struct bench *b, double *n)
 
 /* --- Small transfers ------------------------------------------------------------------------- */
 
-struct job {
+struct jobs {
     const struct bench *b;
-    pthread_t thread;
-    unsigned number;
     int fd;
-    int err;
-    char *memory;
 };
 
 static off_t posix_draw(const struct bench *b, unsigned job, unsigned i)
@@ -143,39 +137,29 @@ static off_t posix_draw(const struct bench *b, unsigned job, unsigned i)
     return (off_t)(random % (b->size / SMALL) * SMALL);
 }
 
-static void *read_pages(void *arg)
+static int read_pages(void *of, unsigned job)
 {
-    struct job *j = arg;
+    const struct jobs *j = of;
+    char *memory = j->b->memory + job * SMALL;
 
-    for (unsigned i = 0; i < SMALL_OPS && !j->err; i++) {
-        off_t at = posix_draw(j->b, j->number, i);
-        if (pread(j->fd, j->memory, SMALL, at) != (ssize_t)SMALL)
-            j->err = bench_fail_with(j->b->path, -errno);
-        else if (!posix_is_right(j->memory, SMALL, (uint64_t)at))
-            j->err = bench_fail(j->b->path, "wrong data");
+    for (unsigned i = 0; i < SMALL_OPS; i++) {
+        off_t at = posix_draw(j->b, job, i);
+        if (pread(j->fd, memory, SMALL, at) != (ssize_t)SMALL)
+            return bench_fail_with(j->b->path, -errno);
+        if (!posix_is_right(memory, SMALL, (uint64_t)at))
+            return bench_fail(j->b->path, "wrong data");
     }
-    return NULL;
+    return 0;
 }
 
 static int run_jobs(struct bench *b, unsigned count, double *n)
 {
-    struct job jobs[JOBS] = {0};
-    int fd = open_file(b, O_RDONLY | O_DIRECT), err = fd < 0 ? fd : 0;
-    unsigned started = 0;
+    int fd = open_file(b, O_RDONLY | O_DIRECT);
 
-    for (; started < count && !err; started++) {
-        char *memory = b->memory + started * SMALL;
-        jobs[started] = (struct job){.b = b, .number = started, .fd = fd, .memory = memory};
-        err = -pthread_create(&jobs[started].thread, NULL, read_pages, &jobs[started]);
-        if (err)
-            break;
-    }
-    for (unsigned i = 0; i < started; i++) {
-        pthread_join(jobs[i].thread, NULL);
-        err = err ? err : jobs[i].err;
-    }
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return fd;
+    int err = bench_run_threads(count, read_pages, &(struct jobs){.b = b, .fd = fd});
+    close(fd);
     *n = (double)count * SMALL_OPS / 1e3;
     return err;
 }
@@ -345,19 +329,11 @@ static int posix_run(struct bench *b)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.size = (uint64_t)256 << 20, .repeats = 3};
-    int opt;
+    static struct bench b = {.size = (uint64_t)256 << 20, .repeats = 3};
+    const struct bench_option options[] = {
+        {'s', BENCH_MIB, &b.size, LARGE, UINT64_MAX}, BENCH_REPORT_OPTIONS(b), {0}};
 
-    while ((opt = getopt(argc, argv, "s:r:o:")) != -1) {
-        if (!bench_option(opt, &b.size, &b.repeats, &b.json))
-            goto usage;
-    }
-    if (argc - optind != 1 || b.size < LARGE)
-        goto usage;
-    b.dir = argv[optind];
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");
     return posix_run(&b);
-
-usage:
-    fprintf(stderr, "usage: " PROGRAM " [-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");
-    return 2;
 }

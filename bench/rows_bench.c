@@ -5,7 +5,8 @@
  *
  * For each length of a row it compares, in one run and in turn, a plain copy of as many bytes, a
  * bare kernel that gathers the same rows from pinned memory (what the link allows; only with a
- * GPU), and READV. If the mount lends the direct path (-o direct=), it then compares the gather
+ * GPU), READV, and for rows from 4 KiB on lists by the bounce pipeline, with the kernel's pages of
+ * the file dropped. If the mount lends the direct path (-o direct=), it then compares the gather
  * with lists of that path. Rows of 256 bytes begin at byte 8,104 of the file, where the data of a
  * tensor file may begin, so some of them cross blocks. Memory and results of all rows are verified
  * after each run, over poison. The first rounds (-w) warm up and are not counted. bare_bench shows
@@ -14,79 +15,73 @@
  * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 rows_bench
  */
 #include <errno.h>
-#include <getopt.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
 #include "bench/lib/cpu.h"
-#include "bench/lib/direct_bench_kernels.h"
 
 #define PROGRAM "rows_bench"
 #define SEED    0x726f7773u
 #define UNIT    ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 
-enum { COPY, GATHER, READV, DIRECT_GATHER, DIRECT, WAYS };
-static const char *const way_names[WAYS] = {"plain copy", "gather kernel", "READV",
-                                            "gather kernel, beside the direct path", "direct path"};
+#define BOUNCED_LEAST 4096u /* bytes of a row */
+
+enum { COPY, GATHER, READV, BOUNCED, DIRECT_GATHER, DIRECT, WAYS };
+static const char *const way_names[WAYS] = {"plain copy",
+                                            "gather kernel",
+                                            "READV",
+                                            "list by the bounce pipeline",
+                                            "gather kernel, beside the direct path",
+                                            "direct path"};
 
 static const struct row_kind {
     uint64_t bytes, from;
 } kinds[] = {{256, 8104}, {512, 0}, {4096, 0}, {65536, 0}};
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-struct bench {
-    uint64_t size; /* of the file */
-    size_t batch;  /* rows of one call */
-    size_t most;   /* maximum rows of one run */
-    unsigned repeats, warm_ups;
-    bool json;
-    struct bench_mount mount;
-    struct bench_file file;
-    void *host; /* bytes of the file, pinned if there is a GPU */
-    struct pattern_pieces rows;
+static struct {
+    size_t batch;                       /* rows of one call */
+    size_t most;                        /* maximum rows of one run */
     struct gpunvme_piece *list;         /* all pieces, in memory of the library */
     struct gpunvme_buffer *device_list; /* copy of the list for the direct path */
     struct bench_cpu cpu;
-    struct direct_options lease;
-    struct bench_direct direct;
-    struct bench_report *report;
-};
+} rows = {.batch = 262144, .most = 1048576};
 
 /* --- Ways ------------------------------------------------------------------------------------ */
 
 static uint64_t bytes_of(const struct bench *b)
 {
-    return b->rows.n * b->rows.bytes;
+    return b->pieces.n * b->pieces.bytes;
 }
 
 static size_t rows_batch_len(const struct bench *b, size_t first)
 {
-    size_t left = b->rows.n - first;
+    size_t left = b->pieces.n - first;
 
-    return left < b->batch ? left : b->batch;
+    return left < rows.batch ? left : rows.batch;
 }
 
-static int read_lists(struct bench *b)
+static int read_lists(struct bench *b, uint32_t path)
 {
-    for (size_t i = 0; i < b->rows.n; i += b->batch) {
+    for (size_t i = 0; i < b->pieces.n; i += rows.batch) {
         struct gpunvme_result result;
 
-        if (readv_buffer(b->mount.buffer, b->file.fd, b->list + i, rows_batch_len(b, i), &result))
+        if (readv_buffer(b->mount.buffer, b->file.fd, rows.list + i, rows_batch_len(b, i), &result))
             return bench_fail("READV", gpunvme_error());
-        if (result.path != GPUNVME_PATH_GPU)
-            return bench_fail("READV", "not by the GPU path");
+        if (result.path != path)
+            return bench_fail("READV", "not by this path");
     }
     return 0;
 }
 
 static int rows_read_direct(struct bench *b)
 {
-    struct gpunvme_piece *list = buffer_addr(b->device_list);
+    struct gpunvme_piece *list = buffer_addr(rows.device_list);
 
-    for (size_t i = 0; i < b->rows.n; i += b->batch) {
+    for (size_t i = 0; i < b->pieces.n; i += rows.batch) {
         if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, rows_batch_len(b, i),
                                b->direct.stream.cuda))
             return bench_fail("direct path", gpunvme_error());
@@ -100,26 +95,28 @@ static int run_way(struct bench *b, unsigned way)
     case COPY:
         return bench_copy_to(&b->mount.memory, 0, b->host, bytes_of(b));
     case READV:
-        return read_lists(b);
+        return read_lists(b, GPUNVME_PATH_GPU);
+    case BOUNCED:
+        return read_lists(b, GPUNVME_PATH_BOUNCE);
     case DIRECT:
         return rows_read_direct(b);
     default:
-        return bench_gather(&b->mount.memory, b->host, &b->rows);
+        return bench_gather(&b->mount.memory, b->host, &b->pieces);
     }
 }
 
 static void clear_results(struct bench *b)
 {
-    for (size_t i = 0; i < b->rows.n; i++)
-        b->list[i].result = INT32_MIN; /* a value that no read returns */
+    for (size_t i = 0; i < b->pieces.n; i++)
+        rows.list[i].result = INT32_MIN; /* a value that no read returns */
 }
 
 static int check_results(const struct bench *b)
 {
-    for (size_t i = 0; i < b->rows.n; i++) {
-        int32_t result = b->list[i].result;
+    for (size_t i = 0; i < b->pieces.n; i++) {
+        int32_t result = rows.list[i].result;
 
-        if (result != (int32_t)b->rows.bytes)
+        if (result != (int32_t)b->pieces.bytes)
             return bench_fail("row", result < 0 ? strerror(-result) : "short");
     }
     return 0;
@@ -128,11 +125,18 @@ static int check_results(const struct bench *b)
 /* Moves the list to the GPU before a run of the direct path, and back after it. */
 static int move_list(struct bench *b, bool back)
 {
-    size_t bytes = b->rows.n * sizeof(b->list[0]);
-    int err = back ? buffer_copy_out(b->device_list, 0, b->list, bytes)
-                   : buffer_copy_in(b->device_list, 0, b->list, bytes);
+    size_t bytes = b->pieces.n * sizeof(rows.list[0]);
+    int err = back ? buffer_copy_out(rows.device_list, 0, rows.list, bytes)
+                   : buffer_copy_in(rows.device_list, 0, rows.list, bytes);
 
     return err ? bench_fail("list", gpunvme_error()) : 0;
+}
+
+/* Lets lists be read by the bounce pipeline, from the drive instead of the kernel's pages. */
+static int take_bounce(const struct bench *b)
+{
+    (void)posix_fadvise(b->file.fd, 0, 0, POSIX_FADV_DONTNEED);
+    return bench_mount_take_path(&b->mount, GPUNVME_PATH_BOUNCE);
 }
 
 /* --- Measuring ------------------------------------------------------------------------------- */
@@ -149,18 +153,30 @@ static int run_once(struct bench *b, unsigned way, struct bench_samples *rates)
     err = way == DIRECT ? move_list(b, false) : 0;
     if (!err)
         err = bench_poison(&part, SEED);
+    if (!err && way == BOUNCED)
+        err = take_bounce(b);
     before = bench_cpu_now();
     start = bench_seconds();
     if (!err)
         err = run_way(b, way);
-    bench_add(rates, (double)b->rows.n * 1e-6 / (bench_seconds() - start));
+    bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
     if (way == READV)
-        bench_cpu_add(&b->cpu, &before);
+        bench_cpu_add(&rows.cpu, &before);
+    if (way == BOUNCED && bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU))
+        return -EIO;
     if (!err && way == DIRECT)
         err = move_list(b, true);
-    if (!err && (way == READV || way == DIRECT))
+    if (!err && (way == READV || way == BOUNCED || way == DIRECT))
         err = check_results(b);
-    return err || way == COPY ? err : bench_verify(&part, &b->rows, PROGRAM);
+    return err || way == COPY ? err : bench_verify(&part, &b->pieces, PROGRAM);
+}
+
+/* The bounce pipeline reads small rows one by one, which would take minutes. */
+static bool rows_has_way(const struct bench *b, unsigned way)
+{
+    if (way == BOUNCED)
+        return b->pieces.bytes >= BOUNCED_LEAST;
+    return (way != GATHER && way != DIRECT_GATHER) || b->mount.memory.on_gpu;
 }
 
 /* Runs the ways of READV, or those of the direct path, in turn. */
@@ -171,11 +187,11 @@ static int run_rounds(struct bench *b, bool direct, struct bench_samples *rates)
 
     for (unsigned i = 0; i < b->warm_ups + b->repeats && !err; i++) {
         if (i == b->warm_ups && !direct)
-            b->cpu = (struct bench_cpu){0};
+            rows.cpu = (struct bench_cpu){0};
         for (unsigned way = first; way < end && !err; way++) {
             if (i == b->warm_ups)
                 rates[way].n = 0;
-            if ((way == GATHER || way == DIRECT_GATHER) && !b->mount.memory.on_gpu)
+            if (!rows_has_way(b, way))
                 continue;
             err = run_once(b, way, &rates[way]);
         }
@@ -185,7 +201,7 @@ static int run_rounds(struct bench *b, bool direct, struct bench_samples *rates)
 
 static const char *bound_of(const struct bench_samples *rates, char (*names)[80], unsigned way)
 {
-    unsigned bound = way == READV ? GATHER : way == DIRECT ? DIRECT_GATHER : WAYS;
+    unsigned bound = way == READV || way == BOUNCED ? GATHER : way == DIRECT ? DIRECT_GATHER : WAYS;
 
     if (bound == WAYS)
         return NULL;
@@ -194,10 +210,10 @@ static const char *bound_of(const struct bench_samples *rates, char (*names)[80]
 
 static void rows_report_cpu(struct bench *b, const char *whose, double seconds)
 {
-    double ns = seconds * 1e9 / ((double)b->rows.n * b->repeats);
+    double ns = seconds * 1e9 / ((double)b->pieces.n * b->repeats);
     char name[80];
 
-    snprintf(name, sizeof(name), "READV, %llu B: CPU of %s", (unsigned long long)b->rows.bytes,
+    snprintf(name, sizeof(name), "READV, %llu B: CPU of %s", (unsigned long long)b->pieces.bytes,
              whose);
     bench_report_values(b->report, name, "ns/row", &ns, 1, NULL);
 }
@@ -208,48 +224,47 @@ static void report_rows(struct bench *b, struct bench_samples *rates)
 
     for (unsigned way = 0; way < WAYS; way++) {
         snprintf(names[way], sizeof(names[way]), "%s, %llu B", way_names[way],
-                 (unsigned long long)b->rows.bytes);
+                 (unsigned long long)b->pieces.bytes);
         if (rates[way].n == 0)
             continue;
         bench_report_row(b->report, names[way], "M/s", &rates[way], bound_of(rates, names, way));
-        bench_report_point(b->report, "bytes of a row", way_names[way], (double)b->rows.bytes);
+        bench_report_point(b->report, "bytes of a row", way_names[way], (double)b->pieces.bytes);
     }
-    rows_report_cpu(b, "the application", b->cpu.self);
+    rows_report_cpu(b, "the application", rows.cpu.self);
     if (bench_cpu_knows_daemon())
-        rows_report_cpu(b, "the daemon", b->cpu.daemon);
+        rows_report_cpu(b, "the daemon", rows.cpu.daemon);
 }
 
 static int new_rows(struct bench *b, const struct row_kind *kind)
 {
-    uint64_t fit = b->size / kind->bytes, n = fit < b->most ? fit : b->most;
+    uint64_t fit = b->size / kind->bytes, n = fit < rows.most ? fit : rows.most;
     uint64_t span = (b->size - kind->from) / kind->bytes * kind->bytes;
     struct gpunvme_piece *list;
-    int err = bench_pieces_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes,
+    int err = bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, n * kind->bytes,
                                 kind->bytes, kind->from, span, true);
 
     if (err)
         return err;
     if (shared_list_alloc_pieces(b->mount.g, n, &list))
         return bench_fail("list", gpunvme_error());
-    b->list = list;
+    rows.list = list;
     for (size_t i = 0; i < n; i++)
-        list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
+        list[i] = (struct gpunvme_piece){.file_offset = b->pieces.places[i],
                                          .buffer_offset = i * kind->bytes,
                                          .len = (uint32_t)kind->bytes};
-    if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
+    if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &rows.device_list))
         return bench_fail("list", gpunvme_error());
     return 0;
 }
 
 static void drop_rows(struct bench *b)
 {
-    if (b->list)
-        shared_list_free_pieces(b->mount.g, b->list);
-    if (b->device_list)
-        buffer_unregister(b->device_list);
-    b->list = NULL;
-    b->device_list = NULL;
-    bench_pieces_free(&b->rows, b->mount.memory.on_gpu);
+    if (rows.list)
+        shared_list_free_pieces(b->mount.g, rows.list);
+    if (rows.device_list)
+        buffer_unregister(rows.device_list);
+    rows.list = NULL;
+    rows.device_list = NULL;
 }
 
 static int rows_measure(struct bench *b, const struct row_kind *kind)
@@ -270,87 +285,47 @@ static int rows_measure(struct bench *b, const struct row_kind *kind)
 
 /* --- The program ----------------------------------------------------------------------------- */
 
-static void describe(struct bench *b)
+static int rows_set_up(struct bench *b)
 {
-    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    int err = bench_begin_mounted(b, b->size);
+
+    if (!err)
+        err = bench_host_fill(b);
+    if (err)
+        return err;
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "batch", (double)b->batch);
-    bench_report_number(b->report, "seed", SEED);
+    bench_report_number(b->report, "batch", (double)rows.batch);
     bench_report_number(b->report, "warm_ups", b->warm_ups);
     bench_report_number(b->report, "rounds", b->repeats);
-}
-
-static int rows_set_up(struct bench *b, const char *dir)
-{
-    int err;
-
-    if (bench_mount_open(&b->mount, dir, b->size))
-        return -EIO;
-    if (!b->mount.g)
-        return bench_fail(dir, "not on a gpunvmefs mount");
-    b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->host || !b->report)
-        return bench_fail("memory", "not enough of it");
-    describe(b);
-    pattern_host_write(b->host, b->size, SEED, 0, false);
-    err = bench_file_make(&b->file, dir, b->size, SEED);
+    err = bench_file_make(&b->file, b->dir, b->size, SEED);
     if (!err && b->mount.info.direct)
         err = bench_direct_open(&b->direct, &b->mount, b->file.fd, &b->lease);
     return err;
 }
 
-static void rows_tear_down(struct bench *b)
-{
-    if (b->host)
-        bench_host_free(b->mount.memory.on_gpu, b->host);
-    bench_direct_close(&b->direct);
-    bench_file_close(&b->file);
-    bench_mount_close(&b->mount);
-}
-
-static int rows_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:n:m:r:w:o:q:d:h")) != -1) {
-        if (opt == 'n')
-            b->batch = strtoul(optarg, NULL, 10);
-        else if (opt == 'm')
-            b->most = strtoul(optarg, NULL, 10);
-        else if (opt == 'w')
-            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
-        else if (!bench_lease_option(opt, &b->lease) &&
-                 !bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
-           b->batch < 1 || b->most < 1 || b->most > GPUNVME_PIECES_MAX;
-}
-
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)1 << 30,
-                             .batch = 262144,
-                             .most = 1048576,
+                             .seed = SEED,
                              .repeats = 5,
                              .warm_ups = 1,
-                             .lease = {.queues = 32, .depth = 256},
-                             .file = {.fd = -1}};
-    int err, failed;
+                             .lease = {.queues = 32, .depth = 256}};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           {'n', BENCH_LONG, &rows.batch, 1, SIZE_MAX},
+                                           {'m', BENCH_LONG, &rows.most, 1, GPUNVME_PIECES_MAX},
+                                           {'w', BENCH_UNSIGNED, &b.warm_ups, 0, UINT32_MAX},
+                                           BENCH_LEASE_OPTIONS(b),
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (rows_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-n ROWS of a list] [-m most ROWS]\n"
-              "                  [-r REPEATS] [-w ROUNDS that warm up] [-q QUEUES leased, -d of"
-              " DEPTH]\n"
-              "                  [-o json] DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = rows_set_up(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage(
+            "[-s MiB, a multiple of 16] [-n ROWS of a list] [-m most ROWS]\n"
+            "                  [-r REPEATS] [-w ROUNDS that warm up] [-q QUEUES leased, -d of"
+            " DEPTH]\n"
+            "                  [-o json] DIRECTORY\n");
+    int err = rows_set_up(&b);
     for (size_t i = 0; i < KINDS && !err; i++)
         err = rows_measure(&b, &kinds[i]);
-    failed = bench_report_close(b.report, err);
-    rows_tear_down(&b);
-    return failed;
+    return bench_end(&b, err);
 }

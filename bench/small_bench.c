@@ -13,15 +13,11 @@
  * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 small_bench
  */
 #include <errno.h>
-#include <getopt.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/lib/bench_mount.h"
-#include "bench/lib/bench_report.h"
-#include "bench/lib/direct_bench_kernels.h"
 #include "bench/lib/direct_kernels.h"
 
 #define PROGRAM      "small_bench"
@@ -39,18 +35,9 @@ struct read_kind {
     uint64_t bytes, from;
 };
 
-struct bench {
-    uint64_t size; /* of the file, and the maximum that a run reads */
-    unsigned repeats, block, most;
-    bool json;
-    struct bench_mount mount;
-    struct bench_file file;
-    void *host; /* bytes of the file, pinned */
-    struct pattern_pieces pieces;
-    struct direct_options lease;
-    struct bench_direct direct;
-    struct bench_report *report;
-};
+static struct {
+    unsigned block, most; /* warps of a block, and of a kernel */
+} small = {.block = 1, .most = 2112};
 
 static int small_new_pieces(struct bench *b, struct read_kind kind)
 {
@@ -63,13 +50,11 @@ static int small_new_pieces(struct bench *b, struct read_kind kind)
 enum host_way { HOST_INFO, HOST_READ, HOST_DIRECT };
 static const char *const host_names[] = {"INFO", "READ", "waiting hosts, direct path"};
 
-/* Reads pieces [from, to). */
-struct reader {
-    struct bench *b;
+/* Threads that read `each` pieces. */
+struct readers {
+    const struct bench *b;
     enum host_way way;
-    uint64_t from, to;
-    pthread_t thread;
-    int err;
+    uint64_t each;
 };
 
 static int small_info(const struct bench *b)
@@ -96,34 +81,13 @@ static int small_read_piece(const struct bench *b, enum host_way way, uint64_t i
     return bench_fail(host_names[way], n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
-static void *small_read_pieces(void *arg)
+static int small_read_pieces(void *of, unsigned thread)
 {
-    struct reader *r = arg;
-
-    for (uint64_t i = r->from; i < r->to && !r->err; i++)
-        r->err = small_read_piece(r->b, r->way, i);
-    return NULL;
-}
-
-static int run_threads(struct bench *b, enum host_way way, unsigned threads, uint64_t each)
-{
-    struct reader readers[THREADS_MOST];
-    unsigned started = 0;
+    const struct readers *r = of;
     int err = 0;
 
-    for (; started < threads; started++) {
-        struct reader *r = &readers[started];
-
-        *r =
-            (struct reader){.b = b, .way = way, .from = started * each, .to = (started + 1) * each};
-        err = -pthread_create(&r->thread, NULL, small_read_pieces, r);
-        if (err)
-            break;
-    }
-    for (unsigned i = 0; i < started; i++) {
-        pthread_join(readers[i].thread, NULL);
-        err = err ? err : readers[i].err;
-    }
+    for (uint64_t i = thread * r->each; i < (thread + 1) * r->each && !err; i++)
+        err = small_read_piece(r->b, r->way, i);
     return err;
 }
 
@@ -141,7 +105,8 @@ static int small_measure_threads(struct bench *b, enum host_way way, unsigned th
         err = bench_poison(&b->mount.memory, SEED);
         double start = bench_seconds();
         if (!err)
-            err = run_threads(b, way, threads, each);
+            err = bench_run_threads(threads, small_read_pieces,
+                                    &(struct readers){.b = b, .way = way, .each = each});
         if (i > 0)
             bench_add(&rates, (double)some.n * 1e-6 / (bench_seconds() - start));
         if (!err && way != HOST_INFO)
@@ -191,7 +156,7 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
     some.n = n;
     if (!err && warps)
         err = kernel_warps(way, leased_file_device(b->direct.file), &some, b->mount.memory.addr,
-                           warps, b->block, &result);
+                           warps, small.block, &result);
     else if (!err)
         err = bench_gather(&b->mount.memory, b->host, &some);
     bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
@@ -246,7 +211,7 @@ static int measure_pieces(struct bench *b, struct read_kind kind)
     if (!err)
         err = small_measure_warps(b, WARPS_SHARED, 0, bound);
     for (size_t i = 0; i < sizeof(warp_counts) / sizeof(warp_counts[0]) && !err; i++) {
-        for (int way = 0; way < WARPS_WAYS && warp_counts[i] <= b->most && !err; way++)
+        for (int way = 0; way < WARPS_WAYS && warp_counts[i] <= small.most && !err; way++)
             err = small_measure_warps(b, (enum warps_way)way, warp_counts[i], bound);
     }
     return err;
@@ -280,80 +245,42 @@ static int small_measure_all(struct bench *b)
     if (!err && b->mount.memory.on_gpu)
         err = measure_kernels(b);
 #endif
-    bench_direct_close(&b->direct);
     return err;
 }
 
-static int small_set_up(struct bench *b, const char *dir)
+static int small_set_up(struct bench *b)
 {
-    bool gpu;
+    int err = bench_begin_mounted(b, b->size);
 
-    if (bench_mount_open(&b->mount, dir, b->size))
-        return -EIO;
-    if (!b->mount.g)
-        return bench_fail(dir, "not on a gpunvmefs mount");
-    gpu = b->mount.memory.on_gpu;
-    b->host = bench_host_alloc(gpu, b->size);
-    b->report = bench_mount_report(&b->mount, b->json);
-    if (!b->host || !b->report)
-        return bench_fail("memory", "not enough of it");
-    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    if (!err)
+        err = bench_host_fill(b);
+    if (err)
+        return err;
     bench_report_number(b->report, "bytes", (double)b->size);
-    bench_report_number(b->report, "leased_queues", b->lease.queues);
-    bench_report_number(b->report, "leased_depth", b->lease.depth);
-    bench_report_number(b->report, "warps_of_a_block", b->block);
-    bench_report_number(b->report, "seed", SEED);
-    pattern_host_write(b->host, b->size, SEED, 0, false);
-    return bench_file_make(&b->file, dir, b->size, SEED);
-}
-
-static void small_tear_down(struct bench *b)
-{
-    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    if (b->host)
-        bench_host_free(b->mount.memory.on_gpu, b->host);
-    bench_file_close(&b->file);
-    bench_mount_close(&b->mount);
-}
-
-static int small_parse(int argc, char **argv, struct bench *b)
-{
-    int opt;
-
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:b:w:h")) != -1) {
-        if (opt == 'b')
-            b->block = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'w')
-            b->most = (unsigned)strtoul(optarg, NULL, 10);
-        else if (!bench_lease_option(opt, &b->lease) &&
-                 !bench_option(opt, &b->size, &b->repeats, &b->json))
-            return 1;
-    }
-    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
-           b->block < 1 || b->block > BLOCK_MOST;
+    bench_report_number(b->report, "warps_of_a_block", small.block);
+    return bench_file_make(&b->file, b->dir, b->size, SEED);
 }
 
 int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)1 << 30,
+                             .seed = SEED,
                              .repeats = 3,
-                             .block = 1,
-                             .most = 2112,
-                             .lease = {.queues = 32, .depth = 256},
-                             .file = {.fd = -1}};
-    int err, failed;
+                             .lease = {.queues = 32, .depth = 256}};
+    const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
+                                           {'b', BENCH_UNSIGNED, &small.block, 1, BLOCK_MOST},
+                                           {'w', BENCH_UNSIGNED, &small.most, 0, UINT32_MAX},
+                                           BENCH_LEASE_OPTIONS(b),
+                                           BENCH_REPORT_OPTIONS(b),
+                                           {0}};
 
-    if (small_parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
-              "                   [-q QUEUES leased, -d of DEPTH] [-b WARPS of a block]\n"
-              "                   [-w most WARPS] DIRECTORY\n",
-              stderr);
-        return 2;
-    }
-    err = small_set_up(&b, argv[optind]);
+    if (!bench_parse(argc, argv, options, &b.dir))
+        return bench_usage("[-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
+                           "                   [-q QUEUES leased, -d of DEPTH] [-b WARPS of a"
+                           " block]\n"
+                           "                   [-w most WARPS] DIRECTORY\n");
+    int err = small_set_up(&b);
     if (!err)
         err = small_measure_all(&b);
-    failed = bench_report_close(b.report, err);
-    small_tear_down(&b);
-    return failed;
+    return bench_end(&b, err);
 }

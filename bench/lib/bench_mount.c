@@ -4,23 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CHUNK ((uint64_t)4 << 20)
-
-bool bench_lease_option(int opt, struct direct_options *lease)
-{
-    if (opt == 'q')
-        lease->queues = (uint32_t)strtoul(optarg, NULL, 10);
-    else if (opt == 'd')
-        lease->depth = (uint32_t)strtoul(optarg, NULL, 10);
-    else
-        return false;
-    return true;
-}
 
 /*
  * Allocates the buffer. In GPU memory it belongs to this process, so that its kernels read it like
@@ -66,6 +56,13 @@ int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes)
     return err ? bench_fail(dir, gpunvme_error()) : 0;
 }
 
+int bench_mount_take_path(const struct bench_mount *m, uint32_t path)
+{
+    if (bounce_set_options(m->g, &(struct gpunvme_options){.path = path}))
+        return bench_fail("path", gpunvme_error());
+    return 0;
+}
+
 int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes)
 {
     if (!m->memory.on_gpu || m->info.lease_tier >= 2)
@@ -87,22 +84,6 @@ void bench_mount_close(struct bench_mount *m)
     if (m->g)
         connection_close(m->g);
     *m = (struct bench_mount){.g = NULL};
-}
-
-struct bench_report *bench_mount_report(const struct bench_mount *m, bool json)
-{
-    struct bench_report *r = bench_report_new(json, m->memory.on_gpu ? bench_gpu_name() : NULL);
-
-    if (!r || !m->g)
-        return r;
-    bench_report_text(r, "executor", m->info.executor_name);
-    bench_report_text(r, "transport", m->info.transport);
-    bench_report_number(r, "tier", m->info.tier);
-    bench_report_number(r, "lease_tier", m->info.lease_tier);
-    bench_report_number(r, "queues", m->info.queues);
-    bench_report_number(r, "depth", m->info.depth);
-    bench_report_number(r, "max_command", m->info.max_command);
-    return r;
 }
 
 int bench_file_create(struct bench_file *f, const char *dir)
@@ -165,4 +146,127 @@ void bench_file_close(struct bench_file *f)
     close(f->fd);
     unlink(f->path);
     f->fd = -1;
+}
+
+static int direct_kernels_fail(void)
+{
+    return bench_fail("direct path", gpunvme_error());
+}
+
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd,
+                      const struct direct_options *options)
+{
+    int err = bench_stream_open(&p->stream, m->memory.on_gpu, sizeof(int64_t));
+
+    if (err)
+        return err;
+    err = direct_open(m->g, options, &p->d);
+    if (err) {
+        p->d = NULL;
+        return direct_kernels_fail();
+    }
+    err = leased_file_open(p->d, fd, true, &p->file);
+    return err ? direct_kernels_fail() : 0;
+}
+
+void bench_direct_close(struct bench_direct *p)
+{
+    if (p->d)
+        direct_close(p->d);
+    if (p->stream.buffer)
+        bench_stream_close(&p->stream);
+    *p = (struct bench_direct){.d = NULL};
+}
+
+int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset)
+{
+    int64_t *bytes = p->stream.buffer;
+    char what[128];
+    int err;
+
+    *bytes = 0;
+    err = direct_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
+    if (err)
+        return direct_kernels_fail();
+    err = bench_stream_wait(&p->stream);
+    if (!err && *bytes == (int64_t)n)
+        return 0;
+    snprintf(what, sizeof(what), "read of %" PRIu64 " bytes at %" PRIu64 " ended with %" PRId64, n,
+             offset, *bytes);
+    return bench_fail("direct path", what);
+}
+
+struct bench_report *bench_mount_report(const struct bench *b, const struct bench_mount *m)
+{
+    struct bench_report *r = bench_report_new(b->json, m->memory.on_gpu ? bench_gpu_name() : NULL);
+
+    if (!r)
+        return NULL;
+    bench_report_number(r, "seed", (double)b->seed);
+    if (!m->g)
+        return r;
+    bench_report_text(r, "executor", m->info.executor_name);
+    bench_report_text(r, "transport", m->info.transport);
+    bench_report_number(r, "tier", m->info.tier);
+    bench_report_number(r, "lease_tier", m->info.lease_tier);
+    bench_report_number(r, "queues", m->info.queues);
+    bench_report_number(r, "depth", m->info.depth);
+    bench_report_number(r, "max_command", m->info.max_command);
+    bench_report_number(r, "lba_size", m->info.lba_size);
+    if (b->lease.queues) {
+        bench_report_number(r, "leased_queues", b->lease.queues);
+        bench_report_number(r, "leased_depth", b->lease.depth);
+    }
+    return r;
+}
+
+int bench_begin(struct bench *b, uint64_t buffer)
+{
+    int err;
+
+    b->file.fd = -1;
+    err = bench_mount_open(&b->mount, b->dir, buffer);
+    if (err)
+        return err;
+    b->report = bench_mount_report(b, &b->mount);
+    return b->report ? 0 : bench_fail("memory", "not enough of it");
+}
+
+int bench_begin_mounted(struct bench *b, uint64_t buffer)
+{
+    int err = bench_begin(b, buffer);
+
+    return err || b->mount.g ? err : bench_fail(b->dir, "not on a gpunvmefs mount");
+}
+
+int bench_begin_direct(struct bench *b, uint64_t buffer)
+{
+    int err = bench_begin(b, buffer);
+
+    if (err || (b->mount.g && b->mount.memory.on_gpu && b->mount.info.direct))
+        return err;
+    return bench_fail(b->dir, "not on a gpunvmefs mount with a GPU and -o direct=");
+}
+
+int bench_host_fill(struct bench *b)
+{
+    b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
+    if (!b->host)
+        return bench_fail("memory", "not enough of it");
+    pattern_host_write(b->host, b->size, b->seed, 0, false);
+    return 0;
+}
+
+int bench_end(struct bench *b, int err)
+{
+    bool on_gpu = b->mount.memory.on_gpu;
+    int failed = bench_report_close(b->report, err);
+
+    bench_pieces_free(&b->pieces, on_gpu);
+    if (b->host)
+        bench_host_free(on_gpu, b->host);
+    bench_direct_close(&b->direct);
+    bench_file_close(&b->file);
+    bench_mount_close(&b->mount);
+    return failed;
 }

@@ -7,9 +7,6 @@
 #include "bench/lib/memory.h"
 #include "client/lib/connection.h"
 
-/* Takes the options -q QUEUES and -d DEPTH, like bench_option(). */
-bool bench_lease_option(int opt, struct direct_options *lease);
-
 struct bench_mount {
     struct connection *g; /* NULL: the directory is on another file system */
     struct gpunvme_ioc_info info;
@@ -32,12 +29,9 @@ int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
  * reported on stderr.
  */
 int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes);
+/* Lets transfers take a path (GPUNVME_PATH_*, 0: the library chooses). Returns 0 or -EIO. */
+int bench_mount_take_path(const struct bench_mount *m, uint32_t path);
 void bench_mount_close(struct bench_mount *m);
-/*
- * Returns a report that names executor, tier and queues, or NULL if memory is
- * short.
- */
-struct bench_report *bench_mount_report(const struct bench_mount *m, bool json);
 
 /*
  * A new file. Before it is made, the struct is zero with fd -1.
@@ -65,5 +59,72 @@ int bench_file_seal(struct bench_file *f);
 /* Creates the file with the first `bytes` of the pattern, and seals it. */
 int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed);
 void bench_file_close(struct bench_file *f);
+
+/* The direct path of a mount: reads by kernels of the benchmark's own process. */
+struct bench_direct {
+    struct gpunvme_direct *d; /* NULL: not open */
+    struct leased_file *file;
+    struct bench_stream stream; /* the stream of reads; its buffer takes their results */
+};
+
+/*
+ * Opens the direct path for the file that is open at fd. NULL stands for the
+ * default options. Returns 0, or -errno, which is reported on stderr. The caller
+ * ends it with bench_direct_close() in both cases.
+ */
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd,
+                      const struct direct_options *options);
+void bench_direct_close(struct bench_direct *p);
+/*
+ * Reads n bytes at offset to memory of the mount's buffer, and waits for the
+ * end. Returns 0, or -EIO, which is reported.
+ */
+int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
+
+/* The options and objects that programs share. A program keeps the others in a static struct. */
+struct bench {
+    uint64_t size; /* bytes of the file */
+    uint64_t seed; /* of its contents */
+    unsigned repeats, warm_ups;
+    bool json;
+    struct direct_options lease;
+    const char *dir;
+    struct bench_mount mount;
+    struct bench_file file;
+    void *host; /* the bytes of the file, pinned if there is a GPU, or NULL */
+    struct bench_direct direct;
+    struct pattern_pieces pieces; /* what one run reads or writes */
+    struct bench_report *report;
+};
+
+#define BENCH_SIZE_MOST ((uint64_t)1 << 40)
+/* clang-format off */
+#define BENCH_LEASE_OPTIONS(b)                                      \
+    {'q', BENCH_UNSIGNED, &(b).lease.queues, 0, UINT32_MAX},        \
+    {'d', BENCH_UNSIGNED, &(b).lease.depth, 0, UINT32_MAX}
+/* clang-format on */
+
+/*
+ * Returns a report with the seed and the mount's executor, tiers and queues, or
+ * NULL if memory is short.
+ */
+struct bench_report *bench_mount_report(const struct bench *b, const struct bench_mount *m);
+/*
+ * Opens the mount at b->dir with a buffer of `buffer` bytes, and the report.
+ * Returns 0, or -errno, which is reported on stderr. The caller ends it with
+ * bench_end() in both cases.
+ */
+int bench_begin(struct bench *b, uint64_t buffer);
+/* Does the same, and requires a gpunvmefs mount. */
+int bench_begin_mounted(struct bench *b, uint64_t buffer);
+/* Does the same, and requires GPU memory and the direct path. */
+int bench_begin_direct(struct bench *b, uint64_t buffer);
+/* Allocates b->host and fills it with the bytes of the file. */
+int bench_host_fill(struct bench *b);
+/*
+ * Prints the report unless err is set, closes all that is open, and returns the
+ * exit status.
+ */
+int bench_end(struct bench *b, int err);
 
 #endif

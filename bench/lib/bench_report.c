@@ -3,7 +3,9 @@
 #include "bench/lib/bench_report.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <json-c/json.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +20,101 @@ struct bench_report {
     struct json_object *root, *parameters, *results;
 };
 
-bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json)
+static bool option_store(const struct bench_option *o, const char *text)
 {
-    if (opt == 's')
-        *size = strtoull(optarg, NULL, 10) << 20;
-    else if (opt == 'r')
-        *repeats = (unsigned)strtoul(optarg, NULL, 10);
-    else if (opt == 'o' && strcmp(optarg, "json") == 0)
-        *json = true;
-    else
-        return false;
-    return true;
+    uint64_t n;
+
+    switch (o->kind) {
+    case BENCH_FLAG:
+        *(bool *)o->to = true;
+        return true;
+    case BENCH_JSON:
+        *(bool *)o->to = true;
+        return strcmp(text, "json") == 0;
+    case BENCH_SECONDS:
+        *(double *)o->to = strtod(text, NULL);
+        return true;
+    case BENCH_UNSIGNED:
+        n = strtoul(text, NULL, 10);
+        *(unsigned *)o->to = (unsigned)n;
+        return n >= o->min && n <= o->max;
+    case BENCH_MIB:
+        n = strtoull(text, NULL, 10);
+        *(uint64_t *)o->to = n << 20;
+        return n <= o->max >> 20 && n << 20 >= o->min && (n << 20) % o->min == 0;
+    default:
+        n = *(uint64_t *)o->to = strtoull(text, NULL, 10);
+        return n >= o->min && n <= o->max;
+    }
+}
+
+bool bench_parse(int argc, char **argv, const struct bench_option *options, const char **operand)
+{
+    char letters[64];
+    size_t n = 0;
+    int letter;
+
+    for (const struct bench_option *o = options; o->letter; o++) {
+        letters[n++] = o->letter;
+        if (o->kind != BENCH_FLAG)
+            letters[n++] = ':';
+    }
+    letters[n++] = 'h'; /* is no option, and prints the usage without a further message */
+    letters[n] = '\0';
+    while ((letter = getopt(argc, argv, letters)) != -1) {
+        const struct bench_option *o = options;
+
+        while (o->letter && o->letter != letter)
+            o++;
+        if (!o->letter || !option_store(o, optarg))
+            return false;
+    }
+    if (operand)
+        *operand = argv[optind];
+    return optind + (operand ? 1 : 0) == argc;
+}
+
+int bench_usage(const char *text)
+{
+    fprintf(stderr, "usage: %s %s", program_invocation_short_name, text);
+    return 2;
+}
+
+struct bench_thread {
+    int (*act)(void *of, unsigned i);
+    void *of;
+    unsigned i;
+    int err;
+    pthread_t thread;
+};
+
+static void *bench_thread_run(void *arg)
+{
+    struct bench_thread *t = arg;
+
+    t->err = t->act(t->of, t->i);
+    return NULL;
+}
+
+int bench_run_threads(unsigned n, int (*act)(void *of, unsigned i), void *of)
+{
+    struct bench_thread *threads = calloc(n, sizeof(*threads));
+    unsigned started = 0;
+    int err = threads ? 0 : -ENOMEM;
+
+    while (started < n && !err) {
+        struct bench_thread *t = &threads[started];
+
+        *t = (struct bench_thread){.act = act, .of = of, .i = started};
+        err = -pthread_create(&t->thread, NULL, bench_thread_run, t);
+        started += !err;
+    }
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(threads[i].thread, NULL);
+        err = err ? err : threads[i].err;
+    }
+    free(threads);
+    return err;
 }
 
 int bench_fail(const char *object, const char *what)
@@ -41,11 +127,6 @@ int bench_fail_with(const char *object, int err)
 {
     bench_fail(object, strerror(-err));
     return err;
-}
-
-bool bench_arguments_fit(int argc, unsigned repeats)
-{
-    return optind + 1 == argc && repeats >= 1 && repeats < BENCH_MAX_SAMPLES;
 }
 
 double bench_seconds(void)

@@ -22,16 +22,34 @@ struct bench_samples {
     unsigned n;
 };
 
+/* An option of a program. An array of them ends with the letter 0. */
+struct bench_option {
+    char letter;
+    enum { BENCH_FLAG, BENCH_JSON, BENCH_UNSIGNED, BENCH_LONG, BENCH_MIB, BENCH_SECONDS } kind;
+    void *to;          /* bool, bool, unsigned, uint64_t, uint64_t in bytes, double */
+    uint64_t min, max; /* of a number; bytes of BENCH_MIB are a multiple of min */
+};
+
+/* clang-format off */
+#define BENCH_REPORT_OPTIONS(b)                                     \
+    {'r', BENCH_UNSIGNED, &(b).repeats, 1, BENCH_MAX_SAMPLES - 1},  \
+    {'o', BENCH_JSON, &(b).json, 0, 0}
+/* clang-format on */
+
 /*
- * Takes the options that programs share, as getopt() found them: -s MiB, which
- * is stored in bytes, -r REPEATS and -o json. Returns false for another option.
+ * Stores the options of the command line, and its only operand in *operand, or
+ * with NULL none. Returns false if an option is unknown or has a wrong value, or
+ * for other operands.
  */
-bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json);
+bool bench_parse(int argc, char **argv, const struct bench_option *options, const char **operand);
+/* Prints "usage: PROGRAM " and the text to stderr. Returns 2, the exit status. */
+int bench_usage(const char *text);
+
 /*
- * Called after getopt(). Returns true if one operand is left, and as many
- * samples as repeats can be kept.
+ * Calls act for each number below n, each by a thread. Returns 0, or the first
+ * error of act or of the start of a thread.
  */
-bool bench_arguments_fit(int argc, unsigned repeats);
+int bench_run_threads(unsigned n, int (*act)(void *of, unsigned i), void *of);
 
 /* Prints "PROGRAM: object: what" to stderr. Returns -EIO. */
 int bench_fail(const char *object, const char *what);

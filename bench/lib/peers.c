@@ -4,11 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "bench/lib/bench_report.h"
 
 #ifdef HAVE_LIBURING
 #include <liburing.h>
@@ -44,67 +45,49 @@ static int map_and_copy(struct peer_job *job)
     return err;
 }
 
-/* A thread with two streams: it reads into one while it copies from the other. */
-struct reader {
+struct readers {
     struct peer_job *job;
-    struct bench_stream *streams;
-    _Atomic uint64_t *next; /* offset of the next free chunk */
-    pthread_t thread;
-    int err;
+    _Atomic uint64_t next; /* offset of the next free chunk */
 };
 
-static int peers_read_chunk(struct reader *r, struct bench_stream *stream, uint64_t at)
+static int peers_read_chunk(struct peer_job *job, struct bench_stream *stream, uint64_t at)
 {
     ssize_t n;
     int err = bench_stream_wait(stream);
 
     if (err)
         return err;
-    n = pread(r->job->fd, stream->buffer, PEER_CHUNK, (off_t)at);
+    n = pread(job->fd, stream->buffer, PEER_CHUNK, (off_t)at);
     if (n != (ssize_t)PEER_CHUNK)
         return n < 0 ? -errno : -EIO;
-    return bench_stream_copy(stream, r->job->to, at, PEER_CHUNK);
+    return bench_stream_copy(stream, job->to, at, PEER_CHUNK);
 }
 
-static void *peers_read_chunks(void *arg)
+/* Called by a thread with two streams. It reads into one while it copies from the other. */
+static int peers_read_chunks(void *of, unsigned thread)
 {
-    struct reader *r = arg;
+    struct readers *r = of;
+    struct bench_stream *streams = &r->job->streams[2 * thread];
     uint64_t at;
+    int err = 0;
 
-    for (unsigned turn = 0; !r->err; turn++) {
-        at = atomic_fetch_add(r->next, PEER_CHUNK);
+    for (unsigned turn = 0; !err; turn++) {
+        at = atomic_fetch_add(&r->next, PEER_CHUNK);
         if (at >= r->job->size)
             break;
-        r->err = peers_read_chunk(r, &r->streams[turn % 2], at);
+        err = peers_read_chunk(r->job, &streams[turn % 2], at);
     }
     for (unsigned i = 0; i < 2; i++) {
-        int err = bench_stream_wait(&r->streams[i]);
+        int end = bench_stream_wait(&streams[i]);
 
-        r->err = r->err ? r->err : err;
+        err = err ? err : end;
     }
-    return NULL;
+    return err;
 }
 
 static int pread_threads(struct peer_job *job, unsigned threads)
 {
-    struct reader readers[PEER_THREADS];
-    _Atomic uint64_t next = 0;
-    unsigned started;
-    int err = 0;
-
-    for (started = 0; started < threads && !err; started++) {
-        struct reader *r = &readers[started];
-
-        *r = (struct reader){.job = job, .streams = &job->streams[2 * started], .next = &next};
-        err = -pthread_create(&r->thread, NULL, peers_read_chunks, r);
-    }
-    if (err)
-        started--;
-    for (unsigned i = 0; i < started; i++) {
-        pthread_join(readers[i].thread, NULL);
-        err = err ? err : readers[i].err;
-    }
-    return err;
+    return bench_run_threads(threads, peers_read_chunks, &(struct readers){.job = job});
 }
 
 static int pread_1(struct peer_job *job)
