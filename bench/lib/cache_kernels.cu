@@ -197,15 +197,3 @@ extern "C" int kernel_cache_random(const struct cache_run *r, uint64_t turn, uns
     cudaFree(sums);
     return ok ? 0 : -EIO;
 }
-
-extern "C" void *kernel_cache_alloc(uint64_t bytes)
-{
-    void *memory = nullptr;
-
-    return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
-}
-
-extern "C" void kernel_cache_free(void *memory)
-{
-    cudaFree(memory);
-}

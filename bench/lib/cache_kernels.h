@@ -54,10 +54,6 @@ struct cache_found {
 int kernel_cache_random(const struct cache_run *r, uint64_t turn, unsigned rounds,
                         struct cache_found *found);
 
-/* Allocates GPU memory. Returns NULL if there is not enough. */
-void *kernel_cache_alloc(uint64_t bytes);
-void kernel_cache_free(void *memory);
-
 #ifdef __cplusplus
 }
 #endif
