@@ -15,7 +15,7 @@
 int bd_loop_file(int fd);
 
 /*
- * Returns whether a loop device over the file that `file` describes is in use: mounted, swap space,
+ * Returns true if a loop device over the file that `file` describes is in use: mounted, swap space,
  * part of another device, or opened exclusively. A loop device that this process may not open
  * counts as used. False for anything but a regular file.
  */

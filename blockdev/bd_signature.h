@@ -20,7 +20,7 @@ struct bd_signature {
     uint64_t offset; /* byte of its magic number, or BD_SIGNATURE_NOWHERE */
 };
 
-/* Returns whether the signature matters to the caller. */
+/* Returns true if the signature matters to the caller. */
 typedef bool (*bd_signature_counts)(const struct bd_signature *s, void *context);
 
 /*

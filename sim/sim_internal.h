@@ -111,7 +111,7 @@ void sim_media_close(struct sim_ns *ns);
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
 uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
 uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
-/* Returns whether the image file has become shorter. */
+/* Returns true if the image file has become shorter. */
 bool sim_media_is_shrunk(const struct sim_ns *ns);
 /*
  * Grows the namespace if the image file has grown, within the room that was
@@ -655,7 +655,7 @@ uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
-/* Returns whether writes are in the volatile cache until a flush. */
+/* Returns true if writes are in the volatile cache until a flush. */
 static inline bool sim_is_cached(const struct sim_thread *th, const struct sim_ns *ns)
 {
     return ns->track && th->s->wce;

@@ -73,7 +73,7 @@ static bool doom_commands(struct sim_thread *th, const struct sim_mapping *m)
 }
 
 /*
- * Returns whether copies in flight reach the mapping. The lists of a command
+ * Returns true if copies in flight reach the mapping. The lists of a command
  * whose queue was deleted may be unmapped, so such a command counts as reaching
  * every mapping.
  */

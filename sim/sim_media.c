@@ -169,7 +169,7 @@ uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size
 }
 
 /*
- * Returns whether the file has become shorter. Data is then lost, and a write
+ * Returns true if the file has become shorter. Data is then lost, and a write
  * would hide that by extending the file.
  */
 bool sim_media_is_shrunk(const struct sim_ns *ns)

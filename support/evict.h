@@ -99,7 +99,7 @@ int evict_step(struct evict *e, unsigned n);
 /* Frees the state and leaves the directory. The results remain. */
 void evict_end(struct evict *e);
 
-/* Returns whether a is later than b. */
+/* Returns true if a is later than b. */
 static inline bool evict_later(struct timespec a, struct timespec b)
 {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;

@@ -373,7 +373,7 @@ GQ_FN void gq_lead_take_further(struct gq_sharer *w, struct gq_lead_round *r)
 }
 
 /*
- * Runs a round. Returns whether something was posted or completed. A broken
+ * Runs a round. Returns true if something was posted or completed. A broken
  * queue posts nothing.
  */
 GQ_STEP bool gq_lead_run(struct gq_sharer *w)

@@ -295,7 +295,7 @@ GQ_FN void gq_write_zeros(struct gq_reader *r, GQ_LANE_PARAM(uint32_t, zeros))
     }
 }
 
-/* Prepares the next commands of free lanes. Returns whether it did something. */
+/* Prepares the next commands of free lanes. Returns true if it did something. */
 GQ_FN bool gq_prepare(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;

@@ -170,7 +170,7 @@ struct Part : gpunvme_transfer {
         n_pieces = one ? 0 : list.size();
     }
 
-    // Returns whether all bytes were moved.
+    // Returns true if all bytes were moved.
     bool complete() const
     {
         if (!pieces)

@@ -12,7 +12,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 
 /*
- * Returns whether the name is that of a controller of the kernel, such as
+ * Returns true if the name is that of a controller of the kernel, such as
  * "nvme0".
  */
 static bool is_ctrlr_name(const char *name)

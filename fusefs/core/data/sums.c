@@ -341,7 +341,7 @@ static bool sums_has_any(const le32 *entries, uint64_t n)
 }
 
 /*
- * Returns whether any block of the range has a stored checksum, and drops the
+ * Returns true if any block of the range has a stored checksum, and drops the
  * pending ones. Takes ffs.meta.
  */
 static int sums_any(struct ffs *fs, uint64_t block, uint64_t n, bool *any)

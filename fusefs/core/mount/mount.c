@@ -570,7 +570,7 @@ struct ours {
 };
 
 /*
- * Returns whether a signature counts as foreign. Within a file system with a
+ * Returns true if a signature counts as foreign. Within a file system with a
  * valid label, users may have written anything to data and to the payload
  * of metadata. Signatures after its end count, and so do those in its own areas
  * at a block that does not begin like metadata.

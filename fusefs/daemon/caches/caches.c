@@ -353,7 +353,7 @@ ssize_t caches_state(struct caches *c, struct ffs_inode *dir, char *value, size_
 /* --- Writers --------------------------------------------------------------------------------- */
 
 /*
- * The caller holds the lock. Returns whether there is room. The size of the
+ * The caller holds the lock. Returns true if there is room. The size of the
  * files is unknown before the first walk.
  */
 static bool caches_fits(const struct cache *k, uint64_t bytes)

@@ -24,7 +24,7 @@ static struct timespec last_use(const struct ffs_attr *a)
 #define READ_AND_SEARCH  05u
 
 /*
- * Returns whether the owner of the cache has the rights on a directory. The
+ * Returns true if the owner of the cache has the rights on a directory. The
  * groups of the owner are unknown, and an ACL may name the owner. A right on the
  * directory of another user therefore counts only if all groups and all others
  * have it, and if there is no ACL.
@@ -40,14 +40,14 @@ static bool owner_has(const struct caches_round *r, struct ffs_inode *dir, const
            (a->uid == r->user || ffs_getxattr(dir, FFS_ACL_ACCESS, NULL, 0) <= 0);
 }
 
-/* Returns whether the owner of the cache might unlink a file of the directory entered. */
+/* Returns true if the owner of the cache might unlink a file of the directory entered. */
 static bool owner_may_unlink(const struct caches_round *r, const struct ffs_attr *file)
 {
     return r->may_write && (!r->sticky || file->uid == r->user);
 }
 
 /*
- * Returns whether a directory is walked: its owner may read it, and it is found
+ * Returns true if a directory is walked: its owner may read it, and it is found
  * where its parent is. A crafted directory may name itself or one above it.
  */
 static bool is_walked(const struct caches_round *r, struct ffs_inode *dir, const struct ffs_attr *a)

@@ -51,7 +51,7 @@ void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode);
  */
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
 /*
- * Returns whether the request that this thread serves clears set-id bits. The
+ * Returns true if the request that this thread serves clears set-id bits. The
  * kernel reports that (HANDLE_KILLPRIV_V2) in WRITE, and if SETATTR, OPEN and
  * CREATE truncate, for callers without CAP_FSETID.
  */

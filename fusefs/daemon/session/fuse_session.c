@@ -348,7 +348,7 @@ static int mount_session(struct daemon *d, char *text, size_t len)
     return err;
 }
 
-/* Returns whether the kernel has ended the connection by an unmount. */
+/* Returns true if the kernel has ended the connection by an unmount. */
 static bool is_unmounted(struct fuse_session *session)
 {
     struct pollfd p = {.fd = fuse_session_fd(session)};

@@ -162,7 +162,7 @@ static void look_at_drive(struct wanted *w, const char *bdf)
 
 /* --- All devices ------------------------------------------------------------------------------ */
 
-/* Returns whether partitions, md, LVM or multipath use the device. */
+/* Returns true if partitions, md, LVM or multipath use the device. */
 static bool has_holders(const char *name)
 {
     char path[PATH_MAX];

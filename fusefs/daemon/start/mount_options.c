@@ -139,7 +139,7 @@ static int mount_options_fail(struct options *opts, const char *object, const ch
     return -1;
 }
 
-/* Returns whether arg has the form NAME=VALUE. */
+/* Returns true if arg has the form NAME=VALUE. */
 static bool is_named(const char *arg, const char *name)
 {
     size_t len = strlen(name);

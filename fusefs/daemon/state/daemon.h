@@ -153,17 +153,17 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
 /* Called after a read by a descriptor with these flags (O_NOATIME). */
 void file_accessed(struct ffs_inode *inode, int flags);
 
-/* Returns whether the file was opened for writing. */
+/* Returns true if the file was opened for writing. */
 bool file_writes(const struct open_file *file);
 /*
- * Returns whether the inode is open for writing on a mount with
+ * Returns true if the inode is open for writing on a mount with
  * writeback_cache. If it is not, the kernel holds no newer data of it than the
  * file system, since RELEASE follows the last dirty page. Returns false on
  * other mounts.
  */
 bool file_has_writer(const struct daemon *d, struct ffs_inode *inode);
 /*
- * Returns whether the inode is open for writing. If it is not, no program can
+ * Returns true if the inode is open for writing. If it is not, no program can
  * have stored into it through a mapping without the file system knowing.
  */
 bool file_may_be_dirty(struct ffs_inode *inode);

@@ -106,7 +106,7 @@ void activity_caller(struct activity *a, uid_t uid, pid_t pid);
 void activity_add(struct activity *a, enum activity_path path, bool written, uint64_t bytes);
 
 /*
- * Returns whether uid may see the activity of a process of owner. Root sees
+ * Returns true if uid may see the activity of a process of owner. Root sees
  * everything, and a user sees its own processes.
  */
 bool activity_visible(uid_t uid, uint32_t owner);

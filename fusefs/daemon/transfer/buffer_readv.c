@@ -387,7 +387,7 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
 }
 
 /*
- * Returns whether the call has reached its limit, or the executor has
+ * Returns true if the call has reached its limit, or the executor has
  * repeatedly lost the commands of a piece.
  */
 static bool ends_batch(const struct transfer *t, int err)
