@@ -109,9 +109,8 @@ static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint3
                                  const struct cli_options *options)
 {
     char why[512] = "";
-    int err = options->scratch ? cli_ctrlr_check_scratch(ctrlr, nsid, options->scratch_start,
-                                                         check_interrupted, why, sizeof(why))
-                               : cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
+    int err = cli_ctrlr_check_data(ctrlr, nsid, options->scratch ? &options->scratch_start : NULL,
+                                   check_interrupted, why, sizeof(why));
 
     if (err)
         check_add(c, CHECK_FAIL, "data", data_remedy(options, err), "%s",

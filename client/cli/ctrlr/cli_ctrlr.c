@@ -63,28 +63,17 @@ uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
     return c->driver && nvme_ns_info(c->driver, nsid, &ns) == 0 ? ns.command_set : 0;
 }
 
-int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len)
+int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
+                         bool (*interrupted)(void), char *why, size_t len)
 {
+    uint64_t most = nvme_ctrlr_info(c->driver)->max_transfer;
     struct bd_dev *dev;
     int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
 
     if (err)
         return err;
-    err = data_check_device(dev, 0, nvme_ctrlr_info(c->driver)->max_transfer, true, why, len);
-    bd_close(dev);
-    return err;
-}
-
-int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
-                            bool (*interrupted)(void), char *why, size_t len)
-{
-    struct bd_dev *dev;
-    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
-
-    if (err)
-        return err;
-    err = data_check_scratch(dev, start, nvme_ctrlr_info(c->driver)->max_transfer, interrupted, why,
-                             len);
+    err = scratch ? data_check_scratch(dev, *scratch, most, interrupted, why, len)
+                  : data_check_device(dev, 0, most, true, why, len);
     bd_close(dev);
     return err;
 }

@@ -62,15 +62,12 @@ void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
 /*
  * Reads in every shape from a controller of our driver (data_check.h).
  * Returns 0, or -errno with a sentence: -EILSEQ for wrong data, -EPROTO for a
- * command that the controller refuses.
- */
-int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len);
-/*
- * Also writes in every shape, to a scratch area that is restored afterwards
+ * command that the controller refuses. Unless scratch is NULL it also writes in
+ * every shape, to an area from this byte on that is restored afterwards
  * (data_check_scratch()).
  */
-int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
-                            bool (*interrupted)(void), char *why, size_t len);
+int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
+                         bool (*interrupted)(void), char *why, size_t len);
 
 /*
  * Returns the CSI of a namespace of our driver, or 0 for NVM or if
