@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,12 +18,14 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/types.h>
+#include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
-#include "client/cli/common/keys.h"
 #include "client/lib/connection.h"
+#include "support/clock.h"
 
 /* A reading of the counters of open files and queues. */
 struct cli_counts {
@@ -535,6 +539,102 @@ static struct json_object *rates_json(const struct cli_watched *m, const double 
     return o;
 }
 
+/* --- The key q, which ends the command -------------------------------------------------------- */
+
+struct keys {
+    bool on; /* keys are read; otherwise the functions only wait */
+    struct termios before;
+    sigset_t mask;
+};
+
+static volatile sig_atomic_t keys_signal;
+
+static void keys_keep_signal(int number)
+{
+    keys_signal = number;
+}
+
+/* The signals arrive only in ppoll(2), so that none is missed before it. */
+static void keys_catch_signals(struct keys *k)
+{
+    struct sigaction action = {.sa_handler = keys_keep_signal};
+    sigset_t ours;
+
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ours, &k->mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/*
+ * Makes the terminal deliver keys at once and without an echo, if this process
+ * is in the foreground of one. keys_end() restores it, also after SIGINT or
+ * SIGTERM, which end keys_wait() and then the process.
+ */
+static void keys_begin(struct keys *k)
+{
+    *k = (struct keys){.on = false};
+    if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
+        tcgetattr(STDIN_FILENO, &k->before) != 0)
+        return;
+    struct termios keys = k->before;
+    keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    keys.c_cc[VMIN] = 1;
+    keys.c_cc[VTIME] = 0;
+    keys_catch_signals(k);
+    k->on = true;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
+}
+
+/* Reads keys. Returns true if one of them is q, or the terminal is gone. */
+static bool keys_are_end(void)
+{
+    char keys[64];
+    ssize_t n = read(STDIN_FILENO, keys, sizeof(keys));
+
+    for (ssize_t i = 0; i < n; i++) {
+        if (keys[i] == 'q' || keys[i] == 'Q')
+            return true;
+    }
+    return n == 0 || (n < 0 && errno != EINTR);
+}
+
+/* Waits for the time, and returns true if the user ended the command earlier. */
+static bool keys_wait(struct keys *k, unsigned seconds)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    double until = now_seconds() + seconds, left;
+
+    if (!k->on) {
+        sleep(seconds);
+        return false;
+    }
+    while (!keys_signal && (left = until - now_seconds()) > 0) {
+        struct timespec t = {.tv_sec = (time_t)left,
+                             .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
+        if (ppoll(&in, 1, &t, &k->mask) > 0 && keys_are_end())
+            return true;
+    }
+    return keys_signal != 0;
+}
+
+static void keys_end(struct keys *k)
+{
+    if (!k->on)
+        return;
+    k->on = false;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &k->before);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &k->mask, NULL);
+    if (keys_signal)
+        raise(keys_signal);
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
 /* The mounts, with the previous readings of files and queues. */
 struct top {
     struct cli_watch watch;
@@ -605,11 +705,11 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
 {
     double last = now_seconds();
     int failed = top_begin(t);
-    struct cli_keys keys;
+    struct keys keys;
 
-    cli_keys_begin(&keys);
+    keys_begin(&keys);
     for (unsigned i = 0; !failed && (!options->count || i < options->count); i++) {
-        if (cli_keys_wait(&keys, options->interval))
+        if (keys_wait(&keys, options->interval))
             break;
         double now = now_seconds();
         if (!list && isatty(STDOUT_FILENO))
@@ -617,7 +717,7 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
         failed = show_turn(t, now - last, list);
         last = now;
     }
-    cli_keys_end(&keys);
+    keys_end(&keys);
     return failed;
 }
 
