@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command `gpunvme` selects the subcommand. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,29 +9,43 @@
 #include "support/std_files.h"
 
 static const struct cli_command commands[] = {
-    {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read},
-    {"write", "oqcbp", "SOURCE FILE", "write a file from GPU memory", cli_write},
-    {"cp", "oqcbp", "SOURCE... TARGET", "copy files to, from and within mounts", cli_cp},
-    {"verify", "oqb", "FILE...", "read files by every path and compare their checksums",
-     cli_verify},
-    {"bench", "oqbRS", "FILE...", "rates of files by every path, beside the limit", cli_bench},
-    {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents},
-    {"label", "o", "PATH [LABEL]", "show or change the label of a mount", cli_label},
-    {"resize", "o", "PATH [SIZE]", "make a mounted file system larger", cli_resize},
-    {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info},
-    {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats},
-    {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},
-    {"trace", "oiC", "PATH", "show what a mount did, event by event", cli_trace},
+    {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read, 1, INT_MAX, "files are"},
+    {"write", "oqcbp", "SOURCE FILE", "write a file from GPU memory", cli_write, 2, 2,
+     "a source and a file are"},
+    {"cp", "oqcbp", "SOURCE... TARGET", "copy files to, from and within mounts", cli_cp, 2, INT_MAX,
+     "a source and a target are"},
+    {"verify", "oqb", "FILE...", "read files by every path and compare their checksums", cli_verify,
+     1, INT_MAX, "files are"},
+    {"bench", "oqbRS", "FILE...", "rates of files by every path, beside the limit", cli_bench, 1,
+     INT_MAX, "files are"},
+    {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents, 1, 1,
+     "one file is"},
+    {"label", "o", "PATH [LABEL]", "show or change the label of a mount", cli_label, 1, 2,
+     "a path, and perhaps a label, are"},
+    {"resize", "o", "PATH [SIZE]", "make a mounted file system larger", cli_resize, 1, 2,
+     "a path, and perhaps a size, are"},
+    {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info, 1, 1,
+     "one path is"},
+    {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats, 0, INT_MAX,
+     NULL},
+    {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top, 0, INT_MAX, NULL},
+    {"trace", "oiC", "PATH", "show what a mount did, event by event", cli_trace, 1, 1,
+     "one path of a mount is"},
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
-     cli_cache},
+     cli_cache, 1, 1, "one directory is"},
     {"scrub", "oqarm", "PATH...", "compare data and metadata on the drive with their checksums",
-     cli_scrub},
-    {"list", "o", "[DEVICE...]", "list NVMe drives, mounts and file systems", cli_list},
-    {"check", "oNtdsu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
-    {"identify", "oNt", "DEVICE", "show what a controller says of itself", cli_identify},
-    {"regs", "oNt", "DEVICE", "show a controller's registers", cli_regs},
-    {"bind", "fn", "ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},
-    {"unbind", "n", "ADDRESS", "give a drive back to the kernel", cli_unbind},
+     cli_scrub, 1, INT_MAX, "files or directories are"},
+    {"list", "o", "[DEVICE...]", "list NVMe drives, mounts and file systems", cli_list, 0, INT_MAX,
+     NULL},
+    {"check", "oNtdsu", "[DEVICE]", "say what this machine or a drive lacks", cli_check, 0, 1,
+     "one device at most is"},
+    {"identify", "oNt", "DEVICE", "show what a controller says of itself", cli_identify, 1, 1,
+     "one device is"},
+    {"regs", "oNt", "DEVICE", "show a controller's registers", cli_regs, 1, 1, "one device is"},
+    {"bind", "fn", "ADDRESS", "hand a drive from the kernel to VFIO", cli_bind, 1, 1,
+     "one PCI address is"},
+    {"unbind", "n", "ADDRESS", "give a drive back to the kernel", cli_unbind, 1, 1,
+     "one PCI address is"},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -80,6 +95,14 @@ static int cli_main_help(const char *name)
     return 0;
 }
 
+static int cli_main_run(const struct cli_command *command, int argc, char **argv)
+{
+    struct cli_options options;
+    int first, status = cli_parse(command, argc, argv, &options, &first);
+
+    return status ? status : command->run(&options, argv + first, argc - first);
+}
+
 int main(int argc, char **argv)
 {
     if (std_files_fill() != 0)
@@ -108,7 +131,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (command)
-        return cli_finish(argc, argv, command->run(argc - 1, argv + 1));
+        return cli_finish(argc, argv, cli_main_run(command, argc - 1, argv + 1));
     cli_error(argv[1], "no such command, see gpunvme --help");
     return cli_finish(argc, argv, 2);
 }

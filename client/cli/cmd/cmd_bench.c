@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -286,37 +285,32 @@ static int bench_rows(const struct cli_options *options, char **files, int n)
     return failed;
 }
 
-static int bench_run(int argc, char **argv, const char *accepted,
+static int bench_run(const struct cli_options *options, char **files, int n,
                      int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
 {
-    struct cli_session s = {0};
+    struct cli_session s = {.options = *options};
     struct cli_out out;
-    int first, failed = 0;
-    int stop =
-        cli_parse_operands(argc, argv, accepted, &s.options, 1, INT_MAX, "files are", &first);
+    int failed = 0;
 
-    if (stop)
-        return stop - 1;
-    if (s.options.rows)
-        return bench_rows(&s.options, argv + first, argc - first);
-    if (cli_session_open(&s, argv[first], cli_largest(argv + first, argc - first)))
+    if (cli_session_open(&s, files[0], cli_largest(files, n)))
         return 1;
-    cli_out_begin(&out, s.options.json, stdout);
+    cli_out_begin(&out, options->json, stdout);
     cli_out_list(&out, "files");
-    for (int i = first; i < argc; i++)
-        failed |= one(&s, &out, argv[i]);
+    for (int i = 0; i < n; i++)
+        failed |= one(&s, &out, files[i]);
     cli_out_list_end(&out);
     cli_out_end(&out);
     cli_session_close(&s);
     return failed;
 }
 
-int cli_bench(int argc, char **argv)
+int cli_bench(const struct cli_options *options, char **operands, int n)
 {
-    return bench_run(argc, argv, "oqbRS", bench_file);
+    return options->rows ? bench_rows(options, operands, n)
+                         : bench_run(options, operands, n, bench_file);
 }
 
-int cli_verify(int argc, char **argv)
+int cli_verify(const struct cli_options *options, char **operands, int n)
 {
-    return bench_run(argc, argv, "oqb", verify_file);
+    return bench_run(options, operands, n, verify_file);
 }

@@ -11,22 +11,17 @@
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
 
-/* Finds the drive. Returns 0, or 1 plus the exit status of the command. */
-static int cli_handover(int argc, char **argv, const char *accepted, struct cli_options *options,
-                        struct pci_device *pci)
+/* Finds the drive. Returns 0, or the exit status after a message. */
+static int bind_find(const char *text, struct pci_device *pci)
 {
-    const char *text;
     char bdf[NVME_BDF_LEN], why[256] = "";
-    int stop = cli_parse_one(argc, argv, accepted, options, "one PCI address", &text);
-
-    if (stop)
-        return stop;
     const char *address = strncmp(text, "vfio:", 5) == 0 ? text + 5 : text;
+
     if (pci_parse(address, bdf) != 0) {
         cli_error(text, "no PCI address, one looks like 0000:c1:00.0 (gpunvme list has them)");
-        return 3;
+        return 2;
     }
-    return pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) + 1 : 0;
+    return pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) : 0;
 }
 
 #define VFIO_DRIVER "vfio-pci"
@@ -107,13 +102,13 @@ static int bind_drive(const struct cli_options *options, const struct pci_device
     return 0;
 }
 
-int cli_bind(int argc, char **argv)
+int cli_bind(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
     struct pci_device pci;
-    int stop = cli_handover(argc, argv, "fn", &options, &pci);
+    int status = bind_find(operands[0], &pci);
 
-    return stop ? stop - 1 : bind_drive(&options, &pci);
+    (void)n;
+    return status ? status : bind_drive(options, &pci);
 }
 
 static int unbind_check_unmounted(const struct pci_device *pci)
@@ -156,11 +151,11 @@ static int unbind_drive(const struct cli_options *options, const struct pci_devi
     return 0;
 }
 
-int cli_unbind(int argc, char **argv)
+int cli_unbind(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
     struct pci_device pci;
-    int stop = cli_handover(argc, argv, "n", &options, &pci);
+    int status = bind_find(operands[0], &pci);
 
-    return stop ? stop - 1 : unbind_drive(&options, &pci);
+    (void)n;
+    return status ? status : unbind_drive(options, &pci);
 }

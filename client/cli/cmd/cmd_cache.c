@@ -319,15 +319,12 @@ static int cache_run(struct cache *c, const struct cli_options *options)
     return failed;
 }
 
-int cli_cache(int argc, char **argv)
+int cli_cache(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
-    struct cache c = {.fd = -1};
-    int stop = cli_parse_one(argc, argv, "olniC", &options, "one directory", &c.dir);
+    struct cache c = {.fd = -1, .dir = operands[0]};
+    int failed = cache_run(&c, options);
 
-    if (stop)
-        return stop - 1;
-    int failed = cache_run(&c, &options);
+    (void)n;
     if (c.fd >= 0)
         close(c.fd);
     return failed;

@@ -292,25 +292,18 @@ static int report_cufile(const struct cli_options *options, const char *path)
     return check_report(&c, options);
 }
 
-int cli_check(int argc, char **argv)
+int cli_check(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
-    int first;
-    int stop =
-        cli_parse_operands(argc, argv, "oNtdsu", &options, 0, 1, "one device at most is", &first);
+    const char *object = n ? operands[0] : NULL;
 
-    if (stop)
-        return stop - 1;
-    if ((options.scratch && !options.data) || (options.data && options.cufile)) {
-        cli_error("check", options.cufile ? "--cufile and --data are checks of their own"
-                                          : "--scratch belongs to --data, see gpunvme --help");
+    if ((options->scratch && !options->data) || (options->data && options->cufile)) {
+        cli_error("check", options->cufile ? "--cufile and --data are checks of their own"
+                                           : "--scratch belongs to --data, see gpunvme --help");
         return 2;
     }
-    if (options.data && first == argc) {
+    if (options->data && !object) {
         cli_error("check", "--data needs a device, see gpunvme --help");
         return 2;
     }
-    if (options.cufile)
-        return report_cufile(&options, first < argc ? argv[first] : NULL);
-    return cmd_check_check(&options, first < argc ? argv[first] : NULL);
+    return options->cufile ? report_cufile(options, object) : cmd_check_check(options, object);
 }

@@ -195,19 +195,14 @@ static int cp_copy_all(struct copying *p, char **names, int n)
     return failed;
 }
 
-int cli_cp(int argc, char **argv)
+int cli_cp(const struct cli_options *options, char **operands, int n)
 {
-    struct copying p = {0};
-    int first;
-    int stop = cli_parse_operands(argc, argv, "oqcbp", &p.options, 2, INT_MAX,
-                                  "a source and a target are", &first);
+    struct copying p = {.options = *options};
 
-    if (stop)
-        return stop - 1;
     if (gpunvme_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
         return cli_error("cp", "%s", gpunvme_error());
     p.files = p.options.json ? json_object_new_array() : NULL;
-    int failed = cp_copy_all(&p, argv + first, argc - first);
+    int failed = cp_copy_all(&p, operands, n);
     gpunvme_close(p.io);
     if (p.files)
         cli_json_print_list("files", p.files);

@@ -71,18 +71,15 @@ static int list_file(int fd, const char *file, bool json)
     return failed;
 }
 
-int cli_extents(int argc, char **argv)
+int cli_extents(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
-    const char *file;
-    int stop = cli_parse_one(argc, argv, "o", &options, "one file", &file);
-
-    if (stop)
-        return stop - 1;
+    const char *file = operands[0];
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    (void)n;
     if (fd < 0)
         return cli_error(file, "%s", strerror(errno));
-    int failed = list_file(fd, file, options.json);
+    int failed = list_file(fd, file, options->json);
     close(fd);
     return failed;
 }

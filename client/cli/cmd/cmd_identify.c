@@ -95,26 +95,19 @@ static int identify_show(const struct cli_options *options, const char *object, 
     return failed;
 }
 
-static int cmd_identify_identify(const struct cli_options *options, const char *object)
+int cli_identify(const struct cli_options *options, char **operands, int n)
 {
+    const char *object = operands[0];
     char why[512] = "";
     struct cli_target target;
     struct cli_ctrlr ctrlr;
     const struct bd_open_opts opts = cli_open_opts(options);
 
+    (void)n;
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
         cli_ctrlr_open(&target, &opts, &ctrlr, why, sizeof(why)))
         return cli_error(object, "%s", why);
     int failed = identify_show(options, object, target.nsid, &ctrlr);
     cli_ctrlr_close(&ctrlr);
     return failed;
-}
-
-int cli_identify(int argc, char **argv)
-{
-    struct cli_options options;
-    const char *device;
-    int stop = cli_parse_one(argc, argv, "oNt", &options, "one device", &device);
-
-    return stop ? stop - 1 : cmd_identify_identify(&options, device);
 }

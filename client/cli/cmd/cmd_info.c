@@ -43,18 +43,15 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
     cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);
 }
 
-int cli_info(int argc, char **argv)
+int cli_info(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
     struct gpunvme_ioc_info info;
     struct gpunvme_ioc_stats stats;
     struct gpunvme_ioc_gpus gpus;
     struct connection *g;
-    const char *path;
-    int stop = cli_parse_one(argc, argv, "o", &options, "one path", &path);
+    const char *path = operands[0];
 
-    if (stop)
-        return stop - 1;
+    (void)n;
     if (connection_open(path, &g))
         return cli_error(path, "%s", gpunvme_error());
     int err = gpunvme_info(connection_fd(g), &info);
@@ -68,7 +65,7 @@ int cli_info(int argc, char **argv)
     if (err)
         return 1;
     struct cli_out out;
-    cli_out_begin(&out, options.json, stdout);
+    cli_out_begin(&out, options->json, stdout);
     print_info(&out, &info);
     cli_out_counters(&out, &stats);
     cli_out_number(&out, "dma_regions", "DMA regions:", stats.dma_regions);

@@ -59,21 +59,14 @@ static int set_or_show(int fd, const char *path, const char *wanted, bool json)
     return !wanted || json ? show_label(fd, path, json) : 0;
 }
 
-int cli_label(int argc, char **argv)
+int cli_label(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
-    int first;
-    int stop = cli_parse_operands(argc, argv, "o", &options, 1, 2,
-                                  "a path, and perhaps a label, are", &first);
-
-    if (stop)
-        return stop - 1;
-    const char *path = argv[first];
+    const char *path = operands[0];
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
     if (fd < 0)
         return cli_error(path, "%s", strerror(errno));
-    const char *wanted = argc - first == 2 ? argv[first + 1] : NULL;
-    int failed = set_or_show(fd, path, wanted, options.json);
+    int failed = set_or_show(fd, path, n == 2 ? operands[1] : NULL, options->json);
     close(fd);
     return failed;
 }

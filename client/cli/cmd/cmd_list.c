@@ -394,13 +394,13 @@ static void print(const struct listing *l, bool json)
     cli_out_end(&out);
 }
 
-static int cmd_list_list(const struct cli_options *options, char **devices, int n)
+int cli_list(const struct cli_options *options, char **operands, int n)
 {
     struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
                         .mounts = {.columns = mount_columns, .n_columns = 3},
                         .file_systems = {.columns = fs_columns, .n_columns = FS_COLUMNS}};
     int err = list_collect(&l);
-    int failed = err ? 0 : collect_file_systems(&l, devices, n);
+    int failed = err ? 0 : collect_file_systems(&l, operands, n);
 
     if (!err && l.failed)
         err = -ENOMEM;
@@ -415,13 +415,4 @@ static int cmd_list_list(const struct cli_options *options, char **devices, int 
     free(l.pci);
     free(l.shown);
     return failed;
-}
-
-int cli_list(int argc, char **argv)
-{
-    struct cli_options options;
-    int first;
-    int stop = cli_parse(argc, argv, "o", &options, &first);
-
-    return stop ? stop - 1 : cmd_list_list(&options, argv + first, argc - first);
 }

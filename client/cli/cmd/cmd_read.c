@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `gpunvme read` reads files into GPU memory and can print their hashes. */
-#include <limits.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -80,17 +79,13 @@ static int cmd_read_read_files(struct cli_session *s, char **files, int n)
     return failed;
 }
 
-int cli_read(int argc, char **argv)
+int cli_read(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_session s = {0};
-    int first;
-    int stop = cli_parse_operands(argc, argv, "oqcbp", &s.options, 1, INT_MAX, "files are", &first);
+    struct cli_session s = {.options = *options};
 
-    if (stop)
-        return stop - 1;
-    if (cli_session_open(&s, argv[first], cli_largest(argv + first, argc - first)))
+    if (cli_session_open(&s, operands[0], cli_largest(operands, n)))
         return 1;
-    int failed = cmd_read_read_files(&s, argv + first, argc - first);
+    int failed = cmd_read_read_files(&s, operands, n);
     cli_session_close(&s);
     return failed;
 }

@@ -154,24 +154,19 @@ static int cmd_resize_resize(const char *path, int fd, uint64_t bytes, bool json
     return 0;
 }
 
-int cli_resize(int argc, char **argv)
+int cli_resize(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
+    const char *path = operands[0];
     uint64_t bytes = 0;
-    int first;
-    int stop = cli_parse_operands(argc, argv, "o", &options, 1, 2,
-                                  "a path, and perhaps a size, are", &first);
 
-    if (stop)
-        return stop - 1;
-    if (argc - first == 2 && !(bytes = cli_parse_size(argv[first + 1], INT64_MAX))) {
-        cli_error(argv[first + 1], "no size: give bytes, or a number with K, M, G or T");
+    if (n == 2 && !(bytes = cli_parse_size(operands[1], INT64_MAX))) {
+        cli_error(operands[1], "no size: give bytes, or a number with K, M, G or T");
         return 2;
     }
-    int fd = open(argv[first], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return cli_error(argv[first], "%s", strerror(errno));
-    int failed = cmd_resize_resize(argv[first], fd, bytes, options.json);
+        return cli_error(path, "%s", strerror(errno));
+    int failed = cmd_resize_resize(path, fd, bytes, options->json);
     close(fd);
     return failed;
 }

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -391,23 +390,19 @@ static void print_json(struct scrub *s)
     cli_json_print(root);
 }
 
-int cli_scrub(int argc, char **argv)
+int cli_scrub(const struct cli_options *options, char **operands, int n)
 {
-    struct scrub s = {0};
-    int first;
-    int end = cli_parse_operands(argc, argv, "oqarm", &s.options, 1, INT_MAX,
-                                 "files or directories are", &first);
+    struct scrub s = {.options = *options};
 
-    if (end)
-        return end - 1;
+    (void)n; /* the operands end with NULL */
     scrub_catch_signals();
     if (!s.options.quiet && isatty(STDERR_FILENO))
-        scrub_walk(&s, argv + first, add_size);
+        scrub_walk(&s, operands, add_size);
     cli_progress_start(&s.progress, "scrub", s.passed, s.options.quiet);
     s.passed = 0;
     s.blocks = s.options.json ? json_object_new_array() : NULL;
     s.metadata.places = s.options.json ? json_object_new_array() : NULL;
-    scrub_walk(&s, argv + first, scrub_visit);
+    scrub_walk(&s, operands, scrub_visit);
     cli_progress_end(&s.progress);
     if (s.options.json)
         print_json(&s);

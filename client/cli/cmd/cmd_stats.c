@@ -172,22 +172,17 @@ static int write_textfile(const struct cli_watch *w, const char *name)
     return 1;
 }
 
-int cli_stats(int argc, char **argv)
+int cli_stats(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
     struct cli_watch w;
-    int first;
-    int stop = cli_parse(argc, argv, "ow", &options, &first);
+    int failed = cli_watch_open(&w, operands, n);
 
-    if (stop)
-        return stop - 1;
-    int failed = cli_watch_open(&w, argv + first, argc - first);
-    if (options.textfile)
-        failed |= write_textfile(&w, options.textfile);
-    else if (options.prometheus)
+    if (options->textfile)
+        failed |= write_textfile(&w, options->textfile);
+    else if (options->prometheus)
         failed |= print_prometheus(&w, stdout);
     else
-        failed |= stats_print_stats(&w, options.json);
+        failed |= stats_print_stats(&w, options->json);
     cli_watch_close(&w);
     return failed;
 }

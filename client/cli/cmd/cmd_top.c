@@ -703,12 +703,13 @@ static int show_turn(struct top *t, double seconds, struct json_object *list)
 
 static int show_turns(struct top *t, const struct cli_options *options, struct json_object *list)
 {
+    unsigned count = list && !options->count ? 1 : options->count; /* a document has an end */
     double last = now_seconds();
     int failed = top_begin(t);
     struct keys keys;
 
     keys_begin(&keys);
-    for (unsigned i = 0; !failed && (!options->count || i < options->count); i++) {
+    for (unsigned i = 0; !failed && (!count || i < count); i++) {
         if (keys_wait(&keys, options->interval))
             break;
         double now = now_seconds();
@@ -721,23 +722,16 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
     return failed;
 }
 
-int cli_top(int argc, char **argv)
+int cli_top(const struct cli_options *options, char **operands, int n)
 {
     static struct top t; /* too large for a stack */
-    struct cli_options options;
-    int first;
-    int stop = cli_parse(argc, argv, "oiC", &options, &first);
+    int failed = cli_watch_open(&t.watch, operands, n);
 
-    if (stop)
-        return stop - 1;
-    int failed = cli_watch_open(&t.watch, argv + first, argc - first);
     if (!t.watch.n && !failed)
         failed = cli_error("top", "no gpunvmefs mount here");
-    if (options.json && !options.count)
-        options.count = 1;
-    struct json_object *list = options.json ? json_object_new_array() : NULL;
+    struct json_object *list = options->json ? json_object_new_array() : NULL;
     if (t.watch.n)
-        failed |= show_turns(&t, &options, list);
+        failed |= show_turns(&t, options, list);
     if (list)
         cli_json_print_list("samples", list);
     top_end(&t);

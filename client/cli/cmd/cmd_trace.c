@@ -142,18 +142,15 @@ static int trace_show(struct connection *g, const char *path, const struct cli_o
     return failed;
 }
 
-int cli_trace(int argc, char **argv)
+int cli_trace(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_options options;
     struct connection *g;
-    const char *path;
-    int stop = cli_parse_one(argc, argv, "oiC", &options, "one path of a mount", &path);
+    const char *path = operands[0];
 
-    if (stop)
-        return stop - 1;
+    (void)n;
     if (connection_open(path, &g))
         return cli_error(path, "%s", gpunvme_error());
-    int failed = trace_show(g, path, &options);
+    int failed = trace_show(g, path, options);
     connection_close(g);
     return failed;
 }

@@ -123,19 +123,15 @@ static int cmd_write_write_file(struct cli_session *s, int source, const char *n
     return failed;
 }
 
-int cli_write(int argc, char **argv)
+int cli_write(const struct cli_options *options, char **operands, int n)
 {
-    struct cli_session s = {0};
-    int first;
-    int stop = cli_parse_operands(argc, argv, "oqcbp", &s.options, 2, 2, "a source and a file are",
-                                  &first);
+    struct cli_session s = {.options = *options};
+    int source = open(operands[0], O_RDONLY | O_CLOEXEC);
 
-    if (stop)
-        return stop - 1;
-    int source = open(argv[first], O_RDONLY | O_CLOEXEC);
+    (void)n;
     if (source < 0)
-        return cli_error(argv[first], "%s", strerror(errno));
-    int failed = cmd_write_write_file(&s, source, argv[first], argv[first + 1]);
+        return cli_error(operands[0], "%s", strerror(errno));
+    int failed = cmd_write_write_file(&s, source, operands[0], operands[1]);
     close(source);
     return failed;
 }

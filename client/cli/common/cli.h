@@ -16,35 +16,6 @@
 
 #define CLI_SCHEMA_VERSION 1
 
-struct cli_command {
-    const char *name;
-    const char *options; /* letters of the accepted options, without -h */
-    const char *operands;
-    const char *purpose;
-    int (*run)(int argc, char **argv);
-};
-
-int cli_read(int argc, char **argv);
-int cli_write(int argc, char **argv);
-int cli_cp(int argc, char **argv);
-int cli_extents(int argc, char **argv);
-int cli_label(int argc, char **argv);
-int cli_resize(int argc, char **argv);
-int cli_info(int argc, char **argv);
-int cli_list(int argc, char **argv);
-int cli_identify(int argc, char **argv);
-int cli_regs(int argc, char **argv);
-int cli_check(int argc, char **argv);
-int cli_stats(int argc, char **argv);
-int cli_top(int argc, char **argv);
-int cli_trace(int argc, char **argv);
-int cli_bench(int argc, char **argv);
-int cli_verify(int argc, char **argv);
-int cli_cache(int argc, char **argv);
-int cli_scrub(int argc, char **argv);
-int cli_bind(int argc, char **argv);
-int cli_unbind(int argc, char **argv);
-
 /* Values of the options that several subcommands share. */
 struct cli_options {
     bool json;
@@ -73,6 +44,23 @@ struct cli_options {
     unsigned deadline_ms; /* of commands to a controller; 0: the driver's default */
 };
 
+/* A subcommand takes its options and n operands. */
+typedef int cli_run(const struct cli_options *options, char **operands, int n);
+
+struct cli_command {
+    const char *name;
+    const char *options; /* letters of the accepted options, without -h */
+    const char *operands;
+    const char *purpose;
+    cli_run *run;
+    int least, most;   /* number of operands */
+    const char *needs; /* what the operands are, in the message about others: "files are" */
+};
+
+cli_run cli_read, cli_write, cli_cp, cli_extents, cli_label, cli_resize, cli_info, cli_list,
+    cli_identify, cli_regs, cli_check, cli_stats, cli_top, cli_trace, cli_bench, cli_verify,
+    cli_cache, cli_scrub, cli_bind, cli_unbind;
+
 /*
  * Prints "usage: ..." and the options of one command, or the options of all
  * commands.
@@ -93,25 +81,12 @@ void cli_complete(const struct cli_command *commands, size_t n_commands, int n, 
 bool cli_complete_option(const struct cli_command *command, const char *previous, const char *word);
 
 /*
- * Parses the options and stores the index of the first operand in *first.
- * Returns 0, or 1 plus the exit status of the command (so that --help can end
- * it with 0).
+ * Parses the options and stores the index of the first operand in *first. argv
+ * begins with the name of the command. Returns 0, or
+ * 2, the exit status, after a message.
  */
-int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
-
-/*
- * Does the same, and requires `least` to `most` operands, which `what` names in
- * the message: "a source and a file are".
- */
-int cli_parse_operands(int argc, char **argv, const char *accepted, struct cli_options *out,
-                       int least, int most, const char *what, int *first);
-
-/*
- * Does the same for a command with exactly one operand, and stores it in
- * *operand. `what` names the operand in messages.
- */
-int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
-                  const char *what, const char **operand);
+int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *out,
+              int *first);
 
 /*
  * Parses a size with an optional K, M, G or T. Returns 0 if the text is not a

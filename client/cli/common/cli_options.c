@@ -160,7 +160,7 @@ static unsigned parse_number(const char *text, long most)
 static int options_wrong(const char *value, const char *what)
 {
     cli_error(value, "%s", what);
-    return 3;
+    return 2;
 }
 
 static int apply_format(const char *value, struct cli_options *out, bool prometheus)
@@ -257,7 +257,7 @@ static int options_refuse(const char *command, int opt, const char *given)
               opt == ':' ? "option %s needs a value, see gpunvme %s --help"
                          : "option %s not understood, see gpunvme %s --help",
               name, command);
-    return 3;
+    return 2;
 }
 
 static int apply_option(int opt, const char *value, const char *accepted, struct cli_options *out)
@@ -268,7 +268,8 @@ static int apply_option(int opt, const char *value, const char *accepted, struct
     return value ? apply_value(opt, value, out) : 0;
 }
 
-int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first)
+int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *out,
+              int *first)
 {
     char letters[2 * N_DESCRIBED + 2];
     struct option options[N_DESCRIBED + 1];
@@ -278,36 +279,14 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .row_size = DEFAULT_ROW, .interval = 1};
     optind = 1;
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
-        if (opt == '?' || opt == ':' || !strchr(accepted, opt))
+        if (opt == '?' || opt == ':' || !strchr(command->options, opt))
             return options_refuse(argv[0], opt, argv[optind - 1]);
-        int err = apply_option(opt, optarg, accepted, out);
-        if (err)
-            return err;
+        if (apply_option(opt, optarg, command->options, out))
+            return 2;
     }
     *first = optind;
-    return 0;
-}
-
-int cli_parse_operands(int argc, char **argv, const char *accepted, struct cli_options *out,
-                       int least, int most, const char *what, int *first)
-{
-    int stop = cli_parse(argc, argv, accepted, out, first);
-
-    if (stop || (argc - *first >= least && argc - *first <= most))
-        return stop;
-    cli_error(argv[0], "%s needed, see gpunvme %s --help", what, argv[0]);
-    return 3;
-}
-
-int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
-                  const char *what, const char **operand)
-{
-    char text[64];
-    int first;
-
-    snprintf(text, sizeof(text), "%s is", what);
-    int stop = cli_parse_operands(argc, argv, accepted, out, 1, 1, text, &first);
-    if (!stop)
-        *operand = argv[first];
-    return stop;
+    if (argc - optind >= command->least && argc - optind <= command->most)
+        return 0;
+    cli_error(argv[0], "%s needed, see gpunvme %s --help", command->needs, argv[0]);
+    return 2;
 }
