@@ -13,14 +13,10 @@
 static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset,
                      struct gd_launch *out)
 {
-    if (n > MAX_READ || offset > MAX_READ) {
-        gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
-        return -EINVAL;
-    }
-    if (f->device.set.n_queues == 0) {
-        gpunvme_fail(-ESTALE, "the leases have ended: renew them");
-        return -ESTALE;
-    }
+    if (n > MAX_READ || offset > MAX_READ)
+        return gpunvme_fail(-EINVAL, "read of %zu bytes at %llu", n, (unsigned long long)offset);
+    if (f->device.set.n_queues == 0)
+        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
     *out = (struct gd_launch){.file = f->device,
                               .addr = (uintptr_t)ptr,
                               .len = gq_read_bytes(&f->device.map, offset, n),

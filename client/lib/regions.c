@@ -73,10 +73,8 @@ static int list_insert(struct region_list *list, struct region *r)
     if (list->n == list->room) {
         size_t room = list->room ? 2 * list->room : 16;
         struct region **at = realloc(list->at, room * sizeof(struct region *));
-        if (!at) {
-            gpunvme_fail(-ENOMEM, "out of memory");
-            return -ENOMEM;
-        }
+        if (!at)
+            return gpunvme_fail(-ENOMEM, "out of memory");
         list->at = at;
         list->room = room;
     }
@@ -141,10 +139,8 @@ static int add_buffer(struct region *r, struct gpunvme_buffer *b)
 {
     struct region_buffer *rb = malloc(sizeof(*rb));
 
-    if (!rb) {
-        gpunvme_fail(-ENOMEM, "out of memory");
-        return -ENOMEM;
-    }
+    if (!rb)
+        return gpunvme_fail(-ENOMEM, "out of memory");
     rb->buffer = b;
     rb->next = r->buffers;
     r->buffers = rb;
@@ -241,10 +237,8 @@ static bool regions_is_taken(struct regions *rs, struct cuda_driver *cu, uint64_
 static int add_locked(struct regions *rs, struct cuda_driver *cu, struct region *r,
                       struct gpunvme_buffer *own)
 {
-    if (regions_is_taken(rs, cu, r->addr, r->len)) {
-        gpunvme_fail(-EEXIST, "the memory is registered already");
-        return -EEXIST;
-    }
+    if (regions_is_taken(rs, cu, r->addr, r->len))
+        return gpunvme_fail(-EEXIST, "the memory is registered already");
     int err = own ? add_buffer(r, own) : 0;
     return err ? err : list_insert(&rs->held, r);
 }
