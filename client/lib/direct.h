@@ -21,9 +21,7 @@ struct direct_queue {
 #define DIRECT_SLOTS 64u
 
 struct direct_slots {
-    uint64_t at;    /* address in the memory space; 0 if there are none */
-    uint32_t bytes; /* of a slot */
-    uint32_t runs_at;
+    uint64_t at; /* address in the memory space of the struct gd_check; 0 if there are none */
     /* How often each slot was taken, and how many of these uses are known to have ended. */
     uint32_t taken[DIRECT_SLOTS], ended[DIRECT_SLOTS];
 };
@@ -155,18 +153,16 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
-/*
- * Creates slots of `bytes` bytes. Kernels count ended uses in the word at offset runs_at of a slot.
- */
-int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,
-                      uint32_t runs_at);
+/* Creates the slots. Kernels count the ended uses of a slot in `runs`. */
+int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s);
 void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s);
 /*
- * Returns the address of a slot, or 0 if none is free. The end of a use frees the slot. The caller
- * frees only a slot for which nothing was launched.
+ * Returns a slot in the memory space, or NULL if none is free. The end of a use frees the slot. The
+ * caller frees only a slot for which nothing was launched.
  */
-uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s);
-void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, uint64_t slot);
+struct gd_check *direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s);
+void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s,
+                            const struct gd_check *slot);
 
 /* Creates the table of registered memory with its IOVAs (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);

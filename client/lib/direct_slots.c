@@ -6,18 +6,14 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/lib/direct.h"
 
 #define SLOTS DIRECT_SLOTS
 
-int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,
-                      uint32_t runs_at)
+int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s)
 {
-    s->bytes = bytes;
-    s->runs_at = runs_at;
-    return memory_space_alloc(&d->space, (size_t)SLOTS * bytes, &s->at);
+    return memory_space_alloc(&d->space, SLOTS * sizeof(struct gd_check), &s->at);
 }
 
 void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s)
@@ -42,16 +38,16 @@ static uint32_t direct_slots_find_free(const struct direct_slots *s)
  */
 static int update(struct gpunvme_direct *d, struct direct_slots *s)
 {
-    char *copy = malloc((size_t)SLOTS * s->bytes);
-    int err = copy ? memory_space_get(&d->space, copy, s->at, (size_t)SLOTS * s->bytes) : -ENOMEM;
+    struct gd_check *copy = calloc(SLOTS, sizeof(*copy));
+    int err = copy ? memory_space_get(&d->space, copy, s->at, SLOTS * sizeof(*copy)) : -ENOMEM;
 
     for (uint32_t i = 0; i < SLOTS && !err; i++)
-        memcpy(&s->ended[i], copy + (size_t)i * s->bytes + s->runs_at, sizeof(s->ended[i]));
+        s->ended[i] = copy[i].runs;
     free(copy);
     return err;
 }
 
-uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
+struct gd_check *direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
 {
     uint32_t i;
 
@@ -62,14 +58,15 @@ uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
     if (i < SLOTS)
         s->taken[i]++;
     pthread_mutex_unlock(&d->lock);
-    return i < SLOTS ? s->at + (uint64_t)i * s->bytes : 0;
+    return i < SLOTS ? (struct gd_check *)(uintptr_t)s->at + i : NULL;
 }
 
-void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, uint64_t slot)
+void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s,
+                            const struct gd_check *slot)
 {
     if (!slot)
         return;
     pthread_mutex_lock(&d->lock);
-    s->taken[(slot - s->at) / s->bytes]--;
+    s->taken[slot - (const struct gd_check *)(uintptr_t)s->at]--;
     pthread_mutex_unlock(&d->lock);
 }

@@ -43,8 +43,7 @@ int direct_sums_open(struct gpunvme_direct *d)
     int err = 0;
 
     if (!d->checks.at)
-        err = direct_slots_open(d, &d->checks, sizeof(struct gd_check),
-                                offsetof(struct gd_check, runs));
+        err = direct_slots_open(d, &d->checks);
     return err || d->sum_table_at ? err : put_table(d);
 }
 
@@ -63,12 +62,12 @@ struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvm
 {
     if (!f->sums.words || (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
         return NULL;
-    return (struct gd_check *)(uintptr_t)direct_slots_take(d, &d->checks);
+    return direct_slots_take(d, &d->checks);
 }
 
 void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check)
 {
-    direct_slots_give_back(d, &d->checks, (uintptr_t)check);
+    direct_slots_give_back(d, &d->checks, check);
 }
 
 /*

@@ -20,8 +20,7 @@ struct dealings_rig *dealings_rig_open(void)
     if (!rig)
         return NULL;
     pthread_mutex_init(&rig->d.lock, NULL);
-    if (!direct_slots_open(&rig->d, &rig->d.checks, sizeof(struct gd_check),
-                           offsetof(struct gd_check, runs)))
+    if (!direct_slots_open(&rig->d, &rig->d.checks))
         return rig;
     free(rig);
     return NULL;
@@ -36,10 +35,10 @@ void dealings_rig_close(struct dealings_rig *rig)
 
 struct gd_check *dealings_rig_take(struct dealings_rig *rig)
 {
-    return (struct gd_check *)(uintptr_t)direct_slots_take(&rig->d, &rig->d.checks);
+    return direct_slots_take(&rig->d, &rig->d.checks);
 }
 
 void dealings_rig_give_back(struct dealings_rig *rig, const struct gd_check *set)
 {
-    direct_slots_give_back(&rig->d, &rig->d.checks, (uintptr_t)set);
+    direct_slots_give_back(&rig->d, &rig->d.checks, set);
 }

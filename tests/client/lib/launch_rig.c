@@ -255,8 +255,7 @@ static int open_direct(struct launch_rig *r, bool stages)
         .target = {.base = addr, .iova = stages ? GD_UNREACHABLE : 0, .len = LAUNCH_RIG_BYTES}};
     d->buffers = &r->buffer;
     d->n_buffers = 1;
-    return direct_slots_open(d, &d->checks, sizeof(struct gd_check),
-                             offsetof(struct gd_check, runs));
+    return direct_slots_open(d, &d->checks);
 }
 
 static void open_file(struct launch_rig *r, bool sums, uint64_t command_ns)
