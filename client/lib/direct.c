@@ -13,7 +13,6 @@
 
 #define DEFAULT_QUEUES 16u
 #define DEFAULT_DEPTH  64u
-#define KERNEL         "gpunvme_direct_read"
 
 static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
 {
@@ -28,6 +27,28 @@ static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
     return 0;
 }
 
+/* Loads one of the kernels, unless there is no GPU or the library has no device code. */
+static int direct_load(struct gpunvme_direct *d, const void *image, const char *name,
+                       struct cuda_kernel *kernel)
+{
+    return d->space.cuda && image
+               ? cuda_driver_load(d->space.cuda, d->space.device, image, name, kernel)
+               : 0;
+}
+
+static int direct_load_all(struct gpunvme_direct *d)
+{
+    int err = direct_load(d, direct_image(), "gpunvme_direct_read", &d->kernel);
+
+    if (!err)
+        err = direct_load(d, list_image(), "gpunvme_direct_list", &d->list_kernel);
+    if (!err)
+        err = direct_load(d, compare_image(), "gpunvme_direct_compare", &d->compare_kernel);
+    if (!err && d->list_kernel.function)
+        err = memory_space_alloc(&d->space, sizeof(struct gd_parts_table), &d->parts_at);
+    return err;
+}
+
 /* Opens the memory space of the GPU that the application has chosen, or of the host. */
 static int open_memory_space(struct gpunvme_direct *d)
 {
@@ -39,12 +60,8 @@ static int open_memory_space(struct gpunvme_direct *d)
     d->lease_tier = gpu.lease_tier;
     if (!err)
         err = memory_space_open(&d->space, cu, device);
-    if (!err && cu && direct_image())
-        err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
     if (!err)
-        err = direct_list_open(d);
-    if (!err)
-        err = direct_sums_load(d);
+        err = direct_load_all(d);
     if (!err && cu)
         err = direct_service_open(&d->space, d->list_kernel.function && d->lease_tier < 2,
                                   &d->service);
@@ -169,10 +186,11 @@ bool direct_close(struct gpunvme_direct *d)
     if (d->staging)
         buffer_unregister(d->staging);
     direct_sums_close(d);
-    direct_list_close(d);
+    memory_space_free(&d->space, d->parts_at);
     direct_buffers_close(d);
     if (d->space.cuda) {
         cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);
+        cuda_driver_unload(d->space.cuda, d->space.device, &d->list_kernel);
         cuda_driver_unload(d->space.cuda, d->space.device, &d->compare_kernel);
     }
     memory_space_close(&d->space);

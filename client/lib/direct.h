@@ -122,12 +122,6 @@ int direct_no_kernels(void);
 bool direct_has_kernels(void);
 
 /*
- * Loads the kernel for lists and for long reads into memory that the controller does not reach, if
- * the library has device code (direct_list.c).
- */
-int direct_list_open(struct gpunvme_direct *d);
-void direct_list_close(struct gpunvme_direct *d);
-/*
  * A list that a kernel before the read has made, in the memory space. The read
  * takes the pieces in [from, from + n) whose numbers are also in [bounds[0],
  * bounds[1]). n is not 0. Places count from ptr, which is in registered memory.
@@ -195,10 +189,8 @@ void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c);
 int leased_file_drop_cache(struct leased_file *f, struct leased_cache *c);
 
 /*
- * Load the kernel that compares data, if there is one, and create the table for checksums and the
- * words of checks (direct_sums.c). Called under lease_lock.
+ * Creates the table for checksums and the words of checks (direct_sums.c). Called under lease_lock.
  */
-int direct_sums_load(struct gpunvme_direct *d);
 int direct_sums_open(struct gpunvme_direct *d);
 void direct_sums_close(struct gpunvme_direct *d);
 /*

@@ -6,7 +6,6 @@
 #define GQ_LANES 1
 #include "client/device/gd_list.h"
 
-#include "client/device/device_image.h"
 #include "client/device/gd_compare.h"
 #include "client/device/gd_launch.h"
 #include "client/lib/call_stats.h"
@@ -15,24 +14,7 @@
 #include "client/lib/shared_list.h"
 #include "support/minmax.h"
 
-#define WARP   32u
-#define KERNEL "gpunvme_direct_list"
-
-int direct_list_open(struct gpunvme_direct *d)
-{
-    if (!d->space.cuda || !list_image())
-        return 0;
-    int err =
-        cuda_driver_load(d->space.cuda, d->space.device, list_image(), KERNEL, &d->list_kernel);
-    return err ? err : memory_space_alloc(&d->space, sizeof(struct gd_parts_table), &d->parts_at);
-}
-
-void direct_list_close(struct gpunvme_direct *d)
-{
-    memory_space_free(&d->space, d->parts_at);
-    if (d->space.cuda)
-        cuda_driver_unload(d->space.cuda, d->space.device, &d->list_kernel);
-}
+#define WARP 32u
 
 /*
  * A block that concludes has one warp. Any other has a second one that loads the list, and copy

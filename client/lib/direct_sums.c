@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/device/device_image.h"
 #include "client/lib/direct.h"
 #include "cuda/gq_sum_fill.h"
 
-#define KERNEL "gpunvme_direct_compare"
-#define WARP   32u
+#define WARP 32u
 
 static int put_table(struct gpunvme_direct *d)
 {
@@ -28,14 +26,6 @@ static int put_table(struct gpunvme_direct *d)
     else
         d->sum_table_at = at;
     return err;
-}
-
-int direct_sums_load(struct gpunvme_direct *d)
-{
-    if (!d->space.cuda || !compare_image())
-        return 0;
-    return cuda_driver_load(d->space.cuda, d->space.device, compare_image(), KERNEL,
-                            &d->compare_kernel);
 }
 
 int direct_sums_open(struct gpunvme_direct *d)
