@@ -64,16 +64,21 @@ struct gpunvme_direct {
     uint64_t buffers_at; /* address of the number of entries; the table is 256 bytes behind */
 };
 
+/* A lease of the present extents of a file, and their copy in the memory space. */
+struct file_lease {
+    struct gpunvme_ioc_extent_lease ioc; /* id 0 if there is none */
+    struct memory_space_map page;
+    uint64_t extents_at;
+};
+
 struct leased_file {
     struct gpunvme_direct *d;
     LIST_ENTRY(leased_file) entry; /* in d->files, under d->lease_lock */
     int fd;                        /* refers to the caller's open file description */
     bool owns_fd;
-    struct gpunvme_ioc_extent_lease lease; /* id 0 if there is none */
-    struct memory_space_map page;
+    struct file_lease lease;
     struct gpunvme_device_file device; /* copy of the struct in the memory space */
     uint64_t device_at;                /* addresses in the memory space */
-    uint64_t extents_at;
     uint64_t checked_at;
     uint64_t bad_block_at;
     uint64_t ino;

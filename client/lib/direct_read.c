@@ -78,7 +78,7 @@ static bool one_command(const struct leased_file *f, const struct gd_launch *l, 
 {
     struct gq_file_map map = f->device.map;
 
-    map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
+    map.extents = (const void *)((const char *)f->lease.page.addr + GPUNVME_LEASE_EXTENTS_AT);
     return direct_command(
         &f->device, &map, &l->buffer,
         (struct gq_read){.file_offset = l->offset, .at = l->addr - l->buffer.addr, .len = l->len},

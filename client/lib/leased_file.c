@@ -11,15 +11,8 @@
 #include "client/lib/direct.h"
 #include "cuda/queue/gq_abi.h"
 
-/* A lease of the present extents of the file, and their copy in the memory space. */
-struct lease {
-    struct gpunvme_ioc_extent_lease ioc;
-    struct memory_space_map page;
-    uint64_t extents_at;
-};
-
 /* Ends a lease. Its memory stays if a kernel does not end that may access it. */
-static void lease_drop(struct leased_file *f, struct lease *l)
+static void lease_drop(struct leased_file *f, struct file_lease *l)
 {
     bool ended = direct_service_settle(f->d->service);
 
@@ -32,19 +25,19 @@ static void lease_drop(struct leased_file *f, struct lease *l)
 }
 
 /* Returns the number of words behind the extents; 0 for a file without checksums. */
-static uint64_t n_sums(const struct lease *l)
+static uint64_t n_sums(const struct file_lease *l)
 {
     if (!(l->ioc.flags & GPUNVME_LEASE_SUMS))
         return 0;
     return (l->ioc.size + GQ_SUM_BLOCK - 1) / GQ_SUM_BLOCK;
 }
 
-static uint64_t sums_offset(const struct lease *l)
+static uint64_t sums_offset(const struct file_lease *l)
 {
     return GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
 }
 
-static int leased_file_check_extents(const struct lease *l)
+static int leased_file_check_extents(const struct file_lease *l)
 {
     const struct gpunvme_lease_extent *e =
         (const void *)((const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT);
@@ -60,7 +53,7 @@ static int leased_file_check_extents(const struct lease *l)
 /*
  * Copies the extents. There is always one entry, because each lane loads one, at least the first.
  */
-static int copy_extents(struct leased_file *f, struct lease *l)
+static int copy_extents(struct leased_file *f, struct file_lease *l)
 {
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
     size_t len = l->ioc.count * sizeof(struct gq_file_extent);
@@ -89,10 +82,10 @@ static int leased_file_lease_failed(int err)
     return gpunvme_fail(err, "EXTENT_LEASE: %s", strerror(-err));
 }
 
-static int lease_take(struct leased_file *f, struct lease *l)
+static int lease_take(struct leased_file *f, struct file_lease *l)
 {
-    *l = (struct lease){.ioc.flags =
-                            f->d->unverified ? GPUNVME_LEASE_UNVERIFIED : GPUNVME_LEASE_SUMS};
+    *l = (struct file_lease){.ioc.flags =
+                                 f->d->unverified ? GPUNVME_LEASE_UNVERIFIED : GPUNVME_LEASE_SUMS};
     int err = gpunvme_ioctl(f->fd, GPUNVME_IOC_EXTENT_LEASE, &l->ioc, sizeof(l->ioc));
     if (err) {
         l->ioc.id = 0;
@@ -117,7 +110,7 @@ static int lease_take(struct leased_file *f, struct lease *l)
     return err;
 }
 
-static struct gq_file_sums sums_of(const struct leased_file *f, const struct lease *l)
+static struct gq_file_sums sums_of(const struct leased_file *f, const struct file_lease *l)
 {
     if (!n_sums(l))
         return (struct gq_file_sums){.words = NULL};
@@ -127,7 +120,8 @@ static struct gq_file_sums sums_of(const struct leased_file *f, const struct lea
     };
 }
 
-static struct gpunvme_device_file device_file(const struct leased_file *f, const struct lease *l)
+static struct gpunvme_device_file device_file(const struct leased_file *f,
+                                              const struct file_lease *l)
 {
     return (struct gpunvme_device_file){
         .map = {.extents = (const struct gq_file_extent *)(uintptr_t)l->extents_at,
@@ -169,7 +163,7 @@ static int leased_file_invalidate(struct leased_file *f, bool new_queues)
  */
 int leased_file_renew(struct leased_file *f)
 {
-    struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
+    struct file_lease old = f->lease, fresh;
     int err = lease_take(f, &fresh);
 
     if (err)
@@ -182,9 +176,7 @@ int leased_file_renew(struct leased_file *f)
     }
     bool new_queues = f->device.set.number != device.set.number;
     f->device = device;
-    f->lease = fresh.ioc;
-    f->page = fresh.page;
-    f->extents_at = fresh.extents_at;
+    f->lease = fresh;
     lease_drop(f, &old);
     return leased_file_invalidate(f, new_queues);
 }
@@ -259,9 +251,7 @@ static int renew_and_link(struct leased_file *f)
 
 static void leased_file_file_free(struct leased_file *f)
 {
-    struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
-
-    lease_drop(f, &l);
+    lease_drop(f, &f->lease);
     if (direct_service_settle(f->d->service)) /* like the lease's memory */
         memory_space_free(&f->d->space, f->device_at);
     if (f->owns_fd && f->fd >= 0)
@@ -306,11 +296,11 @@ void leased_file_close(struct leased_file *f)
 /* Under the lease lock. */
 static int leased_file_update(struct leased_file *f)
 {
-    const struct gpunvme_lease_page *page = f->page.addr;
+    const struct gpunvme_lease_page *page = f->lease.page.addr;
     uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
     uint64_t generation = __atomic_load_n(&page->generation, __ATOMIC_ACQUIRE);
 
-    if (state == GPUNVME_LEASE_VALID && generation == f->lease.generation)
+    if (state == GPUNVME_LEASE_VALID && generation == f->lease.ioc.generation)
         return 0;
     int err = leased_file_renew(f);
     return err ? err : 1;
@@ -326,7 +316,7 @@ int leased_file_refresh(struct leased_file *f)
 
 uint64_t leased_file_size(const struct leased_file *f)
 {
-    return f->lease.size;
+    return f->lease.ioc.size;
 }
 
 const struct gpunvme_device_file *leased_file_device(const struct leased_file *f)
