@@ -130,21 +130,30 @@ static void direct_list_execute(struct gpunvme_direct *d, struct gd_launch *l)
     }
 }
 
+/* Sets the buffer of a launch from ptr on, in registered memory. */
+static int direct_list_find(struct leased_file *f, const void *ptr, struct gd_launch *l)
+{
+    struct gd_buffer around;
+
+    if (l->file.set.n_queues == 0)
+        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
+    int err = direct_buffer_find(f->d, (uintptr_t)ptr, 1, &around);
+    if (!err)
+        l->buffer = gd_part_from(&around, (uintptr_t)ptr);
+    return err;
+}
+
 static int direct_list_read(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces,
                             size_t n, void *stream)
 {
     struct gd_launch l = {.file = f->device, .n = (uint32_t)n};
-    struct gd_buffer around;
     uint64_t at;
 
     if (n > GD_MAX_PIECES)
         return gpunvme_fail(-EINVAL, "a list of %zu pieces", n);
-    if (l.file.set.n_queues == 0)
-        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
-    int err = direct_buffer_find(f->d, (uintptr_t)ptr, 1, &around);
+    int err = direct_list_find(f, ptr, &l);
     if (err || n == 0)
         return err;
-    l.buffer = gd_part_from(&around, (uintptr_t)ptr);
     err = shared_list_locate(f->d->g, pieces, n, &at);
     if (err)
         return err;
@@ -175,14 +184,10 @@ int direct_list_read_window(struct leased_file *f, const struct direct_window *w
                           .n = win->n,
                           .bounds = win->bounds,
                           .from = win->from};
-    struct gd_buffer around;
+    int err = direct_list_find(f, win->ptr, &l);
 
-    if (l.file.set.n_queues == 0)
-        return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
-    int err = direct_buffer_find(d, (uintptr_t)win->ptr, 1, &around);
     if (err)
         return err;
-    l.buffer = gd_part_from(&around, (uintptr_t)win->ptr);
     if (d->space.cuda)
         return direct_list_launch(d, &l, direct_list_shares(&l), stream);
     direct_list_window_here(d, &l);
