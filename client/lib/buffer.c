@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Allocates, registers and unregisters buffers, and copies to and from them. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include "client/lib/direct.h"
 #include "client/lib/mount_gpu.h"
 #include "client/lib/nvtx_range.h"
-#include "client/lib/segment_table.h"
 #include "client/lib/socket.h"
 
 /* Returns a buffer without memory, or NULL with the error in *err. */
@@ -105,6 +105,51 @@ static void send_export(struct gpunvme_buffer *b, uint64_t *token)
     if (socket_send_memory(b->owner, fd, token))
         *token = 0;
     close(fd);
+}
+
+static_assert(1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= SOCKET_SENT_FDS,
+              "one message has all descriptors");
+
+/* Returns a memfd with the table, or -errno. */
+static int segment_table_new(const struct cuda_segment *segments, unsigned n)
+{
+    struct gpunvme_memory_segment table[GPUNVME_MEMORY_SEGMENTS_MAX] = {{0}};
+    int fd = memfd_create("gpunvme-segments", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return -errno;
+    for (unsigned i = 0; i < n; i++) {
+        table[i].len = segments[i].len;
+        table[i].flags = segments[i].exported >= 0 ? GPUNVME_MEMORY_EXPORTED : 0;
+    }
+    if (write(fd, table, n * sizeof(table[0])) == (ssize_t)(n * sizeof(table[0])))
+        return fd;
+    close(fd);
+    return -ENOMEM;
+}
+
+/*
+ * Sends a table of the segments with their descriptors, at most GPUNVME_MEMORY_SEGMENTS_MAX, and
+ * stores the token for REGISTER.
+ */
+static int segment_table_send(struct connection *g, const struct cuda_segment *segments, unsigned n,
+                              uint64_t *token)
+{
+    int fds[1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX];
+    unsigned used = 0;
+    int table = segment_table_new(segments, n);
+
+    if (table < 0)
+        return gpunvme_fail(table, "table of segments: %s", strerror(-table));
+    fds[used++] = table;
+    for (unsigned i = 0; i < n; i++) {
+        fds[used++] = segments[i].handle;
+        if (segments[i].exported >= 0)
+            fds[used++] = segments[i].exported;
+    }
+    int err = socket_send_several(g, fds, used, token);
+    close(table);
+    return err;
 }
 
 static int register_segments(struct gpunvme_buffer *b, const struct cuda_segment *segments,
@@ -269,23 +314,11 @@ static int share_memory(struct gpunvme_buffer *b, uint32_t kind, uint32_t flags)
     return err ? err : register_at_mount(b, &reg);
 }
 
-static int share_file(struct gpunvme_buffer *b, uint32_t flags)
+static int share_file(struct gpunvme_buffer *b)
 {
-    if (b->for_lease)
-        flags |= GPUNVME_REGISTER_STAGING;
-    return share_memory(b, GPUNVME_MEM_FD, flags);
-}
-
-static int share_host(struct gpunvme_buffer *b)
-{
-    return share_file(b, GPUNVME_REGISTER_HOST);
-}
-
-static int alloc_shared_host(struct gpunvme_buffer *b)
-{
-    int err = alloc_host(b);
-
-    return err ? err : share_host(b);
+    return share_memory(b, GPUNVME_MEM_FD,
+                        (b->is_host ? GPUNVME_REGISTER_HOST : 0) |
+                            (b->for_lease ? GPUNVME_REGISTER_STAGING : 0));
 }
 
 static int alloc_bar(struct gpunvme_buffer *b)
@@ -302,17 +335,15 @@ static int alloc_bar(struct gpunvme_buffer *b)
 }
 
 /*
- * Allocates shared host memory in place of a GPU's memory, or in tests the memory of another
- * device.
+ * Allocates shared host memory, also in place of a GPU's memory, for which tests take the memory of
+ * another device.
  */
 static int alloc_shared(struct gpunvme_buffer *b)
 {
-    if (bar_range_is_set())
+    if (!b->is_host && bar_range_is_set())
         return alloc_bar(b);
-
     int err = alloc_host(b);
-
-    return err ? err : share_file(b, 0);
+    return err ? err : share_file(b);
 }
 
 static int find_gpu(struct gpunvme_buffer *b, int *device)
@@ -370,7 +401,7 @@ static int alloc_pinned(struct gpunvme_buffer *b)
         err = alloc_host(b);
     if (!err)
         err = buffer_pin(b, device);
-    return err ? err : share_host(b);
+    return err ? err : share_file(b);
 }
 
 /* If the mount refuses the memory, read(2) fills it. */
@@ -399,8 +430,9 @@ static void buffer_free_memory(struct gpunvme_buffer *b)
         close(b->fd);
 }
 
-static int alloc_for(struct connection *g, size_t len, bool for_lease, int device,
-                     int (*make)(struct gpunvme_buffer *b), struct gpunvme_buffer **out)
+/* `as` has the members that say what to allocate. */
+static int alloc_like(struct connection *g, size_t len, const struct gpunvme_buffer *as,
+                      int (*make)(struct gpunvme_buffer *b), struct gpunvme_buffer **out)
 {
     int err;
     struct gpunvme_buffer *b = buffer_new(g, len, &err);
@@ -408,8 +440,9 @@ static int alloc_for(struct connection *g, size_t len, bool for_lease, int devic
     if (!b)
         return err;
     b->allocated = true;
-    b->for_lease = for_lease;
-    b->wanted = device;
+    b->is_host = as->is_host;
+    b->for_lease = as->for_lease;
+    b->wanted = as->wanted;
     err = make(b);
     if (err) {
         buffer_free_memory(b);
@@ -421,44 +454,30 @@ static int alloc_for(struct connection *g, size_t len, bool for_lease, int devic
     return 0;
 }
 
-static int alloc_at_mount(struct connection *g, size_t len, bool host, bool for_lease, int device,
-                          struct gpunvme_buffer **out)
+int buffer_alloc_on(struct connection *g, size_t len, bool host, bool for_lease, int device,
+                    struct gpunvme_buffer **out)
 {
-    if (g->info.executor == GPUNVME_EXECUTOR_CUDA)
-        return alloc_for(g, len, for_lease, device, host ? alloc_pinned : alloc_cuda, out);
-    return alloc_for(g, len, for_lease, device, host ? alloc_shared_host : alloc_shared, out);
+    const struct gpunvme_buffer as = {.is_host = host, .for_lease = for_lease, .wanted = device};
+    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+
+    return alloc_like(g, len, &as, !cuda ? alloc_shared : host ? alloc_pinned : alloc_cuda, out);
 }
 
 int buffer_alloc(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return buffer_alloc_on(g, len, false, CUDA_NO_DEVICE, out);
+    return buffer_alloc_on(g, len, false, false, CUDA_NO_DEVICE, out);
 }
 
 int buffer_alloc_host(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return buffer_alloc_on(g, len, true, CUDA_NO_DEVICE, out);
+    return buffer_alloc_on(g, len, true, false, CUDA_NO_DEVICE, out);
 }
 
-int buffer_alloc_on(struct connection *g, size_t len, bool host, int device,
-                    struct gpunvme_buffer **out)
+int buffer_alloc_staging(struct connection *g, size_t len, bool local, struct gpunvme_buffer **out)
 {
-    return alloc_at_mount(g, len, host, false, device, out);
-}
+    const struct gpunvme_buffer as = {.wanted = CUDA_NO_DEVICE};
 
-int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, int device,
-                           struct gpunvme_buffer **out)
-{
-    return alloc_at_mount(g, len, host, true, device, out);
-}
-
-int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out)
-{
-    return alloc_for(g, len, false, CUDA_NO_DEVICE, buffer_make_staging, out);
-}
-
-int buffer_alloc_local(struct connection *g, size_t len, struct gpunvme_buffer **out)
-{
-    return alloc_for(g, len, false, CUDA_NO_DEVICE, alloc_host, out);
+    return alloc_like(g, len, &as, local ? alloc_host : buffer_make_staging, out);
 }
 
 /* Waits until the last transfer has released the buffer. */

@@ -62,6 +62,7 @@ struct gpunvme_buffer {
     int pinned_for;    /* device whose kernels reach the host memory, or CUDA_NO_DEVICE */
     bool allocated;    /* the library allocated the memory */
     bool shared;       /* registered at the mount; otherwise the library bounces its transfers */
+    bool is_host;      /* allocated as host memory */
     bool for_lease;    /* staging of a lease */
     bool held;         /* the caller registered the memory */
     bool in_reach;     /* after its end, a command of the drive may still access the memory */
@@ -80,24 +81,17 @@ int gpunvme_cuda(struct connection *g, struct cuda_driver **out);
 /* Registers memory that is known to be host memory, without a call of CUDA. */
 int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /*
- * Allocates host memory. It is registered for the bounce path of the mount if the mount has room
- * for one more buffer.
+ * Allocates host memory. Unless it is `local`, it is registered for the bounce path of the mount if
+ * the mount has room for one more buffer.
  */
-int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out);
-/* Allocates host memory that is not registered at the mount. */
-int buffer_alloc_local(struct connection *g, size_t len, struct gpunvme_buffer **out);
+int buffer_alloc_staging(struct connection *g, size_t len, bool local, struct gpunvme_buffer **out);
 /*
  * Allocates like buffer_alloc_host() with `host`, otherwise like buffer_alloc(), for this CUDA
- * device of the process. CUDA_NO_DEVICE leaves the choice to mount_gpu_choose().
+ * device of the process. CUDA_NO_DEVICE leaves the choice to mount_gpu_choose(). The staging of a
+ * lease (for_lease) may use the regions that other buffers leave free.
  */
-int buffer_alloc_on(struct connection *g, size_t len, bool host, int device,
+int buffer_alloc_on(struct connection *g, size_t len, bool host, bool for_lease, int device,
                     struct gpunvme_buffer **out);
-/*
- * Does the same for the staging of a lease, which may use the regions that
- * other buffers leave free.
- */
-int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, int device,
-                           struct gpunvme_buffer **out);
 
 /*
  * Counts a transfer as a user of the buffer. Returns -EINTR if another thread is

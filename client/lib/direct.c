@@ -82,7 +82,7 @@ static int direct_alloc_staging(struct gpunvme_direct *d)
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
     len = (d->want_queues + 1) * (size_t)GD_QUEUE_STAGING(d->staged_bytes) +
           (size_t)d->want_queues * GD_STAGED_CIDS * d->staged_bytes;
-    return buffer_alloc_for_lease(d->g, len, stages_all, d->space.device, &d->staging);
+    return buffer_alloc_on(d->g, len, stages_all, true, d->space.device, &d->staging);
 }
 
 static int link_direct(struct gpunvme_direct *d)

@@ -316,8 +316,8 @@ static int handle_alloc(struct gpunvme_file *f, size_t len, bool host, void **ou
     int err = handle_check_process(f->g);
 
     if (!err)
-        err = f->why[0] ? buffer_alloc_staging(c, len, &b)
-                        : buffer_alloc_on(c, len, host, file_direct_device(f), &b);
+        err = f->why[0] ? buffer_alloc_staging(c, len, false, &b)
+                        : buffer_alloc_on(c, len, host, false, file_direct_device(f), &b);
     if (err)
         return err;
     err = regions_add(f->g->regions, b->device == CUDA_NO_DEVICE ? NULL : handle_cuda(f->g),

@@ -17,8 +17,7 @@ int staging_pair_new(struct connection *g, size_t chunk, bool local, struct stag
 
     if (!pair)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = (local ? buffer_alloc_local : buffer_alloc_staging)(g, 2 * (chunk + PAGE_BYTES),
-                                                                  &pair->staging);
+    int err = buffer_alloc_staging(g, 2 * (chunk + PAGE_BYTES), local, &pair->staging);
     if (err) {
         free(pair);
         return err;
