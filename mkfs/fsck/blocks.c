@@ -143,17 +143,6 @@ bool fsck_is_contested(const struct fsck *f, uint64_t block)
 
 /* --- Data ------------------------------------------------------------------------------------- */
 
-static int add_conflict(struct fsck *f, const struct fsck_conflict *c)
-{
-    struct fsck_conflict *item = fsck_grow(&f->conflicts, sizeof(*item));
-
-    if (!item)
-        return -ENOMEM;
-    *item = *c;
-    fsck_mark(f, c->ino, FIX_MAP);
-    return 0;
-}
-
 static int report_conflict(struct fsck *f, const struct fsck_conflict *c)
 {
     enum problem problem = c->metadata ? PROBLEM_BLOCK_METADATA : PROBLEM_BLOCK_TWICE;
@@ -161,7 +150,8 @@ static int report_conflict(struct fsck *f, const struct fsck_conflict *c)
     if (c->len == 0 ||
         !fsck_report(f, problem, NULL, "inode %" PRIu64 " block %" PRIu64, c->ino, c->block))
         return 0;
-    return add_conflict(f, c);
+    fsck_mark(f, c->ino, FIX_MAP);
+    return fsck_append(&f->conflicts, c, sizeof(*c));
 }
 
 /*

@@ -32,11 +32,9 @@ static int build_space(struct fsck *f, uint64_t need, const struct fsck_list *ol
         int err = fsck_alloc_meta(f, &addr);
         if (err || (!addr && reused == old->count))
             return err ? err : -ENOSPC;
-        struct build_block *item = fsck_grow(space, sizeof(*item));
-        if (!item)
+        const struct build_block item = {addr ? addr : nodes[reused++], !addr};
+        if (fsck_append(space, &item, sizeof(item)) != 0)
             return -ENOMEM;
-        item->old = !addr;
-        item->addr = addr ? addr : nodes[reused++];
     }
     return 0;
 }

@@ -47,13 +47,10 @@ static bool report_name(struct dir_walk *w, enum problem problem, const struct l
 /* Records a change to an existing name; ino 0 removes it. */
 static int fix_name(struct fsck *f, uint64_t dir, uint64_t key, uint64_t ino, uint8_t type)
 {
-    struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
+    const struct fsck_name_fix fix = {.dir = dir, .key = key, .ino = ino, .type = type};
 
-    if (!fix)
-        return -ENOMEM;
-    *fix = (struct fsck_name_fix){.dir = dir, .key = key, .ino = ino, .type = type};
     fsck_mark(f, dir, FIX_MAP);
-    return 0;
+    return fsck_append(&f->name_fixes, &fix, sizeof(fix));
 }
 
 static void dirs_remove_name(struct dir_walk *w, bool yes, const struct lay_dirent *d)
@@ -95,10 +92,8 @@ static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
                                struct inode_info *child)
 {
     if (child->parent != w->ino) {
-        struct fsck_stray *stray = fsck_grow(&w->f->strays, sizeof(*stray));
-        if (stray)
-            *stray = (struct fsck_stray){w->ino, lay_get64(d->key), lay_get64(d->ino)};
-        else
+        const struct fsck_stray stray = {w->ino, lay_get64(d->key), lay_get64(d->ino)};
+        if (fsck_append(&w->f->strays, &stray, sizeof(stray)) != 0)
             w->err = -ENOMEM;
         return;
     }

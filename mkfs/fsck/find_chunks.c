@@ -99,11 +99,7 @@ static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, 
     /* What a damaged block says counts only with a block that bears it out. */
     if (err || (!mapped && (c.score == 0 || !fsck_in_use(m->f, c.place, fsck_chunk_blocks(m->f)))))
         return err;
-    struct fsck_chunk *item = fsck_grow(&m->chunks, sizeof(*item));
-    if (!item)
-        return -ENOMEM;
-    *item = c;
-    return 0;
+    return fsck_append(&m->chunks, &c, sizeof(c));
 }
 
 /*
@@ -290,17 +286,7 @@ static int map_find(struct chunk_map *m)
 /* Notes that the block with the segment's slot is to be written. */
 static int map_note_block(struct chunk_map *m, uint64_t index)
 {
-    uint64_t *blocks = m->blocks.items;
-
-    for (size_t i = 0; i < m->blocks.count; i++) {
-        if (blocks[i] == index)
-            return 0;
-    }
-    uint64_t *item = fsck_grow(&m->blocks, sizeof(*item));
-    if (!item)
-        return -ENOMEM;
-    *item = index;
-    return 0;
+    return fsck_has(&m->blocks, index) ? 0 : fsck_append(&m->blocks, &index, sizeof(index));
 }
 
 /* Reports what all other repairs depend on. */

@@ -65,18 +65,6 @@ static bool decide(struct fsck *f, enum problem problem, bool shown)
     return yes;
 }
 
-/* Returns true if the user has declined this finding, which recurs in the next round. */
-static bool was_declined(struct fsck *f, uint64_t hash)
-{
-    const uint64_t *declined = f->declined.items;
-
-    for (size_t i = 0; i < f->declined.count; i++) {
-        if (declined[i] == hash)
-            return true;
-    }
-    return false;
-}
-
 static uint64_t hash_finding(enum problem problem, const char *object, va_list args)
 {
     static const uint8_t key[16];
@@ -103,14 +91,6 @@ static void findings_show(struct fsck *f, enum problem problem, const char *deta
     f->agreed = decide(f, problem, shown);
 }
 
-static void decline(struct fsck *f, uint64_t hash)
-{
-    uint64_t *item = f->agreed ? NULL : fsck_grow(&f->declined, sizeof(*item));
-
-    if (item)
-        *item = hash;
-}
-
 bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const char *object, ...)
 {
     uint64_t hash = 0;
@@ -122,12 +102,14 @@ bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const
         hash = hash_finding(problem, object, args);
         va_end(args);
     }
-    if (!f->ask || !was_declined(f, hash)) {
+    /* A finding that the user has declined recurs in the next round. */
+    if (!f->ask || !fsck_has(&f->declined, hash)) {
         va_start(args, object);
         findings_show(f, problem, detail, object, args);
         va_end(args);
-        if (f->ask && f->mode == FSCK_ASK)
-            decline(f, hash);
+        if (f->ask && f->mode == FSCK_ASK && !f->agreed)
+            (void)fsck_append(&f->declined, &hash,
+                              sizeof(hash)); /* a failure repeats the question */
     }
     if (f->agreed)
         f->wanted++;

@@ -185,6 +185,10 @@ struct fsck_plan {
 
 /* Returns one more item of the list, zeroed, or NULL without memory. */
 void *fsck_grow(struct fsck_list *list, size_t size);
+/* Appends a copy of an item. Returns 0 or -ENOMEM. */
+int fsck_append(struct fsck_list *list, const void *item, size_t size);
+/* Returns true if a list of uint64_t has the value. */
+bool fsck_has(const struct fsck_list *list, uint64_t value);
 
 /* The blocks of a group, one bit each. */
 #define FSCK_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)

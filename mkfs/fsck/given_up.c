@@ -14,12 +14,7 @@
 
 static int given_up_add(struct fsck *f, uint64_t ino)
 {
-    uint64_t *item = fsck_grow(&f->given_up, sizeof(*item));
-
-    if (!item)
-        return -ENOMEM;
-    *item = ino;
-    return 0;
+    return fsck_append(&f->given_up, &ino, sizeof(ino));
 }
 
 /* Adds the inodes that the image has with other contents. */
@@ -37,16 +32,6 @@ static int given_up_inodes(struct fsck *f, uint64_t addr, const struct lay_inode
     return err;
 }
 
-static int given_up_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
-{
-    struct fsck_name *name = fsck_grow(&f->given_names, sizeof(*name));
-
-    if (!name)
-        return -ENOMEM;
-    *name = fsck_name_of(dir, d);
-    return 0;
-}
-
 /* Adds a directory, and keeps the names of new inodes that it would have. */
 static int given_up_directory(struct fsck *f, uint64_t addr, const struct lay_node *node)
 {
@@ -57,23 +42,11 @@ static int given_up_directory(struct fsck *f, uint64_t addr, const struct lay_no
     if (lay_get16(node->level) != 0 ||
         lay_check_node(&f->img.geo, node, LAY_MAGIC_DIR, addr, dir, 0, 0, UINT64_MAX, NULL) != 0)
         return err;
-    while (!err && (d = lay_dirent_next(node, d)))
-        err = given_up_name(f, dir, d);
+    while (!err && (d = lay_dirent_next(node, d))) {
+        const struct fsck_name name = fsck_name_of(dir, d);
+        err = fsck_append(&f->given_names, &name, sizeof(name));
+    }
     return err;
-}
-
-/*
- * Keeps a bitmap. The blocks that it has in use are avoided, because a later
- * run can apply the log after all.
- */
-static int given_up_bitmap(struct fsck *f, const struct lay_bitmap *image)
-{
-    struct lay_bitmap *item = fsck_grow(&f->given_bitmaps, sizeof(*item));
-
-    if (!item)
-        return -ENOMEM;
-    *item = *image;
-    return 0;
 }
 
 bool fsck_is_given_up(const struct fsck *f, uint64_t block)
@@ -89,17 +62,10 @@ bool fsck_is_given_up(const struct fsck *f, uint64_t block)
     return false;
 }
 
-/* Keeps the entries of a segment, for the same reason. */
-static int given_up_entries(struct fsck *f, const struct lay_entries *image)
-{
-    struct lay_entries *item = fsck_grow(&f->given_entries, sizeof(*item));
-
-    if (!item)
-        return -ENOMEM;
-    *item = *image;
-    return 0;
-}
-
+/*
+ * Keeps bitmaps and entries. The blocks that they have in use are avoided,
+ * because a later run can apply the log after all.
+ */
 static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
 {
     struct fsck *f = arg;
@@ -112,9 +78,9 @@ static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
     case LAY_MAGIC_DIR:
         return given_up_directory(f, addr, &data->node);
     case LAY_MAGIC_BITMAP:
-        return given_up_bitmap(f, &data->bitmap);
+        return fsck_append(&f->given_bitmaps, &data->bitmap, sizeof(data->bitmap));
     case LAY_MAGIC_ENTRIES:
-        return given_up_entries(f, &data->entries);
+        return fsck_append(&f->given_entries, &data->entries, sizeof(data->entries));
     case LAY_MAGIC_EXTENTS:
     case LAY_MAGIC_XATTR:
     case LAY_MAGIC_SYMLINK:

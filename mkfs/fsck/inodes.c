@@ -52,11 +52,8 @@ static void inodes_add_block(struct locate *l, uint64_t first, uint64_t addr)
         last->len++;
         return;
     }
-    struct extent *extent = fsck_grow(&l->extents, sizeof(*extent));
-    if (extent)
-        *extent = (struct extent){first, addr, 1};
-    else
-        l->failed = true;
+    const struct extent extent = {first, addr, 1};
+    l->failed |= fsck_append(&l->extents, &extent, sizeof(extent)) != 0;
 }
 
 static void inodes_take_extent(void *arg, const struct lay_extent *e)

@@ -64,13 +64,7 @@ int fsck_add_part(struct fsck_list *parts, const struct lay_xattr *x)
 {
     struct large_part part;
 
-    if (!large_parse(x, &part))
-        return 0;
-    struct large_part *item = fsck_grow(parts, sizeof(*item));
-    if (!item)
-        return -ENOMEM;
-    *item = part;
-    return 0;
+    return large_parse(x, &part) ? fsck_append(parts, &part, sizeof(part)) : 0;
 }
 
 /* Returns true if the n records are the head of a value and all of its parts. */

@@ -19,6 +19,25 @@ void *fsck_grow(struct fsck_list *list, size_t size)
     return memset((uint8_t *)list->items + list->count++ * size, 0, size);
 }
 
+int fsck_append(struct fsck_list *list, const void *item, size_t size)
+{
+    void *to = fsck_grow(list, size);
+
+    if (to)
+        memcpy(to, item, size);
+    return to ? 0 : -ENOMEM;
+}
+
+bool fsck_has(const struct fsck_list *list, uint64_t value)
+{
+    const uint64_t *values = list->items;
+    size_t i = 0;
+
+    while (i < list->count && values[i] != value)
+        i++;
+    return i < list->count;
+}
+
 static int list_by_file_block(const void *a, const void *b)
 {
     uint64_t x = lay_get64(((const struct lay_extent *)a)->file_block);
@@ -36,15 +55,12 @@ void fsck_sort_extents(struct fsck_list *list)
 int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
                     le16 flags)
 {
-    struct lay_extent *e = len ? fsck_grow(list, sizeof(*e)) : NULL;
+    const struct lay_extent e = {.file_block = lay_put64(file_block),
+                                 .block = lay_put64(block),
+                                 .len = lay_put32((uint32_t)len),
+                                 .flags = flags};
 
-    if (!e)
-        return len ? -ENOMEM : 0;
-    e->file_block = lay_put64(file_block);
-    e->block = lay_put64(block);
-    e->len = lay_put32((uint32_t)len);
-    e->flags = flags;
-    return 0;
+    return len ? fsck_append(list, &e, sizeof(e)) : 0;
 }
 
 int fsck_add_damage(struct fsck_list *list, uint64_t file_block, uint64_t len)

@@ -31,11 +31,8 @@ static int ahead_check(struct fsck *f, unsigned log, uint64_t pos)
         return err;
     if (!fsck_report(f, PROBLEM_JOURNAL_BLOCK, NULL, "block %" PRIu64, place))
         return 0;
-    struct fsck_ahead *item = fsck_grow(&f->ahead, sizeof(*item));
-    if (!item)
-        return -ENOMEM;
-    *item = (struct fsck_ahead){.pos = pos, .place = place, .bad = true};
-    return 0;
+    const struct fsck_ahead item = {.pos = pos, .place = place, .bad = true};
+    return fsck_append(&f->ahead, &item, sizeof(item));
 }
 
 int fsck_log_ahead(struct fsck *f, uint64_t pos)

@@ -109,17 +109,12 @@ static int passes_finish(struct fsck *f)
 static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
 {
     struct fsck *f = arg;
-    const uint64_t *known = f->corrected.items;
     uint64_t places[2];
 
-    for (size_t i = 0; i < f->corrected.count; i++) {
-        if (known[i] == addr)
-            return 0;
-    }
-    uint64_t *item = fsck_grow(&f->corrected, sizeof(*item));
-    if (!item)
+    if (fsck_has(&f->corrected, addr))
+        return 0;
+    if (fsck_append(&f->corrected, &addr, sizeof(addr)) != 0)
         return -ENOMEM;
-    *item = addr;
     image_places(&f->img, addr, places);
     if (!fsck_report(f, PROBLEM_FLIPPED_BIT, NULL, "block %" PRIu64, places[0]))
         return 0;

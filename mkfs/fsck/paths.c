@@ -21,13 +21,10 @@ struct paths {
 
 static bool paths_add(struct paths *p, const struct fsck_name *name)
 {
-    struct fsck_name *item = fsck_grow(&p->names, sizeof(*item));
+    bool added = fsck_append(&p->names, name, sizeof(*name)) == 0;
 
-    if (item)
-        *item = *name;
-    else
-        p->failed = true;
-    return item;
+    p->failed |= !added;
+    return added;
 }
 
 /* Marks an inode and the directories above it. */

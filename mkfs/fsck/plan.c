@@ -148,14 +148,8 @@ static int plan_add_records(struct plan *p)
     plan_drop_overlaps(p);
     for (size_t i = 0; e && i < p->s.extents.count && !err; i++) {
         p->blocks += lay_extent_has_blocks(&e[i]) ? lay_get32(e[i].len) : 0;
-        if (plan_is_unproven(&e[i])) {
-            err = plan_add_unproven(p, &e[i]);
-            continue;
-        }
-        struct lay_extent *to = fsck_grow(&p->out, sizeof(*to));
-        if (!to)
-            return -ENOMEM;
-        *to = e[i];
+        err = plan_is_unproven(&e[i]) ? plan_add_unproven(p, &e[i])
+                                      : fsck_append(&p->out, &e[i], sizeof(e[i]));
     }
     return err;
 }
@@ -271,18 +265,13 @@ int fsck_collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *i
                          struct salvaged *s)
 {
     bool doubted = f->inodes[ino].flags & INODE_DOUBTED;
+    int err = 0;
 
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
         return salvage_tree(f, ino, LAY_MAGIC_EXTENTS, lay_get64(inode->map.tree.root), s);
-    for (unsigned i = 0; i < lay_get16(inode->map_count); i++) {
-        struct lay_extent *e = fsck_grow(&s->extents, sizeof(*e));
-        if (!e)
-            return -ENOMEM;
-        *e = inode->map.extents[i];
-        if (doubted)
-            e->flags = lay_put16(lay_get16(e->flags) | SALVAGED_UNPROVEN);
-    }
-    return doubted ? salvage_add_range(s, 0, UINT64_MAX) : 0;
+    for (unsigned i = 0; i < lay_get16(inode->map_count) && !err; i++)
+        err = salvage_add_extent(s, &inode->map.extents[i], !doubted);
+    return err || !doubted ? err : salvage_add_range(s, 0, UINT64_MAX);
 }
 
 static int plan_make(struct fsck *f, uint64_t ino, const struct lay_inode *inode)

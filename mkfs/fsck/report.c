@@ -52,11 +52,7 @@ static void report_add_range(struct fsck *f, const struct fsck_loss *loss)
         last->end = loss->end;
         return;
     }
-    struct fsck_loss *item = fsck_grow(&f->ranges, sizeof(*item));
-    if (item)
-        *item = *loss;
-    else
-        f->no_memory = true;
+    f->no_memory |= fsck_append(&f->ranges, loss, sizeof(*loss)) != 0;
 }
 
 /* Adds blocks [from, to) of an extent, as far as they are in the file. */
@@ -127,17 +123,15 @@ static void report_take_path(void *arg, uint64_t ino, const char *path)
 static int report_append(struct fsck *f, const struct fsck_list *from, struct fsck_list *inos)
 {
     const struct fsck_loss *l = from->items;
+    int err = 0;
 
-    for (size_t i = 0; i < from->count; i++) {
-        struct fsck_loss *to = fsck_grow(&f->report, sizeof(*to));
-        uint64_t *ino = fsck_grow(inos, sizeof(*ino));
-        if (!to || !ino)
-            return -ENOMEM;
+    for (size_t i = 0; i < from->count && !err; i++) {
         const struct fsck_name *name = report_name(f, &l[i]);
-        *to = l[i];
-        *ino = name ? name->dir : l[i].ino;
+        err = fsck_append(&f->report, &l[i], sizeof(l[i]));
+        if (!err)
+            err = fsck_append(inos, name ? &name->dir : &l[i].ino, sizeof(l[i].ino));
     }
-    return 0;
+    return err;
 }
 
 void fsck_forget_report(struct fsck *f)

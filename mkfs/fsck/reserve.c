@@ -38,15 +38,13 @@ static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t m
 /* Keeps a leaf. Repairs do not touch it and its data until its records are taken. */
 static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_t addr)
 {
-    struct fsck_lost_leaf *item = fsck_grow(&f->lost_leaves, sizeof(*item));
+    const struct fsck_lost_leaf item = {
+        .ino = lay_get64(leaf->head.owner), .addr = addr, .magic = lay_get32(leaf->head.magic)};
 
-    if (!item)
+    if (fsck_append(&f->lost_leaves, &item, sizeof(item)) != 0)
         return -ENOMEM;
-    item->ino = lay_get64(leaf->head.owner);
-    item->addr = addr;
-    item->magic = lay_get32(leaf->head.magic);
     fsck_keep(f, addr);
-    for (unsigned i = 0; item->magic == LAY_MAGIC_EXTENTS && i < lay_get16(leaf->count); i++) {
+    for (unsigned i = 0; item.magic == LAY_MAGIC_EXTENTS && i < lay_get16(leaf->count); i++) {
         const struct lay_extent *e = &leaf->u.extents[i];
         if (lay_extent_has_blocks(e))
             fsck_claim_fixed(f, lay_get64(e->block), lay_get32(e->len));

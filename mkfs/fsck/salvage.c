@@ -17,29 +17,32 @@ struct salvage {
 
 int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes)
 {
-    size_t at = s->bytes.count;
+    struct salvaged_name name = *n;
 
+    name.at = (uint32_t)s->bytes.count;
     for (size_t i = 0; i < n->len; i += 8) {
         uint8_t *to = fsck_grow(&s->bytes, 8);
         if (!to)
             return -ENOMEM;
         memcpy(to, (const uint8_t *)bytes + i, n->len - i < 8 ? n->len - i : 8);
     }
-    struct salvaged_name *name = fsck_grow(&s->names, sizeof(*name));
-    if (!name)
-        return -ENOMEM;
-    *name = *n;
-    name->at = (uint32_t)at;
-    return 0;
+    return fsck_append(&s->names, &name, sizeof(name));
+}
+
+int salvage_add_extent(struct salvaged *s, const struct lay_extent *e, bool proven)
+{
+    struct lay_extent extent = *e;
+
+    if (!proven)
+        extent.flags = lay_put16(lay_get16(e->flags) | SALVAGED_UNPROVEN);
+    return fsck_append(&s->extents, &extent, sizeof(extent));
 }
 
 int salvage_add_range(struct salvaged *s, uint64_t first, uint64_t last)
 {
-    struct salvaged_range *range = first <= last ? fsck_grow(&s->lost, sizeof(*range)) : NULL;
+    const struct salvaged_range range = {first, last};
 
-    if (range)
-        *range = (struct salvaged_range){first, last};
-    return range || first > last ? 0 : -ENOMEM;
+    return first <= last ? fsck_append(&s->lost, &range, sizeof(range)) : 0;
 }
 
 void salvage_free(struct salvaged *s)
@@ -56,19 +59,14 @@ static const struct salvaged_range salvage_no_keys = {1, 0};
 static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sealed)
 {
     unsigned count = lay_get16(leaf->count);
+    int err = 0;
 
-    for (unsigned i = 0; i < count && i < LAY_NODE_EXTENTS; i++) {
+    for (unsigned i = 0; i < count && i < LAY_NODE_EXTENTS && !err; i++) {
         const struct lay_extent *e = &leaf->u.extents[i];
-        if ((s->ino ? lay_check_extent : lay_check_inode_extent)(&s->f->img.geo, e, NULL) != 0)
-            continue;
-        struct lay_extent *to = fsck_grow(&s->out->extents, sizeof(*to));
-        if (!to)
-            return -ENOMEM;
-        *to = *e;
-        if (!sealed)
-            to->flags = lay_put16(lay_get16(to->flags) | SALVAGED_UNPROVEN);
+        if ((s->ino ? lay_check_extent : lay_check_inode_extent)(&s->f->img.geo, e, NULL) == 0)
+            err = salvage_add_extent(s->out, e, sealed);
     }
-    return 0;
+    return err;
 }
 
 /* Takes bytes and inodes of names; the rest is derived from these. */
@@ -165,10 +163,8 @@ static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
         return err;
     if (!is_mine(s, &b.head, addr) || level >= below)
         return salvage_lose(s, keys);
-    uint64_t *node = fsck_grow(&s->out->nodes, sizeof(*node));
-    if (!node)
+    if (fsck_append(&s->out->nodes, &addr, sizeof(addr)) != 0)
         return -ENOMEM;
-    *node = addr;
     if (stale ||
         lay_check_node(geo, &b.node, s->magic, addr, s->ino, level, keys.first, keys.last, NULL)) {
         err = salvage_add_range(s->out, keys.first, keys.last);

@@ -44,6 +44,8 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
  */
 int fsck_collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
                          struct salvaged *s);
+/* Adds an extent, and marks it as unproven unless `proven` is true. Returns 0 or -ENOMEM. */
+int salvage_add_extent(struct salvaged *s, const struct lay_extent *e, bool proven);
 /* Adds a range to `lost`, unless it is empty. Returns 0 or -ENOMEM. */
 int salvage_add_range(struct salvaged *s, uint64_t first, uint64_t last);
 /* Adds a copy of a name. Returns 0 or -ENOMEM. */

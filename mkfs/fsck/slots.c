@@ -565,11 +565,8 @@ static void slots_doubt(struct fsck *f, const struct lay_inode_block *ib, uint64
         uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
         if (ino == 0 || !(ib->used >> slot & 1))
             continue;
-        struct fsck_doubt *doubt = fsck_grow(&f->doubts, sizeof(*doubt));
-        if (doubt)
-            *doubt = (struct fsck_doubt){ino, lay_get64(ib->inodes[slot].blocks)};
-        else
-            f->no_memory = true;
+        const struct fsck_doubt doubt = {ino, lay_get64(ib->inodes[slot].blocks)};
+        f->no_memory |= fsck_append(&f->doubts, &doubt, sizeof(doubt)) != 0;
         f->inodes[ino].flags |= INODE_DOUBTED;
         fsck_lose(f, ino, LOSS_FIELDS);
         if (S_ISREG(lay_get32(ib->inodes[slot].mode)))

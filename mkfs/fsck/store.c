@@ -156,13 +156,7 @@ static int put_block(struct fsck *f, uint64_t block, const union lay_block *b)
 
 bool store_place_is_bad(const struct fsck *f, uint64_t place)
 {
-    const uint64_t *bad = f->bad_places.items;
-
-    for (size_t i = 0; i < f->bad_places.count; i++) {
-        if (bad[i] == place)
-            return true;
-    }
-    return false;
+    return fsck_has(&f->bad_places, place);
 }
 
 /*
@@ -172,13 +166,11 @@ bool store_place_is_bad(const struct fsck *f, uint64_t place)
 static int store_try_place(struct fsck *f, uint64_t place, const union lay_block *b)
 {
     int err = verify_block(f, place, b);
-    uint64_t *bad = err == -EIO ? fsck_grow(&f->bad_places, sizeof(*bad)) : NULL;
 
     if (err != -EIO)
         return err;
-    if (!bad)
+    if (fsck_append(&f->bad_places, &place, sizeof(place)) != 0)
         return -ENOMEM;
-    *bad = place;
     fsck_report(f, PROBLEM_PLACE, NULL, "block %" PRIu64, place);
     return 0;
 }
@@ -575,12 +567,11 @@ static int write_home(struct fsck *f)
 /* Enters the age of an image of the log, and notes it. */
 static int checkpoint_name(struct fsck *f, uint64_t addr, uint32_t age)
 {
-    struct placed *p = fsck_grow(&f->store->placed, sizeof(*p));
+    const struct placed placed = {addr, age};
+    int err = fsck_append(&f->store->placed, &placed, sizeof(placed));
 
-    if (!p)
-        return -ENOMEM;
-    *p = (struct placed){addr, age};
-    int err = store_put_names(f, addr);
+    if (!err)
+        err = store_put_names(f, addr);
     if (!err)
         store_enter_age(f, addr, age, false);
     return err;

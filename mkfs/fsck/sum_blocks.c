@@ -53,13 +53,10 @@ static void entries_compare(struct entries *e, unsigned i)
 
 static int entries_suspect(struct entries *e, uint64_t i, uint64_t len, bool unverified)
 {
-    struct fsck_suspect *s = fsck_grow(&e->f->suspects, sizeof(*s));
+    const struct fsck_suspect s = {e->first + i, len, unverified};
 
-    if (!s)
-        return -ENOMEM;
     e->f->gave_up = true;
-    *s = (struct fsck_suspect){e->first + i, len, unverified};
-    return 0;
+    return fsck_append(&e->f->suspects, &s, sizeof(s));
 }
 
 /* Compares all entries, and records the blocks whose data is in doubt. */
