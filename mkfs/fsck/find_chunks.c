@@ -3,9 +3,9 @@
  * Checks the chunk map and finds the chunks that it does not have.
  *
  * A chunk may be where a sound block of the map says, where a slot of a damaged
- * one says, or where a search (scan_chunks.c) finds its blocks: each names its
- * own address. Of several places for a chunk, and of several chunks at a place,
- * the one with the newest block of that address wins.
+ * one says, or where a search finds its blocks: each names its own address. Of
+ * several places for a chunk, and of several chunks at a place, the one with the
+ * newest block of that address wins.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,12 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/find_chunks.h"
 #include "mkfs/fsck/store.h"
 
 #define MAP_PLACED 1u
 #define MAP_KNOWN  2u
 #define MAP_COPIED 4u /* the chunk has two places */
+
+/* Describes a place where a chunk may be. */
+struct fsck_chunk {
+    uint64_t number, place; /* place: its first block */
+    uint64_t tid;           /* the newest of its blocks there */
+    uint32_t score;         /* blocks there that bear its addresses */
+    bool mapped;            /* a sound block of the map says so */
+    bool second;            /* a block of the map names it as the copy */
+    bool empty;             /* found by a search, and no block of it is in use */
+    bool won;               /* it was chosen as the place of its chunk, or of the copy */
+};
 
 /* The map as it was read, and as it is to be. */
 struct chunk_map {
@@ -38,6 +48,26 @@ static uint64_t map_limit(const struct fsck *f)
     return lay_segments(&f->img.geo) >> f->img.geo.chunk_shift;
 }
 
+/* Returns true if the block is sealed for this address. */
+static bool map_bears_address(const struct fsck *f, const union lay_block *b, uint64_t addr)
+{
+    return lay_get64(b->head.block) == addr &&
+           lay_check_head(b, lay_get32(b->head.magic), f->img.geo.uuid, addr, LAY_ANY_OWNER,
+                          NULL) == 0;
+}
+
+/* Fills a place from that of one segment. Returns false if no chunk can be there. */
+static bool map_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block,
+                         struct fsck_chunk *out)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t before = segment % lay_chunk_segments(geo) * LAY_SEGMENT_BLOCKS;
+
+    *out = (struct fsck_chunk){.number = segment >> geo->chunk_shift, .place = block - before};
+    return segment < lay_segments(geo) && block % LAY_SEGMENT_BLOCKS == 0 && block >= before &&
+           lay_range_ok(geo, out->place, fsck_chunk_blocks(f));
+}
+
 /* --- Places of chunks ------------------------------------------------------------------------- */
 
 /* Counts the block if it bears the address that it has in the chunk. */
@@ -49,7 +79,7 @@ static int map_weigh_block(struct fsck *f, struct fsck_chunk *c, uint64_t at)
 
     if (err)
         return err == -EIO ? 0 : err;
-    if (fsck_bears_address(f, &b, LAY_ADDR_CHUNK(first, at))) {
+    if (map_bears_address(f, &b, LAY_ADDR_CHUNK(first, at))) {
         c->score++;
         c->tid = lay_get64(b.head.tid) > c->tid ? lay_get64(b.head.tid) : c->tid;
     }
@@ -87,7 +117,7 @@ static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, 
 {
     struct fsck_chunk c, *known = m->chunks.items;
 
-    if (!fsck_chunk_at(m->f, segment, block, &c))
+    if (!map_chunk_at(m->f, segment, block, &c))
         return 0;
     c.mapped = mapped;
     c.second = second;
@@ -144,6 +174,155 @@ static int map_collect(struct chunk_map *m)
         err = map_add_slot(m, &img->segments[i], true);
     for (size_t i = 0; i < img->bad_map_count && !err; i++)
         err = map_add_damaged(m, img->bad_maps[i].index);
+    return err;
+}
+
+/* --- Search ----------------------------------------------------------------------------------- */
+
+/*
+ * Searches the device for chunks that the map lacks. A segment is where blocks
+ * bear its addresses, in space that is in use and that no known chunk has.
+ */
+struct chunk_scan {
+    struct chunk_map *m;
+    struct fsck *f;
+    union lay_block *blocks; /* of the segment */
+    bool deep;
+};
+
+/* Describes what was found in a segment. */
+struct scan_segment {
+    uint64_t number, tid;
+    uint32_t score; /* blocks that bear its addresses, entries aside */
+    uint32_t used;  /* blocks that the entries mark as in use, or 0 */
+};
+
+/* Reads a segment; blocks that cannot be read are zero. */
+static int scan_read(struct chunk_scan *s, uint64_t block)
+{
+    size_t len = LAY_SEGMENT_BLOCKS << LAY_BLOCK_SHIFT;
+    int err = bd_read(s->f->img.dev, block << LAY_BLOCK_SHIFT, s->blocks, len);
+
+    if (err != -EIO)
+        return err;
+    memset(s->blocks, 0, len);
+    for (uint64_t i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
+        err = image_read_raw(&s->f->img, block + i, &s->blocks[i]);
+        if (err && err != -EIO)
+            return err;
+    }
+    return 0;
+}
+
+/* Finds the segment of the first block that bears an address of its position. */
+static bool scan_identify(const struct chunk_scan *s, uint64_t *segment)
+{
+    for (uint32_t i = 0; i < (s->deep ? LAY_SEGMENT_BLOCKS : 1); i++) {
+        uint64_t addr = lay_get64(s->blocks[i].head.block);
+        if (lay_addr_kind(addr) != LAY_KIND_CHUNK || lay_addr_index(addr) != i ||
+            !map_bears_address(s->f, &s->blocks[i], addr))
+            continue;
+        *segment = lay_addr_segment(addr);
+        return true;
+    }
+    return false;
+}
+
+/* Counts the blocks of the segment that were read. */
+static void scan_count(const struct chunk_scan *s, struct scan_segment *found)
+{
+    const struct lay_entries *entries = &s->blocks[0].entries;
+    bool sound = lay_check_entries(&s->f->img.geo, entries, found->number, NULL) == 0;
+
+    for (uint32_t i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
+        bool used = sound && i > 0 && entries->used[i / 8] >> i % 8 & 1;
+        uint64_t tid = lay_get64(s->blocks[i].head.tid);
+        found->used += used;
+        if (!map_bears_address(s->f, &s->blocks[i], LAY_ADDR_CHUNK(found->number, i)))
+            continue;
+        found->score += i > 0 && (used || !sound);
+        found->tid = tid > found->tid ? tid : found->tid;
+    }
+}
+
+/* Adds what was found to the chunk's place. */
+static int scan_add(struct chunk_scan *s, const struct fsck_chunk *place,
+                    const struct scan_segment *found)
+{
+    bool used =
+        found->score > 0 || image_find_patch(&s->f->img, LAY_ADDR_CHUNK(found->number, 0)) != NULL;
+    struct fsck_chunk *c = s->m->chunks.items;
+    size_t i = 0;
+
+    while (i < s->m->chunks.count && (c[i].number != place->number || c[i].place != place->place))
+        i++;
+    bool known = i < s->m->chunks.count;
+    struct fsck_chunk *to = known ? &c[i] : fsck_grow(&s->m->chunks, sizeof(*to));
+    if (!to)
+        return -ENOMEM;
+    if (!known) {
+        *to = *place;
+        to->empty = true;
+    }
+    to->empty = to->empty && !used;
+    to->score += 1 + found->score;
+    to->tid = found->tid > to->tid ? found->tid : to->tid;
+    return 0;
+}
+
+/* Takes the segment at a place. Old blocks in space that data has taken are too few. */
+static int scan_segment(struct chunk_scan *s, uint64_t block)
+{
+    struct scan_segment found = {0};
+    struct fsck_chunk place;
+    int err = s->deep ? scan_read(s, block) : image_read_raw(&s->f->img, block, s->blocks);
+
+    if (err)
+        return err == -EIO ? 0 : err;
+    if (!scan_identify(s, &found.number) || !map_chunk_at(s->f, found.number, block, &place) ||
+        s->m->taken[place.number])
+        return 0;
+    err = s->deep ? 0 : scan_read(s, block);
+    if (err)
+        return err;
+    scan_count(s, &found);
+    return found.score * 2 >= found.used ? scan_add(s, &place, &found) : 0;
+}
+
+/*
+ * Returns true if a bitmap that is sound has a free block in the segment. A
+ * segment is in one group.
+ */
+static bool scan_is_free(struct fsck *f, uint64_t block)
+{
+    const struct lay_bitmap *bm = fsck_bitmap_of(f, block);
+    uint8_t used[LAY_SEGMENT_BLOCKS / 8];
+
+    memset(used, 0xff, sizeof(used));
+    return bm && memcmp(bm->bits + block % LAY_GROUP_BLOCKS / 8, used, sizeof(used)) != 0;
+}
+
+/*
+ * Adds the places of chunks that are not taken, where the entries of a segment
+ * are, or with `deep` any of its blocks.
+ */
+static int scan_chunks(struct chunk_map *m, bool deep)
+{
+    struct fsck *f = m->f;
+    struct chunk_scan s = {.m = m, .f = f, .deep = deep};
+    uint64_t end = f->img.geo.blocks / LAY_SEGMENT_BLOCKS;
+    int err = 0;
+
+    s.blocks = aligned_alloc(LAY_BLOCK_SIZE, LAY_SEGMENT_BLOCKS << LAY_BLOCK_SHIFT);
+    if (!s.blocks)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < end && !err; i++) {
+        uint64_t block = i * LAY_SEGMENT_BLOCKS;
+        if (!scan_is_free(f, block) && !fsck_any_claimed(f, block, LAY_SEGMENT_BLOCKS))
+            err = scan_segment(&s, block);
+        fsck_progress(f, "chunks", i + 1, end);
+    }
+    free(s.blocks);
     return err;
 }
 
@@ -273,7 +452,7 @@ static int map_find(struct chunk_map *m)
 
     for (unsigned deep = 0; deep < 2 && !err && m->found + m->empty + m->doubtful < stated;
          deep++) {
-        err = fsck_scan_chunks(m->f, m->taken, &m->chunks, deep);
+        err = scan_chunks(m, deep);
         if (!err)
             err = map_decide(m, false);
         map_trust(m);
