@@ -16,34 +16,25 @@ struct fsck_segment {
     uint64_t claimed[LAY_SEGMENT_BLOCKS / 64];
 };
 
+/* Returns the marks of a segment. The list has the mapped segments in the order of f->img. */
 static struct fsck_segment *segments_find(const struct fsck *f, uint64_t segment)
 {
     struct fsck_segment *s = f->segments.items;
-    size_t lo = 0, hi = f->segments.count;
+    size_t i = image_segment_index(&f->img, segment);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (s[mid].segment == segment)
-            return &s[mid];
-        if (s[mid].segment < segment)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
+    return i < f->segments.count && s[i].segment == segment ? &s[i] : NULL;
 }
 
 int fsck_start_segments(struct fsck *f)
 {
     f->segments.count = 0;
-    for (size_t i = 0; i < f->img.segment_count; i++) {
-        struct fsck_segment *s = fsck_grow(&f->segments, sizeof(*s));
-        if (!s)
-            return -ENOMEM;
-        s->segment = f->img.segments[i].segment;
-        s->claimed[0] = 1;
+    int err = 0;
+
+    for (size_t i = 0; i < f->img.segment_count && !err; i++) {
+        const struct fsck_segment s = {.segment = f->img.segments[i].segment, .claimed = {1}};
+        err = fsck_append(&f->segments, &s, sizeof(s));
     }
-    return 0;
+    return err;
 }
 
 /* --- Claims ----------------------------------------------------------------------------------- */
