@@ -464,12 +464,6 @@ int fsck_says_clean(struct fsck *f, bool *clean);
 void fsck_end(struct fsck *f);
 
 /*
- * Reports bad blocks of the log from a position on, where it continues, and
- * records those that are to be repaired (log_ahead.c). Returns 0, -ENOMEM or a
- * device error.
- */
-int fsck_log_ahead(struct fsck *f, uint64_t pos);
-/*
  * Reads superblocks and log, once. Returns 0, -EUCLEAN with f->why if no
  * superblock is usable, -ENOMEM or a device error.
  */

@@ -151,6 +151,52 @@ static void report_log(struct fsck *f)
 }
 
 /*
+ * Tries to read a block of the log, and in a repair to write the same again,
+ * which changes nothing even if a crash cuts it: no transaction has the block.
+ */
+static int ahead_try(struct fsck *f, uint64_t place)
+{
+    const bool writes = f->mode != FSCK_CHECK && f->log.state == LOG_WHOLE;
+    union lay_block b;
+    int err = image_read_raw(&f->img, place, &b);
+
+    if (!err && writes)
+        err = bd_write(f->img.dev, place << LAY_BLOCK_SHIFT, &b, sizeof(b), 0);
+    return err;
+}
+
+/* Tries the block at a position of a log, and reports it if it is bad. */
+static int ahead_check(struct fsck *f, unsigned log, uint64_t pos)
+{
+    const uint64_t place = lay_log_block(&f->img.geo, log, pos);
+    int err = ahead_try(f, place);
+
+    if (err != -EIO)
+        return err;
+    if (!fsck_report(f, PROBLEM_JOURNAL_BLOCK, NULL, "block %" PRIu64, place))
+        return 0;
+    const struct fsck_ahead item = {.pos = pos, .place = place, .bad = true};
+    return fsck_append(&f->ahead, &item, sizeof(item));
+}
+
+/*
+ * Reports bad blocks of the log from a position on, where it continues, and
+ * records those that are to be repaired. Returns 0, -ENOMEM or a device error.
+ */
+static int ahead_check_all(struct fsck *f, uint64_t pos)
+{
+    const uint64_t left = f->log.reader.left;
+    uint64_t n = left > 0 ? min_u64(left - 1, FSCK_AHEAD) : 0;
+    int err = 0;
+
+    for (; n > 0 && !err; n--, pos = lay_log_after(&f->img.geo, pos)) {
+        for (unsigned i = 0; i < lay_logs(&f->img.geo) && !err; i++)
+            err = ahead_check(f, i, pos);
+    }
+    return err;
+}
+
+/*
  * Selects the position at which the log continues, or at which a new log begins
  * if part of it is abandoned, and looks for bad blocks there.
  */
@@ -181,7 +227,7 @@ static int choose_start(struct fsck *f)
     }
     store_start_at(f, tid, pos, damaged || log_is_full(f));
     /* A commit that is replaced stays until the next one counts. */
-    return fsck_log_ahead(f, log->replace ? lay_log_after(&f->img.geo, pos) : pos);
+    return ahead_check_all(f, log->replace ? lay_log_after(&f->img.geo, pos) : pos);
 }
 
 int fsck_journal(struct fsck *f)
