@@ -104,23 +104,6 @@ static void section_read(struct ffs *fs, struct ffs_section *s)
     free(buf);
 }
 
-/* Prepares and reads a section for a caller that does not hold ffs.meta. */
-static void section_load(struct ffs *fs, uint64_t index, struct ffs_section *out)
-{
-    ffs_meta_read(fs);
-    section_prepare(fs, index, out);
-    ffs_meta_done(fs);
-    section_read(fs, out);
-}
-
-static void section_free_arrays(struct ffs_section *s)
-{
-    free(s->groups);
-    free(s->ages);
-    s->groups = NULL;
-    s->ages = NULL;
-}
-
 void ffs_section_give_up(struct ffs *fs, uint64_t group)
 {
     fs->alloc.section_damaged[group / lay_section_groups(&fs->geo)] = true;
@@ -154,14 +137,18 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
 }
 
 /*
- * Marks the section as checked unless that has happened meanwhile. Called with
- * ffs.meta held exclusively.
+ * Marks the section as checked unless that has happened meanwhile. With `early`
+ * the caller may not need the section, and damage is left to the handle that
+ * does. Called with ffs.meta held exclusively.
  */
-static int section_conclude(struct ffs *fs, struct ffs_section *s)
+static int section_conclude(struct ffs *fs, struct ffs_section *s, bool early)
 {
-    int err = fs->alloc.section_checked[s->index] ? 0 : section_enter(fs, s);
+    int err = early ? s->err : 0;
 
-    section_free_arrays(s);
+    if (!err && !fs->alloc.section_checked[s->index])
+        err = section_enter(fs, s);
+    free(s->groups);
+    free(s->ages);
     return err;
 }
 
@@ -176,7 +163,7 @@ int ffs_section_check(struct ffs *fs, uint64_t group)
         return -EUCLEAN;
     section_prepare(fs, index, &s);
     section_read(fs, &s);
-    return section_conclude(fs, &s);
+    return section_conclude(fs, &s, false);
 }
 
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
@@ -271,36 +258,19 @@ static bool section_serves(const struct ffs *fs, const struct ffs_section *s, un
  * Reads a section and marks it as checked. Sets *found if it has a range of
  * that alignment.
  */
-static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
+static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool early, bool *found)
 {
     struct ffs_section s;
 
-    section_load(fs, index, &s);
+    ffs_meta_read(fs);
+    section_prepare(fs, index, &s);
+    ffs_meta_done(fs);
+    section_read(fs, &s);
     *found = !s.err && section_serves(fs, &s, align);
     pthread_rwlock_wrlock(&fs->meta);
-    int err = section_conclude(fs, &s);
+    int err = section_conclude(fs, &s, early);
     pthread_rwlock_unlock(&fs->meta);
     return err;
-}
-
-/*
- * Does the same for a handle that may not need the section. Damage is left to
- * the handle that does.
- */
-static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, bool *found)
-{
-    struct ffs_section s;
-
-    section_load(fs, index, &s);
-    *found = !s.err && section_serves(fs, &s, align);
-    pthread_rwlock_wrlock(&fs->meta);
-    bool good = !s.err;
-    if (good)
-        section_conclude(fs, &s);
-    else
-        section_free_arrays(&s);
-    pthread_rwlock_unlock(&fs->meta);
-    return good;
 }
 
 static bool section_was_given_up(struct ffs *fs, uint64_t index)
@@ -315,24 +285,21 @@ static bool section_was_given_up(struct ffs *fs, uint64_t index)
 static int section_look(struct ffs *fs, bool early)
 {
     unsigned align = atomic_load(&fs->alloc.wanted);
-    bool found = align == 0, more = !found;
+    bool found = align == 0;
     int err = 0;
 
-    while (more && !found && !err) {
+    while (!found && !err) {
         pthread_rwlock_rdlock(&fs->meta);
         uint64_t index = section_next(fs, early);
         pthread_rwlock_unlock(&fs->meta);
         if (index == LAY_NONE)
             break;
-        if (early)
-            more = section_check_early(fs, index, align, &found);
-        else
-            err = section_check(fs, index, align, &found);
-        if (err == -EUCLEAN && section_was_given_up(fs, index))
+        err = section_check(fs, index, align, early, &found);
+        if (!early && err == -EUCLEAN && section_was_given_up(fs, index))
             err = 0; /* another one may do */
     }
     atomic_store(&fs->alloc.wanted, 0);
-    return err;
+    return early ? 0 : err;
 }
 
 int ffs_sections_look(struct ffs *fs, bool wait)
@@ -366,7 +333,7 @@ static int section_check_range(struct ffs *fs, uint64_t block, uint64_t len)
         bool known = fs->alloc.section_checked[i] || fs->alloc.section_damaged[i];
         pthread_rwlock_unlock(&fs->meta);
         if (!known)
-            err = section_check(fs, i, 1, &found);
+            err = section_check(fs, i, 1, false, &found);
     }
     return err;
 }
