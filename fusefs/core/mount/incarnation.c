@@ -40,13 +40,8 @@ int ffs_label_write(struct ffs *fs, struct lay_label *label)
     return lay_labels_write(&io, &fs->labels, label);
 }
 
-/*
- * Applies `set` to the label and writes it, durably. The caller holds
- * commit_lock.
- */
-static int incarnation_change(struct ffs *fs,
-                              void (*set)(struct lay_label *label, const void *value),
-                              const void *value)
+/* Changes bytes of the label and writes it, durably. The caller holds commit_lock. */
+static int incarnation_change(struct ffs *fs, size_t at, const void *bytes, size_t len)
 {
     struct lay_label label;
 
@@ -55,7 +50,7 @@ static int incarnation_change(struct ffs *fs,
     if (err)
         return err;
     label = fs->label;
-    set(&label, value);
+    memcpy((uint8_t *)&label + at, bytes, len);
     err = ffs_label_write(fs, &label);
     if (err)
         return ffs_fail(fs, "label", err);
@@ -65,37 +60,27 @@ static int incarnation_change(struct ffs *fs,
     return ffs_commit_empty(fs);
 }
 
-static int incarnation_change_locked(struct ffs *fs,
-                                     void (*set)(struct lay_label *label, const void *value),
-                                     const void *value)
+static int incarnation_set(struct ffs *fs, size_t at, const void *bytes, size_t len)
 {
     pthread_mutex_lock(&fs->journal.commit_lock);
     int err = ffs_writable(fs);
     if (!err)
-        err = incarnation_change(fs, set, value);
+        err = incarnation_change(fs, at, bytes, len);
     pthread_mutex_unlock(&fs->journal.commit_lock);
     return err;
 }
 
-static void incarnation_set_text(struct lay_label *label, const void *text)
-{
-    memset(label->label, 0, sizeof(label->label));
-    memcpy(label->label, text, strlen(text));
-}
-
 int ffs_set_label(struct ffs *fs, const char *label)
 {
+    char text[sizeof(fs->label.label)] = "";
+
     if (!lay_label_ok(label, strlen(label)))
         return -EINVAL;
-    return incarnation_change_locked(fs, incarnation_set_text, label);
-}
-
-static void incarnation_set_uuid(struct lay_label *label, const void *uuid)
-{
-    memcpy(label->uuid, uuid, sizeof(label->uuid));
+    memcpy(text, label, strlen(label));
+    return incarnation_set(fs, offsetof(struct lay_label, label), text, sizeof(text));
 }
 
 int ffs_set_uuid(struct ffs *fs, const uint8_t uuid[16])
 {
-    return incarnation_change_locked(fs, incarnation_set_uuid, uuid);
+    return incarnation_set(fs, offsetof(struct lay_label, uuid), uuid, sizeof(fs->label.uuid));
 }
