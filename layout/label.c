@@ -219,6 +219,17 @@ void lay_label_geometry(const struct lay_label *label, struct lay_geometry *geo)
     geo->blocks = lay_get64(label->members[0].blocks);
 }
 
+void lay_label_set_geometry(struct lay_label *label, const struct lay_geometry *geo)
+{
+    label->members[0].blocks = lay_put64(geo->blocks);
+    label->log_id = lay_put64(geo->log_id);
+    label->log_blocks = lay_put64(geo->log_blocks);
+    label->logs[0] = lay_put64(geo->log_start);
+    label->logs[1] = lay_put64(geo->log_copy ? geo->log_copy : LAY_NONE);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        label->supers[i] = lay_put64(geo->supers[i]);
+}
+
 int lay_check_mmp(const struct lay_geometry *geo, const struct lay_mmp *mmp, const char **why)
 {
     int err = lay_check_head(mmp, LAY_MAGIC_MMP, geo->uuid, LAY_ADDR_MMP, 0, why);

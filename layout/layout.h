@@ -206,6 +206,10 @@ bool lay_label_magic(const void *block);
 
 /* Fills the first part of a geometry from a checked label and zeroes the rest. */
 void lay_label_geometry(const struct lay_label *label, struct lay_geometry *geo);
+/* Sets the size, the log and the places of the superblock in a label. */
+void lay_label_set_geometry(struct lay_label *label, const struct lay_geometry *geo);
+/* Sets the size and the areas in a superblock. */
+void lay_super_set_geometry(struct lay_super *sb, const struct lay_geometry *geo);
 
 /* Checks the block of multi-mount protection. */
 int lay_check_mmp(const struct lay_geometry *geo, const struct lay_mmp *mmp, const char **why);

@@ -101,6 +101,21 @@ static int super_area(const struct lay_super *sb, struct lay_geometry *geo, cons
     return lay_check_areas(geo, why);
 }
 
+void lay_super_set_geometry(struct lay_super *sb, const struct lay_geometry *geo)
+{
+    sb->chunk_shift = lay_put32(geo->chunk_shift);
+    sb->reserve = lay_put32(geo->reserve);
+    sb->map[0] = lay_put64(geo->map_start);
+    sb->map[1] = lay_put64(geo->map_copy ? geo->map_copy : LAY_NONE);
+    sb->map_blocks = lay_put64(geo->map_blocks);
+    sb->area.blocks = lay_put64(geo->blocks);
+    sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
+    sb->area.bitmaps[1] = lay_put64(geo->bitmap_copy ? geo->bitmap_copy : LAY_NONE);
+    sb->area.sums[0] = lay_put64(geo->sums_start);
+    if (geo->sums_blocks)
+        sb->area.sums[1] = lay_put64(geo->sums_copy ? geo->sums_copy : LAY_NONE);
+}
+
 int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_label,
                     struct lay_geometry *geo, const char **why)
 {

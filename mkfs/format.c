@@ -635,26 +635,16 @@ static void fill_super(const struct format *f, struct lay_super *sb)
 {
     const struct lay_geometry *geo = geo_of(f);
 
-    sb->chunk_shift = lay_put32(geo->chunk_shift);
+    lay_super_set_geometry(sb, geo);
     sb->inodes = lay_put64(1);
     fill_inode_file(f, &sb->inode_file);
     memcpy(sb->hash_seed, geo->hash_seed, sizeof(sb->hash_seed));
     sb->orphan = lay_put64(LAY_NONE);
-    sb->reserve = lay_put32(geo->reserve);
     sb->clean_incarnation = f->incarnation;
     sb->clean_tid = lay_put64(1);
-    sb->map[0] = lay_put64(geo->map_start);
-    sb->map[1] = lay_put64(geo->map_copy ? geo->map_copy : LAY_NONE);
-    sb->map_blocks = lay_put64(geo->map_blocks);
     sb->map_age = lay_put32(f->map_age);
     sb->chunks = lay_put64(f->plan->chunks);
-    sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
-    sb->area.bitmaps[1] = lay_put64(geo->bitmap_copy ? geo->bitmap_copy : LAY_NONE);
-    sb->area.sums[0] = lay_put64(geo->sums_start);
-    if (geo->sums_blocks)
-        sb->area.sums[1] = lay_put64(geo->sums_copy ? geo->sums_copy : LAY_NONE);
     sb->area.bitmap_age = lay_put32(f->bitmap_age);
-    sb->area.blocks = lay_put64(geo->blocks);
     sb->area.free_blocks = lay_put64(f->plan->free_blocks);
 }
 
@@ -680,7 +670,6 @@ static int write_mmp(struct format *f)
 static void fill_member(const struct format *f, struct lay_member *m)
 {
     mkfs_uuid(f->params, ID_MEMBER, m->uuid);
-    m->blocks = lay_put64(geo_of(f)->blocks);
     m->lba_size = lay_put32(f->dev->info.lba_size);
     m->state = lay_put16(LAY_MEMBER_LIVE);
 }
@@ -694,13 +683,8 @@ static void fill_label(const struct format *f, struct lay_label *label)
     label->block_size = lay_put32(LAY_BLOCK_SIZE);
     label->incompat = lay_put64(geo->incompat);
     label->incarnation = f->incarnation;
-    label->log_id = lay_put64(geo->log_id);
-    label->log_blocks = lay_put64(geo->log_blocks);
+    lay_label_set_geometry(label, geo);
     memcpy(label->uuid, f->params->uuid, sizeof(label->uuid));
-    label->logs[0] = lay_put64(geo->log_start);
-    label->logs[1] = lay_put64(geo->log_copy ? geo->log_copy : LAY_NONE);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        label->supers[i] = lay_put64(geo->supers[i]);
     label->created = lay_time_make(f->params->time_sec, f->params->time_nsec);
     if (f->params->label)
         memcpy(label->label, f->params->label, strlen(f->params->label));

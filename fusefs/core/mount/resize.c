@@ -413,28 +413,24 @@ static int resize_copy_area(struct resize *r, const struct resize_area *a, le32 
     return err;
 }
 
-static int resize_write_sums(struct resize *r)
+static int resize_copy_areas(struct resize *r)
 {
-    const struct resize_area area = {.kind = LAY_KIND_SUMS,
-                                     .from = r->old.sums_start,
-                                     .to = r->geo.sums_start,
-                                     .copy = r->geo.sums_copy,
-                                     .kept = ffs_min(r->old.sums_blocks, r->geo.sums_blocks),
-                                     .blocks = r->geo.sums_blocks};
+    const struct lay_geometry *old = &r->old, *geo = &r->geo;
+    const struct resize_area sums = {.kind = LAY_KIND_SUMS,
+                                     .from = old->sums_start,
+                                     .to = geo->sums_start,
+                                     .copy = geo->sums_copy,
+                                     .kept = ffs_min(old->sums_blocks, geo->sums_blocks),
+                                     .blocks = geo->sums_blocks};
+    const struct resize_area map = {.kind = LAY_KIND_MAP,
+                                    .from = old->map_start,
+                                    .to = geo->map_start,
+                                    .copy = geo->map_copy,
+                                    .kept = ffs_min(old->map_blocks, geo->map_blocks),
+                                    .blocks = geo->map_blocks};
+    int err = resize_copy_area(r, &sums, &r->sb.area.sums_age);
 
-    return resize_copy_area(r, &area, &r->sb.area.sums_age);
-}
-
-static int resize_write_map(struct resize *r)
-{
-    const struct resize_area area = {.kind = LAY_KIND_MAP,
-                                     .from = r->old.map_start,
-                                     .to = r->geo.map_start,
-                                     .copy = r->geo.map_copy,
-                                     .kept = ffs_min(r->old.map_blocks, r->geo.map_blocks),
-                                     .blocks = r->geo.map_blocks};
-
-    return resize_copy_area(r, &area, &r->sb.map_age);
+    return err ? err : resize_copy_area(r, &map, &r->sb.map_age);
 }
 
 /* --- Superblock and labels -------------------------------------------------------------------- */
@@ -451,33 +447,10 @@ static void resize_set_sections(struct resize *r)
 
 static void resize_set_super(struct resize *r)
 {
-    struct lay_area *area = &r->sb.area;
-
-    area->blocks = lay_put64(r->geo.blocks);
-    area->free_blocks = lay_put64(r->free_blocks);
-    area->bitmaps[0] = lay_put64(r->geo.bitmap_start);
-    area->sums[0] = lay_put64(r->geo.sums_start);
-    r->sb.map[0] = lay_put64(r->geo.map_start);
-    if (lay_has_copies(&r->geo)) {
-        area->bitmaps[1] = lay_put64(r->geo.bitmap_copy);
-        area->sums[1] = lay_put64(r->geo.sums_copy);
-        r->sb.map[1] = lay_put64(r->geo.map_copy);
-    }
-    r->sb.map_blocks = lay_put64(r->geo.map_blocks);
-    r->sb.reserve = lay_put32(r->geo.reserve);
+    lay_super_set_geometry(&r->sb, &r->geo);
+    r->sb.area.free_blocks = lay_put64(r->free_blocks);
     resize_set_sections(r);
     lay_seal(&r->sb, r->tid);
-}
-
-static void resize_set_label(const struct resize *r, struct lay_label *label)
-{
-    label->members[0].blocks = lay_put64(r->geo.blocks);
-    label->logs[0] = lay_put64(r->geo.log_start);
-    if (r->geo.log_copy)
-        label->logs[1] = lay_put64(r->geo.log_copy);
-    label->log_id = lay_put64(r->geo.log_id);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        label->supers[i] = lay_put64(r->geo.supers[i]);
 }
 
 /*
@@ -643,7 +616,7 @@ static int resize_change_over(struct resize *r)
     }
     err = resize_begin_log(r, image);
     if (!err) {
-        resize_set_label(r, &label);
+        lay_label_set_geometry(&label, &r->geo);
         err = ffs_label_write(fs, &label);
     }
     if (err)
@@ -665,9 +638,7 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
         return -ENOMEM;
     int err = resize_write_bitmaps(r);
     if (!err)
-        err = resize_write_sums(r);
-    if (!err)
-        err = resize_write_map(r);
+        err = resize_copy_areas(r);
     if (!err)
         err = resize_change_over(r);
     resize_close(r);
@@ -764,31 +735,30 @@ static int resize_check_growth(const struct ffs *fs, uint64_t blocks)
     return blocks > old && blocks < resize_least(&fs->geo) ? -ERANGE : 0;
 }
 
-int ffs_grow_check(struct ffs *fs, uint64_t blocks)
+static int resize_grow(struct ffs *fs, uint64_t blocks, bool check_only)
 {
     int err = ffs_freeze(fs);
 
     if (err)
         return err;
     err = resize_check_growth(fs, blocks);
-    ffs_thaw(fs);
-    return err;
-}
-
-int ffs_grow(struct ffs *fs, uint64_t blocks)
-{
-    int err = ffs_freeze(fs);
-
-    if (err)
-        return err;
-    err = resize_check_growth(fs, blocks);
-    if (!err && blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
+    if (!err && !check_only && blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
         err = -ENOSPC;
-    if (!err && blocks != fs->geo.blocks) {
+    if (!err && !check_only && blocks != fs->geo.blocks) {
         uint64_t end;
         const struct lay_geometry geo = resize_shape(&fs->geo, blocks, &end);
         err = ffs_reshape(fs, &geo);
     }
     ffs_thaw(fs);
     return err;
+}
+
+int ffs_grow_check(struct ffs *fs, uint64_t blocks)
+{
+    return resize_grow(fs, blocks, true);
+}
+
+int ffs_grow(struct ffs *fs, uint64_t blocks)
+{
+    return resize_grow(fs, blocks, false);
 }
