@@ -63,14 +63,16 @@ void ffs_alloc_destroy(struct ffs *fs)
 
 /* --- Busy blocks ------------------------------------------------------------------------------ */
 
-void ffs_alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+/* Called with alloc.lock held, for a group with a map. */
+static void alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
 {
     assert(a->groups[group].map && a->groups[group].busy + blocks <= UINT16_MAX);
     a->groups[group].busy = (uint16_t)(a->groups[group].busy + blocks);
     a->busy += blocks;
 }
 
-void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+/* Called with alloc.lock held. */
+static void alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
 {
     struct ffs_group *g = &a->groups[group];
 
@@ -126,14 +128,15 @@ static int alloc_hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf,
         g->map = map;
         map = NULL;
     }
-    ffs_alloc_busy(a, group, blocks);
+    alloc_busy(a, group, blocks);
     pthread_mutex_unlock(&a->lock);
     free(map);
     return 0;
 }
 
-void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
-                         struct ffs_ranges *taken)
+/* Called with alloc.lock held, for a group with a map. */
+static void alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part,
+                            uint32_t least, struct ffs_ranges *taken)
 {
     struct ffs_group *g = &a->groups[group];
     uint32_t end = part.bit + part.len;
@@ -144,22 +147,30 @@ void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found p
             ffs_ranges_add(taken, group * LAY_GROUP_BLOCKS + bit, len);
             ffs_map_set(g->map, bit, len);
             g->free = (uint16_t)(g->free - len);
-            ffs_alloc_busy(a, group, len);
+            alloc_busy(a, group, len);
         }
         bit += len + 1;
     }
 }
 
-int ffs_alloc_hold(struct ffs *fs, uint64_t group)
+int ffs_alloc_keep(struct ffs *fs, uint64_t group, struct ffs_found part, uint32_t least,
+                   struct ffs_ranges *taken)
 {
     struct ffs_buf *buf;
     int err = alloc_get_bitmap(fs, group, &buf);
 
     if (err)
         return err;
+    /* One more busy block keeps the map. */
     err = alloc_hold(fs, group, buf, 1);
     ffs_buf_put(buf);
-    return err;
+    if (err)
+        return err;
+    pthread_mutex_lock(&fs->alloc.lock);
+    alloc_take_free(&fs->alloc, group, part, least, taken);
+    alloc_idle(&fs->alloc, group, 1);
+    pthread_mutex_unlock(&fs->alloc.lock);
+    return 0;
 }
 
 /* --- Search ----------------------------------------------------------------------------------- */
@@ -515,7 +526,6 @@ static int alloc_chunk_place(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 int ffs_alloc_keep_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 {
     struct ffs *fs = tx->fs;
-    struct ffs_alloc *a = &fs->alloc;
     struct ffs_ranges taken = {0};
     struct search s;
     int err = alloc_available(fs) < ffs_chunk_blocks(&fs->geo) ? -ENOSPC : 0;
@@ -524,16 +534,10 @@ int ffs_alloc_keep_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
         err = alloc_search_chunk(fs, goal, &s);
     if (err)
         return err;
-    const uint64_t group = s.best / LAY_GROUP_BLOCKS;
     const struct ffs_found part = {(uint32_t)(s.best % LAY_GROUP_BLOCKS), s.len};
-    err = ffs_alloc_hold(fs, group);
-    if (err)
-        return err;
-    pthread_mutex_lock(&a->lock);
-    ffs_alloc_take_free(a, group, part, s.len, &taken);
-    ffs_alloc_idle(a, group, 1);
-    pthread_mutex_unlock(&a->lock);
-    err = taken.n == 1 ? 0 : -ENOMEM;
+    err = ffs_alloc_keep(fs, s.best / LAY_GROUP_BLOCKS, part, s.len, &taken);
+    if (!err && taken.n == 0)
+        err = -ENOMEM;
     ffs_ranges_free(&taken);
     *block = s.best;
     return err;
@@ -604,7 +608,7 @@ static int alloc_free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
     err = alloc_change(tx, block, len, false);
     if (err) {
         pthread_mutex_lock(&fs->alloc.lock);
-        ffs_alloc_idle(&fs->alloc, group, len);
+        alloc_idle(&fs->alloc, group, len);
         pthread_mutex_unlock(&fs->alloc.lock);
         return err;
     }
@@ -630,7 +634,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
     return err;
 }
 
-void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
+static void alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
 {
     a->released++;
     for (uint64_t done = 0; done < len;) {
@@ -640,12 +644,32 @@ void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool
         if (g->map)
             ffs_map_clear(g->map, (uint32_t)((block + done) % LAY_GROUP_BLOCKS), part);
         if (was_busy)
-            ffs_alloc_idle(a, group, part);
+            alloc_idle(a, group, part);
         g->free = (uint16_t)(g->free + part);
         g->longest = g->free;
         g->units = FFS_GROUP_UNITS;
         done += part;
     }
+}
+
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len)
+{
+    alloc_give_back(a, block, len, true);
+}
+
+void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len)
+{
+    pthread_mutex_lock(&fs->alloc.lock);
+    ffs_alloc_give_back(&fs->alloc, block, len);
+    pthread_mutex_unlock(&fs->alloc.lock);
+}
+
+uint64_t ffs_alloc_released(struct ffs *fs)
+{
+    pthread_mutex_lock(&fs->alloc.lock);
+    uint64_t released = fs->alloc.released;
+    pthread_mutex_unlock(&fs->alloc.lock);
+    return released;
 }
 
 /*
@@ -656,7 +680,7 @@ static void alloc_still_used(struct ffs_alloc *a, const struct ffs_range *r)
 {
     for (uint64_t done = 0; done < r->len;) {
         uint32_t part = alloc_in_group(r->block + done, r->len - done);
-        ffs_alloc_idle(a, (r->block + done) / LAY_GROUP_BLOCKS, part);
+        alloc_idle(a, (r->block + done) / LAY_GROUP_BLOCKS, part);
         done += part;
     }
 }
@@ -668,7 +692,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
 
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < allocated->n; i++) {
-        ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
+        alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
         alloc_count_range(fs, &allocated->v[i], 1);
     }
     for (size_t i = 0; i < freed->n; i++) {

@@ -86,8 +86,8 @@ void ffs_alloc_destroy(struct ffs *fs);
 int ffs_alloc_chunk(struct ffs_tx *tx, const uint64_t *goals, unsigned n, uint64_t *blocks);
 /*
  * Finds space for one place of a chunk near a goal, and keeps it from other use,
- * in memory only, until ffs_alloc_give_back() of a busy range. The caller has a
- * handle, which changes nothing. Fails like ffs_alloc_chunk().
+ * in memory only, until ffs_alloc_return(). The caller has a handle, which
+ * changes nothing. Fails like ffs_alloc_chunk().
  */
 int ffs_alloc_keep_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
 /*
@@ -106,35 +106,23 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
  * to be allocated again unless they are pinned.
  */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
-/*
- * Makes a range that was allocated or busy available again. Called with
- * alloc.lock held.
- */
-void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
+/* Makes a busy range available again. The first one is called with alloc.lock held. */
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len);
+void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len);
+/* Returns a number that changes when space is freed. */
+uint64_t ffs_alloc_released(struct ffs *fs);
 /*
  * Returns true if `block` is pinned. Sets *len to the number of blocks from `block` on, up to
  * `end`, for which the answer is the same. The caller holds alloc.lock.
  */
 bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len);
 /*
- * Gives a group a map, before blocks of it become busy only in memory. It
- * counts one more block as busy, so that the map stays until ffs_alloc_idle()
- * is called for one block. The caller has a handle.
- */
-int ffs_alloc_hold(struct ffs *fs, uint64_t group);
-/*
- * Mark blocks of a group with a map as busy, or as idle. Called with alloc.lock
- * held.
- */
-void ffs_alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks);
-void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks);
-/*
  * Makes the free ranges of `part` with at least `least` blocks busy, only in
- * memory, until ffs_alloc_give_back(). A range for which *taken has no memory
- * stays free. The group has a map. Called with alloc.lock held.
+ * memory, until ffs_alloc_return(). A range for which *taken has no memory
+ * stays free. The caller has a handle. Returns 0 or -errno.
  */
-void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
-                         struct ffs_ranges *taken);
+int ffs_alloc_keep(struct ffs *fs, uint64_t group, struct ffs_found part, uint32_t least,
+                   struct ffs_ranges *taken);
 /*
  * Keeps free blocks with a damaged checksum block from being allocated until the
  * unmount, since data that is written there could not be read. Called in a

@@ -144,6 +144,32 @@ static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from
     return err;
 }
 
+/* Enters a place of a segment in the map, with the same age. */
+static int chunks_set_slot(struct ffs_tx *tx, uint64_t segment, unsigned place, uint64_t block)
+{
+    struct ffs_buf *buf;
+    int err = chunks_dirty_map(tx, segment, &buf);
+
+    if (err)
+        return err;
+    struct lay_map_block *map = buf->data;
+    map->slots[segment % LAY_MAP_SLOTS].places[place] = lay_put64(block);
+    ffs_buf_put(buf);
+    return 0;
+}
+
+int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to)
+{
+    struct ffs *fs = tx->fs;
+    int err = 0;
+
+    for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
+        err = chunks_set_slot(tx, first + i, place, to + i * LAY_SEGMENT_BLOCKS);
+    if (!err)
+        ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, to);
+    return err;
+}
+
 /* The caller has made the superblock dirty. */
 static void chunks_count(struct ffs *fs, int n)
 {
@@ -247,14 +273,6 @@ static uint64_t chunks_stock(struct ffs *fs)
     return stock > CHUNKS_KEEP ? stock : CHUNKS_KEEP + 1;
 }
 
-static uint64_t chunks_released(struct ffs *fs)
-{
-    pthread_mutex_lock(&fs->alloc.lock);
-    uint64_t released = fs->alloc.released;
-    pthread_mutex_unlock(&fs->alloc.lock);
-    return released;
-}
-
 /*
  * Maps another chunk if free blocks run low and there is space for it. If there
  * is none, the allocation takes what is left, and the search is not repeated
@@ -272,7 +290,7 @@ static int chunks_refill(struct ffs_tx *tx)
     /* Blocks that are known to be free suffice until all segments have been read. */
     if (err || c->free >= stock || (c->free > CHUNKS_KEEP && c->unread > 0) || tx->mapped)
         return err;
-    released = chunks_released(fs);
+    released = ffs_alloc_released(fs);
     if (c->refused == released + 1)
         return 0;
     err = chunks_map(tx);

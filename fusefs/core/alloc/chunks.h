@@ -134,6 +134,12 @@ static inline uint64_t ffs_segment_start(const struct ffs_chunks *c, uint64_t se
  * the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, unsigned place, uint64_t start);
+/*
+ * Enters a place of the chunk with this first segment in the map, and then in
+ * memory: the first one if `place` is 0, that of the copy if it is 1. After an
+ * error memory is unchanged.
+ */
+int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to);
 /* Marks the places of a mapped segment as used or unused. */
 void ffs_chunks_note_both(struct ffs_chunks *c, uint64_t segment, bool there);
 

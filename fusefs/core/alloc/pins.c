@@ -104,18 +104,12 @@ static_assert(LAY_GROUP_BLOCKS % LAY_SUMS_ENTRIES == 0, "a checksum block is of 
 static int pins_avoid_sums(struct ffs *fs, uint64_t index)
 {
     uint64_t block = index * LAY_SUMS_ENTRIES, group = block / LAY_GROUP_BLOCKS;
+    const struct ffs_found part = {(uint32_t)(block % LAY_GROUP_BLOCKS), LAY_SUMS_ENTRIES};
     struct ffs_ranges taken = {0};
-    int err = ffs_alloc_hold(fs, group);
+    int err = ffs_alloc_keep(fs, group, part, 1, &taken);
 
-    if (err)
-        return err == -EUCLEAN ? 0 : err; /* nothing is allocated in its section anyway */
-    pthread_mutex_lock(&fs->alloc.lock);
-    ffs_alloc_take_free(&fs->alloc, group,
-                        (struct ffs_found){(uint32_t)(block % LAY_GROUP_BLOCKS), LAY_SUMS_ENTRIES},
-                        1, &taken);
-    pthread_mutex_unlock(&fs->alloc.lock);
     ffs_ranges_free(&taken);
-    return 0;
+    return err == -EUCLEAN ? 0 : err; /* nothing is allocated in a damaged section anyway */
 }
 
 void ffs_alloc_avoid(struct ffs *fs)
@@ -143,7 +137,7 @@ static void pin_release(struct ffs_alloc *a, const struct ffs_range *r, struct f
          * If `kept` has no memory for the range, it stays busy until the next mount, which is safe.
          */
         if (!keep)
-            ffs_alloc_give_back(a, block, len, true);
+            ffs_alloc_give_back(a, block, len);
         else if (!ffs_ranges_reserve(kept, 1))
             ffs_ranges_add(kept, block, len);
     }

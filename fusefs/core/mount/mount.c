@@ -702,23 +702,16 @@ struct chunk {
     uint32_t from, to, least;
 };
 
-/* Creates the group's map in a handle that changes nothing. */
+/* The handle changes nothing. */
 static int trim_take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
 {
-    struct ffs_alloc *a = &fs->alloc;
     struct ffs_tx *tx;
     int err = ffs_tx_begin(fs, 1, &tx);
 
     if (err)
         return err;
-    err = ffs_alloc_hold(fs, c->group);
-    if (!err) {
-        pthread_mutex_lock(&a->lock);
-        ffs_alloc_take_free(a, c->group, (struct ffs_found){c->from, c->to - c->from}, c->least,
-                            taken);
-        ffs_alloc_idle(a, c->group, 1);
-        pthread_mutex_unlock(&a->lock);
-    }
+    err =
+        ffs_alloc_keep(fs, c->group, (struct ffs_found){c->from, c->to - c->from}, c->least, taken);
     ffs_tx_end(tx);
     return err;
 }
@@ -726,7 +719,6 @@ static int trim_take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ran
 /* Adds the blocks discarded to *done. */
 static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
 {
-    struct ffs_alloc *a = &fs->alloc;
     struct ffs_ranges taken = {0};
     struct ffs_discards b = {.fs = fs};
 
@@ -737,12 +729,10 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
     for (size_t i = 0; i < taken.n; i++)
         ffs_discard_add(&b, taken.v[i].block, taken.v[i].len);
     ffs_discard_submit(&b);
-    pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < taken.n; i++) {
         *done += taken.v[i].len;
-        ffs_alloc_give_back(a, taken.v[i].block, taken.v[i].len, true);
+        ffs_alloc_return(fs, taken.v[i].block, taken.v[i].len);
     }
-    pthread_mutex_unlock(&a->lock);
     pthread_mutex_unlock(&fs->trim_lock);
     ffs_ranges_free(&taken);
     return err;

@@ -73,36 +73,6 @@ int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, v
     return err;
 }
 
-/* Enters a place of a segment in the map, with the same age. */
-static int move_chunk_set_slot(struct ffs_tx *tx, uint64_t segment, unsigned place, uint64_t block)
-{
-    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = segment / LAY_MAP_SLOTS};
-    struct ffs_buf *buf;
-    int err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, expect.index), &expect, &buf);
-
-    if (err)
-        return err;
-    err = ffs_tx_dirty(tx, buf);
-    if (!err) {
-        struct lay_map_block *map = buf->data;
-        map->slots[segment % LAY_MAP_SLOTS].places[place] = lay_put64(block);
-    }
-    ffs_buf_put(buf);
-    return err;
-}
-
-int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to)
-{
-    struct ffs *fs = tx->fs;
-    int err = 0;
-
-    for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
-        err = move_chunk_set_slot(tx, first + i, place, to + i * LAY_SEGMENT_BLOCKS);
-    if (!err)
-        ffs_chunks_move(fs, first >> fs->geo.chunk_shift, place, to);
-    return err;
-}
-
 /* --- A second place --------------------------------------------------------------------------- */
 
 bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first)
@@ -214,13 +184,11 @@ static int move_chunk_settle(const struct move_chunk *m, uint32_t segment)
 static int move_chunk_enter_in(struct move_chunk *m, struct ffs_tx *tx)
 {
     struct ffs *fs = m->fs;
-    const uint64_t blocks = ffs_chunk_blocks(&fs->geo), kept = m->to;
+    const uint64_t kept = m->to;
     uint64_t to;
     int err = 0;
 
-    pthread_mutex_lock(&fs->alloc.lock);
-    ffs_alloc_give_back(&fs->alloc, kept, blocks, true);
-    pthread_mutex_unlock(&fs->alloc.lock);
+    ffs_alloc_return(fs, kept, ffs_chunk_blocks(&fs->geo));
     m->to = 0;
     if (!ffs_chunk_lacks_copy(fs, m->first))
         return -EEXIST;
@@ -299,9 +267,7 @@ static int move_chunk_add(struct move_chunk *m)
     if (!err)
         err = move_chunk_enter(m);
     if (m->to != 0) {
-        pthread_mutex_lock(&fs->alloc.lock);
-        ffs_alloc_give_back(&fs->alloc, m->to, ffs_chunk_blocks(&fs->geo), true);
-        pthread_mutex_unlock(&fs->alloc.lock);
+        ffs_alloc_return(fs, m->to, ffs_chunk_blocks(&fs->geo));
         m->to = 0;
     }
     pthread_rwlock_unlock(&fs->shape_lock);
@@ -309,19 +275,10 @@ static int move_chunk_add(struct move_chunk *m)
     return err;
 }
 
-/* Returns a number that changes when space is freed. */
-static uint64_t move_chunk_released(struct ffs *fs)
-{
-    pthread_mutex_lock(&fs->alloc.lock);
-    uint64_t released = fs->alloc.released + 1;
-    pthread_mutex_unlock(&fs->alloc.lock);
-    return released;
-}
-
 int ffs_chunk_add_copy(struct ffs *fs, uint64_t first)
 {
     const size_t bytes = ffs_bytes(FFS_CHUNK_COPY_BLOCKS);
-    uint64_t released = move_chunk_released(fs);
+    uint64_t released = ffs_alloc_released(fs) + 1;
     struct move_chunk m = {.fs = fs, .first = first};
     bool tried = false;
     int err;

@@ -17,12 +17,6 @@
  */
 int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, void *data);
 /*
- * Enters a place of the chunk with this first segment in the map, and then in
- * memory: the first one if `place` is 0, that of the copy if it is 1. After an
- * error memory is unchanged.
- */
-int ffs_chunk_set_place(struct ffs_tx *tx, uint64_t first, unsigned place, uint64_t to);
-/*
  * Returns true if a chunk begins with this segment that has one place, although
  * the file system has copies of metadata. The caller holds ffs.meta.
  */

@@ -34,7 +34,6 @@ struct shrink {
 /* Makes the free blocks of [from, end of the group) busy. */
 static int shrink_fence_group(struct shrink *s, uint64_t group, uint32_t from)
 {
-    struct ffs_alloc *a = &s->fs->alloc;
     struct ffs_tx *tx;
     int err = ffs_ranges_reserve(&s->taken, LAY_GROUP_BLOCKS / 2 + 1);
 
@@ -42,14 +41,8 @@ static int shrink_fence_group(struct shrink *s, uint64_t group, uint32_t from)
         err = ffs_tx_begin(s->fs, 1, &tx);
     if (err)
         return err;
-    err = ffs_alloc_hold(s->fs, group);
-    if (!err) {
-        pthread_mutex_lock(&a->lock);
-        ffs_alloc_take_free(a, group, (struct ffs_found){from, LAY_GROUP_BLOCKS - from}, 1,
-                            &s->taken);
-        ffs_alloc_idle(a, group, 1);
-        pthread_mutex_unlock(&a->lock);
-    }
+    err = ffs_alloc_keep(s->fs, group, (struct ffs_found){from, LAY_GROUP_BLOCKS - from}, 1,
+                         &s->taken);
     ffs_tx_end(tx);
     return err;
 }
@@ -71,15 +64,11 @@ static int shrink_fence(struct shrink *s)
 
 static void shrink_unfence(struct shrink *s)
 {
-    struct ffs_alloc *a = &s->fs->alloc;
-
     if (s->pin)
         ffs_pin_drop(s->fs, s->pin);
     s->pin = NULL;
-    pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < s->taken.n; i++)
-        ffs_alloc_give_back(a, s->taken.v[i].block, s->taken.v[i].len, true);
-    pthread_mutex_unlock(&a->lock);
+        ffs_alloc_return(s->fs, s->taken.v[i].block, s->taken.v[i].len);
     ffs_ranges_free(&s->taken);
     s->taken = (struct ffs_ranges){.v = NULL};
 }
