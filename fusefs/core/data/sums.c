@@ -385,8 +385,6 @@ int ffs_sums_drop(struct ffs *fs, uint64_t block, uint64_t n, uint64_t *tid)
     return err;
 }
 
-/* --- Verification ---------------------------------------------------------------------------- */
-
 /* --- Reading --------------------------------------------------------------------------------- */
 
 /* Reads a block again that did not match its checksum. */

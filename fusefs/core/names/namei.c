@@ -187,8 +187,19 @@ static int namei_create_in(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_
     return err;
 }
 
-static int namei_create_once(struct ffs_inode *dir, struct ffs_name name, const struct birth *b,
-                             struct ffs_inode **out)
+static int namei_tmpfile_in(struct ffs_tx *tx, struct ffs_inode *dir, const struct birth *b,
+                            struct ffs_inode **out)
+{
+    int err = ffs_is_dir(dir) ? ffs_may_add(dir) : -ENOTDIR;
+
+    if (!err)
+        err = namei_give_birth(tx, dir, b, out);
+    return err ? err : ffs_orphan_add(tx, *out);
+}
+
+/* Creates an inode, without a name if it is NULL. */
+static int namei_create_once(struct ffs_inode *dir, const struct ffs_name *name,
+                             const struct birth *b, struct ffs_inode **out)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
@@ -196,7 +207,8 @@ static int namei_create_once(struct ffs_inode *dir, struct ffs_name name, const 
     if (err)
         return err;
     *out = NULL;
-    err = ffs_tx_finish(tx, namei_create_in(tx, dir, name, b, out));
+    err = ffs_tx_finish(tx, name ? namei_create_in(tx, dir, *name, b, out)
+                                 : namei_tmpfile_in(tx, dir, b, out));
     if (err && *out) {
         ffs_iput(*out, 1);
         *out = NULL;
@@ -209,13 +221,15 @@ static int namei_create(struct ffs_inode *dir, const char *name, const struct bi
 {
     struct ffs_name n;
     bool tried = false;
-    int err =
-        strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? -EEXIST : ffs_name_check(name, &n);
+    int err = 0;
 
+    if (name)
+        err =
+            strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? -EEXIST : ffs_name_check(name, &n);
     if (err)
         return err;
     do
-        err = namei_create_once(dir, n, b, out);
+        err = namei_create_once(dir, name ? &n : NULL, b, out);
     while (ffs_retry_space(dir->fs, err, &tried));
     return err;
 }
@@ -262,38 +276,12 @@ int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
     return len > LAY_SYMLINK_MAX ? -ENAMETOOLONG : namei_create(dir, name, &b, out);
 }
 
-static int namei_tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs_inode **out)
-{
-    struct ffs_tx *tx;
-    int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
-
-    if (err)
-        return err;
-    *out = NULL;
-    err = ffs_is_dir(dir) ? ffs_may_add(dir) : -ENOTDIR;
-    if (!err)
-        err = namei_give_birth(tx, dir, b, out);
-    if (!err)
-        err = ffs_orphan_add(tx, *out);
-    err = ffs_tx_finish(tx, err);
-    if (err && *out) {
-        ffs_iput(*out, 1);
-        *out = NULL;
-    }
-    return err;
-}
-
 int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cred,
                 struct ffs_inode **out)
 {
     struct birth b = {.mode = S_IFREG | (mode & 07777), .cred = cred};
-    bool tried = false;
-    int err;
 
-    do
-        err = namei_tmpfile_once(dir, &b, out);
-    while (ffs_retry_space(dir->fs, err, &tried));
-    return err;
+    return namei_create(dir, NULL, &b, out);
 }
 
 /* --- Hard links ------------------------------------------------------------------------------ */
@@ -358,23 +346,18 @@ int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *in
     return nlink == 0 && !ffs_on_orphan_list(inode) ? ffs_orphan_add(tx, inode) : 0;
 }
 
-/* A removal, and the type of inode that it accepts. */
-struct removal {
-    bool is_dir;
-    const struct ffs_inode *only; /* NULL accepts any inode */
-};
-
 /*
- * Finds the inode of a name that is to be removed, and checks that it may be removed. *out is
- * referenced as soon as it is set, also on failure.
+ * Finds the inode of a name that is to be removed, and checks that it may be removed. `only`, if
+ * it is not NULL, is the inode that the name must have. *out is referenced as soon as it is set,
+ * also on failure.
  */
-static int namei_find_victim(struct ffs_inode *dir, struct ffs_name name,
-                             const struct removal *what, struct ffs_entry *entry,
+static int namei_find_victim(struct ffs_inode *dir, struct ffs_name name, bool is_dir,
+                             const struct ffs_inode *only, struct ffs_entry *entry,
                              struct ffs_inode **out)
 {
     int err = ffs_dir_find(dir, name, entry);
 
-    if (!err && what->only && entry->ino != what->only->ino)
+    if (!err && only && entry->ino != only->ino)
         err = -ESTALE;
     if (!err)
         err = ffs_dir_inode(dir, entry->ino, out);
@@ -383,12 +366,13 @@ static int namei_find_victim(struct ffs_inode *dir, struct ffs_name name,
     err = ffs_may_remove(dir, *out);
     if (err)
         return err;
-    if (what->is_dir)
+    if (is_dir)
         return ffs_is_dir(*out) ? ffs_dir_check_empty(*out) : -ENOTDIR;
     return ffs_is_dir(*out) ? -EISDIR : 0;
 }
 
-static int namei_remove(struct ffs_inode *dir, const char *name, const struct removal *what)
+static int namei_remove(struct ffs_inode *dir, const char *name, bool is_dir,
+                        const struct ffs_inode *only)
 {
     struct ffs_inode *victim = NULL;
     struct ffs_entry entry;
@@ -402,7 +386,7 @@ static int namei_remove(struct ffs_inode *dir, const char *name, const struct re
         return err;
 
     ffs_tx_use_reserve(tx);
-    err = namei_find_victim(dir, n, what, &entry, &victim);
+    err = namei_find_victim(dir, n, is_dir, only, &entry, &victim);
     if (!err)
         err = ffs_dir_remove(tx, dir, entry.key);
     if (!err)
@@ -418,23 +402,17 @@ static int namei_remove(struct ffs_inode *dir, const char *name, const struct re
 
 int ffs_unlink(struct ffs_inode *dir, const char *name)
 {
-    const struct removal what = {.is_dir = false};
-
-    return namei_remove(dir, name, &what);
+    return namei_remove(dir, name, false, NULL);
 }
 
 int ffs_unlink_inode(struct ffs_inode *dir, const char *name, const struct ffs_inode *inode)
 {
-    const struct removal what = {.only = inode};
-
-    return namei_remove(dir, name, &what);
+    return namei_remove(dir, name, false, inode);
 }
 
 int ffs_rmdir(struct ffs_inode *dir, const char *name)
 {
-    const struct removal what = {.is_dir = true};
-
-    return namei_remove(dir, name, &what);
+    return namei_remove(dir, name, true, NULL);
 }
 
 /* --- Symbolic links -------------------------------------------------------------------------- */
