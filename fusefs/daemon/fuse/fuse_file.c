@@ -144,14 +144,6 @@ static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_
     return 0;
 }
 
-static int truncate_inode(struct ffs_inode *inode)
-{
-    struct ffs_attr out;
-    struct ffs_attr attr = {.size = 0};
-
-    return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
-}
-
 /*
  * Refuses the open before anything is written, as Linux does for local files
  * with these flags. An append-only file excludes writeback_cache, because the
@@ -172,6 +164,18 @@ static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
     if ((flags & O_TRUNC) || !(flags & O_APPEND))
         return -EPERM;
     return d->writeback_cache ? -EOPNOTSUPP : 0;
+}
+
+/* Checks an open, and truncates the file as O_TRUNC asks. */
+static int prepare_open(fuse_req_t req, struct ffs_inode *inode, int flags)
+{
+    struct ffs_attr attr = {.size = 0};
+    int err = check_open(op_daemon(req), inode, flags);
+
+    if (err || !(flags & O_TRUNC))
+        return err;
+    err = setid_before_change(req, inode, raw_clears_setid());
+    return err ? err : ffs_setattr(inode, &attr, FFS_SET_SIZE, &attr);
 }
 
 /*
@@ -195,11 +199,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (err)
         goto reply;
-    err = check_open(d, inode, fi->flags);
-    if (!err && (fi->flags & O_TRUNC)) {
-        err = setid_before_change(req, inode, raw_clears_setid());
-        err = err ? err : truncate_inode(inode);
-    }
+    err = prepare_open(req, inode, fi->flags);
     if (err)
         ffs_iput(inode, 1);
     else
@@ -253,11 +253,7 @@ static int open_existing(fuse_req_t req, struct ffs_inode *dir, const char *name
 
     if (err)
         return err;
-    err = check_open(op_daemon(req), *out, flags);
-    if (!err && (flags & O_TRUNC)) {
-        err = setid_before_change(req, *out, raw_clears_setid());
-        err = err ? err : truncate_inode(*out);
-    }
+    err = prepare_open(req, *out, flags);
     if (err)
         ffs_iput(*out, 1);
     return err;
