@@ -128,26 +128,9 @@ struct request_job {
     struct job job;
     fuse_req_t req;
     const struct request *request;
-    uint32_t size;          /* size of the caller's struct */
-    struct ioctl_call call; /* the open file outlives its ioctl */
-    union {
-        struct gpunvme_ioc_register reg;
-        struct gpunvme_ioc_unregister unreg;
-        struct gpunvme_ioc_info info;
-        struct gpunvme_ioc_extents extents;
-        struct gpunvme_ioc_stats stats;
-        struct gpunvme_ioc_queue_lease queues;
-        struct gpunvme_ioc_extent_lease lease;
-        struct gpunvme_ioc_lease_end end;
-        struct gpunvme_ioc_buffer_iova iova;
-        struct gpunvme_ioc_scrub scrub;
-        struct gpunvme_ioc_open_files open_files;
-        struct gpunvme_ioc_queues queue_list;
-        struct gpunvme_ioc_gpus gpus;
-        struct gpunvme_ioc_resize resize;
-        struct gpunvme_ioc_share_calls share_calls;
-        struct gpunvme_ioc_trace trace;
-    } arg;
+    uint32_t size;                       /* size of the caller's struct */
+    struct ioctl_call call;              /* the open file outlives its ioctl */
+    _Alignas(max_align_t) uint8_t arg[]; /* the caller's struct, in and out */
 };
 
 /*
@@ -177,24 +160,24 @@ static void ioctl_run_request(struct job *job)
 {
     struct request_job *a = (struct request_job *)job;
     const struct request *r = a->request;
-    int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
+    int err = ioctl_check_abi((const struct gpunvme_abi *)a->arg, a->size);
 
     if (!err && r->leases)
         err = leases_allow(a->call.daemon->opts, a->req);
     if (!err)
-        err = r->handle(&a->call, &a->arg);
+        err = r->handle(&a->call, a->arg);
     /* RESIZE returns the size of the drive even with an error. */
     if (err && r->handle != ioctl_resize)
         op_reply(a->req, err);
     else
-        fuse_reply_ioctl(a->req, err, &a->arg, a->size);
+        fuse_reply_ioctl(a->req, err, a->arg, a->size);
     free(a);
 }
 
 static void start_request(fuse_req_t req, const struct request *r, const struct ioctl_call *call,
                           const void *in, uint32_t size)
 {
-    struct request_job *a = malloc(sizeof(*a));
+    struct request_job *a = malloc(sizeof(*a) + size);
 
     if (!a) {
         op_reply(req, -ENOMEM);
@@ -206,7 +189,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
     a->request = r;
     a->call = *call;
     a->size = size;
-    memcpy(&a->arg, in, size);
+    memcpy(a->arg, in, size);
     if (r->waits || kernel_cache_is_newer(call->daemon, call->file->inode))
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
