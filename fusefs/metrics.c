@@ -2,6 +2,7 @@
 /* Names a mount's counters and prints them in Prometheus' text format. */
 #include "fusefs/metrics.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -249,18 +250,29 @@ static void metrics_print_fallbacks(const struct metrics_mount *m, FILE *to)
 }
 
 static const struct {
-    const char *name, *help;
-    size_t at; /* offset of a uint64_t in struct gpunvme_gpu */
-} metrics_gpu_counters[] = {
-    {"device_transfers_total", "Transfers by the executor of a GPU",
-     offsetof(struct gpunvme_gpu, transfers)},
-    {"device_read_bytes_total", "Bytes read by the executor of a GPU",
-     offsetof(struct gpunvme_gpu, read_bytes)},
-    {"device_written_bytes_total", "Bytes written by the executor of a GPU",
-     offsetof(struct gpunvme_gpu, written_bytes)},
-    {"device_errors_total", "Transfers of a GPU that ended with an error",
-     offsetof(struct gpunvme_gpu, errors)},
+    const char *name, *help, *type;
+} metrics_of_gpus[] = {
+    {"device_transfers_total", "Transfers by the executor of a GPU", "counter"},
+    {"device_read_bytes_total", "Bytes read by the executor of a GPU", "counter"},
+    {"device_written_bytes_total", "Bytes written by the executor of a GPU", "counter"},
+    {"device_errors_total", "Transfers of a GPU that ended with an error", "counter"},
+    {"device_lost", "1 if the executor of a GPU has failed", "gauge"},
+    {"device_tier", "Tier of the executor of a GPU", "gauge"},
+    {"device_queues", "Queue pairs of the executor of a GPU, 0 while it is closed", "gauge"},
 };
+
+/* Returns the value of an element of metrics_of_gpus. */
+static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t k)
+{
+    const uint64_t values[] = {
+        g->transfers, g->read_bytes, g->written_bytes, g->errors, g->state == GPUNVME_GPU_LOST,
+        g->tier,      g->queues};
+
+    static_assert(sizeof(values) / sizeof(values[0]) ==
+                      sizeof(metrics_of_gpus) / sizeof(metrics_of_gpus[0]),
+                  "a value for each metric");
+    return values[k];
+}
 
 /* A GPU that is named twice has two samples, of which the second has a number. */
 static void print_gpu_labels(const char *name, const struct metrics_mount *m, uint32_t i, FILE *to)
@@ -280,13 +292,6 @@ static void print_gpu_labels(const char *name, const struct metrics_mount *m, ui
     fputc('"', to);
 }
 
-static void print_gpu(const char *name, const struct metrics_mount *m, uint32_t i, uint64_t value,
-                      FILE *to)
-{
-    print_gpu_labels(name, m, i, to);
-    fprintf(to, "} %" PRIu64 "\n", value);
-}
-
 /* Prints constants of a GPU as labels, as is usual for Prometheus. */
 static void print_gpu_info(const struct metrics_mount *m, uint32_t i, FILE *to)
 {
@@ -298,48 +303,16 @@ static void print_gpu_info(const struct metrics_mount *m, uint32_t i, FILE *to)
     fprintf(to, "\",numa=\"%d\",distance=\"%s\"} 1\n", g->numa_node, metrics_distance(g->distance));
 }
 
-static uint64_t metrics_gpu_lost(const struct gpunvme_gpu *g)
+static void metrics_print_gpus(const struct metrics_mount *mounts, size_t n, FILE *to)
 {
-    return g->state == GPUNVME_GPU_LOST;
-}
-
-static uint64_t metrics_gpu_tier(const struct gpunvme_gpu *g)
-{
-    return g->tier;
-}
-
-static uint64_t metrics_gpu_queues(const struct gpunvme_gpu *g)
-{
-    return g->queues;
-}
-
-static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t at)
-{
-    uint64_t value;
-
-    memcpy(&value, (const char *)g + at, sizeof(value));
-    return value;
-}
-
-static const struct {
-    const char *name, *help;
-    uint64_t (*value)(const struct gpunvme_gpu *g);
-} metrics_gpu_gauges[] = {
-    {"device_lost", "1 if the executor of a GPU has failed", metrics_gpu_lost},
-    {"device_tier", "Tier of the executor of a GPU", metrics_gpu_tier},
-    {"device_queues", "Queue pairs of the executor of a GPU, 0 while it is closed",
-     metrics_gpu_queues},
-};
-
-static void metrics_print_gpu_gauges(const struct metrics_mount *mounts, size_t n, FILE *to)
-{
-    for (size_t k = 0; k < sizeof(metrics_gpu_gauges) / sizeof(metrics_gpu_gauges[0]); k++) {
-        const char *name = metrics_gpu_gauges[k].name;
-        print_head(name, metrics_gpu_gauges[k].help, "gauge", to);
+    for (size_t k = 0; k < sizeof(metrics_of_gpus) / sizeof(metrics_of_gpus[0]); k++) {
+        const char *name = metrics_of_gpus[k].name;
+        print_head(name, metrics_of_gpus[k].help, metrics_of_gpus[k].type, to);
         for (size_t m = 0; m < n; m++) {
-            for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
-                print_gpu(name, &mounts[m], i,
-                          metrics_gpu_gauges[k].value(&mounts[m].gpus->gpus[i]), to);
+            for (uint32_t i = 0; i < mounts[m].gpus->count; i++) {
+                print_gpu_labels(name, &mounts[m], i, to);
+                fprintf(to, "} %" PRIu64 "\n", metrics_gpu_value(&mounts[m].gpus->gpus[i], k));
+            }
         }
     }
     print_head("device_info", "Name of a GPU, NUMA node (-1: unknown), bridge to the drive",
@@ -348,21 +321,6 @@ static void metrics_print_gpu_gauges(const struct metrics_mount *mounts, size_t 
         for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
             print_gpu_info(&mounts[m], i, to);
     }
-}
-
-static void metrics_print_gpus(const struct metrics_mount *mounts, size_t n, FILE *to)
-{
-    for (size_t k = 0; k < sizeof(metrics_gpu_counters) / sizeof(metrics_gpu_counters[0]); k++) {
-        const char *name = metrics_gpu_counters[k].name;
-        print_head(name, metrics_gpu_counters[k].help, "counter", to);
-        for (size_t m = 0; m < n; m++) {
-            for (uint32_t i = 0; i < mounts[m].gpus->count; i++)
-                print_gpu(name, &mounts[m], i,
-                          metrics_gpu_value(&mounts[m].gpus->gpus[i], metrics_gpu_counters[k].at),
-                          to);
-        }
-    }
-    metrics_print_gpu_gauges(mounts, n, to);
 }
 
 void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)
