@@ -43,7 +43,8 @@ uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment)
     return plan->chunk_starts[segment >> plan->geo.chunk_shift] + in_chunk * LAY_SEGMENT_BLOCKS;
 }
 
-uint64_t mkfs_segment_copy(const struct mkfs_plan *plan, uint64_t segment)
+/* Returns the first block of the segment's copy, or LAY_NONE without copies. */
+static uint64_t format_segment_copy(const struct mkfs_plan *plan, uint64_t segment)
 {
     uint64_t in_chunk = segment % lay_chunk_segments(&plan->geo);
 
@@ -485,7 +486,7 @@ static void format_make_map(const struct format *f, struct lay_map_block *map, u
         uint64_t segment = index * LAY_MAP_SLOTS + i;
         bool mapped = segment < mkfs_segments(f->plan);
         lay_slot_set(&map->slots[i], mapped ? mkfs_segment_start(f->plan, segment) : LAY_NONE,
-                     mapped ? mkfs_segment_copy(f->plan, segment) : LAY_NONE);
+                     mapped ? format_segment_copy(f->plan, segment) : LAY_NONE);
     }
 }
 
@@ -517,7 +518,8 @@ static unsigned format_places(const struct format *f, uint64_t addr, uint64_t pl
 
     if (lay_addr_kind(addr) != LAY_KIND_CHUNK)
         return lay_places(geo_of(f), addr, places);
-    lay_slot_set(&slot, mkfs_segment_start(f->plan, segment), mkfs_segment_copy(f->plan, segment));
+    lay_slot_set(&slot, mkfs_segment_start(f->plan, segment),
+                 format_segment_copy(f->plan, segment));
     return lay_slot_places(&slot, addr, places);
 }
 

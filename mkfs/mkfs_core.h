@@ -52,8 +52,6 @@ struct mkfs_plan {
 
 /* Returns the first block of a segment of the mapped chunks. */
 uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment);
-/* Returns the first block of the segment's copy, or LAY_NONE without copies. */
-uint64_t mkfs_segment_copy(const struct mkfs_plan *plan, uint64_t segment);
 
 /*
  * Lays out a file system for a device of device_bytes. Returns 0, -EINVAL if it

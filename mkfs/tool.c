@@ -36,7 +36,8 @@ int tool_error(const char *object, const char *format, ...)
     return -1;
 }
 
-void tool_version(void)
+/* Prints the program's name and version to stdout. */
+static void tool_print_version(void)
 {
     printf("%s (gpunvmefs) %s\n", program_invocation_short_name, GPUNVME_VERSION);
 }
@@ -112,7 +113,7 @@ static int take_option(const struct tool_syntax *syntax, int c, void *options,
 
     switch (c) {
     case 'V':
-        tool_version();
+        tool_print_version();
         return EXIT_SUCCESS;
     case 'h':
         fputs(syntax->usage, stdout);

@@ -13,8 +13,6 @@
 
 /* Prints "PROGRAM: OBJECT: error, next step" to stderr. Returns -1. */
 int tool_error(const char *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints the program's name and version to stdout. */
-void tool_version(void);
 /* Describes an -errno of blockdev or layout. */
 const char *tool_strerror(int err);
 

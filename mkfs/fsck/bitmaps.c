@@ -97,7 +97,11 @@ static enum problem bitmap_problem(const char *why)
     return strcmp(why, "bits past the end") == 0 ? PROBLEM_BITMAP_TAIL : PROBLEM_BITMAP;
 }
 
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const char **why)
+/*
+ * Reads the bitmap of a group. Returns 0, -EUCLEAN with *why if it is damaged or
+ * stale, -ENOMEM or a device error.
+ */
+static int bitmaps_read(struct fsck *f, uint64_t group, union lay_block *b, const char **why)
 {
     int err = image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), b);
 
@@ -116,7 +120,7 @@ const struct lay_bitmap *fsck_bitmap_of(struct fsck *f, uint64_t block)
     const char *why;
 
     if (group != f->bitmap_group)
-        f->bitmap_sound = fsck_read_bitmap(f, group, &f->bitmap, &why) == 0;
+        f->bitmap_sound = bitmaps_read(f, group, &f->bitmap, &why) == 0;
     f->bitmap_group = group;
     return f->bitmap_sound ? &f->bitmap.bitmap : NULL;
 }
@@ -137,7 +141,7 @@ static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *
     uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
     const char *why = "cannot be read";
-    int err = fsck_read_bitmap(f, group, b, &why);
+    int err = bitmaps_read(f, group, b, &why);
 
     if (err && err != -EUCLEAN)
         return err;

@@ -412,7 +412,6 @@ int fsck_start_segments(struct fsck *f);
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t addr);
 /* Claims any block in a chunk, so that a repair does not touch it. */
 void fsck_keep(struct fsck *f, uint64_t addr);
-bool fsck_is_kept(const struct fsck *f, uint64_t addr);
 /*
  * Calls each() for the blocks in chunks that are marked as in use, or may be,
  * and belong to nothing that was found, until it returns an error.
@@ -478,11 +477,6 @@ int fsck_directories(struct fsck *f);
 int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
 /*
- * Reads the bitmap of a group. Returns 0, -EUCLEAN with *why if it is damaged or
- * stale, -ENOMEM or a device error.
- */
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b, const char **why);
-/*
  * Returns the bitmap of the block's group, valid until the next call, or NULL
  * if it is damaged, stale or unreadable.
  */
@@ -536,8 +530,6 @@ int fsck_plan_maps(struct fsck *f);
 /* Returns the plan of an inode, or NULL. */
 const struct fsck_plan *fsck_find_plan(const struct fsck *f, uint64_t ino);
 void fsck_forget_plans(struct fsck *f);
-/* Returns the inode's count of blocks as it was before its fields were corrected. */
-uint64_t fsck_stated_blocks(const struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 /* Rebuild contents in new blocks; -ENOSPC leaves them unchanged. */
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);

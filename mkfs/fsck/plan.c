@@ -156,6 +156,19 @@ static int plan_add_records(struct plan *p)
 
 /* --- Lost ranges ------------------------------------------------------------------------------ */
 
+/* Returns the inode's count of blocks as it was before its fields were corrected. */
+static uint64_t plan_stated_blocks(const struct fsck *f, uint64_t ino,
+                                   const struct lay_inode *inode)
+{
+    const struct fsck_doubt *doubts = f->doubts.items;
+
+    for (size_t i = 0; i < f->doubts.count; i++) {
+        if (doubts[i].ino == ino)
+            return doubts[i].blocks;
+    }
+    return lay_get64(inode->blocks);
+}
+
 /* Adds damage where no extent is in [at, end). The first `count` extents are sorted. */
 static int plan_fill(struct plan *p, uint64_t at, uint64_t end, size_t count)
 {
@@ -177,7 +190,7 @@ static int plan_fill(struct plan *p, uint64_t at, uint64_t end, size_t count)
 /* Returns true if the inode's count of blocks proves that no record is missing. */
 static bool plan_is_whole(const struct plan *p, const struct lay_inode *inode)
 {
-    return p->blocks == fsck_stated_blocks(p->f, p->ino, inode);
+    return p->blocks == plan_stated_blocks(p->f, p->ino, inode);
 }
 
 /* A file whose size is not known ends with its last extent. */
@@ -329,17 +342,6 @@ const struct fsck_plan *fsck_find_plan(const struct fsck *f, uint64_t ino)
     return f->plans.count ? bsearch(&ino, f->plans.items, f->plans.count, sizeof(struct fsck_plan),
                                     plan_compare)
                           : NULL;
-}
-
-uint64_t fsck_stated_blocks(const struct fsck *f, uint64_t ino, const struct lay_inode *inode)
-{
-    const struct fsck_doubt *doubts = f->doubts.items;
-
-    for (size_t i = 0; i < f->doubts.count; i++) {
-        if (doubts[i].ino == ino)
-            return doubts[i].blocks;
-    }
-    return lay_get64(inode->blocks);
 }
 
 void fsck_forget_plans(struct fsck *f)

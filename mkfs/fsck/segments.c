@@ -39,7 +39,7 @@ int fsck_start_segments(struct fsck *f)
 
 /* --- Claims ----------------------------------------------------------------------------------- */
 
-bool fsck_is_kept(const struct fsck *f, uint64_t addr)
+static bool segments_is_kept(const struct fsck *f, uint64_t addr)
 {
     const struct fsck_segment *s = segments_find(f, lay_addr_segment(addr));
     uint32_t block = lay_addr_index(addr);
@@ -58,7 +58,7 @@ void fsck_keep(struct fsck *f, uint64_t addr)
 
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t addr)
 {
-    if (fsck_is_kept(f, addr)) {
+    if (segments_is_kept(f, addr)) {
         fsck_report(f, PROBLEM_BLOCK_TWICE, NULL, "inode %" PRIu64 " " FSCK_AT, ino,
                     FSCK_AT_OF(addr));
         return false;
@@ -108,7 +108,7 @@ int fsck_each_lost(struct fsck *f, int (*each)(struct fsck *f, uint64_t addr, vo
         err = segments_read(&e, segment);
         for (uint32_t b = 1; b < LAY_SEGMENT_BLOCKS && !err; b++) {
             uint64_t addr = LAY_ADDR_CHUNK(segment, b);
-            if (!fsck_is_kept(f, addr) && (!e.sound || segments_marked(&e.b.entries, b)))
+            if (!segments_is_kept(f, addr) && (!e.sound || segments_marked(&e.b.entries, b)))
                 err = each(f, addr, arg);
         }
         fsck_progress(f, "search", i + 1, f->img.segment_count);
@@ -255,7 +255,7 @@ static bool segments_usable(const struct segments_entries *e, uint32_t block)
     uint64_t addr = LAY_ADDR_CHUNK(e->segment, block);
 
     /* If the log has an image of the block, that would be read or replayed instead. */
-    if (fsck_is_kept(f, addr) || image_find_patch(&f->img, addr))
+    if (segments_is_kept(f, addr) || image_find_patch(&f->img, addr))
         return false;
     return f->meta_any || (e->sound && !segments_marked(&e->b.entries, block) &&
                            !segments_is_given_up(f, e->segment, block));

@@ -112,11 +112,6 @@ void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len);
 /* Returns a number that changes when space is freed. */
 uint64_t ffs_alloc_released(struct ffs *fs);
 /*
- * Returns true if `block` is pinned. Sets *len to the number of blocks from `block` on, up to
- * `end`, for which the answer is the same. The caller holds alloc.lock.
- */
-bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len);
-/*
  * Makes the free ranges of `part` with at least `least` blocks busy, only in
  * memory, until ffs_alloc_return(). A range for which *taken has no memory
  * stays free. The caller has a handle. Returns 0 or -errno.
@@ -241,8 +236,6 @@ struct ffs_found ffs_map_find(const uint64_t *map, uint32_t from, uint32_t to, u
 uint32_t ffs_map_zeros(const uint64_t *map, uint32_t from, uint32_t to);
 void ffs_map_set(uint64_t *map, uint32_t bit, uint32_t len);
 void ffs_map_clear(uint64_t *map, uint32_t bit, uint32_t len);
-/* Returns the number of aligned ranges of LAY_GPU_ALIGN zeros. */
-unsigned ffs_map_units(const uint64_t *map);
 /* Returns true if all of the bits have this value. */
 bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value);
 

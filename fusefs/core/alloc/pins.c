@@ -77,7 +77,11 @@ static size_t pin_first_after(const struct ffs_pin *pin, uint64_t block)
     return lo;
 }
 
-bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
+/*
+ * Returns true if `block` is pinned. Sets *len to the number of blocks from `block` on, up to
+ * `end`, for which the answer is the same. The caller holds alloc.lock.
+ */
+static bool pin_covers(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len)
 {
     uint64_t open_until = end;
 
@@ -132,7 +136,7 @@ static void pin_release(struct ffs_alloc *a, const struct ffs_range *r, struct f
     uint64_t end = r->block + r->len;
 
     for (uint64_t block = r->block, len; block < end; block += len) {
-        bool keep = ffs_alloc_pinned(a, block, end, &len);
+        bool keep = pin_covers(a, block, end, &len);
         /*
          * If `kept` has no memory for the range, it stays busy until the next mount, which is safe.
          */
@@ -211,7 +215,7 @@ static void pin_add_unpinned(struct ffs_discards *b, const struct ffs_range *r)
 
     for (uint64_t block = r->block, len; block < end; block += len) {
         pthread_mutex_lock(&a->lock);
-        bool keep = ffs_alloc_pinned(a, block, end, &len);
+        bool keep = pin_covers(a, block, end, &len);
         pthread_mutex_unlock(&a->lock);
         if (!keep)
             ffs_discard_add(b, block, len);

@@ -31,15 +31,6 @@ static struct bounds section_bounds_of(const struct ffs *fs, uint64_t section)
     return (struct bounds){first, first + (left < each ? left : each)};
 }
 
-struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
-{
-    uint16_t free_bits = (uint16_t)lay_get32(bm->free);
-    const uint64_t *bits = (const uint64_t *)(const void *)bm->bits;
-
-    return (struct ffs_group){
-        .free = free_bits, .longest = free_bits, .units = (uint8_t)ffs_map_units(bits)};
-}
-
 /* Adds n bitmaps, starting with group `first`, as they are on the device. */
 static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
                                struct ffs_section *s)
@@ -384,7 +375,8 @@ bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value)
     return true;
 }
 
-unsigned ffs_map_units(const uint64_t *map)
+/* Returns the number of aligned ranges of LAY_GPU_ALIGN zeros. */
+static unsigned group_units(const uint64_t *map)
 {
     const uint32_t words = LAY_GPU_ALIGN / 64;
     unsigned units = 0;
@@ -396,6 +388,15 @@ unsigned ffs_map_units(const uint64_t *map)
         units += used == 0;
     }
     return units;
+}
+
+struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
+{
+    uint16_t free_bits = (uint16_t)lay_get32(bm->free);
+    const uint64_t *bits = (const uint64_t *)(const void *)bm->bits;
+
+    return (struct ffs_group){
+        .free = free_bits, .longest = free_bits, .units = (uint8_t)group_units(bits)};
 }
 
 /*

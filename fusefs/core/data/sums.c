@@ -439,8 +439,14 @@ int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block)
 
 static_assert(FFS_NO_SUM == LAY_NO_SUM, "entries are what callers get");
 
-int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
-                    uint32_t *sums)
+/*
+ * Gets the checksums of n blocks of a file from block `first` on. A block has
+ * LAY_NO_SUM if it is a hole, is unwritten, or is not mapped to device block
+ * `expected` + its distance from `first` (LAY_NONE matches any). The caller
+ * holds inode->data; takes ffs.meta.
+ */
+static int sums_of_mapped(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
+                          uint32_t *sums)
 {
     struct ffs_extent e;
     int err = 0;
@@ -472,7 +478,7 @@ static int verify_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, 
     if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale)
         memset(sums, 0, n * sizeof(*sums));
     else
-        err = ffs_mapped_sums(inode, ffs_block_of(offset), n, LAY_NONE, sums);
+        err = sums_of_mapped(inode, ffs_block_of(offset), n, LAY_NONE, sums);
     pthread_rwlock_unlock(&inode->data);
     return err;
 }
@@ -654,7 +660,7 @@ static int verify_fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64
     uint32_t sums[FILL];
 
     pthread_rwlock_rdlock(&inode->data);
-    int err = ffs_mapped_sums(inode, first, n, block, sums);
+    int err = sums_of_mapped(inode, first, n, block, sums);
     for (uint64_t i = 0; i < n && !err; i++)
         __atomic_store_n(&w->sums[first + i], sums[i], __ATOMIC_RELAXED);
     pthread_rwlock_unlock(&inode->data);

@@ -33,14 +33,6 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
  */
 int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 /*
- * Gets the checksums of n blocks of a file from block `first` on. A block has
- * LAY_NO_SUM if it is a hole, is unwritten, or is not mapped to device block
- * `expected` + its distance from `first` (LAY_NONE matches any). The caller
- * holds inode->data; takes ffs.meta.
- */
-int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
-                    uint32_t *sums);
-/*
  * Compares n blocks, read from device block `block` on, with their checksums,
  * and reads a block that differs again. Returns -EBADMSG if it still differs;
  * *bad is its index.

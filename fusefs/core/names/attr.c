@@ -77,7 +77,7 @@ uint32_t ffs_rdev_pack(uint32_t rdev)
     return major(rdev) << 20 | minor(rdev);
 }
 
-uint32_t ffs_rdev_unpack(uint32_t stored)
+static uint32_t attr_rdev_unpack(uint32_t stored)
 {
     return (uint32_t)makedev(stored >> 20, stored & 0xfffff);
 }
@@ -98,7 +98,7 @@ static void attr_fill(const struct ffs_inode *inode, struct ffs_attr *out)
         .nlink = lay_get32(d->nlink),
         .uid = lay_get32(d->uid),
         .gid = lay_get32(d->gid),
-        .rdev = ffs_rdev_unpack(lay_get32(d->rdev)),
+        .rdev = attr_rdev_unpack(lay_get32(d->rdev)),
         .size = lay_get64(d->size),
         .blocks = lay_get64(d->blocks) * (LAY_BLOCK_SIZE / 512),
         .atime = attr_timespec_of(d->atime),

@@ -90,6 +90,41 @@ static void namei_set_owner(struct ffs_inode *inode, const struct ffs_inode *dir
     inode->d.gid = lay_put32(gid);
 }
 
+static int symlink_store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, const char *target,
+                                  size_t len)
+{
+    size_t head = len < LAY_PAYLOAD ? len : LAY_PAYLOAD;
+    struct ffs_buf *buf;
+    uint64_t block;
+    int err = ffs_alloc_meta(tx, 0, &block);
+
+    if (!err)
+        err = ffs_tx_new(tx, block, LAY_MAGIC_SYMLINK, inode->ino, &buf);
+    if (err)
+        return err;
+    struct lay_symlink_block *sl = buf->data;
+    sl->len = lay_put32((uint32_t)head);
+    memcpy(sl->bytes, target, head);
+    ffs_buf_put(buf);
+
+    inode->d.map_kind = lay_put16(LAY_MAP_LINK);
+    inode->d.map.link.block = lay_put64(block);
+    memcpy(inode->d.map.link.tail, target + head, len - head);
+    return 0;
+}
+
+/* Stores the target of a new symbolic link, 1 to LAY_SYMLINK_MAX bytes. */
+static int symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len)
+{
+    inode->d.size = lay_put64(len);
+    memset(&inode->d.map, 0, sizeof(inode->d.map));
+    if (len > LAY_MAP_BYTES)
+        return symlink_store_in_block(tx, inode, target, len);
+    inode->d.map_kind = lay_put16(LAY_MAP_TARGET);
+    memcpy(inode->d.map.bytes, target, len);
+    return 0;
+}
+
 /* Sets the map of a new inode according to its type. */
 static int namei_set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_inode *dir,
                          const struct birth *b)
@@ -106,7 +141,7 @@ static int namei_set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struc
         return ffs_tree_create(tx, inode, LAY_MAP_DIR);
     case S_IFLNK:
         assert(b->target);
-        return ffs_symlink_store(tx, inode, b->target, strlen(b->target));
+        return symlink_store(tx, inode, b->target, strlen(b->target));
     default:
         inode->d.map_kind = lay_put16(LAY_MAP_EMPTY);
         inode->d.rdev = lay_put32(b->rdev);
@@ -416,40 +451,6 @@ int ffs_rmdir(struct ffs_inode *dir, const char *name)
 }
 
 /* --- Symbolic links -------------------------------------------------------------------------- */
-
-static int symlink_store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, const char *target,
-                                  size_t len)
-{
-    size_t head = len < LAY_PAYLOAD ? len : LAY_PAYLOAD;
-    struct ffs_buf *buf;
-    uint64_t block;
-    int err = ffs_alloc_meta(tx, 0, &block);
-
-    if (!err)
-        err = ffs_tx_new(tx, block, LAY_MAGIC_SYMLINK, inode->ino, &buf);
-    if (err)
-        return err;
-    struct lay_symlink_block *sl = buf->data;
-    sl->len = lay_put32((uint32_t)head);
-    memcpy(sl->bytes, target, head);
-    ffs_buf_put(buf);
-
-    inode->d.map_kind = lay_put16(LAY_MAP_LINK);
-    inode->d.map.link.block = lay_put64(block);
-    memcpy(inode->d.map.link.tail, target + head, len - head);
-    return 0;
-}
-
-int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len)
-{
-    inode->d.size = lay_put64(len);
-    memset(&inode->d.map, 0, sizeof(inode->d.map));
-    if (len > LAY_MAP_BYTES)
-        return symlink_store_in_block(tx, inode, target, len);
-    inode->d.map_kind = lay_put16(LAY_MAP_TARGET);
-    memcpy(inode->d.map.bytes, target, len);
-    return 0;
-}
 
 /* The caller holds ffs.meta. `target` has room for LAY_SYMLINK_MAX bytes. */
 static ssize_t symlink_load(struct ffs_inode *inode, char *target)

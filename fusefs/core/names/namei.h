@@ -28,11 +28,7 @@ int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *in
 int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
                      struct ffs_inode **out);
 
-/* Stores the target of a new symbolic link, 1 to LAY_SYMLINK_MAX bytes. */
-int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len);
-
 /* Convert device numbers between the form of stat(2) and the stored form. */
 uint32_t ffs_rdev_pack(uint32_t rdev);
-uint32_t ffs_rdev_unpack(uint32_t stored);
 
 #endif

@@ -391,7 +391,8 @@ static ssize_t xattr_load_len(struct ffs_inode *inode, const char *name)
     return sane ? (ssize_t)lay_get32(len) : -EIO;
 }
 
-ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+/* Returns only the length if size is 0. Returns -EIO if a part is missing. */
+static ssize_t xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     ssize_t len = xattr_load_len(inode, name);
 
@@ -412,8 +413,9 @@ ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *bu
     return len;
 }
 
-int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
-                          const void *value, size_t len)
+/* Returns -ENOSPC if the value is too long. */
+static int xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
+                             const void *value, size_t len)
 {
     le32 total = lay_put32((uint32_t)len);
 
@@ -432,7 +434,7 @@ int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char
 }
 
 /* Ignores missing parts, which a repair may leave. */
-int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+static int xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     ssize_t len = xattr_load_len(inode, name);
 
@@ -464,14 +466,14 @@ static int xattr_drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char
 {
     int err = ffs_xattr_drop(tx, inode, name);
 
-    return err == -ENODATA ? ffs_xattr_drop_large(tx, inode, name) : err;
+    return err == -ENODATA ? xattr_drop_large(tx, inode, name) : err;
 }
 
 static ssize_t xattr_load_any(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     ssize_t n = ffs_xattr_load(inode, name, buf, size);
 
-    return n == -ENODATA ? ffs_xattr_load_large(inode, name, buf, size) : n;
+    return n == -ENODATA ? xattr_load_large(inode, name, buf, size) : n;
 }
 
 static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
@@ -492,7 +494,7 @@ static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *
         return err;
     if (LAY_XATTR_LEN(strlen(name), len) <= LAY_PAYLOAD)
         return ffs_xattr_store(tx, inode, name, value, len);
-    return ffs_xattr_store_large(tx, inode, name, value, len);
+    return xattr_store_large(tx, inode, name, value, len);
 }
 
 static int xattr_set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,

@@ -28,15 +28,6 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
  */
 ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 
-/* --- Values in parts, as the functions above -------------------------------------------------- */
-
-/* Returns -ENOSPC if the value is too long. */
-int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
-                          const void *value, size_t len);
-int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
-/* Returns only the length if size is 0. Returns -EIO if a part is missing. */
-ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size);
-
 /* --- ACLs (acl.c) ----------------------------------------------------------------------------- */
 
 /*

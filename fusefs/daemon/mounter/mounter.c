@@ -176,8 +176,9 @@ int mounter_abort(const struct mounter *m)
     return ask(m, &request, NULL, 0, &answer, &fd);
 }
 
-int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,
-                       unsigned seconds)
+/* Calls writeback_files() with the mountpoint. */
+static int mounter_ask_writeback(const struct mounter *m, const struct sync_target *targets,
+                                 size_t count, unsigned seconds)
 {
     uint32_t n = count < MOUNTER_TARGETS_MAX ? (uint32_t)count : MOUNTER_TARGETS_MAX;
     const struct mounter_request request = {
@@ -238,7 +239,7 @@ void mounter_write_back_files(struct daemon *d, unsigned seconds)
 {
     size_t count = 0;
     struct sync_target *targets = list_targets(d, &count);
-    int err = mounter_write_back(d->mounter, targets, targets ? count : 0, seconds);
+    int err = mounter_ask_writeback(d->mounter, targets, targets ? count : 0, seconds);
 
     free(targets);
     if (err)

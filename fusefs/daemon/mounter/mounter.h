@@ -61,9 +61,6 @@ int mounter_unmount_end(const struct mounter *m);
  * or -errno.
  */
 int mounter_abort(const struct mounter *m);
-/* Calls writeback_files() with the mountpoint. */
-int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,
-                       unsigned seconds);
 /* Ends the process and waits for it. Does nothing for a mounter that never started. */
 void mounter_end(struct mounter *m);
 
