@@ -7,7 +7,7 @@
 #include <syslog.h>
 
 #include "fusefs/core/data/data.h"
-#include "fusefs/core/data/verify.h"
+#include "fusefs/core/data/sums.h"
 #include "fusefs/core/state.h"
 
 /* Resources that a map holds until it is released. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "fusefs/core/data/data.h"
-#include "fusefs/core/data/verify.h"
+#include "fusefs/core/data/sums.h"
 #include "fusefs/core/state.h"
 
 /*

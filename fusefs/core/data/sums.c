@@ -8,7 +8,6 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "fusefs/core/data/verify.h"
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/map/extents.h"

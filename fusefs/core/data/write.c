@@ -6,7 +6,6 @@
 
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/data/sums.h"
-#include "fusefs/core/data/verify.h"
 #include "fusefs/core/state.h"
 
 /*

@@ -7,7 +7,7 @@
 
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/journal/ops.h"
-#include "fusefs/core/names/namei.h"
+#include "fusefs/core/names/dir.h"
 #include "fusefs/core/names/xattr.h"
 #include "fusefs/core/state.h"
 

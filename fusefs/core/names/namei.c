@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Looks up names, creates them for new and existing inodes, and removes them. */
-#include "fusefs/core/names/namei.h"
+#include "fusefs/core/names/dir.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include "fusefs/core/inode/itable.h"
 #include "fusefs/core/journal/ops.h"
-#include "fusefs/core/names/namei.h"
+#include "fusefs/core/names/dir.h"
 
 /* A name and its inode. */
 struct side {

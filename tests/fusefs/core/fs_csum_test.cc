@@ -13,7 +13,6 @@
 extern "C" {
 #define _Atomic
 #include "fusefs/core/data/sums.h"
-#include "fusefs/core/data/verify.h"
 #undef _Atomic
 }
 
