@@ -12,7 +12,6 @@
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
-#include "fusefs/daemon/ioctl/ioctl_linux.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"

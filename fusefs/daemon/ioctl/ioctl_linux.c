@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implements ioctls that Linux defines for every file system. */
-#include "fusefs/daemon/ioctl/ioctl_linux.h"
-
 #include <errno.h>
 #include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fusefs/daemon/base/workers.h"
+#include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/ioctl/remount.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
