@@ -4,6 +4,7 @@
  */
 #include "fusefs/daemon/ioctl/fdsocket.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "blockdev/vfio/device_mem.h"
+#include "cuda/gq.h"
 #include "fusefs/daemon/base/closer.h"
 #include "fusefs/daemon/base/ledger.h"
 #include "gpunvme/gpunvme_ioctl.h"
@@ -124,6 +126,49 @@ void fdsocket_close_fds(struct fdsocket_fds *fds)
         close(fds->at[i]);
     fds->n = 0;
 }
+
+/* --- Segments --------------------------------------------------------------------------------- */
+
+static_assert(GPUNVME_MEMORY_SEGMENTS_MAX == GQ_SEGMENTS &&
+                  1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= FDSOCKET_FDS,
+              "one message has all descriptors");
+
+/* Only a memfd has seals. A read from it does not block. */
+static int fdsocket_read_table(int fd, struct gpunvme_memory_segment *table)
+{
+    struct stat st;
+
+    if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &st))
+        return -EINVAL;
+    if (st.st_size <= 0 || (size_t)st.st_size % sizeof(*table) ||
+        (size_t)st.st_size > GPUNVME_MEMORY_SEGMENTS_MAX * sizeof(*table))
+        return -EINVAL;
+    if (pread(fd, table, (size_t)st.st_size, 0) != st.st_size)
+        return -EINVAL;
+    return (int)((size_t)st.st_size / sizeof(*table));
+}
+
+int fdsocket_segments(const struct fdsocket_fds *fds, struct gq_segment *out)
+{
+    struct gpunvme_memory_segment table[GPUNVME_MEMORY_SEGMENTS_MAX];
+    int n = fds->n ? fdsocket_read_table(fds->at[0], table) : -EINVAL;
+    size_t next = 1;
+
+    for (int i = 0; i < n; i++) {
+        bool exported = table[i].flags == GPUNVME_MEMORY_EXPORTED;
+
+        if ((table[i].flags && !exported) || table[i].reserved || next + exported >= fds->n)
+            return -EINVAL;
+        out[i] = (struct gq_segment){.fd = fds->at[next],
+                                     .exported = exported ? fds->at[next + 1] : -1,
+                                     .offset = table[i].offset,
+                                     .len = table[i].len};
+        next += 1 + (size_t)exported;
+    }
+    return n < 0 || next == fds->n ? n : -EINVAL;
+}
+
+/* --- Tokens ----------------------------------------------------------------------------------- */
 
 /* Ends the charge of a token and frees its entry. The caller owns the descriptors. */
 static void token_end(struct fdsocket *s, struct token *t)

@@ -30,6 +30,7 @@ extern "C" {
 struct fdsocket;
 struct gpunvme_request;
 struct gpunvme_reply;
+struct gq_segment;
 
 /* Serves requests for descriptors. */
 struct fdsocket_handler {
@@ -69,6 +70,13 @@ struct fdsocket_fds {
     int at[FDSOCKET_FDS];
 };
 void fdsocket_close_fds(struct fdsocket_fds *fds);
+/*
+ * Reads the segments of GPUNVME_MEM_SEGMENTS, whose table is in the first
+ * descriptor. Stores them, with their descriptors, in `out`, which has room for
+ * GQ_SEGMENTS. Returns the number of segments, or -EINVAL if the table is not a
+ * memfd of valid elements, or names another number of descriptors than were sent.
+ */
+int fdsocket_segments(const struct fdsocket_fds *fds, struct gq_segment *out);
 /*
  * Removes the descriptors of a token and gives them to the caller, in the order
  * of the message. Returns -ENOENT (no such token, or used or expired) or

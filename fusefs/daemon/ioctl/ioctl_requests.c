@@ -17,7 +17,6 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
-#include "fusefs/daemon/ioctl/register_segments.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
@@ -199,7 +198,7 @@ static int register_segments(const struct ioctl_call *call, struct gq_mem *mem,
 
     if (err)
         return err;
-    int n = register_segments_read(&fds, segments);
+    int n = fdsocket_segments(&fds, segments);
     if (n >= 0) {
         mem->segments = segments;
         mem->n_segments = (unsigned)n;

@@ -25,8 +25,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/gq.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
-#include "fusefs/daemon/ioctl/register_segments.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "tests/fd_message.h"
 #include "tests/fusefs/daemon/tcp_ends.h"
@@ -198,7 +198,7 @@ int read_segments(const std::vector<gpunvme_memory_segment> &entries, size_t n_f
     fds.at[fds.n++] = table;
     for (; fds.n < n_fds; fds.n++)
         fds.at[fds.n] = 1000 + (int)fds.n;
-    int n = register_segments_read(&fds, out);
+    int n = fdsocket_segments(&fds, out);
     close(table);
     return n;
 }
@@ -224,9 +224,9 @@ TEST(Segments, OfAnotherFormAreRefused)
     std::vector<gpunvme_memory_segment> many(GPUNVME_MEMORY_SEGMENTS_MAX + 1, plain);
     fdsocket_fds none = {}, no_table = {};
 
-    EXPECT_EQ(register_segments_read(&none, out), -EINVAL);
+    EXPECT_EQ(fdsocket_segments(&none, out), -EINVAL);
     no_table.n = 2;
-    EXPECT_EQ(register_segments_read(&no_table, out), -EINVAL) << "standard input is no memfd";
+    EXPECT_EQ(fdsocket_segments(&no_table, out), -EINVAL) << "standard input is no memfd";
     EXPECT_EQ(read_segments({plain}, 1, out), -EINVAL) << "too few descriptors";
     EXPECT_EQ(read_segments({plain}, 3, out), -EINVAL) << "too many";
     EXPECT_EQ(read_segments({{0, 4096, 2, 0}}, 2, out), -EINVAL) << "unknown flag";
