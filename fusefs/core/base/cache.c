@@ -15,18 +15,32 @@
 #define DEFAULT_BYTES (64u << 20)
 #define MIN_BLOCKS    16u
 
+/*
+ * Sets up a function for 2^bits buckets, or for more if there are more blocks.
+ * Returns the number of buckets.
+ */
+static size_t hash_init(struct ffs_hash *hash, unsigned bits, uint64_t blocks)
+{
+    while (UINT64_C(1) << bits < blocks)
+        bits++;
+    hash->shift = 64 - bits;
+    hash->key = ffs_random() | 1;
+    return (size_t)1 << bits;
+}
+
+static size_t hash_of(const struct ffs_hash *hash, uint64_t block)
+{
+    return (size_t)(block * hash->key >> hash->shift);
+}
+
 int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
 {
     size_t blocks = (bytes ? bytes : DEFAULT_BYTES) >> LAY_BLOCK_SHIFT;
-    unsigned bits = 10;
 
-    while ((size_t)1 << bits < blocks)
-        bits++;
-    cache->bucket_count = (size_t)1 << bits;
+    cache->bucket_count = hash_init(&cache->hash, 10, blocks);
     cache->buckets = calloc(cache->bucket_count, sizeof(*cache->buckets));
     if (!cache->buckets)
         return -ENOMEM;
-    ffs_hash_init(&cache->hash, bits);
     TAILQ_INIT(&cache->unused);
     cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
     ffs_slabs_init(&cache->contents, LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
@@ -61,7 +75,7 @@ void ffs_cache_destroy(struct ffs_cache *cache)
 
 static struct ffs_cbuf **cache_bucket(struct ffs_cache *cache, uint64_t block)
 {
-    return &cache->buckets[ffs_hash_of(&cache->hash, block)];
+    return &cache->buckets[hash_of(&cache->hash, block)];
 }
 
 static struct ffs_cbuf *cache_find(struct ffs_cache *cache, uint64_t block)
@@ -386,15 +400,10 @@ int ffs_cache_get_name(struct ffs *fs, uint64_t addr, struct ffs_buf **name, uns
 
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks)
 {
-    unsigned bits = 8;
-
-    while (UINT64_C(1) << bits < log_blocks)
-        bits++;
-    home->bucket_count = (size_t)1 << bits;
+    home->bucket_count = hash_init(&home->hash, 8, log_blocks);
     home->buckets = calloc(home->bucket_count, sizeof(*home->buckets));
     if (!home->buckets)
         return -ENOMEM;
-    ffs_hash_init(&home->hash, bits);
     pthread_mutex_init(&home->lock, NULL);
     return 0;
 }
@@ -449,7 +458,7 @@ void ffs_image_free(struct ffs_image *image)
 /* Returns the link that points to the image of the block, or the last link of its bucket. */
 static struct ffs_image **home_find(struct ffs_home *home, uint64_t block)
 {
-    struct ffs_image **p = &home->buckets[ffs_hash_of(&home->hash, block)];
+    struct ffs_image **p = &home->buckets[hash_of(&home->hash, block)];
 
     while (*p && (*p)->block != block)
         p = &(*p)->next;

@@ -9,8 +9,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <syslog.h>
 #include <time.h>
+
+#include "support/clock.h"
 
 unsigned ffs_health(struct ffs *fs)
 {
@@ -201,4 +204,16 @@ static int state_flush(void *dev)
 struct lay_io ffs_io(struct bd_dev *dev)
 {
     return (struct lay_io){state_read, state_write, state_flush, dev};
+}
+
+uint64_t ffs_random(void)
+{
+    uint64_t value = 0;
+
+    /* Early in the boot of a machine there may be no random bytes yet; a mount does not wait. */
+    while (value == 0) {
+        if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != sizeof(value))
+            value = now_ns() * 0x9e3779b97f4a7c15ull;
+    }
+    return value;
 }

@@ -20,18 +20,6 @@ int ffs_read_label(struct bd_dev *dev, struct lay_label *out)
     return 0;
 }
 
-uint64_t ffs_random(void)
-{
-    uint64_t value = 0;
-
-    /* Early in the boot of a machine there may be no random bytes yet; a mount does not wait. */
-    while (value == 0) {
-        if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != sizeof(value))
-            value = now_ns() * 0x9e3779b97f4a7c15ull;
-    }
-    return value;
-}
-
 int ffs_label_write(struct ffs *fs, struct lay_label *label)
 {
     const struct lay_io io = ffs_io(fs->dev);
