@@ -17,7 +17,6 @@ int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf 
             return -EINVAL;
         l->e = inode->d.map.extents;
         l->count = lay_get16(inode->d.map_count);
-        l->lo = 0;
         l->hi = UINT64_MAX;
         return 0;
     }
@@ -27,7 +26,6 @@ int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf 
     struct lay_node *node = ffs_cursor_node(&l->c, 0);
     l->e = node->u.extents;
     l->count = lay_get16(node->count);
-    l->lo = l->c.step[0].lo;
     l->hi = l->c.step[0].hi;
     assert(l->count <= LAY_NODE_EXTENTS); /* lay_check_node() has compared it with the length */
     return 0;

@@ -51,7 +51,7 @@ struct ffs_leaf {
     struct ffs_cursor c;
     struct lay_extent *e;
     unsigned count;
-    uint64_t lo, hi; /* range of file blocks that belong to the leaf */
+    uint64_t hi; /* last file block that belongs to the leaf */
 };
 
 /*

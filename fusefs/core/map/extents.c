@@ -37,11 +37,16 @@ static struct lay_extent extents_pack(const struct ffs_extent *extent)
 
 /* --- Changes of one record ------------------------------------------------------------------- */
 
+/* Closes the leaf if it fails. */
 static int extents_leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
 {
     int err = ffs_inode_dirty(tx, l->inode);
 
-    return err || !l->tree ? err : ffs_tree_dirty(tx, &l->c);
+    if (!err && l->tree)
+        err = ffs_tree_dirty(tx, &l->c);
+    if (err)
+        ffs_leaf_close(l);
+    return err;
 }
 
 /*
@@ -192,11 +197,8 @@ static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct
         if (part.len - 1 > l.hi - part.file_block)
             part.len = l.hi - part.file_block + 1;
         err = extents_leaf_dirty(tx, &l);
-        if (err) {
-            ffs_leaf_close(&l);
-            return err;
-        }
-        err = extents_leaf_add(tx, &l, &part);
+        if (!err)
+            err = extents_leaf_add(tx, &l, &part);
         if (err)
             return err;
         extent.file_block += part.len;
@@ -315,11 +317,8 @@ static int extents_remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
     uint64_t block = ffs_block_after(lay_get64(l->e[i].block), from - ffs_record_first(&l->e[i]));
     int err = extents_leaf_dirty(tx, l);
 
-    if (err) {
-        ffs_leaf_close(l);
-        return err;
-    }
-    err = extents_leaf_cut(tx, l, i, from, to);
+    if (!err)
+        err = extents_leaf_cut(tx, l, i, from, to);
     if (err || block == LAY_NONE)
         return err;
     err = extents_uncharge(inode, to - from);
@@ -374,11 +373,8 @@ static int extents_mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, 
                                 .unwritten = unwritten};
     int err = extents_leaf_dirty(tx, l);
 
-    if (err) {
-        ffs_leaf_close(l);
-        return err;
-    }
-    err = extents_leaf_cut(tx, l, i, from, to);
+    if (!err)
+        err = extents_leaf_cut(tx, l, i, from, to);
     return err ? err : extents_add_extent(tx, inode, extent);
 }
 
@@ -424,12 +420,13 @@ int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs
 
     if (err)
         return err;
-    err = from == to->file_block && upto == end ? extents_leaf_dirty(tx, &l) : -EINVAL;
-    if (err) {
+    if (from != to->file_block || upto != end) {
         ffs_leaf_close(&l);
-        return err;
+        return -EINVAL;
     }
-    err = extents_leaf_cut(tx, &l, i, from, end);
+    err = extents_leaf_dirty(tx, &l);
+    if (!err)
+        err = extents_leaf_cut(tx, &l, i, from, end);
     if (!err)
         err = extents_add_extent(tx, inode, *to);
     extents_changed(inode);

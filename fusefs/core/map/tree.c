@@ -11,13 +11,15 @@
 
 /* --- Insertion -------------------------------------------------------------------------------- */
 
-void ffs_node_count(struct lay_node *node, int records, int bytes)
+/* Adds to the number of records and of bytes used. */
+static void tree_count(struct lay_node *node, int records, int bytes)
 {
     node->count = lay_put16((uint16_t)(lay_get16(node->count) + records));
     node->used = lay_put32((uint32_t)((int64_t)lay_get32(node->used) + bytes));
 }
 
-int ffs_tree_charge(struct ffs_inode *inode, int n)
+/* Adds n to the number of nodes in the tree and, in a directory, to the size. */
+static int tree_charge(struct ffs_inode *inode, int n)
 {
     struct lay_map_tree *tree = &inode->d.map.tree;
     uint64_t nodes = lay_get64(tree->blocks);
@@ -44,7 +46,7 @@ static int tree_new_node(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t ne
         return err;
     struct lay_node *node = (*out)->data;
     node->level = lay_put16((uint16_t)level);
-    err = ffs_tree_charge(inode, 1);
+    err = tree_charge(inode, 1);
     if (err)
         ffs_buf_put(*out);
     return err;
@@ -74,7 +76,7 @@ int ffs_tree_free_root(struct ffs_tx *tx, struct ffs_inode *inode)
     int err = ffs_inode_dirty(tx, inode);
 
     if (!err)
-        err = ffs_tree_charge(inode, -1);
+        err = tree_charge(inode, -1);
     return err ? err : ffs_free_meta(tx, lay_get64(inode->d.map.tree.root));
 }
 
@@ -90,7 +92,7 @@ static void tree_insert_bytes(struct lay_node *node, uint32_t at, const void *re
     assert(at <= used && used + len <= LAY_PAYLOAD);
     memmove(node->u.bytes + at + len, node->u.bytes + at, used - at);
     memcpy(node->u.bytes + at, record, len);
-    ffs_node_count(node, 1, (int)len);
+    tree_count(node, 1, (int)len);
 }
 
 /* Moves the records from byte `cut` on to the empty node `right`. */
@@ -102,9 +104,9 @@ static void tree_move_tail(struct lay_node *left, struct lay_node *right, uint32
     for (uint32_t at = cut, len; at < used && (len = ffs_node_len(left, at)) != 0; at += len)
         records++;
     memcpy(right->u.bytes, left->u.bytes + cut, used - cut);
-    ffs_node_count(right, records, (int)(used - cut));
+    tree_count(right, records, (int)(used - cut));
     memset(left->u.bytes + cut, 0, used - cut);
-    ffs_node_count(left, -records, -(int)(used - cut));
+    tree_count(left, -records, -(int)(used - cut));
 }
 
 /*
@@ -248,17 +250,13 @@ static int tree_cut_record(struct ffs_cursor *c, unsigned level)
     struct lay_node *node = ffs_cursor_node(c, level);
     uint32_t used = lay_get32(node->used);
     uint32_t at = c->step[level].at;
-    uint32_t len = BRANCH;
+    uint32_t len = used <= LAY_PAYLOAD ? ffs_node_len(node, at) : 0;
 
-    if (level == 0)
-        len = ffs_tree_magic(c->inode) == LAY_MAGIC_EXTENTS
-                  ? (uint32_t)sizeof(struct lay_extent)
-                  : lay_get16(((struct lay_dirent *)(node->u.bytes + at))->len);
-    if (len == 0 || used > LAY_PAYLOAD || at > used || len > used - at)
+    if (len == 0)
         return ffs_tree_corrupt(c, level, "record length");
     memmove(node->u.bytes + at, node->u.bytes + at + len, used - at - len);
     memset(node->u.bytes + used - len, 0, len);
-    ffs_node_count(node, -1, -(int)len);
+    tree_count(node, -1, -(int)len);
     return 0;
 }
 
@@ -302,7 +300,7 @@ static int tree_free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs
     uint64_t block = buf->block;
 
     ffs_buf_put(buf);
-    int err = ffs_tree_charge(inode, -1);
+    int err = tree_charge(inode, -1);
     return err ? err : ffs_free_meta(tx, block);
 }
 
@@ -318,7 +316,7 @@ static int tree_join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node
     uint32_t more = lay_get32(src->used);
 
     memcpy(to->u.bytes + used, src->u.bytes, more);
-    ffs_node_count(to, lay_get16(src->count), (int)more);
+    tree_count(to, lay_get16(src->count), (int)more);
     return tree_free_node(tx, inode, from);
 }
 

@@ -27,8 +27,4 @@ static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
     return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
 }
 
-/* Adds n to the number of nodes in the tree and, in a directory, to the size. */
-int ffs_tree_charge(struct ffs_inode *inode, int n);
-void ffs_node_count(struct lay_node *node, int records, int bytes);
-
 #endif

@@ -167,15 +167,11 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
 
 /* --- Listing --------------------------------------------------------------------------------- */
 
-/*
- * Emits "." and "..", whose cookies are no keys. Sets *full if emit returns
- * non-zero.
- */
-static void dir_emit_dots(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg,
-                          bool *full)
+/* Emits "." and "..", whose cookies are no keys. Returns true if emit() returned non-zero. */
+static bool dir_emit_dots(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg)
 {
-    *full = (after < 1 && emit(arg, ".", 1, dir->ino, DT_DIR, 1)) ||
-            (after < 2 && emit(arg, "..", 2, lay_get64(dir->d.parent), DT_DIR, 2));
+    return (after < 1 && emit(arg, ".", 1, dir->ino, DT_DIR, 1)) ||
+           (after < 2 && emit(arg, "..", 2, lay_get64(dir->d.parent), DT_DIR, 2));
 }
 
 static int dir_emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg)
@@ -198,7 +194,6 @@ static int dir_emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emi
 
 int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg)
 {
-    bool full = false;
     int err = ffs_alive(dir->fs);
 
     if (err)
@@ -206,9 +201,7 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
     ffs_meta_read(dir->fs);
     if (!ffs_is_dir(dir))
         err = -ENOTDIR;
-    else
-        dir_emit_dots(dir, after, emit, arg, &full);
-    if (!err && !full && after < INT64_MAX)
+    else if (!dir_emit_dots(dir, after, emit, arg) && after < INT64_MAX)
         err = dir_emit_names(dir, after, emit, arg);
     ffs_meta_done(dir->fs);
     return err;
