@@ -277,8 +277,8 @@ enum gq_op { GQ_READ, GQ_WRITE };
 /*
  * Callbacks for the parts of a transfer (gq_options.part), while the next part is
  * in flight. They allow work that would otherwise come before or
- * after the whole transfer. Ranges are bytes of the request, contiguous from 0
- * on. The thread of the transfer calls the functions while it holds queues. So
+ * after the whole transfer. A part ends at byte `to` of the request, where the
+ * next one starts. The thread of the transfer calls the functions while it holds queues. So
  * they must not wait for anything that another transfer may hold, and must not
  * send commands to the controller, because a reset of the controller waits for
  * this thread.
@@ -288,12 +288,12 @@ struct gq_listener {
      * May be NULL. Called before the commands of a part are posted; after a reset
      * again for the rest of that part.
      */
-    void (*begins)(struct gq_listener *l, uint64_t from, uint64_t to);
+    void (*begins)(struct gq_listener *l, uint64_t to);
     /*
      * The part was transferred, and bytes read are visible. A reset ends a part
      * where it interrupts it.
      */
-    void (*ended)(struct gq_listener *l, uint64_t from, uint64_t to);
+    void (*ended)(struct gq_listener *l, uint64_t to);
 };
 
 /*

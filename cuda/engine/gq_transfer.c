@@ -108,7 +108,7 @@ static bool transfer_plan(struct gq_job *job, struct gq_list *list)
     list->start = t->at;
     list->end = t->at += list->reads.whole.len;
     if (req->listener && req->listener->begins)
-        req->listener->begins(req->listener, list->start, list->end);
+        req->listener->begins(req->listener, list->end);
     return true;
 }
 
@@ -136,7 +136,7 @@ static int transfer_complete(struct gq_job *job, const struct gq_list *list, int
     if (job->result->nvme_status || (!err && bad != UINT32_MAX))
         err = -EIO;
     if (listener && job->result->bytes > list->start && (!err || err == -ERESTART))
-        listener->ended(listener, list->start, job->result->bytes);
+        listener->ended(listener, job->result->bytes);
     return err;
 }
 

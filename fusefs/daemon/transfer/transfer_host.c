@@ -369,13 +369,12 @@ static bool transfer_parts_matches(struct transfer_parts *p, uint64_t block, siz
     return !err;
 }
 
-static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
+static void has_read(struct gq_listener *l, uint64_t to)
 {
     struct transfer_parts *p = (struct transfer_parts *)l;
     uint64_t known = atomic_load_explicit(&p->known, memory_order_acquire);
     uint64_t end = min_u64((p->file + to) / LAY_BLOCK_SIZE, p->first + known);
 
-    (void)from;
     while (!p->stopped && p->next < end) {
         size_t n = min_u64(end - p->next, TOGETHER);
         p->stopped = !transfer_parts_matches(p, p->next, n);
@@ -389,7 +388,7 @@ void transfer_parts_read(struct transfer_parts *p, uint64_t bytes)
     if ((p->file + bytes) / LAY_BLOCK_SIZE < p->first + p->blocks)
         p->ends = true;
     join(p);
-    has_read(&p->listener, 0, bytes);
+    has_read(&p->listener, bytes);
 }
 
 /* --- WRITE ----------------------------------------------------------------------------------- */
@@ -398,12 +397,11 @@ void transfer_parts_read(struct transfer_parts *p, uint64_t bytes)
  * A block that is announced again keeps its first checksum, which was computed
  * before both transfers.
  */
-static void will_write(struct gq_listener *l, uint64_t from, uint64_t to)
+static void will_write(struct gq_listener *l, uint64_t to)
 {
     struct transfer_parts *p = (struct transfer_parts *)l;
     uint64_t end = block_up(to);
 
-    (void)from;
     if (p->stopped || end <= p->begun)
         return;
     p->stopped = sums_of_buffer(p, p->first + p->begun, end - p->begun, p->sums + p->begun) != 0;
@@ -421,12 +419,11 @@ static void transfer_parts_compare(struct transfer_parts *p, uint64_t block, siz
     }
 }
 
-static void has_written(struct gq_listener *l, uint64_t from, uint64_t to)
+static void has_written(struct gq_listener *l, uint64_t to)
 {
     struct transfer_parts *p = (struct transfer_parts *)l;
     uint64_t end = p->first + to / LAY_BLOCK_SIZE;
 
-    (void)from;
     while (!p->stopped && p->next < end) {
         size_t n = min_u64(end - p->next, TOGETHER);
         transfer_parts_compare(p, p->next, n);
@@ -436,7 +433,7 @@ static void has_written(struct gq_listener *l, uint64_t from, uint64_t to)
 
 const uint32_t *transfer_parts_written(struct transfer_parts *p, uint64_t bytes)
 {
-    has_written(&p->listener, 0, bytes);
+    has_written(&p->listener, bytes);
     return p->stopped ? NULL : p->sums;
 }
 
