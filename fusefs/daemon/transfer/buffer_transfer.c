@@ -60,6 +60,260 @@ static int write_drop_capability(struct ffs_inode *inode)
     return err == -ENODATA ? 0 : err;
 }
 
+/* --- Repetition ------------------------------------------------------------------------------ */
+
+/*
+ * Limit of consecutive runs that moved nothing, so that a permanent fault ends
+ * a transfer soon.
+ */
+#define REPEATS 2u
+/* Limit of the time of all failed runs of a call, in deadlines of a command. */
+#define DEADLINES 2u
+/* Delay before the next run if the drive is not ready. */
+#define PATIENCE_MS 10u
+
+static bool may_succeed(const struct transfer *t, int err)
+{
+    unsigned left;
+
+    switch (err) {
+    case -EIO: /* without a status, controller or executor have failed for good */
+        return nvme_status_retryable(t->status);
+    case -ETIMEDOUT:
+        return transfer_time_left(t, &left) == 0;
+    case -ENODEV: /* all queues wait for recovery, perhaps beyond a deadline */
+        return !t->deadline && gq_engine_recover(buffer_engine(t->use.buffer)) == 0;
+    default:
+        return false;
+    }
+}
+
+void transfer_begin_run(struct transfer *t)
+{
+    t->run_ns = now_ns();
+    t->status = 0;
+}
+
+bool transfer_repeat(struct transfer *t, int err)
+{
+    uint64_t most_ns = (uint64_t)DEADLINES * t->daemon->opts->deadline_ms * NS_PER_MS;
+    bool not_yet = err == -EIO && nvme_status_not_yet(t->status);
+
+    if (nvme_status_transition(t->status))
+        most_ns += (uint64_t)nvme_ctrlr_info(t->daemon->stack.ctrlr)->transition_ms * NS_PER_MS;
+
+    if (t->stuck || t->failures >= REPEATS || t->failed_ns >= most_ns || !may_succeed(t, err))
+        return false;
+    if (not_yet)
+        wait_ms(PATIENCE_MS);
+    else
+        t->failures++;
+    t->failed_ns += now_ns() - t->run_ns;
+    return true;
+}
+
+/* --- The GPU path ---------------------------------------------------------------------------- */
+
+/*
+ * Ends the commands that a call of the engine left in flight. Returns false if
+ * they cannot be ended. A controller that has failed for good executes no
+ * commands, unless it could not be stopped.
+ */
+static bool buffer_transfer_gpu_settle(const struct transfer *t)
+{
+    struct daemon *d = t->daemon;
+    int err = gq_engine_recover(buffer_engine(t->use.buffer));
+
+    if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
+        return true;
+    log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
+             strerror(-err));
+    return false;
+}
+
+bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result)
+{
+    t->rw.commands += result->commands;
+    if (result->staged && result->bytes)
+        t->rw.flags |= GPUNVME_STAGED;
+    if (!t->rw.nvme_status)
+        t->rw.nvme_status = result->nvme_status;
+    t->status = result->nvme_status;
+    if (nvme_status_taken(t->status))
+        nvme_ctrlr_set_taken(t->daemon->stack.ctrlr);
+    t->needs_recovery |= err == -ENODEV;
+    t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t);
+    return !t->stuck;
+}
+
+/*
+ * Moves map->len bytes, of which *moved are confirmed. Sets *stuck if commands
+ * may remain in flight for an unbounded time. `parts` may be NULL; otherwise it
+ * is notified of the parts.
+ */
+static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *map,
+                                    struct transfer_parts *parts, uint64_t *moved, bool *stuck)
+{
+    struct gq_result result = {0};
+    struct gpu_extents x;
+    unsigned left;
+    int err = transfer_time_left(t, &left);
+
+    if (err)
+        return err;
+    err = gpu_extents_make(map, t->daemon->stack.bdev->info.lba_size, t->write, &x);
+    if (err)
+        return err;
+    struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,
+                             .buffer = buffer_gq(t->use.buffer),
+                             .buffer_offset = t->rw.buffer_offset + t->done,
+                             .file_offset = t->rw.file_offset + t->done,
+                             .len = map->len,
+                             .extents = x.extents,
+                             .n_extents = x.count,
+                             .end = x.end,
+                             .deadline_ms = left,
+                             .cancel = (const volatile uint32_t *)&t->cancel,
+                             .listener = parts ? &parts->listener : NULL};
+    err = gq_transfer(buffer_engine(t->use.buffer), &req, &result);
+    free(x.extents);
+    *moved = result.bytes;
+    *stuck = !transfer_take_result(t, err, &result);
+    return err;
+}
+
+/* The first byte of a READ that could not be verified. */
+struct lost {
+    uint64_t file_offset;
+    int err;
+};
+
+static void note_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err)
+{
+    struct lost *l = s->ctx;
+
+    (void)owner;
+    if (l->err && l->file_offset <= file_offset)
+        return;
+    l->file_offset = file_offset;
+    l->err = err;
+}
+
+/* Adds bytes [from, to) of the file, which lie in the range of the transfer. */
+static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
+{
+    const struct gpunvme_ioc_rw *rw = &s->t->rw;
+
+    if (from < to)
+        transfer_sums_add(s, 0, from, rw->buffer_offset + (from - rw->file_offset), to - from,
+                          NULL);
+}
+
+/*
+ * Verifies the next *moved bytes, which have been read, except those that
+ * `parts` has verified. `parts` may be NULL. After an error *moved ends before
+ * it.
+ */
+static int buffer_transfer_gpu_verify(struct transfer *t, const struct transfer_parts *parts,
+                                      uint64_t *moved)
+{
+    uint64_t offset = t->rw.file_offset + t->done, end = offset + *moved;
+    uint64_t first = parts ? parts->first * LAY_BLOCK_SIZE : offset;
+    uint64_t next = parts ? parts->next * LAY_BLOCK_SIZE : offset;
+    struct lost lost = {0};
+
+    if (next >= end && first <= offset)
+        return 0;
+    struct transfer_sums *s = transfer_sums_new(t);
+    if (!s) {
+        *moved = 0;
+        return -ENOMEM;
+    }
+    s->lost = note_lost;
+    s->ctx = &lost;
+    add_range(s, offset, min_u64(first, end));
+    add_range(s, next > offset ? next : offset, end);
+    transfer_sums_end(s);
+    transfer_sums_free(s);
+    if (lost.err)
+        *moved = lost.file_offset - offset;
+    return lost.err;
+}
+
+static struct transfer_parts *new_parts(struct transfer *t, uint64_t len)
+{
+    return t->daemon->stack.data_csum && len ? transfer_parts_new(t, len) : NULL;
+}
+
+/* Moves at most len bytes at t->done. The caller adds *moved to t->done. */
+static int buffer_transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
+{
+    struct ffs_map map;
+    bool stuck = false;
+
+    *moved = 0;
+    int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
+    if (err)
+        return err;
+    struct transfer_parts *parts = new_parts(t, map.len);
+    if (map.len)
+        err = buffer_transfer_gpu_move(t, &map, parts, moved, &stuck);
+    if (stuck)
+        ffs_map_abandon(&map);
+    else
+        ffs_map_release(&map);
+    if (*moved && parts)
+        transfer_parts_read(parts, *moved);
+    if (*moved && t->daemon->stack.data_csum) {
+        int bad = buffer_transfer_gpu_verify(t, parts, moved);
+        err = bad ? bad : err;
+    }
+    transfer_parts_free(parts);
+    return err;
+}
+
+/*
+ * Ends the map with `written` bytes, which are whole blocks. Blocks without
+ * checksums get them by a scrub.
+ */
+static int end_write(struct ffs_map *map, uint64_t written, struct transfer_parts *parts)
+{
+    const uint32_t *sums = parts && written ? transfer_parts_written(parts, written) : NULL;
+
+    return ffs_map_write_end_sums(map, written, sums);
+}
+
+/*
+ * Does the same for a write; offset and len are multiples of the block size.
+ * Only whole blocks become part of the file, since a new block contains stale
+ * data after the last byte written.
+ */
+static int buffer_transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
+{
+    struct ffs_map map;
+    uint64_t written = 0;
+    bool stuck = false;
+
+    *moved = 0;
+    int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
+    if (err)
+        return err;
+    struct transfer_parts *parts = new_parts(t, len);
+    err = buffer_transfer_gpu_move(t, &map, parts, &written, &stuck);
+    if (stuck) {
+        transfer_parts_free(parts);
+        ffs_map_abandon(&map);
+        return -EROFS;
+    }
+    written -= written % LAY_BLOCK_SIZE;
+    int end = end_write(&map, written, parts);
+    transfer_parts_free(parts);
+    if (end)
+        return end;
+    *moved = written;
+    return err;
+}
+
 /* --- Ranges and fallback --------------------------------------------------------------------- */
 
 /*
@@ -152,8 +406,8 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
     if (t->gpu) {
         transfer_begin_run(t);
         *wanted = min_u64(len, t->write ? WRITE_CHUNK : READ_CHUNK);
-        return t->write ? transfer_gpu_write(t, *wanted, moved)
-                        : transfer_gpu_read(t, *wanted, moved);
+        return t->write ? buffer_transfer_gpu_write(t, *wanted, moved)
+                        : buffer_transfer_gpu_read(t, *wanted, moved);
     }
     *wanted = min_u64(len, MAX_IO);
     return transfer_bounce(t, t->rw.file_offset + t->done, t->rw.buffer_offset + t->done, *wanted,
@@ -389,256 +643,4 @@ void transfer_recover(struct daemon *d)
     if (err)
         log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,
                  strerror(-err));
-}
-
-/* --- Repetition ------------------------------------------------------------------------------ */
-
-/*
- * Limit of consecutive runs that moved nothing, so that a permanent fault ends
- * a transfer soon.
- */
-#define REPEATS 2u
-/* Limit of the time of all failed runs of a call, in deadlines of a command. */
-#define DEADLINES 2u
-/* Delay before the next run if the drive is not ready. */
-#define PATIENCE_MS 10u
-
-static bool may_succeed(const struct transfer *t, int err)
-{
-    unsigned left;
-
-    switch (err) {
-    case -EIO: /* without a status, controller or executor have failed for good */
-        return nvme_status_retryable(t->status);
-    case -ETIMEDOUT:
-        return transfer_time_left(t, &left) == 0;
-    case -ENODEV: /* all queues wait for recovery, perhaps beyond a deadline */
-        return !t->deadline && gq_engine_recover(buffer_engine(t->use.buffer)) == 0;
-    default:
-        return false;
-    }
-}
-
-void transfer_begin_run(struct transfer *t)
-{
-    t->run_ns = now_ns();
-    t->status = 0;
-}
-
-bool transfer_repeat(struct transfer *t, int err)
-{
-    uint64_t most_ns = (uint64_t)DEADLINES * t->daemon->opts->deadline_ms * NS_PER_MS;
-    bool not_yet = err == -EIO && nvme_status_not_yet(t->status);
-
-    if (nvme_status_transition(t->status))
-        most_ns += (uint64_t)nvme_ctrlr_info(t->daemon->stack.ctrlr)->transition_ms * NS_PER_MS;
-
-    if (t->stuck || t->failures >= REPEATS || t->failed_ns >= most_ns || !may_succeed(t, err))
-        return false;
-    if (not_yet)
-        wait_ms(PATIENCE_MS);
-    else
-        t->failures++;
-    t->failed_ns += now_ns() - t->run_ns;
-    return true;
-}
-
-/* --- The GPU path ---------------------------------------------------------------------------- */
-
-/*
- * Ends the commands that a call of the engine left in flight. Returns false if
- * they cannot be ended. A controller that has failed for good executes no
- * commands, unless it could not be stopped.
- */
-static bool buffer_transfer_gpu_settle(const struct transfer *t)
-{
-    struct daemon *d = t->daemon;
-    int err = gq_engine_recover(buffer_engine(t->use.buffer));
-
-    if (!err || (err == -EIO && nvme_ctrlr_settled(d->stack.ctrlr)))
-        return true;
-    log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
-             strerror(-err));
-    return false;
-}
-
-bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result)
-{
-    t->rw.commands += result->commands;
-    if (result->staged && result->bytes)
-        t->rw.flags |= GPUNVME_STAGED;
-    if (!t->rw.nvme_status)
-        t->rw.nvme_status = result->nvme_status;
-    t->status = result->nvme_status;
-    if (nvme_status_taken(t->status))
-        nvme_ctrlr_set_taken(t->daemon->stack.ctrlr);
-    t->needs_recovery |= err == -ENODEV;
-    t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t);
-    return !t->stuck;
-}
-
-/*
- * Moves map->len bytes, of which *moved are confirmed. Sets *stuck if commands
- * may remain in flight for an unbounded time. `parts` may be NULL; otherwise it
- * is notified of the parts.
- */
-static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *map,
-                                    struct transfer_parts *parts, uint64_t *moved, bool *stuck)
-{
-    struct gq_result result = {0};
-    struct gpu_extents x;
-    unsigned left;
-    int err = transfer_time_left(t, &left);
-
-    if (err)
-        return err;
-    err = gpu_extents_make(map, t->daemon->stack.bdev->info.lba_size, t->write, &x);
-    if (err)
-        return err;
-    struct gq_request req = {.op = t->write ? GQ_WRITE : GQ_READ,
-                             .buffer = buffer_gq(t->use.buffer),
-                             .buffer_offset = t->rw.buffer_offset + t->done,
-                             .file_offset = t->rw.file_offset + t->done,
-                             .len = map->len,
-                             .extents = x.extents,
-                             .n_extents = x.count,
-                             .end = x.end,
-                             .deadline_ms = left,
-                             .cancel = (const volatile uint32_t *)&t->cancel,
-                             .listener = parts ? &parts->listener : NULL};
-    err = gq_transfer(buffer_engine(t->use.buffer), &req, &result);
-    free(x.extents);
-    *moved = result.bytes;
-    *stuck = !transfer_take_result(t, err, &result);
-    return err;
-}
-
-/* The first byte of a READ that could not be verified. */
-struct lost {
-    uint64_t file_offset;
-    int err;
-};
-
-static void note_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err)
-{
-    struct lost *l = s->ctx;
-
-    (void)owner;
-    if (l->err && l->file_offset <= file_offset)
-        return;
-    l->file_offset = file_offset;
-    l->err = err;
-}
-
-/* Adds bytes [from, to) of the file, which lie in the range of the transfer. */
-static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
-{
-    const struct gpunvme_ioc_rw *rw = &s->t->rw;
-
-    if (from < to)
-        transfer_sums_add(s, 0, from, rw->buffer_offset + (from - rw->file_offset), to - from,
-                          NULL);
-}
-
-/*
- * Verifies the next *moved bytes, which have been read, except those that
- * `parts` has verified. `parts` may be NULL. After an error *moved ends before
- * it.
- */
-static int buffer_transfer_gpu_verify(struct transfer *t, const struct transfer_parts *parts,
-                                      uint64_t *moved)
-{
-    uint64_t offset = t->rw.file_offset + t->done, end = offset + *moved;
-    uint64_t first = parts ? parts->first * LAY_BLOCK_SIZE : offset;
-    uint64_t next = parts ? parts->next * LAY_BLOCK_SIZE : offset;
-    struct lost lost = {0};
-
-    if (next >= end && first <= offset)
-        return 0;
-    struct transfer_sums *s = transfer_sums_new(t);
-    if (!s) {
-        *moved = 0;
-        return -ENOMEM;
-    }
-    s->lost = note_lost;
-    s->ctx = &lost;
-    add_range(s, offset, min_u64(first, end));
-    add_range(s, next > offset ? next : offset, end);
-    transfer_sums_end(s);
-    transfer_sums_free(s);
-    if (lost.err)
-        *moved = lost.file_offset - offset;
-    return lost.err;
-}
-
-static struct transfer_parts *new_parts(struct transfer *t, uint64_t len)
-{
-    return t->daemon->stack.data_csum && len ? transfer_parts_new(t, len) : NULL;
-}
-
-int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
-{
-    struct ffs_map map;
-    bool stuck = false;
-
-    *moved = 0;
-    int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
-    if (err)
-        return err;
-    struct transfer_parts *parts = new_parts(t, map.len);
-    if (map.len)
-        err = buffer_transfer_gpu_move(t, &map, parts, moved, &stuck);
-    if (stuck)
-        ffs_map_abandon(&map);
-    else
-        ffs_map_release(&map);
-    if (*moved && parts)
-        transfer_parts_read(parts, *moved);
-    if (*moved && t->daemon->stack.data_csum) {
-        int bad = buffer_transfer_gpu_verify(t, parts, moved);
-        err = bad ? bad : err;
-    }
-    transfer_parts_free(parts);
-    return err;
-}
-
-/*
- * Ends the map with `written` bytes, which are whole blocks. Blocks without
- * checksums get them by a scrub.
- */
-static int end_write(struct ffs_map *map, uint64_t written, struct transfer_parts *parts)
-{
-    const uint32_t *sums = parts && written ? transfer_parts_written(parts, written) : NULL;
-
-    return ffs_map_write_end_sums(map, written, sums);
-}
-
-/*
- * Only whole blocks become part of the file, since a new block contains stale
- * data after the last byte written.
- */
-int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
-{
-    struct ffs_map map;
-    uint64_t written = 0;
-    bool stuck = false;
-
-    *moved = 0;
-    int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
-    if (err)
-        return err;
-    struct transfer_parts *parts = new_parts(t, len);
-    err = buffer_transfer_gpu_move(t, &map, parts, &written, &stuck);
-    if (stuck) {
-        transfer_parts_free(parts);
-        ffs_map_abandon(&map);
-        return -EROFS;
-    }
-    written -= written % LAY_BLOCK_SIZE;
-    int end = end_write(&map, written, parts);
-    transfer_parts_free(parts);
-    if (end)
-        return end;
-    *moved = written;
-    return err;
 }

@@ -96,6 +96,13 @@ void transfer_begin_run(struct transfer *t);
  * or of the time of failed runs is reached.
  */
 bool transfer_repeat(struct transfer *t, int err);
+/*
+ * Adds the results of a call of the engine, which returned err: commands,
+ * status, staging, need of recovery. Ends the commands that the call left in
+ * flight, before the blocks are unpinned, since late commands would access
+ * blocks of another file. Returns false if they cannot be ended.
+ */
+bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result);
 
 /* Limits, and host memory (transfer_host.c). */
 
@@ -112,19 +119,5 @@ int transfer_time_left(const struct transfer *t, unsigned *ms);
  */
 int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t len,
                     uint64_t *moved);
-
-/* The GPU path, used by transfer_run(). */
-
-/* Moves at most len bytes at t->done. The caller adds *moved to t->done. */
-int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);
-/* Does the same for a write; offset and len are multiples of the block size. */
-int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved);
-/*
- * Adds the results of a call of the engine, which returned err: commands,
- * status, staging, need of recovery. Ends the commands that the call left in
- * flight, before the blocks are unpinned, since late commands would access
- * blocks of another file. Returns false if they cannot be ended.
- */
-bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result);
 
 #endif
