@@ -32,6 +32,8 @@ int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,
 /* Checks a leaf's records; head, level and `used` are checked already. */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
+/* Returns true for the types of files, DT_*. */
+bool lay_type_ok(unsigned type);
 /* Checks that no area overlaps another one or leaves the file system. */
 int lay_check_areas(const struct lay_geometry *geo, const char **why);
 

@@ -18,16 +18,18 @@ static uint32_t correct_next(uint32_t value)
     return value & 1 ? value >> 1 ^ CORRECT_POLYNOMIAL : value >> 1;
 }
 
-/* Returns the bit that a syndrome names, or -1. */
-static int correct_search(uint32_t syndrome)
+/*
+ * Returns the bit that a syndrome names, or -1. The checksum is at bit `crc`, or
+ * not in the block if that is LAY_BLOCK_BITS.
+ */
+static int correct_search(uint32_t syndrome, uint32_t crc)
 {
-    const uint32_t crc = 8 * offsetof(struct lay_head, crc);
     uint32_t value = 1;
 
     /* A sound block, which has another reason to be refused, costs no search. */
     if (syndrome == 0)
         return -1;
-    if ((syndrome & (syndrome - 1)) == 0)
+    if (crc < LAY_BLOCK_BITS && (syndrome & (syndrome - 1)) == 0)
         return (int)(crc + (uint32_t)__builtin_ctz(syndrome));
     for (uint32_t bit = LAY_BLOCK_BITS; bit-- > 0;) {
         value = correct_next(value);
@@ -37,29 +39,25 @@ static int correct_search(uint32_t syndrome)
     return -1;
 }
 
+static int correct_flip(uint32_t syndrome, uint32_t crc, uint8_t *block)
+{
+    int bit = correct_search(syndrome, crc);
+
+    if (bit < 0)
+        return -EUCLEAN;
+    block[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    return bit;
+}
+
 int lay_correct_data(uint32_t sum, void *block)
 {
-    uint32_t syndrome = lay_crc32c(0, block, LAY_BLOCK_SIZE) ^ sum, value = 1;
-    uint8_t *bytes = block;
-
-    for (int bit = (int)LAY_BLOCK_BITS - 1; bit >= 0; bit--) {
-        value = correct_next(value);
-        if (value != syndrome)
-            continue;
-        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        return bit;
-    }
-    return -EUCLEAN;
+    return correct_flip(lay_crc32c(0, block, LAY_BLOCK_SIZE) ^ sum, LAY_BLOCK_BITS, block);
 }
 
 int lay_correct(const uint8_t uuid[16], uint64_t addr, void *block)
 {
     uint32_t crc = lay_get32(((const struct lay_head *)block)->crc);
-    int bit = correct_search(lay_block_crc(uuid, addr, block) ^ crc);
-    uint8_t *bytes = block;
 
-    if (bit < 0)
-        return -EUCLEAN;
-    bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    return bit;
+    return correct_flip(lay_block_crc(uuid, addr, block) ^ crc, 8 * offsetof(struct lay_head, crc),
+                        block);
 }

@@ -26,7 +26,7 @@ bool lay_name_ok(const char *name, size_t len)
     return !memchr(name, '/', len) && !memchr(name, 0, len);
 }
 
-static bool type_ok(uint8_t type)
+bool lay_type_ok(unsigned type)
 {
     switch (type) {
     case DT_FIFO:
@@ -57,7 +57,7 @@ static int check_dirent(const struct lay_geometry *geo, const struct lay_dirent 
     size_t end = offsetof(struct lay_dirent, name) + d->name_len;
     if (!lay_is_zero(name + d->name_len, lay_get16(d->len) - end))
         return lay_bad(why, "dirent padding");
-    if (!type_ok(d->type))
+    if (!lay_type_ok(d->type))
         return lay_bad(why, "dirent.type");
     uint64_t ino = lay_get64(d->ino);
     if (ino < LAY_INO_ROOT + 1 || ino >= geo->blocks * LAY_INODES_PER_BLOCK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Checks inodes and inode blocks (FORMAT.md 3). */
 #include <assert.h>
+#include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,24 +14,6 @@ struct fields {
     uint64_t ino, size, blocks, xattr;
     unsigned kind, count, height;
 };
-
-static bool mode_ok(uint32_t mode)
-{
-    if (mode & ~(uint32_t)(S_IFMT | 07777))
-        return false;
-    switch (mode & S_IFMT) {
-    case S_IFREG:
-    case S_IFDIR:
-    case S_IFLNK:
-    case S_IFCHR:
-    case S_IFBLK:
-    case S_IFIFO:
-    case S_IFSOCK:
-        return true;
-    default:
-        return false;
-    }
-}
 
 /* Returns true if this type of file may have a map of this kind. */
 static bool kind_ok(uint32_t mode, unsigned kind)
@@ -187,7 +170,7 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
     bool can_bind = S_ISREG(f->mode) || S_ISDIR(f->mode);
     uint32_t flags = lay_get32(inode->flags);
 
-    if (!mode_ok(f->mode))
+    if (f->mode & ~(uint32_t)(S_IFMT | 07777) || !lay_type_ok(IFTODT(f->mode)))
         return lay_bad(why, "inode.mode");
     if ((flags & ~LAY_INODE_FLAGS) || (flags && !can_bind))
         return lay_bad(why, "inode.flags");

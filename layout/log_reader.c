@@ -47,14 +47,10 @@ static struct lay_log_mark reader_mark(const struct lay_log_commit *c, uint64_t 
     };
 }
 
-/* Returns true if a commit is newer than the mark, which has tid 0 if there is none. */
-static bool reader_is_newer(const struct lay_log_commit *c, const struct lay_log_mark *than)
+/* Returns true if a commit is newer than another one, which has tid 0 if there is none. */
+static bool reader_is_newer(const struct lay_log_mark *m, const struct lay_log_mark *than)
 {
-    uint64_t counter = lay_get64(c->incarnation.counter);
-
-    if (counter != than->counter)
-        return counter > than->counter;
-    return lay_get64(c->head.tid) > than->tid;
+    return m->counter != than->counter ? m->counter > than->counter : m->tid > than->tid;
 }
 
 /* Corrects one bit of a block, in log->fixed. The caller checks the result. */
@@ -254,12 +250,13 @@ static int reader_take_corrected(struct lay_log *log, const void *block, uint64_
         !reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos)))
         return 0;
     commit = log->fixed.commit;
-    if (lay_check_commit(log->geo, &commit, pos, lay_get64(commit.head.tid), NULL) != 0 ||
-        !reader_is_newer(&commit, &log->newest) || log->verified >= log->geo->log_blocks)
+    struct lay_log_mark mark = reader_mark(&commit, pos);
+    if (lay_check_commit(log->geo, &commit, pos, mark.tid, NULL) != 0 ||
+        !reader_is_newer(&mark, &log->newest) || log->verified >= log->geo->log_blocks)
         return 0;
     int err = reader_verify(log, &commit, pos, &whole);
     if (!err && whole)
-        log->newest = reader_mark(&commit, pos);
+        log->newest = mark;
     return err;
 }
 
@@ -267,11 +264,12 @@ static int reader_take_corrected(struct lay_log *log, const void *block, uint64_
 static void reader_note_stray(const struct lay_log *log, const struct lay_log_commit *c,
                               struct lay_log_mark *stray)
 {
-    uint64_t addr = lay_get64(c->head.block), pos = lay_addr_number(addr);
+    uint64_t addr = lay_get64(c->head.block);
+    struct lay_log_mark mark = reader_mark(c, lay_addr_number(addr));
 
-    if (lay_addr_kind(addr) == LAY_KIND_LOG && reader_is_newer(c, stray) &&
-        lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0)
-        *stray = reader_mark(c, pos);
+    if (lay_addr_kind(addr) == LAY_KIND_LOG && reader_is_newer(&mark, stray) &&
+        lay_check_commit(log->geo, c, mark.pos, mark.tid, NULL) == 0)
+        *stray = mark;
 }
 
 /* Looks for the newest commit in one log. */
@@ -284,12 +282,12 @@ static int reader_scan(struct lay_log *log, unsigned i, struct lay_log_mark *str
         err = log->calls->block(log->arg, i, pos, &block);
         if (err || !block)
             continue;
-        const struct lay_log_commit *c = block;
-        if (lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) != 0) {
-            reader_note_stray(log, c, stray);
+        struct lay_log_mark mark = reader_mark(block, pos);
+        if (lay_check_commit(log->geo, block, pos, mark.tid, NULL) != 0) {
+            reader_note_stray(log, block, stray);
             err = reader_take_corrected(log, block, pos);
-        } else if (reader_is_newer(c, &log->newest)) {
-            log->newest = reader_mark(c, pos);
+        } else if (reader_is_newer(&mark, &log->newest)) {
+            log->newest = mark;
         }
     }
     return err;
@@ -310,13 +308,6 @@ static int reader_judge(struct lay_log *log, bool astray)
     return 0;
 }
 
-static bool reader_is_astray(const struct lay_log *log, const struct lay_log_mark *stray)
-{
-    const struct lay_log_mark *m = &log->newest;
-
-    return stray->counter > m->counter || (stray->counter == m->counter && stray->tid > m->tid);
-}
-
 int lay_log_newest(struct lay_log *log)
 {
     struct lay_log_mark strays[LAY_LOGS] = {{0}};
@@ -330,7 +321,7 @@ int lay_log_newest(struct lay_log *log)
     for (unsigned i = 0; i < lay_logs(log->geo) && !err; i++)
         err = reader_scan(log, i, &strays[i]);
     for (unsigned i = 0; i < lay_logs(log->geo); i++)
-        astray = astray && reader_is_astray(log, &strays[i]);
+        astray = astray && reader_is_newer(&strays[i], &log->newest);
     if (!err)
         err = reader_judge(log, astray);
     log->tid = log->newest.tail_tid;
