@@ -59,6 +59,8 @@ struct ffs_file {
     uint32_t flags;  /* LAY_INODE_* */
     bool unfinished; /* a truncation has not finished */
 };
+/* The caller holds ffs.meta. */
+struct ffs_file ffs_file_of(const struct ffs_inode *inode);
 /*
  * Takes ffs.meta. Returns -EISDIR, -EINVAL if the inode is no regular file, or
  * -EIO after shutdown.
@@ -82,8 +84,7 @@ int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
                           struct ffs_extent_window *out);
 
 /* Adds a transfer. The batch must have room. */
-void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
-                   uint64_t len);
+void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, void *buf, uint64_t len);
 int ffs_batch_run(struct ffs_batch *b);
 
 /*

@@ -49,20 +49,15 @@ static int fallocate_finish(struct ffs_inode *inode, uint64_t size)
 static int fallocate_count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end,
                                  uint64_t *holes)
 {
+    struct ffs_extent_window w;
     int err = 0;
 
     *holes = 0;
-    ffs_meta_read(inode->fs);
-    while (first < end && !err) {
-        struct ffs_extent extent;
-        err = ffs_extent_find(inode, first, &extent);
-        if (err)
-            break;
-        extent.len = ffs_min(extent.len, end - first);
-        *holes += extent.block == LAY_NONE ? extent.len : 0;
-        first += extent.len;
+    for (; first < end && !err; first = w.end) {
+        err = ffs_extent_window_get(inode, first, end, &w);
+        for (size_t i = 0; i < w.n; i++)
+            *holes += w.extent[i].block == LAY_NONE ? w.extent[i].len : 0;
     }
-    ffs_meta_done(inode->fs);
     return err;
 }
 

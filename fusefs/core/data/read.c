@@ -34,13 +34,13 @@ static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_e
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         if (len < LAY_BLOCK_SIZE) {
-            ffs_batch_add(b, BD_READ, block, 0, e->data[e->n], LAY_BLOCK_SIZE);
+            ffs_batch_add(b, BD_READ, block, e->data[e->n], LAY_BLOCK_SIZE);
             e->copy[e->n].to = buf;
             e->copy[e->n].skip = skip;
             e->copy[e->n++].len = (uint32_t)len;
         } else {
             len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
-            ffs_batch_add(b, BD_READ, block, 0, buf, len);
+            ffs_batch_add(b, BD_READ, block, buf, len);
         }
         from += len;
         buf += len;
@@ -228,6 +228,16 @@ static int data_check_type(const struct ffs_inode *inode)
     return S_ISREG(ffs_mode(inode)) ? 0 : -EINVAL;
 }
 
+struct ffs_file ffs_file_of(const struct ffs_inode *inode)
+{
+    uint32_t flags = lay_get32(inode->d.flags);
+
+    return (struct ffs_file){.size = ffs_size(inode),
+                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
+                             .flags = flags,
+                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
+}
+
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
 {
     int err = ffs_alive(inode->fs);
@@ -236,11 +246,7 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
         return err;
     ffs_meta_read(inode->fs);
     err = data_check_type(inode);
-    uint32_t flags = lay_get32(inode->d.flags);
-    *out = (struct ffs_file){.size = ffs_size(inode),
-                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
-                             .flags = flags,
-                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
+    *out = ffs_file_of(inode);
     ffs_meta_done(inode->fs);
     return err;
 }
@@ -258,12 +264,11 @@ int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
 
 /* --- Transfers ------------------------------------------------------------------------------- */
 
-void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
-                   uint64_t len)
+void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, void *buf, uint64_t len)
 {
     assert(b->n < FFS_BATCH_MAX);
     b->ios[b->n++] =
-        (struct bd_io){.op = op, .offset = ffs_offset_of(block) + skip, .len = len, .buf = buf};
+        (struct bd_io){.op = op, .offset = ffs_offset_of(block), .len = len, .buf = buf};
 }
 
 int ffs_batch_run(struct ffs_batch *b)

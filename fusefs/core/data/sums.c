@@ -519,24 +519,12 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
     return err ? err : ffs_commit(inode->fs, tid);
 }
 
-static int verify_drop_range(struct ffs_inode *inode, uint64_t file_block, uint64_t block,
-                             uint64_t n)
-{
-    struct ffs *fs = inode->fs;
-    uint64_t tid = 0;
-
-    if (ffs_has_sums(ffs_geometry(fs)))
-        ffs_watches_drop_sums(inode, file_block, file_block + n);
-    int err = ffs_sums_drop(fs, block, n, &tid);
-    return err ? err : ffs_commit(fs, tid);
-}
-
 int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block,
                         const void *data)
 {
     struct ffs *fs = inode->fs;
     uint32_t sum = lay_data_sum(data);
-    int err = verify_drop_range(inode, file_block, block, 1);
+    int err = ffs_drop_sums(inode, file_block, file_block + 1);
 
     if (!err)
         err = bd_write(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE, 0);
@@ -549,7 +537,7 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 {
     static const uint32_t sum = LAY_ZEROS_SUM;
     struct ffs *fs = inode->fs;
-    int err = verify_drop_range(inode, file_block, block, n);
+    int err = ffs_drop_sums(inode, file_block, file_block + n);
 
     if (!err)
         err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n));

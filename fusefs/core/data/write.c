@@ -104,7 +104,7 @@ static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
         uint8_t *edge = write_edge_of(r, from);
         uint64_t n = 1;
         if (edge) {
-            ffs_batch_add(b, BD_WRITE, block, 0, edge, LAY_BLOCK_SIZE);
+            ffs_batch_add(b, BD_WRITE, block, edge, LAY_BLOCK_SIZE);
         } else {
             n = to - from - (write_edge_of(r, to - 1) != NULL);
             /*
@@ -112,7 +112,7 @@ static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
              * only reads from it.
              */
             void *data = (void *)(uintptr_t)(r->buf + (ffs_offset_of(from) - r->offset));
-            ffs_batch_add(b, BD_WRITE, block, 0, data, ffs_offset_of(n));
+            ffs_batch_add(b, BD_WRITE, block, data, ffs_offset_of(n));
         }
         from += n;
     }
@@ -291,34 +291,24 @@ ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, siz
 
 /* --- Truncation ------------------------------------------------------------------------------ */
 
-static uint64_t truncate_unit_bytes(const struct ffs_inode *inode)
-{
-    bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
-
-    return ffs_offset_of(bound ? LAY_GPU_ALIGN : 1);
-}
-
 /* Returns the first block past the unit that holds the end of the file. */
-static uint64_t truncate_first_unneeded(const struct ffs_inode *inode)
+static uint64_t truncate_first_unneeded(const struct ffs_file *f)
 {
-    uint64_t unit = truncate_unit_bytes(inode);
-    uint64_t units = ffs_size(inode) / unit + (ffs_size(inode) % unit != 0);
-
-    return ffs_block_of(unit) * units;
+    return ffs_unit_up(f, ffs_block_up(f->size));
 }
 
 /*
  * Sets *tail to true if the last unit has written data past the end of the file, which has to be
  * zeroed on the device.
  */
-static int truncate_has_tail(struct ffs_inode *inode, bool *tail)
+static int truncate_has_tail(struct ffs_inode *inode, const struct ffs_file *f, bool *tail)
 {
     struct ffs_extent extent;
 
     *tail = false;
-    if (ffs_size(inode) % truncate_unit_bytes(inode) == 0)
+    if (f->size % ffs_offset_of(f->unit) == 0)
         return 0;
-    int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &extent);
+    int err = ffs_extent_find(inode, ffs_block_of(f->size), &extent);
     if (!err)
         *tail = ffs_extent_is_data(&extent);
     return err;
@@ -338,10 +328,11 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     if (!shrink)
         return 0;
 
-    uint64_t first = truncate_first_unneeded(inode), next;
+    struct ffs_file f = ffs_file_of(inode);
+    uint64_t first = truncate_first_unneeded(&f), next;
     err = ffs_extent_remove(tx, inode, first, UINT64_MAX - first, &next);
     if (!err)
-        err = truncate_has_tail(inode, &tail);
+        err = truncate_has_tail(inode, &f, &tail);
     if (err)
         return err;
     *unfinished = tail || next != UINT64_MAX;
@@ -426,13 +417,13 @@ int ffs_truncate_finish(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool regular = S_ISREG(ffs_mode(inode));
-    uint64_t size = ffs_size(inode);
-    uint64_t first = truncate_first_unneeded(inode);
+    struct ffs_file f = ffs_file_of(inode);
     ffs_meta_done(inode->fs);
 
+    uint64_t first = truncate_first_unneeded(&f);
     int err = 0;
     if (regular)
-        err = ffs_zero(inode, size, ffs_offset_of(first), FFS_ZERO_WRITTEN);
+        err = ffs_zero(inode, f.size, ffs_offset_of(first), FFS_ZERO_WRITTEN);
     if (regular && !err)
         err = ffs_unmap(inode, first, UINT64_MAX);
     return err ? err : truncate_leave_orphans(inode);
@@ -441,9 +432,9 @@ int ffs_truncate_finish(struct ffs_inode *inode)
 int ffs_truncate_resume(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
-    bool unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0;
+    struct ffs_file f = ffs_file_of(inode);
     ffs_meta_done(inode->fs);
-    return unfinished ? ffs_truncate_finish(inode) : 0;
+    return f.unfinished ? ffs_truncate_finish(inode) : 0;
 }
 
 int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *out)
