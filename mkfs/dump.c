@@ -18,6 +18,7 @@
 #include "mkfs/replay.h"
 #include "mkfs/tool.h"
 #include "mkfs/walk.h"
+#include "support/minmax.h"
 #include "support/number.h"
 
 /*
@@ -597,13 +598,6 @@ static int dump_corrected(void *arg, uint64_t addr, union lay_block *b)
     return 0;
 }
 
-static int dump_by_place(const void *a, const void *b)
-{
-    const uint64_t *s = a, *t = b;
-
-    return *s < *t ? -1 : *s > *t;
-}
-
 /* Sets *overlap if two segments have one place. Returns 0 or -ENOMEM. */
 static int dump_overlaps(const struct image *img, bool *overlap)
 {
@@ -618,7 +612,7 @@ static int dump_overlaps(const struct image *img, bool *overlap)
         if (img->segments[i].copy != LAY_NONE)
             sorted[n++] = img->segments[i].copy;
     }
-    qsort(sorted, n, sizeof(*sorted), dump_by_place);
+    qsort(sorted, n, sizeof(*sorted), by_u64);
     for (size_t i = 1; i < n; i++)
         *overlap |= sorted[i] == sorted[i - 1];
     free(sorted);

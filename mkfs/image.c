@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "layout/correct.h"
+#include "support/minmax.h"
 
 int image_grow(void **array, size_t count, size_t size)
 {
@@ -27,19 +28,11 @@ int image_read_raw(struct image *img, uint64_t block, union lay_block *out)
     return bd_read(img->dev, block << LAY_BLOCK_SHIFT, out, LAY_BLOCK_SIZE);
 }
 
-static int compare_patch(const void *key, const void *element)
-{
-    uint64_t addr = *(const uint64_t *)key;
-    const struct image_patch *p = element;
-
-    return addr < p->addr ? -1 : addr > p->addr;
-}
-
 struct image_patch *image_find_patch(const struct image *img, uint64_t addr)
 {
     if (img->patch_count == 0)
         return NULL;
-    return bsearch(&addr, img->patches, img->patch_count, sizeof(*img->patches), compare_patch);
+    return bsearch(&addr, img->patches, img->patch_count, sizeof(*img->patches), by_u64);
 }
 
 bool image_is_newer(const struct image *img, uint64_t addr)

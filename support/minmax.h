@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Minimum and maximum of two sizes. */
+/* Comparisons of 64-bit numbers. */
 #ifndef SUPPORT_MINMAX_H
 #define SUPPORT_MINMAX_H
 
@@ -13,6 +13,14 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+/* Compares two items by the uint64_t that they begin with, for qsort() and bsearch(). */
+static inline int by_u64(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
 }
 
 #endif

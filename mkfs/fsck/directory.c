@@ -6,20 +6,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "mkfs/fsck/salvage.h"
 
 #define NUMBERS  256  /* maximum number of names with equal hashes */
 #define ATTEMPTS 1000 /* names tried for one inode */
-
-static int by_key(const void *a, const void *b)
-{
-    const struct salvaged_name *x = a, *y = b;
-
-    return x->key < y->key ? -1 : x->key > y->key;
-}
 
 static bool same_bytes(const struct salvaged *s, const struct salvaged_name *a,
                        const struct salvaged_name *b)
@@ -192,8 +184,7 @@ static int build_names(struct build *b, void *arg)
     size_t count = s->names.count;
     int err = 0;
 
-    if (count > 1)
-        qsort(n, count, sizeof(*n), by_key);
+    fsck_sort(&s->names, sizeof(*n));
     for (size_t i = 0, same; i < count && !err; i += same) {
         for (same = 1; i + same < count && n[i + same].key >> 8 == n[i].key >> 8;)
             same++;

@@ -189,6 +189,9 @@ void *fsck_grow(struct fsck_list *list, size_t size);
 int fsck_append(struct fsck_list *list, const void *item, size_t size);
 /* Returns true if a list of uint64_t has the value. */
 bool fsck_has(const struct fsck_list *list, uint64_t value);
+/* Sort items by the uint64_t that they begin with, and return the one with `key`, or NULL. */
+void fsck_sort(struct fsck_list *list, size_t size);
+void *fsck_find(const struct fsck_list *list, uint64_t key, size_t size);
 
 /* The blocks of a group, one bit each. */
 #define FSCK_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)

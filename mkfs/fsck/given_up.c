@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "mkfs/fsck/fsck.h"
@@ -97,21 +96,13 @@ int fsck_find_given_up(struct fsck *f)
 
 /* --- Listing ---------------------------------------------------------------------------------- */
 
-static int given_up_by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Sorts the list and removes what occurs twice, and inode 0. */
 static void given_up_sort(struct fsck_list *list)
 {
     uint64_t *ino = list->items, last = 0;
     size_t kept = 0;
 
-    if (list->count > 1)
-        qsort(ino, list->count, sizeof(*ino), given_up_by_number);
+    fsck_sort(list, sizeof(*ino));
     for (size_t i = 0; i < list->count; i++) {
         if (ino[i] != last)
             ino[kept++] = last = ino[i];

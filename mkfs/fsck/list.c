@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mkfs/fsck/fsck.h"
+#include "support/minmax.h"
 
 void *fsck_grow(struct fsck_list *list, size_t size)
 {
@@ -36,6 +37,17 @@ bool fsck_has(const struct fsck_list *list, uint64_t value)
     while (i < list->count && values[i] != value)
         i++;
     return i < list->count;
+}
+
+void fsck_sort(struct fsck_list *list, size_t size)
+{
+    if (list->count > 1)
+        qsort(list->items, list->count, size, by_u64);
+}
+
+void *fsck_find(const struct fsck_list *list, uint64_t key, size_t size)
+{
+    return list->count > 0 ? bsearch(&key, list->items, list->count, size, by_u64) : NULL;
 }
 
 static int list_by_file_block(const void *a, const void *b)

@@ -82,34 +82,13 @@ static int paths_walk(struct paths *p)
     return err;
 }
 
-static int paths_by_ino(const void *a, const void *b)
-{
-    const struct fsck_name *x = a, *y = b;
-
-    return x->ino < y->ino ? -1 : x->ino > y->ino;
-}
-
-static void paths_sort(struct fsck_list *names)
-{
-    if (names->count > 1)
-        qsort(names->items, names->count, sizeof(struct fsck_name), paths_by_ino);
-}
-
-static const struct fsck_name *paths_find(const struct fsck_list *names, uint64_t ino)
-{
-    const struct fsck_name key = {.ino = ino};
-
-    return names->count ? bsearch(&key, names->items, names->count, sizeof(key), paths_by_ino)
-                        : NULL;
-}
-
 /* Finds the name of an inode among those that were found, then among the others. */
 static const struct fsck_name *paths_name(const struct paths *p, const struct fsck_list *more,
                                           uint64_t ino)
 {
-    const struct fsck_name *name = paths_find(&p->names, ino);
+    const struct fsck_name *name = fsck_find(&p->names, ino, sizeof(*name));
 
-    return name || !more ? name : paths_find(more, ino);
+    return name || !more ? name : fsck_find(more, ino, sizeof(*name));
 }
 
 /* Puts the path of an inode at the end of the buffer. Returns its start, or NULL. */
@@ -154,9 +133,9 @@ int fsck_paths(struct fsck *f, const struct fsck_list *inos, struct fsck_list *m
         err = paths_walk(&p);
     if (!err && p.failed)
         err = -ENOMEM;
-    paths_sort(&p.names);
+    fsck_sort(&p.names, sizeof(struct fsck_name));
     if (more)
-        paths_sort(more);
+        fsck_sort(more, sizeof(struct fsck_name));
     for (size_t i = 0; i < inos->count && !err; i++)
         say(arg, ino[i], paths_format(&p, more, ino[i], buf));
     free(p.names.items);

@@ -329,19 +329,9 @@ int fsck_plan_maps(struct fsck *f)
     return err;
 }
 
-static int plan_compare(const void *key, const void *element)
-{
-    uint64_t ino = *(const uint64_t *)key;
-    const struct fsck_plan *plan = element;
-
-    return ino < plan->ino ? -1 : ino > plan->ino;
-}
-
 const struct fsck_plan *fsck_find_plan(const struct fsck *f, uint64_t ino)
 {
-    return f->plans.count ? bsearch(&ino, f->plans.items, f->plans.count, sizeof(struct fsck_plan),
-                                    plan_compare)
-                          : NULL;
+    return fsck_find(&f->plans, ino, sizeof(struct fsck_plan));
 }
 
 void fsck_forget_plans(struct fsck *f)

@@ -6,6 +6,7 @@
 
 #include "fusefs/core/alloc/chunks.h"
 #include "fusefs/core/state.h"
+#include "support/minmax.h"
 
 /* Allocates the arrays. Pages of them that no mapped segment needs use no memory. */
 static int chunk_map_init(struct ffs_chunks *c, const struct lay_geometry *geo)
@@ -98,13 +99,6 @@ static int chunk_map_read_all(struct ffs *fs, uint64_t segments, const char **wh
     return err;
 }
 
-static int chunk_map_by_start(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /*
  * Collects the first places of all chunks, or those of their copies, from
  * `starts`. Returns how many there are, or LAY_NONE if the segments of a chunk
@@ -138,7 +132,7 @@ static int chunk_map_check(const struct ffs *fs, const char **what)
     *what = copies == LAY_NONE ? "a chunk is not in one piece" : NULL;
     n += copies;
     if (!*what)
-        qsort(starts, n, sizeof(*starts), chunk_map_by_start);
+        qsort(starts, n, sizeof(*starts), by_u64);
     for (uint64_t i = 1; !*what && i < n; i++) {
         if (starts[i] - starts[i - 1] < ffs_chunk_blocks(&fs->geo))
             *what = "two chunks overlap";

@@ -10,13 +10,7 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
-
-static int pin_by_block(const void *a, const void *b)
-{
-    const struct ffs_range *x = a, *y = b;
-
-    return x->block < y->block ? -1 : x->block > y->block;
-}
+#include "support/minmax.h"
 
 /*
  * Stores the blocks of the segments, sorted, and returns the number of ranges. The blocks of most
@@ -36,7 +30,7 @@ static size_t pin_collect(const struct ffs_segment *segments, size_t n, struct f
         count++;
     }
     if (!sorted)
-        qsort(ranges, count, sizeof(*ranges), pin_by_block);
+        qsort(ranges, count, sizeof(*ranges), by_u64);
     return count;
 }
 

@@ -13,6 +13,7 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
+#include "support/minmax.h"
 
 /* A block of the device that an image belongs to. */
 struct home_place {
@@ -26,13 +27,6 @@ struct homes {
     struct home_place *places;
     size_t n;
 };
-
-static int checkpoint_by_block(const void *a, const void *b)
-{
-    const struct home_place *x = a, *y = b;
-
-    return x->block < y->block ? -1 : x->block > y->block;
-}
 
 /* Adds the places of an image and returns their number. */
 static size_t checkpoint_add_places(const struct ffs *fs, const struct ffs_image *image,
@@ -66,7 +60,7 @@ static int checkpoint_sort(struct ffs *fs, struct homes *h)
     pthread_mutex_unlock(&home->lock);
     if (!h->places)
         return -ENOMEM;
-    qsort(h->places, h->n, sizeof(*h->places), checkpoint_by_block);
+    qsort(h->places, h->n, sizeof(*h->places), by_u64);
     return 0;
 }
 
@@ -101,9 +95,8 @@ static int checkpoint_lose(struct ffs *fs, const struct homes *h, struct home_pl
     unsigned n = ffs_homes_of(fs, place->image->block, places);
 
     for (unsigned i = 0; i < n && err == -EIO && !place->lost; i++) {
-        const struct home_place key = {.block = places[i]},
-                                *other = bsearch(&key, h->places, h->n, sizeof(key),
-                                                 checkpoint_by_block);
+        const struct home_place *other =
+            bsearch(&places[i], h->places, h->n, sizeof(*other), by_u64);
         place->lost = other && other != place && !other->lost;
     }
     if (!place->lost)
