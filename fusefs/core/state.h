@@ -116,10 +116,6 @@ static inline struct lay_super *ffs_super(struct ffs *fs)
 {
     return fs->super->data;
 }
-static inline uint64_t ffs_bytes(uint64_t blocks)
-{
-    return blocks << LAY_BLOCK_SHIFT;
-}
 
 unsigned ffs_health(struct ffs *fs);
 /*

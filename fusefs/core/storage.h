@@ -36,6 +36,7 @@
 
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
+#include "support/minmax.h"
 
 struct ffs_tx;
 
@@ -50,17 +51,9 @@ static inline uint64_t ffs_block_up(uint64_t offset)
 {
     return (offset >> LAY_BLOCK_SHIFT) + ((offset & (LAY_BLOCK_SIZE - 1)) != 0);
 }
-static inline uint64_t ffs_offset_of(uint64_t block)
+static inline uint64_t ffs_bytes(uint64_t blocks)
 {
-    return block << LAY_BLOCK_SHIFT;
-}
-static inline uint64_t ffs_min(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-static inline uint64_t ffs_max(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
+    return blocks << LAY_BLOCK_SHIFT;
 }
 
 /* --- Metadata blocks -------------------------------------------------------------------------- */

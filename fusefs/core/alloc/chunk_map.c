@@ -6,7 +6,6 @@
 
 #include "fusefs/core/alloc/chunks.h"
 #include "fusefs/core/state.h"
-#include "support/minmax.h"
 
 /* Allocates the arrays. Pages of them that no mapped segment needs use no memory. */
 static int chunk_map_init(struct ffs_chunks *c, const struct lay_geometry *geo)

@@ -317,7 +317,7 @@ static void chunks_mask_freed(const struct ffs_tx *tx, uint64_t segment, uint64_
 
     for (size_t i = 0; i < tx->forgotten.n; i++) {
         const struct ffs_range *r = &tx->forgotten.v[i];
-        uint64_t from = ffs_max(r->block, first), to = ffs_min(r->block + r->len, end);
+        uint64_t from = max_u64(r->block, first), to = min_u64(r->block + r->len, end);
         if (from < to)
             ffs_map_set(map, (uint32_t)(from - first), (uint32_t)(to - from));
     }
@@ -326,8 +326,8 @@ static void chunks_mask_freed(const struct ffs_tx *tx, uint64_t segment, uint64_
 /* Finds a run at block `from`, after it, or else anywhere. Its length is 0 if there is none. */
 static struct ffs_found chunks_search(const uint64_t *map, uint32_t from, uint64_t max)
 {
-    uint32_t want = (uint32_t)ffs_min(max, LAY_SEGMENT_BLOCKS);
-    uint32_t to = (uint32_t)ffs_min(from + want, LAY_SEGMENT_BLOCKS);
+    uint32_t want = (uint32_t)min_u64(max, LAY_SEGMENT_BLOCKS);
+    uint32_t to = (uint32_t)min_u64(from + want, LAY_SEGMENT_BLOCKS);
     struct ffs_found at = {from, ffs_map_zeros(map, from, to)};
 
     if (at.len == 0)

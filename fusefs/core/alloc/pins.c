@@ -10,7 +10,6 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
-#include "support/minmax.h"
 
 /*
  * Stores the blocks of the segments, sorted, and returns the number of ranges. The blocks of most

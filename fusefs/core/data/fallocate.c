@@ -25,10 +25,10 @@ static int fallocate_zero_edges(struct ffs_inode *inode, const struct range *r)
 {
     if (r->first >= r->last)
         return ffs_zero(inode, r->offset, r->end, FFS_ZERO_WRITTEN);
-    int err = ffs_zero(inode, r->offset, ffs_offset_of(r->first), FFS_ZERO_WRITTEN);
+    int err = ffs_zero(inode, r->offset, ffs_bytes(r->first), FFS_ZERO_WRITTEN);
     if (err)
         return err;
-    return ffs_zero(inode, ffs_offset_of(r->last), r->end, FFS_ZERO_WRITTEN);
+    return ffs_zero(inode, ffs_bytes(r->last), r->end, FFS_ZERO_WRITTEN);
 }
 
 /* Sets size and times at the end of a change. */

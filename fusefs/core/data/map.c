@@ -23,9 +23,9 @@ static struct ffs_segment map_segment_of(const struct ffs_extent *extent)
 {
     bool hole = extent->block == LAY_NONE;
 
-    return (struct ffs_segment){.offset = ffs_offset_of(extent->file_block),
-                                .len = ffs_offset_of(extent->len),
-                                .device = hole ? FFS_HOLE : ffs_offset_of(extent->block),
+    return (struct ffs_segment){.offset = ffs_bytes(extent->file_block),
+                                .len = ffs_bytes(extent->len),
+                                .device = hole ? FFS_HOLE : ffs_bytes(extent->block),
                                 .unwritten = extent->unwritten};
 }
 
@@ -54,10 +54,10 @@ static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, si
     struct ffs_extent extents[FFS_EXTENT_WINDOW];
     size_t room = 0;
 
-    map->start = ffs_offset_of(first);
+    map->start = ffs_bytes(first);
     map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
     while (first < end && map->count < max) {
-        size_t most = ffs_min(max - map->count, FFS_EXTENT_WINDOW);
+        size_t most = min_u64(max - map->count, FFS_EXTENT_WINDOW);
         ssize_t n = ffs_extent_list(inode, first, end, extents, most);
         int err = n < 0 ? (int)n : map_reserve(map, &room, (size_t)n);
         if (err)
@@ -87,7 +87,7 @@ static void map_clip(struct ffs_map *map, uint64_t offset)
     const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
 
     if (last)
-        map->len = ffs_min(map->len, last->offset + last->len - offset);
+        map->len = min_u64(map->len, last->offset + last->len - offset);
 }
 
 static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
@@ -100,7 +100,7 @@ static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size
         return err;
     out->size = h->file.size;
     if (offset < h->file.size)
-        out->len = ffs_min(len, h->file.size - offset);
+        out->len = min_u64(len, h->file.size - offset);
     uint64_t end = out->len ? ffs_block_up(offset + out->len) : ffs_block_of(offset);
 
     /*
@@ -164,11 +164,11 @@ static int map_zero_outside(struct ffs_inode *inode, const struct held *h)
     uint64_t whole = ffs_block_up(h->offset), after = ffs_block_of(h->end);
 
     if (whole >= after)
-        return ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
-    int err = ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(whole), FFS_ZERO_UNWRITTEN);
+        return ffs_zero(inode, ffs_bytes(first), ffs_bytes(last), FFS_ZERO_UNWRITTEN);
+    int err = ffs_zero(inode, ffs_bytes(first), ffs_bytes(whole), FFS_ZERO_UNWRITTEN);
     if (err)
         return err;
-    return ffs_zero(inode, ffs_offset_of(after), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
+    return ffs_zero(inode, ffs_bytes(after), ffs_bytes(last), FFS_ZERO_UNWRITTEN);
 }
 
 /*
@@ -251,12 +251,12 @@ int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct
 static int map_zero_rest(const struct held *h, uint64_t done)
 {
     uint64_t block_end = ffs_block_up(done);
-    uint64_t stop = ffs_min(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
-    int err = ffs_zero(h->inode, done, ffs_offset_of(stop), FFS_ZERO_UNWRITTEN);
+    uint64_t stop = min_u64(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
+    int err = ffs_zero(h->inode, done, ffs_bytes(stop), FFS_ZERO_UNWRITTEN);
 
     if (err || done <= h->file.size)
         return err;
-    return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
+    return ffs_zero(h->inode, done, ffs_bytes(block_end), FFS_ZERO_WRITTEN);
 }
 
 static int map_write_end(const struct held *h, uint64_t written, const uint32_t *sums)
@@ -345,7 +345,7 @@ static ssize_t map_list(struct ffs_inode *inode, uint64_t block, struct ffs_segm
         return -EINVAL;
     while (n < max && block < UINT64_MAX && got > 0) {
         got =
-            ffs_extent_list(inode, block, UINT64_MAX, extents, ffs_min(max - n, FFS_EXTENT_WINDOW));
+            ffs_extent_list(inode, block, UINT64_MAX, extents, min_u64(max - n, FFS_EXTENT_WINDOW));
         for (ssize_t i = 0; i < got; i++) {
             block = extents[i].file_block + extents[i].len;
             if (extents[i].damaged)

@@ -32,7 +32,7 @@ static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_e
     while (from < to) {
         uint64_t block = extent->block + (ffs_block_of(from) - extent->file_block);
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
-        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        uint64_t len = min_u64(to - from, LAY_BLOCK_SIZE - skip);
         if (len < LAY_BLOCK_SIZE) {
             ffs_batch_add(b, BD_READ, block, e->data[e->n], LAY_BLOCK_SIZE);
             e->copy[e->n].to = buf;
@@ -113,14 +113,14 @@ static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, ui
         return err;
     if (read_has_damage(&extents, &damage) && damage <= ffs_block_of(offset))
         return read_damaged(inode, damage);
-    *end = ffs_min(*end, ffs_offset_of(damage));
+    *end = min_u64(*end, ffs_bytes(damage));
     ffs_batch_init(&b, inode->fs);
     e.n = 0;
 
     for (size_t i = 0; i < extents.n && extents.extent[i].file_block < damage; i++) {
         const struct ffs_extent *extent = &extents.extent[i];
-        uint64_t from = ffs_max(offset, ffs_offset_of(extent->file_block));
-        uint64_t to = ffs_min(*end, ffs_offset_of(extent->file_block + extent->len));
+        uint64_t from = max_u64(offset, ffs_bytes(extent->file_block));
+        uint64_t to = min_u64(*end, ffs_bytes(extent->file_block + extent->len));
         if (extent->block == LAY_NONE || extent->unwritten)
             memset(buf + (from - offset), 0, to - from);
         else
@@ -141,7 +141,7 @@ static ssize_t read_locked(struct ffs_inode *inode, uint64_t offset, uint8_t *bu
         return err;
     if (offset >= f.size)
         return 0;
-    uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), f.size - offset);
+    uint64_t end = offset + min_u64(min_u64(len, SSIZE_MAX), f.size - offset);
     for (uint64_t at = offset; at < end;) {
         uint64_t to = end;
         err = read_some(inode, at, &to, buf + (at - offset));
@@ -185,7 +185,7 @@ static int read_seek_scan(struct ffs_inode *inode, const struct ffs_file *f, uin
         for (size_t i = 0; i < extents.n; i++) {
             if (read_seek_is_data(&extents.extent[i]) != data)
                 continue;
-            *out = ffs_max(offset, ffs_offset_of(extents.extent[i].file_block));
+            *out = max_u64(offset, ffs_bytes(extents.extent[i].file_block));
             return 0;
         }
     }
@@ -267,8 +267,7 @@ int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
 void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, void *buf, uint64_t len)
 {
     assert(b->n < FFS_BATCH_MAX);
-    b->ios[b->n++] =
-        (struct bd_io){.op = op, .offset = ffs_offset_of(block), .len = len, .buf = buf};
+    b->ios[b->n++] = (struct bd_io){.op = op, .offset = ffs_bytes(block), .len = len, .buf = buf};
 }
 
 int ffs_batch_run(struct ffs_batch *b)
@@ -336,7 +335,7 @@ static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t 
         /* Damage is replaced, which takes two changes of the tree. */
         if (extent.damaged && ffs_tx_left(tx) < ffs_extent_credits(inode))
             return *at > from ? 0 : -ENOSPC;
-        uint64_t len = extent.len = ffs_min(extent.len, end - *at);
+        uint64_t len = extent.len = min_u64(extent.len, end - *at);
         if (extent.block == LAY_NONE)
             err = data_fill_hole(tx, inode, unit, extent, &len);
         if (err)
@@ -379,7 +378,7 @@ static int data_skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
         err = ffs_extent_find(inode, *at, &extent);
         if (err || extent.block == LAY_NONE)
             break;
-        *at += ffs_min(extent.len, end - *at);
+        *at += min_u64(extent.len, end - *at);
     }
     ffs_meta_done(inode->fs);
     return err;
@@ -423,7 +422,7 @@ static int data_written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t 
      * A handle that could not mark everything does not extend the file beyond
      * the part that it marked.
      */
-    uint64_t reach = ffs_min(size, ffs_offset_of(*next));
+    uint64_t reach = min_u64(size, ffs_bytes(*next));
     if (reach > ffs_size(inode))
         inode->d.size = lay_put64(reach);
     return 0;
@@ -461,7 +460,7 @@ static int data_zero_in_block(struct ffs_inode *inode, const struct ffs_extent *
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
     struct ffs *fs = inode->fs;
-    uint64_t block = e->block + (file_block - e->file_block), at = ffs_offset_of(block);
+    uint64_t block = e->block + (file_block - e->file_block), at = ffs_bytes(block);
     int err = e->unwritten ? bd_read(ffs_dev(fs), at, data, sizeof(data))
                            : ffs_read_block(fs, block, data);
     bool plain = e->unwritten || err == -EBADMSG;
@@ -478,9 +477,8 @@ static int data_zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e,
 {
     uint64_t block = e->block + (file_block - e->file_block);
 
-    return e->unwritten
-               ? bd_write_zeroes(ffs_dev(inode->fs), ffs_offset_of(block), ffs_offset_of(n))
-               : ffs_overwrite_zeroes(inode, file_block, block, n);
+    return e->unwritten ? bd_write_zeroes(ffs_dev(inode->fs), ffs_bytes(block), ffs_bytes(n))
+                        : ffs_overwrite_zeroes(inode, file_block, block, n);
 }
 
 /*
@@ -493,7 +491,7 @@ static int data_zero_extent(struct ffs_inode *inode, const struct ffs_extent *ex
     while (from < to) {
         uint64_t block = ffs_block_of(from);
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
-        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        uint64_t len = min_u64(to - from, LAY_BLOCK_SIZE - skip);
         int err;
         if (len < LAY_BLOCK_SIZE) {
             err = data_zero_in_block(inode, extent, block, skip, skip + (uint32_t)len);
@@ -520,8 +518,8 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
             const struct ffs_extent *extent = &extents.extent[i];
             if (extent->block == LAY_NONE || extent->damaged || extent->unwritten != unwritten)
                 continue;
-            err = data_zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
-                                   ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
+            err = data_zero_extent(inode, extent, max_u64(from, ffs_bytes(extent->file_block)),
+                                   min_u64(to, ffs_bytes(extent->file_block + extent->len)));
         }
         if (err)
             return err;
@@ -531,7 +529,7 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
 
 int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end)
 {
-    uint64_t unit_end = ffs_offset_of(ffs_unit_up(f, ffs_block_up(f->size)));
+    uint64_t unit_end = ffs_bytes(ffs_unit_up(f, ffs_block_up(f->size)));
 
-    return ffs_zero(inode, f->size, ffs_min(end, unit_end), FFS_ZERO_WRITTEN);
+    return ffs_zero(inode, f->size, min_u64(end, unit_end), FFS_ZERO_WRITTEN);
 }

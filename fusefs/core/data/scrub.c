@@ -32,7 +32,7 @@ struct scrub {
 
 static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
 {
-    return s->data + ffs_offset_of(i);
+    return s->data + ffs_bytes(i);
 }
 
 static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
@@ -40,8 +40,8 @@ static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i
     struct ffs_scrub *out = s->out;
 
     out->bad[out->nbad++] =
-        (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
-                                 .device = e->damaged ? 0 : ffs_offset_of(e->block + i),
+        (struct ffs_scrub_block){.offset = ffs_bytes(e->file_block + i),
+                                 .device = e->damaged ? 0 : ffs_bytes(e->block + i),
                                  .unreadable = unreadable};
 }
 
@@ -55,7 +55,7 @@ static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t 
 
     if (lay_data_sum(data) == s->sums[i])
         return true;
-    int err = bd_read(ffs_dev(s->inode->fs), ffs_offset_of(e->block + i), data, LAY_BLOCK_SIZE);
+    int err = bd_read(ffs_dev(s->inode->fs), ffs_bytes(e->block + i), data, LAY_BLOCK_SIZE);
     if (!err && lay_data_sum(data) == s->sums[i])
         return true;
     scrub_report(s, e, i, err != 0);
@@ -72,10 +72,10 @@ static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t 
 static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
 {
     struct bd_dev *dev = ffs_dev(s->inode->fs);
-    int err = bd_read(dev, ffs_offset_of(e->block), s->data, ffs_offset_of(e->len));
+    int err = bd_read(dev, ffs_bytes(e->block), s->data, ffs_bytes(e->len));
 
     for (uint64_t i = 0; i < e->len; i++) {
-        readable[i] = !err || bd_read(dev, ffs_offset_of(e->block + i), scrub_block_at(s, i),
+        readable[i] = !err || bd_read(dev, ffs_bytes(e->block + i), scrub_block_at(s, i),
                                       LAY_BLOCK_SIZE) == 0;
         if (!readable[i])
             scrub_report(s, e, i, true);
@@ -133,7 +133,7 @@ static int scrub_range(struct scrub *s, const struct ffs_extent *e)
 /* Reports the first blocks of a damaged extent and cuts it to these. */
 static void scrub_report_damage(struct scrub *s, struct ffs_extent *e)
 {
-    e->len = ffs_min(e->len, RUN);
+    e->len = min_u64(e->len, RUN);
     for (uint64_t i = 0; i < e->len; i++)
         scrub_report(s, e, i, true);
 }
@@ -148,7 +148,7 @@ static int scrub_next(struct scrub *s, uint64_t *at)
 
     if (err)
         return err;
-    s->end = ffs_min(s->end, ffs_block_up(f.size));
+    s->end = min_u64(s->end, ffs_block_up(f.size));
     if (*at >= s->end)
         return 0;
     ffs_meta_read(inode->fs);
@@ -156,11 +156,11 @@ static int scrub_next(struct scrub *s, uint64_t *at)
     ffs_meta_done(inode->fs);
     if (err)
         return err;
-    e.len = ffs_min(e.len, s->end - *at);
+    e.len = min_u64(e.len, s->end - *at);
     if (e.damaged) {
         scrub_report_damage(s, &e);
     } else if (ffs_extent_is_data(&e)) {
-        e.len = ffs_min(e.len, RUN);
+        e.len = min_u64(e.len, RUN);
         err = scrub_range(s, &e);
     }
     *at += e.len;
@@ -199,13 +199,13 @@ static int scrub_call(struct ffs_inode *inode, uint64_t offset, uint64_t end, un
         return -EOPNOTSUPP;
     if ((flags & FFS_SCRUB_CORRECT) && ffs_writable(fs))
         return ffs_writable(fs);
-    s.data = ffs_dma_alloc(fs, ffs_offset_of(RUN));
+    s.data = ffs_dma_alloc(fs, ffs_bytes(RUN));
     if (!s.data)
         return -ENOMEM;
     int err = scrub_some(&s, &at);
-    ffs_dma_free(fs, s.data, ffs_offset_of(RUN));
+    ffs_dma_free(fs, s.data, ffs_bytes(RUN));
     if (at < s.end)
-        out->next = ffs_offset_of(at);
+        out->next = ffs_bytes(at);
     return err;
 }
 

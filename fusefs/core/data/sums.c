@@ -390,7 +390,7 @@ int ffs_sums_drop(struct ffs *fs, uint64_t block, uint64_t n, uint64_t *tid)
 static int verify_read_again(struct ffs *fs, uint64_t block, void *data)
 {
     uint64_t good;
-    int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE);
+    int err = bd_read(ffs_dev(fs), ffs_bytes(block), data, LAY_BLOCK_SIZE);
 
     if (!err)
         err = ffs_sums_verify(fs, block, 1, data, &good);
@@ -405,11 +405,11 @@ int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t 
     int err = 0;
 
     for (uint64_t done = 0, good; done < n; done += good + 1) {
-        err = ffs_sums_verify(fs, block + done, n - done, bytes + ffs_offset_of(done), &good);
+        err = ffs_sums_verify(fs, block + done, n - done, bytes + ffs_bytes(done), &good);
         if (err || good == n - done)
             break;
         *bad = done + good;
-        err = verify_read_again(fs, block + *bad, bytes + ffs_offset_of(*bad));
+        err = verify_read_again(fs, block + *bad, bytes + ffs_bytes(*bad));
         if (err)
             break;
     }
@@ -419,7 +419,7 @@ int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t 
 int ffs_read_block(struct ffs *fs, uint64_t block, void *data)
 {
     uint64_t bad;
-    int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE);
+    int err = bd_read(ffs_dev(fs), ffs_bytes(block), data, LAY_BLOCK_SIZE);
 
     return err ? err : ffs_verify(fs, block, 1, data, &bad);
 }
@@ -454,7 +454,7 @@ static int sums_of_mapped(struct ffs_inode *inode, uint64_t first, uint64_t n, u
         ffs_meta_read(inode->fs);
         err = ffs_extent_find(inode, first + done, &e);
         ffs_meta_done(inode->fs);
-        part = err ? 0 : ffs_min(e.len, n - done);
+        part = err ? 0 : min_u64(e.len, n - done);
         if (err || !ffs_extent_is_data(&e) || (expected != LAY_NONE && e.block != expected + done))
             memset(sums + done, 0, part * sizeof(*sums));
         else
@@ -512,7 +512,7 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
         ffs_meta_done(inode->fs);
         if (err)
             break;
-        e.len = ffs_min(e.len, end - first);
+        e.len = min_u64(e.len, end - first);
         if (ffs_extent_is_data(&e))
             err = ffs_sums_drop(inode->fs, e.block, e.len, &tid);
     }
@@ -527,7 +527,7 @@ int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t b
     int err = ffs_drop_sums(inode, file_block, file_block + 1);
 
     if (!err)
-        err = bd_write(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE, 0);
+        err = bd_write(ffs_dev(fs), ffs_bytes(block), data, LAY_BLOCK_SIZE, 0);
     if (!err)
         ffs_sums_wait(fs, block, 1, &sum);
     return err;
@@ -540,7 +540,7 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
     int err = ffs_drop_sums(inode, file_block, file_block + n);
 
     if (!err)
-        err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n));
+        err = bd_write_zeroes(ffs_dev(fs), ffs_bytes(block), ffs_bytes(n));
     for (uint64_t i = 0; i < n && !err; i++)
         ffs_sums_wait(fs, block + i, 1, &sum);
     return err;
@@ -555,12 +555,12 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 static bool verify_is_data(const struct ffs_fresh *fresh, uint64_t block, uint64_t *len)
 {
     if (block < fresh->first) {
-        *len = ffs_min(*len, fresh->first - block);
+        *len = min_u64(*len, fresh->first - block);
         return false;
     }
     if (block >= fresh->end)
         return false;
-    *len = ffs_min(*len, fresh->end - block);
+    *len = min_u64(*len, fresh->end - block);
     return true;
 }
 
@@ -617,10 +617,10 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
         int err = ffs_extent_find(inode, at, &e);
         if (err)
             return err;
-        e.len = ffs_min(e.len, *end - at);
+        e.len = min_u64(e.len, *end - at);
         if (e.block == LAY_NONE)
             continue;
-        e.len = ffs_min(e.len, (uint64_t)(LAY_SUMS_ENTRIES - e.block % LAY_SUMS_ENTRIES));
+        e.len = min_u64(e.len, (uint64_t)(LAY_SUMS_ENTRIES - e.block % LAY_SUMS_ENTRIES));
         bool data = fresh && verify_is_data(fresh, at, &e.len);
         if (at > first && ffs_tx_left(tx) <= ffs_extent_credits(inode)) {
             *end = at;
@@ -658,11 +658,11 @@ static int verify_fill_segment(struct ffs_inode *inode, struct ffs_watch *w,
                                const struct ffs_segment *s)
 {
     uint64_t first = ffs_block_of(s->offset), block = ffs_block_of(s->device);
-    uint64_t n = first < w->n_sums ? ffs_min(ffs_block_of(s->len), w->n_sums - first) : 0;
+    uint64_t n = first < w->n_sums ? min_u64(ffs_block_of(s->len), w->n_sums - first) : 0;
     int err = 0;
 
     for (uint64_t done = 0, part; done < n && !err; done += part) {
-        part = ffs_min(n - done, FILL);
+        part = min_u64(n - done, FILL);
         err = verify_fill_some(inode, w, first + done, block + done, part);
     }
     return err;

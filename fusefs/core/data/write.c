@@ -48,13 +48,13 @@ static int write_fill_edge(struct round *r, uint64_t file_block)
 {
     const struct ffs_extent *extent = write_extent_of(r, file_block);
     uint8_t *edge = r->edge[r->edges];
-    uint64_t start = ffs_offset_of(file_block);
-    uint64_t from = ffs_max(r->offset, start);
-    uint64_t to = ffs_min(r->end, start + LAY_BLOCK_SIZE);
+    uint64_t start = ffs_bytes(file_block);
+    uint64_t from = max_u64(r->offset, start);
+    uint64_t to = min_u64(r->end, start + LAY_BLOCK_SIZE);
     int err = 0;
 
     memset(edge, 0, LAY_BLOCK_SIZE);
-    bool whole = from == start && to >= ffs_min(start + LAY_BLOCK_SIZE, r->f->size);
+    bool whole = from == start && to >= min_u64(start + LAY_BLOCK_SIZE, r->f->size);
     if (extent->damaged && !whole && start < r->f->size)
         return -EIO;
     if (ffs_extent_is_data(extent) && start < r->f->size) {
@@ -62,7 +62,7 @@ static int write_fill_edge(struct round *r, uint64_t file_block)
         err = ffs_read_block(r->inode->fs, block, edge);
         if (err == -EBADMSG)
             return ffs_bad_block(r->inode, file_block, block);
-        uint64_t valid = ffs_min(r->f->size - start, LAY_BLOCK_SIZE);
+        uint64_t valid = min_u64(r->f->size - start, LAY_BLOCK_SIZE);
         memset(edge + valid, 0, LAY_BLOCK_SIZE - valid);
     }
     memcpy(edge + (from - start), r->buf + (from - r->offset), to - from);
@@ -75,7 +75,7 @@ static int write_fill_edges(struct round *r)
     uint64_t first = ffs_block_of(r->offset), last = ffs_block_of(r->end - 1);
     int err = 0;
 
-    if (r->offset % LAY_BLOCK_SIZE != 0 || r->end < ffs_offset_of(first + 1))
+    if (r->offset % LAY_BLOCK_SIZE != 0 || r->end < ffs_bytes(first + 1))
         err = write_fill_edge(r, first);
     if (!err && r->end % LAY_BLOCK_SIZE != 0 && (last != first || r->edges == 0))
         err = write_fill_edge(r, last);
@@ -111,8 +111,8 @@ static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
              * The interface has one pointer type for both directions; a write
              * only reads from it.
              */
-            void *data = (void *)(uintptr_t)(r->buf + (ffs_offset_of(from) - r->offset));
-            ffs_batch_add(b, BD_WRITE, block, data, ffs_offset_of(n));
+            void *data = (void *)(uintptr_t)(r->buf + (ffs_bytes(from) - r->offset));
+            ffs_batch_add(b, BD_WRITE, block, data, ffs_bytes(n));
         }
         from += n;
     }
@@ -126,8 +126,8 @@ static int write_transfer(struct round *r)
     ffs_batch_init(&b, r->inode->fs);
     for (size_t i = 0; i < r->extents.n; i++) {
         const struct ffs_extent *extent = &r->extents.extent[i];
-        uint64_t from = ffs_max(first, extent->file_block);
-        uint64_t to = ffs_min(end, extent->file_block + extent->len);
+        uint64_t from = max_u64(first, extent->file_block);
+        uint64_t to = min_u64(end, extent->file_block + extent->len);
         data_write_write_blocks(r, &b, extent, from, to);
     }
     return ffs_batch_run(&b);
@@ -138,12 +138,11 @@ static int write_zero_around(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
     uint64_t unit_first = ffs_unit_down(r->f, first), unit_end = ffs_unit_up(r->f, end);
-    int err =
-        ffs_zero(r->inode, ffs_offset_of(unit_first), ffs_offset_of(first), FFS_ZERO_UNWRITTEN);
+    int err = ffs_zero(r->inode, ffs_bytes(unit_first), ffs_bytes(first), FFS_ZERO_UNWRITTEN);
 
     if (err)
         return err;
-    return ffs_zero(r->inode, ffs_offset_of(end), ffs_offset_of(unit_end), FFS_ZERO_UNWRITTEN);
+    return ffs_zero(r->inode, ffs_bytes(end), ffs_bytes(unit_end), FFS_ZERO_UNWRITTEN);
 }
 
 /* Computes the checksums of the round's blocks. */
@@ -158,7 +157,7 @@ static void write_sum_blocks(struct round *r)
          * does not contain it.
          */
         r->sums[block - first] =
-            lay_data_sum(edge ? edge : r->buf + (ffs_offset_of(block) - r->offset));
+            lay_data_sum(edge ? edge : r->buf + (ffs_bytes(block) - r->offset));
     }
 }
 
@@ -219,7 +218,7 @@ static int write_map_units(struct round *r, uint64_t first, uint64_t end)
     if (err || (r->extents.end == end && !write_has_hole(&r->extents)))
         return err;
     err = ffs_reserve(r->inode, r->f, first, end, &upto);
-    if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
+    if (err && (err != -ENOSPC || ffs_bytes(upto) <= r->offset))
         return err;
     return ffs_extent_window_get(r->inode, first, upto, &r->extents);
 }
@@ -234,7 +233,7 @@ static int write_round(struct round *r)
     if (err)
         return err;
     end = r->extents.end;
-    r->end = ffs_min(r->end, ffs_offset_of(end));
+    r->end = min_u64(r->end, ffs_bytes(end));
     if (r->end <= r->offset)
         return ffs_corrupt(r->inode->fs, LAY_NONE, r->inode->ino, "extents inside a 2 MiB unit");
 
@@ -261,22 +260,22 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
     if (offset >= FFS_SIZE_MAX)
         return -EFBIG;
     /* write_fill_edge() handles the block that contains `offset`. */
-    err = ffs_zero_edge(inode, &f, ffs_offset_of(ffs_block_of(offset)));
+    err = ffs_zero_edge(inode, &f, ffs_bytes(ffs_block_of(offset)));
     if (err)
         return err;
-    uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
+    uint64_t end = offset + min_u64(min_u64(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
     struct round r; /* large, so each round initialises only the parts that it uses */
     r.inode = inode;
     r.f = &f;
     for (uint64_t at = offset; at < end; at = r.end) {
         r.offset = at;
-        r.end = ffs_min(end, at - at % ROUND + ROUND);
+        r.end = min_u64(end, at - at % ROUND + ROUND);
         r.buf = buf + (at - offset);
         r.edges = 0;
         err = write_round(&r);
         if (err)
             return at > offset ? (ssize_t)(at - offset) : err;
-        f.size = ffs_max(f.size, r.end);
+        f.size = max_u64(f.size, r.end);
     }
     return (ssize_t)(end - offset);
 }
@@ -306,7 +305,7 @@ static int truncate_has_tail(struct ffs_inode *inode, const struct ffs_file *f, 
     struct ffs_extent extent;
 
     *tail = false;
-    if (f->size % ffs_offset_of(f->unit) == 0)
+    if (f->size % ffs_bytes(f->unit) == 0)
         return 0;
     int err = ffs_extent_find(inode, ffs_block_of(f->size), &extent);
     if (!err)
@@ -352,7 +351,7 @@ static int truncate_prepare_unmap(struct ffs_inode *inode, uint64_t first, uint6
         err = ffs_extent_window_get(inode, first, end, &w);
         for (size_t i = 0; i < w.n && !err; i++) {
             if (w.extent[i].block != LAY_NONE)
-                err = ffs_sections_of(inode->fs, w.extent[i].block, ffs_min(w.extent[i].len, most));
+                err = ffs_sections_of(inode->fs, w.extent[i].block, min_u64(w.extent[i].len, most));
         }
         if (w.n < FFS_EXTENT_WINDOW)
             break;
@@ -423,7 +422,7 @@ int ffs_truncate_finish(struct ffs_inode *inode)
     uint64_t first = truncate_first_unneeded(&f);
     int err = 0;
     if (regular)
-        err = ffs_zero(inode, f.size, ffs_offset_of(first), FFS_ZERO_WRITTEN);
+        err = ffs_zero(inode, f.size, ffs_bytes(first), FFS_ZERO_WRITTEN);
     if (regular && !err)
         err = ffs_unmap(inode, first, UINT64_MAX);
     return err ? err : truncate_leave_orphans(inode);

@@ -13,7 +13,6 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
-#include "support/minmax.h"
 
 /* A block of the device that an image belongs to. */
 struct home_place {
@@ -172,7 +171,7 @@ static int checkpoint_in_batches(struct ffs *fs, const struct homes *h, batch_fn
         size_t left = h->n - i;
         err = ffs_interrupted(fs);
         if (!err)
-            err = body(fs, h, h->places + i, ffs_min(left, FFS_STAGING_BLOCKS));
+            err = body(fs, h, h->places + i, min_u64(left, FFS_STAGING_BLOCKS));
     }
     return err;
 }

@@ -75,7 +75,7 @@ static size_t log_parts(const struct writer *w, unsigned log, struct bd_io like,
 {
     const struct lay_geometry *geo = &w->fs->geo;
     uint64_t to_end = geo->log_blocks - w->first;
-    uint64_t a = ffs_min(w->staged, to_end);
+    uint64_t a = min_u64(w->staged, to_end);
 
     ios[0] = ios[1] = like;
     ios[0].offset = ffs_bytes(lay_log_block(geo, log, w->first));

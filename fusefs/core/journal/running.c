@@ -16,7 +16,7 @@ static uint64_t running_names_of(const struct ffs *fs, unsigned blocks)
 {
     const unsigned others = 8; /* blocks of the map and of levels */
 
-    return ffs_min(blocks, fs->chunks.end + others);
+    return min_u64(blocks, fs->chunks.end + others);
 }
 
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks)

@@ -114,7 +114,7 @@ static int guard_wait_ns(void *arg, uint64_t ns)
     pthread_mutex_lock(&m->lock);
     bool stop = guard_given_up(m);
     for (uint64_t now; !stop && (now = now_ns()) < end; stop = guard_given_up(m))
-        cond_wait_until(&m->wake, &m->lock, ffs_min(end, now + MMP_SLICE_NS));
+        cond_wait_until(&m->wake, &m->lock, min_u64(end, now + MMP_SLICE_NS));
     pthread_mutex_unlock(&m->lock);
     return stop ? -EINTR : 0;
 }

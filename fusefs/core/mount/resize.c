@@ -36,7 +36,7 @@ struct resize {
 
 static uint64_t resize_batch_of(uint64_t left)
 {
-    return ffs_min(left, BATCH);
+    return min_u64(left, BATCH);
 }
 
 /* Writes n blocks durably to block `at` and following, and reads them back. */
@@ -286,7 +286,7 @@ static int resize_read_blocks(struct resize *r, enum lay_kind kind, uint64_t at,
 static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
 {
     uint64_t groups = lay_groups(&r->old);
-    uint64_t there = first >= groups ? 0 : ffs_min(groups - first, n);
+    uint64_t there = first >= groups ? 0 : min_u64(groups - first, n);
     bool any;
     int err = resize_get_ages(r, LAY_KIND_BITMAP, first, there, &any);
 
@@ -352,13 +352,13 @@ static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uin
 
 static int resize_write_bitmaps(struct resize *r)
 {
-    uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo), all = ffs_max(have, groups);
+    uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo), all = max_u64(have, groups);
     struct levels levels = {.r = r, .kind = LAY_KIND_BITMAP, .blocks = groups};
     int err = 0;
 
     for (uint64_t g = 0, n; g < all && !err; g += n) {
         n = resize_batch_of(all - g);
-        err = resize_write_groups(r, g, n, g < groups ? ffs_min(n, groups - g) : 0, &levels);
+        err = resize_write_groups(r, g, n, g < groups ? min_u64(n, groups - g) : 0, &levels);
     }
     r->sb.area.bitmap_age = lay_put32(levels.top);
     levels_end(&levels);
@@ -420,13 +420,13 @@ static int resize_copy_areas(struct resize *r)
                                      .from = old->sums_start,
                                      .to = geo->sums_start,
                                      .copy = geo->sums_copy,
-                                     .kept = ffs_min(old->sums_blocks, geo->sums_blocks),
+                                     .kept = min_u64(old->sums_blocks, geo->sums_blocks),
                                      .blocks = geo->sums_blocks};
     const struct resize_area map = {.kind = LAY_KIND_MAP,
                                     .from = old->map_start,
                                     .to = geo->map_start,
                                     .copy = geo->map_copy,
-                                    .kept = ffs_min(old->map_blocks, geo->map_blocks),
+                                    .kept = min_u64(old->map_blocks, geo->map_blocks),
                                     .blocks = geo->map_blocks};
     int err = resize_copy_area(r, &sums, &r->sb.area.sums_age);
 

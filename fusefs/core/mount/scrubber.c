@@ -69,7 +69,7 @@ static bool scrubber_spend(struct scrubber *s, const struct ffs_scrub_counts *n)
     uint64_t now = now_ns();
 
     scrubber_count(s->fs, n);
-    s->due = ffs_max(s->due, now - SCRUBBER_LAG_NS) + n->bytes * NS_PER_S / s->fs->scrubber.rate;
+    s->due = max_u64(s->due, now - SCRUBBER_LAG_NS) + n->bytes * NS_PER_S / s->fs->scrubber.rate;
     return scrubber_wait(s->fs, s->due > now + SCRUBBER_LAG_NS ? s->due : 0);
 }
 
@@ -159,7 +159,7 @@ static uint64_t log_scrub_run(struct ffs *fs, const struct lay_geometry *geo, ui
                               uint64_t n, void *data)
 {
     for (unsigned i = 0; i < lay_logs(geo); i++)
-        n = ffs_min(n, log_scrub_readable(fs, lay_log_block(geo, i, pos), n, data));
+        n = min_u64(n, log_scrub_readable(fs, lay_log_block(geo, i, pos), n, data));
     return n;
 }
 
@@ -174,7 +174,7 @@ static void scrubber_log(struct ffs *fs, uint64_t pos, struct scrubber_found *ou
     /* If the log moves after this, its old place is read, which changes nothing. */
     const struct lay_geometry geo = fs->geo;
     ffs_meta_done(fs);
-    uint64_t run = pos < geo.log_blocks ? ffs_min(geo.log_blocks - pos, LOG_SCRUB_RUN) : 0;
+    uint64_t run = pos < geo.log_blocks ? min_u64(geo.log_blocks - pos, LOG_SCRUB_RUN) : 0;
     void *data = run ? ffs_dma_alloc(fs, ffs_bytes(LOG_SCRUB_RUN)) : NULL;
     out->last = LAY_ADDR(LAY_KIND_LOG, geo.log_blocks - 1);
     if (!data)

@@ -97,7 +97,7 @@ static int shrink_remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct
             break;
         if (piece.block != e->block + done)
             return ffs_corrupt(inode->fs, piece.block, inode->ino, "unit of a GPU-bound file");
-        piece.len = ffs_min(piece.len, e->len - done);
+        piece.len = min_u64(piece.len, e->len - done);
         piece.block = block + done;
         err = ffs_extent_move(tx, inode, &piece);
         done += piece.len;
@@ -157,7 +157,7 @@ static struct ffs_extent shrink_run_of(const struct shrink *s, const struct ffs_
                              .damaged = e->damaged && unit == 1};
 
     if (unit == 1)
-        run.len = ffs_min(e->len - skip, DATA_STEP);
+        run.len = min_u64(e->len - skip, DATA_STEP);
     return run;
 }
 
@@ -301,11 +301,11 @@ static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks)
 {
     struct lay_geometry geo = fs->geo;
-    uint64_t slots = ffs_max(lay_map_slots(blocks, geo.chunk_shift), fs->chunks.end);
+    uint64_t slots = max_u64(lay_map_slots(blocks, geo.chunk_shift), fs->chunks.end);
 
     geo.blocks = blocks;
     geo.reserve = lay_reserve(blocks);
-    geo.map_blocks = ffs_min(geo.map_blocks, lay_map_blocks(slots));
+    geo.map_blocks = min_u64(geo.map_blocks, lay_map_blocks(slots));
     geo.map_len = lay_area_blocks(geo.map_blocks);
     geo.bitmap_blocks = lay_groups_of(blocks);
     geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
@@ -375,7 +375,7 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
             return err;
         const struct lay_bitmap *bm = buf->data;
         bool found = shrink_find_in((const uint64_t *)(const void *)bm->bits, group,
-                                    (uint32_t)ffs_min(left, LAY_GROUP_BLOCKS), want, &run);
+                                    (uint32_t)min_u64(left, LAY_GROUP_BLOCKS), want, &run);
         ffs_buf_put(buf);
         *start = run.start;
         if (found)
@@ -448,7 +448,7 @@ static int shrink_cut_sums(struct ffs *fs, uint64_t blocks)
     int err = ffs_tx_begin(fs, 4, &tx);
     if (err)
         return err;
-    end = ffs_min(end, fs->geo.blocks);
+    end = min_u64(end, fs->geo.blocks);
     return ffs_tx_finish(tx, ffs_sums_put(tx, blocks, end - blocks, NULL));
 }
 
