@@ -565,13 +565,12 @@ void ffs_map_release(struct ffs_map *map);
  * range has a damaged extent: only ffs_write() ends damage.
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
-int ffs_map_write_end(struct ffs_map *map, uint64_t written);
 /*
- * Like ffs_map_write_end(), for whole blocks, with the CRC-32C of each block as
+ * `sums` may be NULL. For whole blocks it may have the CRC-32C of each block as
  * it was written: ffs_sum_of(), or FFS_NO_SUM for a block of unknown content.
  * These become the checksums of the data.
  */
-int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums);
+int ffs_map_write_end(struct ffs_map *map, uint64_t written, const uint32_t *sums);
 
 /*
  * Gets the checksums of n blocks of 4096 bytes from file byte `offset` on, a

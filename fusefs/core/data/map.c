@@ -273,12 +273,7 @@ static int map_write_end(const struct held *h, uint64_t written, const uint32_t 
                        sums ? &fresh : NULL);
 }
 
-int ffs_map_write_end(struct ffs_map *map, uint64_t written)
-{
-    return ffs_map_write_end_sums(map, written, NULL);
-}
-
-int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums)
+int ffs_map_write_end(struct ffs_map *map, uint64_t written, const uint32_t *sums)
 {
     struct held *h = map->internal;
 

@@ -94,7 +94,13 @@ void transfer_begin_run(struct transfer *t)
     t->status = 0;
 }
 
-bool transfer_repeat(struct transfer *t, int err)
+/*
+ * Returns true if the run that ended with err may be repeated. None of its
+ * commands is then in flight, since the queue of a lost one has been recovered.
+ * Returns false if a repetition does not help, or if the limit of repetitions
+ * or of the time of failed runs is reached.
+ */
+static bool buffer_transfer_repeat(struct transfer *t, int err)
 {
     uint64_t most_ns = (uint64_t)DEADLINES * t->daemon->opts->deadline_ms * NS_PER_MS;
     bool not_yet = err == -EIO && nvme_status_not_yet(t->status);
@@ -280,7 +286,7 @@ static int end_write(struct ffs_map *map, uint64_t written, struct transfer_part
 {
     const uint32_t *sums = parts && written ? transfer_parts_written(parts, written) : NULL;
 
-    return ffs_map_write_end_sums(map, written, sums);
+    return ffs_map_write_end(map, written, sums);
 }
 
 /*
@@ -376,7 +382,7 @@ static bool is_for_executor(const struct transfer *t, int err)
 
 int transfer_fall_back(struct transfer *t, int err)
 {
-    if (is_for_executor(t, err) && transfer_repeat(t, err)) {
+    if (is_for_executor(t, err) && buffer_transfer_repeat(t, err)) {
         log_failure(t, err, "the transfer is tried again");
         return 0;
     }

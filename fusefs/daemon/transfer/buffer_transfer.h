@@ -68,8 +68,7 @@ void transfer_recover(struct daemon *d);
  * counts the bytes, and the path is added to rw.path. transfer_fall_back() is
  * called after the GPU path failed with err. It returns 0 if the transfer
  * continues: through host memory, with t->gpu false, or, if host memory must
- * not be used, through the executor again (transfer_repeat()), with t->gpu
- * true.
+ * not be used, through the executor again, with t->gpu true.
  */
 void transfer_op_begin(struct transfer *t, unsigned kind);
 void transfer_op_end(struct transfer *t, uint64_t bytes);
@@ -89,13 +88,6 @@ const char *transfer_engine_name(const struct transfer *t);
 /* Runs of the executor that failed. */
 
 void transfer_begin_run(struct transfer *t);
-/*
- * Returns true if the run that ended with err may be repeated. None of its
- * commands is then in flight, since the queue of a lost one has been recovered.
- * Returns false if a repetition does not help, or if the limit of repetitions
- * or of the time of failed runs is reached.
- */
-bool transfer_repeat(struct transfer *t, int err);
 /*
  * Adds the results of a call of the engine, which returned err: commands,
  * status, staging, need of recovery. Ends the commands that the call left in

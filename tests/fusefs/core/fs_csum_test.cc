@@ -179,7 +179,7 @@ TEST_F(FsCsum, AMappedWriteLeavesBlocksWithoutChecksum)
     ASSERT_EQ(ffs_map_write(f, 2 * 4096, 20 * 4096, &map), 0);
     for (size_t i = 0; i < map.count; i++)
         memset(device.bytes() + map.segments[i].device, 'm', map.segments[i].len);
-    ASSERT_EQ(ffs_map_write_end(&map, 20 * 4096), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 20 * 4096, nullptr), 0);
     EXPECT_EQ(read(f, 2 * 4096, 20 * 4096), std::string(20 * 4096, 'm'));
     EXPECT_EQ(summed(f, 0, 22), 2u);
 }
@@ -195,7 +195,7 @@ TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
     std::vector<uint8_t> block(4096, 'm');
     std::vector<uint32_t> sums(20, lay_data_sum(block.data()));
     sums[15] = FFS_NO_SUM; // not known
-    ASSERT_EQ(ffs_map_write_end_sums(&map, 20 * 4096, sums.data()), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 20 * 4096, sums.data()), 0);
     EXPECT_EQ(summed(f, 0, 22), 2u + 11) << "new blocks at once";
     ffs_sums_settle(fs, true);
     EXPECT_EQ(summed(f, 0, 22), 21u);
@@ -232,7 +232,7 @@ TEST_F(FsCsum, ReusedBlocksDoNotKeepOldChecksums)
         ffs_map map;
         ASSERT_EQ(ffs_map_write(f, 41u << 20, 1u << 20, &map), 0);
         memset(device.bytes() + map.segments[0].device, 'm', map.segments[0].len);
-        ASSERT_EQ(ffs_map_write_end(&map, map.segments[0].len), 0);
+        ASSERT_EQ(ffs_map_write_end(&map, map.segments[0].len, nullptr), 0);
         EXPECT_EQ(read(f, 0, data.size()), data);
         EXPECT_EQ(read(f, 41u << 20, 4096), std::string(4096, 'm'));
         f.reset();
@@ -339,7 +339,7 @@ class FsScrub : public FsCsum
         write(f, 0, pattern(4, n * 4096));
         ffs_map map;
         EXPECT_EQ(ffs_map_write(f, 0, n * 4096, &map), 0);
-        EXPECT_EQ(ffs_map_write_end(&map, n * 4096), 0);
+        EXPECT_EQ(ffs_map_write_end(&map, n * 4096, nullptr), 0);
         return f;
     }
 

@@ -105,7 +105,7 @@ void FsData::do_map_write()
             memcpy(device.bytes() + map.segments[i].device, bytes.data() + skip,
                    std::min(map.segments[i].len, done - skip));
     }
-    ASSERT_EQ(ffs_map_write_end(&map, done), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, done, nullptr), 0);
     if (done && model.size() < at + done)
         model.resize(at + done);
     model.replace(std::min<size_t>(at, model.size()), done, bytes, 0, done);

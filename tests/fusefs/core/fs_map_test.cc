@@ -145,9 +145,9 @@ TEST_F(FsMap, AnUnusedMapForWritingChangesNothingVisible)
     ffs_map map;
     ASSERT_EQ(ffs_map_write(f, 0, 20000, &map), 0);
     EXPECT_EQ(map.count, 2u);
-    ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 0, nullptr), 0);
     ASSERT_EQ(ffs_map_write(f, 100001, 10, &map), 0); // past the end
-    ASSERT_EQ(ffs_map_write_end(&map, 0), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 0, nullptr), 0);
     EXPECT_EQ(read_all(f), "abc");
     EXPECT_EQ(attr(f).size, 3u);
 }
@@ -159,7 +159,7 @@ TEST_F(FsMap, AShortWriteLeavesZerosAfterTheWrittenPart)
     ASSERT_EQ(truncate(f, 8192), 0);
     ASSERT_EQ(ffs_map_write(f, 0, 8192, &map), 0);
     memset(device.bytes() + map.segments[0].device, 'w', 100); // the rest is the device's garbage
-    ASSERT_EQ(ffs_map_write_end(&map, 100), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 100, nullptr), 0);
     EXPECT_EQ(read_all(f), std::string(100, 'w') + std::string(8092, 0));
 }
 
@@ -172,7 +172,7 @@ TEST_F(FsMap, BytesWrittenPastTheEndOfATransferAreZeroed)
     ffs_map map;
     ASSERT_EQ(ffs_map_write(f, 0, 4096, &map), 0);
     memset(device.bytes() + map.segments[0].device, 'w', 4096);
-    ASSERT_EQ(ffs_map_write_end(&map, 50), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 50, nullptr), 0);
     ASSERT_EQ(truncate(f, 4096), 0);
     EXPECT_EQ(read_all(f), std::string(50, 'w') + std::string(4046, 0));
 }
@@ -188,7 +188,7 @@ TEST_F(FsMap, AMapForWritingPastTheEndLeavesZerosInBetween)
     ffs_map_release(&map);
     ASSERT_EQ(ffs_map_write(f, 8192, 4096, &map), 0);
     memset(device.bytes() + map.segments[0].device, 'w', 4096);
-    ASSERT_EQ(ffs_map_write_end(&map, 4096), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 4096, nullptr), 0);
     EXPECT_EQ(read_all(f), std::string(100, 'a') + std::string(8092, 0) + std::string(4096, 'w'));
 }
 

@@ -18,7 +18,7 @@ static void use_file(ffs_inode *f, ffs_inode *root, const std::string &tag)
     ffs_setxattr(f, "user.a", data.data(), 3000, 0);
     ffs_link(f, root, ("h" + tag).c_str());
     if (ffs_map_write(f, 40960, 8192, &map) == 0)
-        ffs_map_write_end(&map, 8192);
+        ffs_map_write_end(&map, 8192, nullptr);
     if (ffs_map_read(f, 0, 100000, &map) == 0)
         ffs_map_release(&map);
     size.size = 7000;

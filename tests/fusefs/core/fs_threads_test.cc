@@ -138,7 +138,7 @@ TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(done);
     memset(device.bytes() + map.segments[0].device, 'f', 4096);
-    ASSERT_EQ(ffs_map_write_end(&map, 4096), 0);
+    ASSERT_EQ(ffs_map_write_end(&map, 4096, nullptr), 0);
     other.join();
     EXPECT_EQ(read(f, 0, 8), "secondff");
 }

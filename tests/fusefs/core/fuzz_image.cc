@@ -468,7 +468,7 @@ void User::change()
         size.size = 900000;
         ffs_setattr(tree.i, &size, FFS_SET_SIZE, nullptr);
         if (ffs_map_write(tree.i, 40960, 8192, &map) == 0)
-            ffs_map_write_end(&map, 5000);
+            ffs_map_write_end(&map, 5000, nullptr);
     }
     if (ffs_lookup(root.i, "gpu", &gpu.i) == 0) {
         ffs_scrub(gpu.i, 0, 1u << 20, FFS_SCRUB_ADD | FFS_SCRUB_CORRECT, &scrub);

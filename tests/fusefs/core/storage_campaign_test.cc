@@ -221,7 +221,7 @@ void Campaign::map_write(ffs_inode *inode, const std::string &path)
     uint64_t written = 0;
     if (bd_write(ffs_dev(fs), map.segments[0].device, data.data(), data.size(), 0) == 0)
         written = 4096;
-    ffs_map_write_end(&map, written);
+    ffs_map_write_end(&map, written, nullptr);
 }
 
 void Campaign::change_file(const std::string &path, ffs_inode *inode)

@@ -211,7 +211,7 @@ class LostAppend : public CrashFiles, public ::testing::WithParamInterface<bool>
         data[offset % 4096] = 'n';
         if (!err)
             err = bd_write(ffs_dev(i->fs), map.segments[0].device, &data[0], 4096, 0);
-        int end = ffs_map_write_end(&map, 1);
+        int end = ffs_map_write_end(&map, 1, nullptr);
         return err ? err : end;
     }
     // The bytes kept, zeros, and `last` at the end.
