@@ -546,30 +546,24 @@ int image_read_map(struct image *img, uint64_t chunks)
 
 /* --- Start and end ---------------------------------------------------------------------------- */
 
-static int image_io_read(void *arg, uint64_t block, void *data)
+static int image_io_read(void *dev, uint64_t block, void *data)
 {
-    struct image *img = arg;
-
-    return bd_read(img->dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE);
+    return bd_read(dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE);
 }
 
-static int image_io_write(void *arg, uint64_t block, const void *data)
+static int image_io_write(void *dev, uint64_t block, const void *data)
 {
-    struct image *img = arg;
-
-    return bd_write(img->dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE, 0);
+    return bd_write(dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE, 0);
 }
 
-static int image_io_flush(void *arg)
+static int image_io_flush(void *dev)
 {
-    struct image *img = arg;
-
-    return bd_flush(img->dev);
+    return bd_flush(dev);
 }
 
 struct lay_io image_io(struct image *img)
 {
-    return (struct lay_io){image_io_read, image_io_write, image_io_flush, img};
+    return (struct lay_io){image_io_read, image_io_write, image_io_flush, img->dev};
 }
 
 int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct lay_labels *labels)

@@ -458,14 +458,6 @@ static int commit_tail(struct fsck *f)
     return write_commit(f, 1, 0, f->store->tid, f->store->pos);
 }
 
-/* Makes the first commit of the incarnation, with the tail of the log. */
-static int first_commit(struct fsck *f)
-{
-    const struct lay_log_mark *newest = &f->log.reader.newest;
-
-    return write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
-}
-
 /* --- A transaction in the log ----------------------------------------------------------------- */
 
 struct log_writer {
@@ -779,6 +771,7 @@ static int store_recover(struct fsck *f)
 {
     struct store *s = f->store;
     struct lay_io io = image_io(&f->img);
+    const struct lay_log_mark *newest = &f->log.reader.newest;
     int err = new_incarnation(f);
 
     s->begun = true;
@@ -787,8 +780,9 @@ static int store_recover(struct fsck *f)
     ahead_skip(f);
     if (!err && !s->in_place)
         err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count, store_lost, f);
+    /* The first commit of the incarnation, with the tail of the log. */
     if (!err && !s->in_place && !s->skipped)
-        err = first_commit(f);
+        err = write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
     if (!err)
         err = store_checkpoint(f);
     if (!err)

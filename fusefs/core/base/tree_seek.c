@@ -144,7 +144,7 @@ int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c)
     return 0;
 }
 
-int ffs_cursor_record(struct ffs_cursor *c, const void **record)
+int ffs_cursor_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
 {
     const struct lay_node *leaf = ffs_cursor_node(c, 0);
 
@@ -163,7 +163,7 @@ int ffs_cursor_record(struct ffs_cursor *c, const void **record)
     }
     if (ffs_node_len(leaf, c->step[0].at) == 0)
         return ffs_tree_corrupt(c, 0, "record length");
-    *record = leaf->u.bytes + c->step[0].at;
+    *out = (const struct lay_dirent *)(leaf->u.bytes + c->step[0].at);
     return 0;
 }
 

@@ -37,10 +37,10 @@ static inline struct lay_node *ffs_cursor_node(const struct ffs_cursor *c, unsig
 int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c);
 void ffs_cursor_drop(struct ffs_cursor *c);
 /*
- * Sets *record to the record under the cursor. Moves to the next leaf at the end of a leaf. Returns
- * -ENOENT if there is no further record.
+ * Sets *out to the record of a directory under the cursor. Moves to the next leaf at the end of a
+ * leaf. Returns -ENOENT if there is no further record.
  */
-int ffs_cursor_record(struct ffs_cursor *c, const void **record);
+int ffs_cursor_dirent(struct ffs_cursor *c, const struct lay_dirent **out);
 void ffs_cursor_skip(struct ffs_cursor *c, size_t len);
 
 /* --- Nodes: for the files that read or change trees ------------------------------------------- */

@@ -30,16 +30,6 @@ static int dir_seek(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
     return ffs_cursor_seek(dir, key, c);
 }
 
-static int dir_next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
-{
-    const void *record;
-    int err = ffs_cursor_record(c, &record);
-
-    if (!err)
-        *out = record;
-    return err;
-}
-
 /* Searches the names with one hash. *key becomes the first unused number. */
 static int dir_find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *key,
                           const struct lay_dirent **out)
@@ -48,7 +38,7 @@ static int dir_find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *
 
     for (;;) {
         const struct lay_dirent *d;
-        int err = dir_next_dirent(c, &d);
+        int err = ffs_cursor_dirent(c, &d);
         if (err)
             return err;
         uint64_t at = lay_get64(d->key);
@@ -117,7 +107,7 @@ static int dir_seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor
 
     if (err)
         return err;
-    err = dir_next_dirent(c, &d);
+    err = ffs_cursor_dirent(c, &d);
     if (!err && lay_get64(d->key) == key)
         return 0;
     ffs_cursor_drop(c);
@@ -158,7 +148,7 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
 
     if (err)
         return err;
-    err = dir_next_dirent(&c, &d);
+    err = ffs_cursor_dirent(&c, &d);
     ffs_cursor_drop(&c);
     if (err == -ENOENT)
         return 0;
@@ -182,7 +172,7 @@ static int dir_emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emi
 
     if (err)
         return err;
-    while ((err = dir_next_dirent(&c, &d)) == 0) {
+    while ((err = ffs_cursor_dirent(&c, &d)) == 0) {
         if (emit(arg, (const char *)d->name, d->name_len, lay_get64(d->ino), d->type,
                  lay_get64(d->key)))
             break;

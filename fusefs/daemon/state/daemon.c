@@ -82,7 +82,7 @@ int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool director
     }
     *file = (struct open_file){.inode = inode, .flags = flags, .directory = directory};
     pthread_mutex_lock(&d->files_lock);
-    activity_begin(&d->activity, &file->activity);
+    file->activity.id = ++d->activity.last_id;
     LIST_INSERT_HEAD(&d->files, file, entry);
     pthread_mutex_unlock(&d->files_lock);
     if (file_writes(file))

@@ -164,11 +164,6 @@ static void activity_describe(const struct open_file *file, struct gpunvme_open_
         shared_calls_describe(file->shared_calls, out);
 }
 
-void activity_begin(struct activity_log *log, struct activity *a)
-{
-    a->id = ++log->last_id;
-}
-
 void activity_end(struct activity_log *log, const struct open_file *file)
 {
     struct gpunvme_open_file last;

@@ -92,8 +92,6 @@ struct activity_log {
     unsigned next;                                    /* entry to overwrite next */
 };
 
-/* Called at OPEN with the lock held. */
-void activity_begin(struct activity_log *log, struct activity *a);
 /* Called at RELEASE with the lock held. */
 void activity_end(struct activity_log *log, const struct open_file *file);
 
