@@ -51,10 +51,10 @@ void ffs_alloc_destroy(struct ffs *fs)
         free(a->groups[g].map);
     free(a->groups);
     a->groups = NULL;
-    while (a->pins) {
-        struct ffs_pin *next = a->pins->next;
-        free(a->pins);
-        a->pins = next;
+    while (!LIST_EMPTY(&a->pins)) {
+        struct ffs_pin *pin = LIST_FIRST(&a->pins);
+        LIST_REMOVE(pin, entry);
+        free(pin);
     }
     ffs_ranges_free(&a->deferred);
     pthread_mutex_destroy(&a->lock);

@@ -11,6 +11,8 @@
 #ifndef FUSEFS_CORE_ALLOC_ALLOC_H
 #define FUSEFS_CORE_ALLOC_ALLOC_H
 
+#include <sys/queue.h>
+
 #include "blockdev/bdev.h"
 #include "fusefs/core/base/ranges.h"
 #include "fusefs/core/storage.h"
@@ -38,7 +40,7 @@ struct ffs_found {
 };
 
 struct ffs_pin {
-    struct ffs_pin *prev, *next;
+    LIST_ENTRY(ffs_pin) entry;
     size_t n;
     struct ffs_range ranges[]; /* sorted by address */
 };
@@ -49,7 +51,7 @@ struct ffs_alloc {
     uint64_t busy;              /* number of busy blocks */
     bool starved;               /* an allocation failed while commits could have freed blocks */
     struct ffs_ranges deferred; /* durably freed ranges that are pinned */
-    struct ffs_pin *pins;
+    LIST_HEAD(, ffs_pin) pins;
     uint64_t cursor; /* start of a search without a goal; protected by ffs.meta */
     /* Grows when blocks become free or a section is read: a search may find more then. */
     uint64_t released;

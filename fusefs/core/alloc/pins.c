@@ -41,13 +41,9 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
     if (!pin)
         return -ENOMEM;
     pin->n = pin_collect(segments, n, pin->ranges);
-    pin->prev = NULL;
 
     pthread_mutex_lock(&a->lock);
-    pin->next = a->pins;
-    if (a->pins)
-        a->pins->prev = pin;
-    a->pins = pin;
+    LIST_INSERT_HEAD(&a->pins, pin, entry);
     pthread_mutex_unlock(&a->lock);
     *out = pin;
     return 0;
@@ -78,7 +74,7 @@ static bool pin_covers(const struct ffs_alloc *a, uint64_t block, uint64_t end, 
 {
     uint64_t open_until = end;
 
-    for (const struct ffs_pin *pin = a->pins; pin; pin = pin->next) {
+    for (const struct ffs_pin *pin = LIST_FIRST(&a->pins); pin; pin = LIST_NEXT(pin, entry)) {
         size_t i = pin_first_after(pin, block);
         if (i == pin->n)
             continue;
@@ -156,9 +152,7 @@ void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin)
     struct ffs_ranges kept = {0};
 
     pthread_mutex_lock(&a->lock);
-    *(pin->prev ? &pin->prev->next : &a->pins) = pin->next;
-    if (pin->next)
-        pin->next->prev = pin->prev;
+    LIST_REMOVE(pin, entry);
     for (size_t i = 0; i < a->deferred.n; i++)
         pin_release(a, &a->deferred.v[i], &kept);
     ffs_ranges_free(&a->deferred);

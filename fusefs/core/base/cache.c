@@ -414,7 +414,7 @@ static void home_clear(struct ffs_home *home)
         struct ffs_image *next;
         for (struct ffs_image *image = home->buckets[i]; image; image = next) {
             next = image->next;
-            ffs_image_free(image);
+            free(image);
         }
         home->buckets[i] = NULL;
     }
@@ -433,26 +433,14 @@ void ffs_home_destroy(struct ffs_home *home)
 
 struct ffs_image *ffs_image_new(uint64_t block, const void *data)
 {
-    struct ffs_image *image = malloc(sizeof(*image));
+    struct ffs_image *image = malloc(sizeof(*image) + LAY_BLOCK_SIZE);
 
     if (!image)
         return NULL;
     image->block = block;
     image->next = NULL;
-    image->data = malloc(LAY_BLOCK_SIZE);
-    if (!image->data) {
-        free(image);
-        return NULL;
-    }
     memcpy(image->data, data, LAY_BLOCK_SIZE);
     return image;
-}
-
-void ffs_image_free(struct ffs_image *image)
-{
-    if (image)
-        free(image->data);
-    free(image);
 }
 
 /* Returns the link that points to the image of the block, or the last link of its bucket. */
@@ -473,7 +461,7 @@ static void home_drop(struct ffs_home *home, uint64_t block)
     if (!old)
         return;
     *p = old->next;
-    ffs_image_free(old);
+    free(old);
     home->n--;
 }
 
@@ -507,7 +495,7 @@ void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, u
                 continue;
             }
             *p = image->next;
-            ffs_image_free(image);
+            free(image);
             home->n--;
         }
     }
@@ -570,7 +558,7 @@ struct place {
 };
 
 struct ffs_slab {
-    struct ffs_slab *prev, *next; /* list of slabs with room */
+    LIST_ENTRY(ffs_slab) entry; /* in the list of slabs with room */
     size_t used;
     size_t begun; /* places from here on have never been used */
     struct place *free;
@@ -594,25 +582,9 @@ void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align)
     pthread_mutex_init(&slabs->lock, NULL);
 }
 
-static void slab_add(struct ffs_slabs *slabs, struct ffs_slab *s)
-{
-    s->prev = NULL;
-    s->next = slabs->partial;
-    if (s->next)
-        s->next->prev = s;
-    slabs->partial = s;
-}
-
-static void slab_take_out(struct ffs_slabs *slabs, struct ffs_slab *s)
-{
-    *(s->prev ? &s->prev->next : &slabs->partial) = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-}
-
 static void slab_unmap(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
-    slab_take_out(slabs, s);
+    LIST_REMOVE(s, entry);
     slabs->count--;
     munmap(s, SLAB_BYTES);
 }
@@ -622,8 +594,8 @@ void ffs_slabs_destroy(struct ffs_slabs *slabs)
 {
     struct ffs_slab *next;
 
-    for (struct ffs_slab *s = slabs->partial; s; s = next) {
-        next = s->next;
+    for (struct ffs_slab *s = LIST_FIRST(&slabs->partial); s; s = next) {
+        next = LIST_NEXT(s, entry);
         if (s->used == 0)
             slab_unmap(slabs, s);
     }
@@ -647,12 +619,12 @@ static struct ffs_slab *slab_map(void)
 
 static struct ffs_slab *slab_with_room(struct ffs_slabs *slabs)
 {
-    if (slabs->partial)
-        return slabs->partial;
+    if (!LIST_EMPTY(&slabs->partial))
+        return LIST_FIRST(&slabs->partial);
     struct ffs_slab *s = slab_map();
     if (!s)
         return NULL;
-    slab_add(slabs, s);
+    LIST_INSERT_HEAD(&slabs->partial, s, entry);
     slabs->count++;
     return s;
 }
@@ -663,7 +635,6 @@ static struct ffs_slab *slab_with_room(struct ffs_slabs *slabs)
 void *ffs_slab_take(struct ffs_slabs *slabs)
 {
     (void)slab_with_room;
-    (void)slab_take_out;
     (void)slab_places;
     return aligned_alloc(slabs->align, slabs->bytes);
 }
@@ -693,7 +664,7 @@ void *ffs_slab_take(struct ffs_slabs *slabs)
     struct ffs_slab *s = slab_with_room(slabs);
     void *object = s ? slab_take_from(slabs, s) : NULL;
     if (s && s->used == slab_places(slabs))
-        slab_take_out(slabs, s);
+        LIST_REMOVE(s, entry);
     pthread_mutex_unlock(&slabs->lock);
     return object;
 }
@@ -709,7 +680,7 @@ void ffs_slab_give(struct ffs_slabs *slabs, void *object)
 
     pthread_mutex_lock(&slabs->lock);
     if (s->used-- == slab_places(slabs))
-        slab_add(slabs, s);
+        LIST_INSERT_HEAD(&slabs->partial, s, entry);
     p->next_free = s->free;
     s->free = p;
     if (s->used == 0 && slabs->count > 1)

@@ -38,10 +38,10 @@ struct ffs_hash {
 struct ffs_slab;
 
 struct ffs_slabs {
-    size_t bytes, align;      /* size and alignment of an object; constant */
-    pthread_mutex_t lock;     /* protects all below; taken also under itable.lock and cache.lock */
-    struct ffs_slab *partial; /* slabs with room */
-    size_t count;             /* number of all slabs */
+    size_t bytes, align;  /* size and alignment of an object; constant */
+    pthread_mutex_t lock; /* protects all below; taken also under itable.lock and cache.lock */
+    LIST_HEAD(, ffs_slab) partial; /* slabs with room */
+    size_t count;                  /* number of all slabs */
 };
 
 /*
@@ -137,7 +137,7 @@ void ffs_cache_forget(struct ffs_cbuf *cb);
 struct ffs_image {
     struct ffs_image *next; /* in its bucket */
     uint64_t block;         /* logical address */
-    void *data;             /* 4096 bytes */
+    uint8_t data[];         /* 4096 bytes */
 };
 
 /* The newest committed image of each block that is not in place yet. */
@@ -151,7 +151,6 @@ struct ffs_home {
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks);
 void ffs_home_destroy(struct ffs_home *home);
 struct ffs_image *ffs_image_new(uint64_t block, const void *data);
-void ffs_image_free(struct ffs_image *image);
 /* Adds an image, which replaces an older one of its block. The table owns it from now on. */
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
 void ffs_home_drop(struct ffs_home *home, uint64_t block);

@@ -12,16 +12,6 @@
 #include "fusefs/core/state.h"
 #include "layout/correct.h"
 
-void ffs_checked_init(struct ffs_checked *checked)
-{
-    pthread_mutex_init(&checked->lock, NULL);
-}
-
-void ffs_checked_destroy(struct ffs_checked *checked)
-{
-    pthread_mutex_destroy(&checked->lock);
-}
-
 int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
                       const struct ffs_expect *want, const char **why)
 {

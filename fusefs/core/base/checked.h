@@ -28,9 +28,6 @@ struct ffs_checked {
     _Atomic bool any_damaged;    /* the superblock is to ask for a run of fsck */
 };
 
-void ffs_checked_init(struct ffs_checked *checked);
-void ffs_checked_destroy(struct ffs_checked *checked);
-
 /*
  * Checks what the format requires of a block of this kind at this address; of
  * any kind, only head and checksum, if want->magic is 0.

@@ -30,11 +30,6 @@ struct ffs_waiting {
 /* Maximum number of checksum blocks that one handle changes. */
 #define BATCH 64u
 
-void ffs_sums_init(struct ffs_sums *sums)
-{
-    pthread_mutex_init(&sums->lock, NULL);
-}
-
 void ffs_sums_destroy(struct ffs_sums *sums)
 {
     free(sums->waiting);

@@ -33,7 +33,6 @@ static inline bool ffs_has_sums(const struct lay_geometry *geo)
     return __atomic_load_n(&geo->sums_blocks, __ATOMIC_RELAXED) != 0;
 }
 
-void ffs_sums_init(struct ffs_sums *sums);
 void ffs_sums_destroy(struct ffs_sums *sums);
 
 /*

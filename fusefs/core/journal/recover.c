@@ -141,7 +141,7 @@ static int recover_replay(struct recovery *r)
     while ((more = lay_log_next(&r->log, &tx)) > 0)
         recover_apply(r);
     for (size_t i = 0; i < r->n; i++)
-        ffs_image_free(r->images[i]);
+        free(r->images[i]);
     free(r->images);
     return more;
 }

@@ -56,7 +56,7 @@ static int snapshot_copy_images(struct snapshot *s)
 static void snapshot_drop(struct snapshot *s)
 {
     for (size_t i = 0; s->images && i < s->from.n; i++)
-        ffs_image_free(s->images[i]);
+        free(s->images[i]);
     free(s->images);
 }
 

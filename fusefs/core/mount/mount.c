@@ -330,8 +330,8 @@ static void init_locks(struct ffs *fs)
     pthread_mutex_init(&fs->flushes.lock, NULL);
     pthread_mutex_init(&fs->trim_lock, NULL);
     pthread_rwlock_init(&fs->shape_lock, NULL);
-    ffs_sums_init(&fs->sums);
-    ffs_checked_init(&fs->checked);
+    pthread_mutex_init(&fs->sums.lock, NULL);
+    pthread_mutex_init(&fs->checked.lock, NULL);
     ffs_scrubber_init(&fs->scrubber);
 }
 
@@ -355,7 +355,7 @@ static void mount_destroy(struct ffs *fs)
     pthread_mutex_destroy(&fs->trim_lock);
     pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
-    ffs_checked_destroy(&fs->checked);
+    pthread_mutex_destroy(&fs->checked.lock);
     ffs_scrubber_destroy(&fs->scrubber);
     for (unsigned i = 0; i < FFS_TX_BUFS; i++)
         free(fs->old_blocks[i]);

@@ -474,7 +474,7 @@ static int resize_begin_log(struct resize *r, struct ffs_image *image)
     fs->geo.log_id = r->geo.log_id;
     int err = ffs_log_write(fs, &tx);
     if (err)
-        ffs_image_free(image);
+        free(image);
     else
         ffs_home_put(&fs->home, image);
     return err;
@@ -611,7 +611,7 @@ static int resize_change_over(struct resize *r)
     struct ffs_image *image = ffs_image_new(LAY_ADDR_SUPER, &r->sb);
     int err = image ? ffs_chunks_resize(fs, &r->geo) : -ENOMEM;
     if (err) {
-        ffs_image_free(image);
+        free(image);
         return err;
     }
     err = resize_begin_log(r, image);

@@ -43,7 +43,7 @@ class Recover : public StorageTest
         tx.n = images.size();
         ASSERT_EQ(ffs_log_write(fs, &tx), 0);
         for (ffs_image *image : images)
-            ffs_image_free(image);
+            free(image);
     }
     Device crash()
     {
