@@ -277,29 +277,25 @@ static void *metrics_server_serve(void *arg)
 int metrics_server_open(int listener, void (*print)(void *context, FILE *to), void *context,
                         struct metrics_server **out)
 {
-    int err = -ENOMEM;
     struct metrics_server *s = calloc(1, sizeof(*s));
 
-    if (!s)
-        goto close_listener;
+    if (!s) {
+        close(listener);
+        return -ENOMEM;
+    }
     *s = (struct metrics_server){.listener = listener, .print = print, .context = context};
     for (size_t i = 0; i < CONNECTIONS; i++)
         s->connections[i].fd = -1;
     s->stop = eventfd(0, EFD_CLOEXEC);
-    err = s->stop < 0 ? -errno : 0;
-    if (err)
-        goto free_server;
-    err = -pthread_create(&s->thread, NULL, metrics_server_serve, s);
-    if (err)
-        goto close_stop;
-    *out = s;
-    return 0;
-close_stop:
-    close(s->stop);
-free_server:
-    free(s);
-close_listener:
+    int err = s->stop < 0 ? -errno : -pthread_create(&s->thread, NULL, metrics_server_serve, s);
+    if (!err) {
+        *out = s;
+        return 0;
+    }
+    if (s->stop >= 0)
+        close(s->stop);
     close(listener);
+    free(s);
     return err;
 }
 

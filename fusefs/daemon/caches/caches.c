@@ -193,8 +193,7 @@ int caches_open(struct ffs *fs, int mounts, struct caches **out)
         return -ENOMEM;
     c->fs = fs;
     c->mounts = mounts;
-    c->owners.total = CACHES_MAX;
-    c->owners.for_root = CACHES_FOR_ROOT;
+    c->owners = (struct ledger){.total = CACHES_MAX, .for_root = CACHES_FOR_ROOT};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->asked, NULL);
     pthread_cond_init(&c->ended, NULL);

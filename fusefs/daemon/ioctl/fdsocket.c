@@ -585,12 +585,10 @@ static void fdsocket_set_limits(struct fdsocket *s)
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         descriptors = min_u64(descriptors, limit.rlim_cur / 2);
-    s->authorised.total = MAX_CONNECTIONS;
-    s->authorised.for_root = ROOT_CONNECTIONS;
-    s->tokens_held.total = MAX_TOKENS;
-    s->tokens_held.for_root = ROOT_TOKENS;
-    s->descriptors_held.total = descriptors;
-    s->descriptors_held.for_root = descriptors / ROOT_PART;
+    s->authorised = (struct ledger){.total = MAX_CONNECTIONS, .for_root = ROOT_CONNECTIONS};
+    s->tokens_held = (struct ledger){.total = MAX_TOKENS, .for_root = ROOT_TOKENS};
+    s->descriptors_held =
+        (struct ledger){.total = descriptors, .for_root = descriptors / ROOT_PART};
 }
 
 int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct fdsocket **out)
@@ -610,23 +608,19 @@ int fdsocket_open(int listener, const struct fdsocket_handler *handler, struct f
     int err = fdsocket_read_name(s);
     if (!err && getrandom(&s->cookie, sizeof(s->cookie), 0) != (ssize_t)sizeof(s->cookie))
         err = -EIO;
-    if (err)
-        goto close_listener;
     s->stop = eventfd(0, EFD_CLOEXEC);
-    if (s->stop < 0) {
+    if (!err && s->stop < 0)
         err = -errno;
-        goto close_listener;
-    }
     pthread_mutex_init(&s->lock, NULL);
-    err = -pthread_create(&s->thread, NULL, fdsocket_serve, s);
-    if (err)
-        goto close_stop;
-    *out = s;
-    return 0;
-close_stop:
+    if (!err)
+        err = -pthread_create(&s->thread, NULL, fdsocket_serve, s);
+    if (!err) {
+        *out = s;
+        return 0;
+    }
     pthread_mutex_destroy(&s->lock);
-    close(s->stop);
-close_listener:
+    if (s->stop >= 0)
+        close(s->stop);
     close(s->listener);
     free(s);
     return err;

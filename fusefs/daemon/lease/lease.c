@@ -132,10 +132,7 @@ static int lease_publish(struct leases *t, struct lease *l)
     return err;
 }
 
-/*
- * --- Removal
- * ---------------------------------------------------------------------------------
- */
+/* --- Removal --------------------------------------------------------------------------------- */
 
 /*
  * Precondition: the lease has left the table or is marked deleting, so the
@@ -366,10 +363,7 @@ static void *lease_run(void *arg)
     return NULL;
 }
 
-/*
- * --- Creation
- * --------------------------------------------------------------------------------
- */
+/* --- Creation -------------------------------------------------------------------------------- */
 
 static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
 {
@@ -500,10 +494,7 @@ unsigned leases_queues(const struct leases *t)
     return (unsigned)t->queues.total;
 }
 
-/*
- * --- Opening and closing
- * ---------------------------------------------------------------------
- */
+/* --- Opening and closing --------------------------------------------------------------------- */
 
 /*
  * A controller with physical addresses would give a holder access to all memory
@@ -523,10 +514,9 @@ int leases_open(struct daemon *d, struct leases **out)
     if (!t)
         return -ENOMEM;
     *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};
-    t->count.total = LEASES_MAX;
-    t->count.for_root = LEASES_MAX / LEASES_ROOT_PART;
-    t->segments.total = LEASE_SEGMENTS_MAX;
-    t->segments.for_root = LEASE_SEGMENTS_MAX / LEASES_ROOT_PART;
+    t->count = (struct ledger){.total = LEASES_MAX, .for_root = LEASES_MAX / LEASES_ROOT_PART};
+    t->segments = (struct ledger){.total = LEASE_SEGMENTS_MAX,
+                                  .for_root = LEASE_SEGMENTS_MAX / LEASES_ROOT_PART};
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     int err = lease_queues_open(t);

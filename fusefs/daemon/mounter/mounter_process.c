@@ -36,8 +36,6 @@
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
 
-/* --- Mounts of the type fuseblk -------------------------------------------------------------- */
-
 /* --- A loop device --------------------------------------------------------------------------- */
 
 #define PAGE 4096u

@@ -88,10 +88,9 @@ static uint64_t memory_of_machine(void)
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
 }
 
-static void buffers_limit(struct ledger *l, uint64_t total)
+static struct ledger buffers_limit(uint64_t total)
 {
-    l->total = total;
-    l->for_root = total / ROOT_PART;
+    return (struct ledger){.total = total, .for_root = total / ROOT_PART};
 }
 
 int buffers_open(unsigned max, struct gpus *gpus, struct bounce_engine *bounce,
@@ -103,9 +102,9 @@ int buffers_open(unsigned max, struct gpus *gpus, struct bounce_engine *bounce,
         return -ENOMEM;
     t->gpus = gpus;
     t->bounce = bounce;
-    buffers_limit(&t->count, max);
-    buffers_limit(&t->bytes, memory_of_machine() * MEMORY_TIMES);
-    buffers_limit(&t->host, memory_of_machine() / HOST_PART);
+    t->count = buffers_limit(max);
+    t->bytes = buffers_limit(memory_of_machine() * MEMORY_TIMES);
+    t->host = buffers_limit(memory_of_machine() / HOST_PART);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->unused, NULL);
     *out = t;
