@@ -162,9 +162,6 @@ int ffs_label_write(struct ffs *fs, struct lay_label *label);
  */
 int ffs_guard(struct ffs *fs, const struct ffs_reason *r);
 
-void ffs_scrubber_init(struct ffs_scrubber *scrubber);
-void ffs_scrubber_destroy(struct ffs_scrubber *scrubber);
-
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);
 /* Requests a commit soon. Does nothing without a background thread. */

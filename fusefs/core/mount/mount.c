@@ -332,7 +332,9 @@ static void init_locks(struct ffs *fs)
     pthread_rwlock_init(&fs->shape_lock, NULL);
     pthread_mutex_init(&fs->sums.lock, NULL);
     pthread_mutex_init(&fs->checked.lock, NULL);
-    ffs_scrubber_init(&fs->scrubber);
+    pthread_mutex_init(&fs->scrubber.control, NULL);
+    pthread_mutex_init(&fs->scrubber.lock, NULL);
+    pthread_cond_init(&fs->scrubber.wake, NULL);
 }
 
 static void mount_destroy(struct ffs *fs)
@@ -356,7 +358,9 @@ static void mount_destroy(struct ffs *fs)
     pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
     pthread_mutex_destroy(&fs->checked.lock);
-    ffs_scrubber_destroy(&fs->scrubber);
+    pthread_mutex_destroy(&fs->scrubber.control);
+    pthread_mutex_destroy(&fs->scrubber.lock);
+    pthread_cond_destroy(&fs->scrubber.wake);
     for (unsigned i = 0; i < FFS_TX_BUFS; i++)
         free(fs->old_blocks[i]);
     free(fs);

@@ -559,17 +559,3 @@ void ffs_scrub_counts(struct ffs *fs, struct ffs_scrub_counts *out)
     *out = fs->scrubber.counts;
     pthread_mutex_unlock(&fs->scrubber.lock);
 }
-
-void ffs_scrubber_init(struct ffs_scrubber *r)
-{
-    pthread_mutex_init(&r->control, NULL);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->wake, NULL);
-}
-
-void ffs_scrubber_destroy(struct ffs_scrubber *r)
-{
-    pthread_mutex_destroy(&r->control);
-    pthread_mutex_destroy(&r->lock);
-    pthread_cond_destroy(&r->wake);
-}

@@ -217,23 +217,15 @@ static int islot_free_inode(struct ffs_inode *inode)
     return ffs_tx_finish(tx, islot_free_in(tx, inode));
 }
 
-/* Returns true if the inode has extents. It is being evicted, so no other thread changes it. */
-static bool islot_has_extents(struct ffs_inode *inode)
-{
-    ffs_meta_read(inode->fs);
-    bool inline_map = lay_get16(inode->d.map_kind) == LAY_MAP_INLINE;
-    bool none = inline_map && lay_get16(inode->d.map_count) == 0;
-    bool regular = S_ISREG(ffs_mode(inode));
-    ffs_meta_done(inode->fs);
-    return regular && !none;
-}
-
+/* The inode is being evicted, so no other thread changes it. */
 static int islot_evict(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool has_xattrs = lay_get64(inode->d.xattr) != 0;
+    bool has_extents = S_ISREG(ffs_mode(inode)) && (lay_get16(inode->d.map_count) != 0 ||
+                                                    lay_get16(inode->d.map_kind) == LAY_MAP_TREE);
     ffs_meta_done(inode->fs);
-    int err = islot_has_extents(inode) ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
+    int err = has_extents ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
     if (!err && has_xattrs)
         err = ffs_xattr_shorten(inode);
     return err ? err : islot_free_inode(inode);

@@ -74,8 +74,10 @@ static int xattr_chain_open(struct ffs_inode *inode, struct chain *c)
     return err;
 }
 
-static struct place xattr_find(const struct chain *c, const char *name, size_t len)
+static struct place xattr_find(const struct chain *c, const char *name)
 {
+    size_t len = strlen(name);
+
     for (unsigned i = 0; i < c->n; i++) {
         const struct lay_xattr *x = NULL;
         while ((x = lay_xattr_next(xattr_block_at(c, i), x)) != NULL) {
@@ -168,9 +170,10 @@ static void xattr_append(struct lay_xattr_block *xb, const char *name, size_t na
 }
 
 /* Adds a record to the first block with room. */
-static int xattr_put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t name_len,
-                        const void *value, size_t len)
+static int xattr_put_in(struct ffs_tx *tx, struct chain *c, const char *name, const void *value,
+                        size_t len)
 {
+    size_t name_len = strlen(name);
     unsigned i = 0;
 
     while (i < c->n &&
@@ -190,11 +193,11 @@ int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name
 
     if (err)
         return err;
-    struct place old = xattr_find(&c, name, strlen(name));
+    struct place old = xattr_find(&c, name);
     if (old.rec)
         err = xattr_take_out(tx, &c, old);
     if (!err)
-        err = xattr_put_in(tx, &c, name, strlen(name), value, len);
+        err = xattr_put_in(tx, &c, name, value, len);
     xattr_chain_close(&c);
     return err;
 }
@@ -206,7 +209,7 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 
     if (err)
         return err;
-    struct place p = xattr_find(&c, name, strlen(name));
+    struct place p = xattr_find(&c, name);
     err = p.rec ? xattr_take_out(tx, &c, p) : -ENODATA;
     xattr_chain_close(&c);
     return err;
@@ -264,9 +267,9 @@ int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-static ssize_t xattr_get_in(struct chain *c, const char *name, size_t len, char *buf, size_t size)
+static ssize_t xattr_get_in(struct chain *c, const char *name, char *buf, size_t size)
 {
-    struct place p = xattr_find(c, name, len);
+    struct place p = xattr_find(c, name);
 
     if (!p.rec)
         return -ENODATA;
@@ -284,7 +287,7 @@ ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, siz
     ssize_t ret = xattr_chain_open(inode, &c);
 
     if (!ret) {
-        ret = xattr_get_in(&c, name, strlen(name), buf, size);
+        ret = xattr_get_in(&c, name, buf, size);
         xattr_chain_close(&c);
     }
     return ret;
@@ -455,10 +458,11 @@ static int xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const ch
 /* --- Operations ------------------------------------------------------------------------------- */
 
 /* Accepts names of 1 to 255 bytes, as the kernel does. */
-static int xattr_check_name(const char *name, size_t *len)
+static int xattr_check_name(const char *name)
 {
-    *len = strnlen(name, XATTR_NAME_MAX + 1);
-    return *len == 0 || *len > XATTR_NAME_MAX ? -ERANGE : 0;
+    size_t len = strnlen(name, XATTR_NAME_MAX + 1);
+
+    return len == 0 || len > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
 /* Removes a value that is in one record or in parts. Returns -ENODATA if there is none. */
@@ -510,8 +514,7 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
                  int flags)
 {
     bool tried = false;
-    size_t name_len;
-    int err = xattr_check_name(name, &name_len);
+    int err = xattr_check_name(name);
 
     if (err)
         return err;
@@ -535,8 +538,7 @@ static int xattr_remove_in(struct ffs_tx *tx, struct ffs_inode *inode, const cha
 int ffs_removexattr(struct ffs_inode *inode, const char *name)
 {
     struct ffs_tx *tx;
-    size_t len;
-    int err = xattr_check_name(name, &len);
+    int err = xattr_check_name(name);
 
     if (!err)
         err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
@@ -545,8 +547,7 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
 
 ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
-    size_t len;
-    ssize_t ret = xattr_check_name(name, &len);
+    ssize_t ret = xattr_check_name(name);
 
     if (!ret)
         ret = ffs_alive(inode->fs);
