@@ -225,6 +225,17 @@ uint64_t lay_area_blocks(uint64_t n)
     return sum;
 }
 
+void lay_size_areas(struct lay_geometry *geo)
+{
+    bool sums = geo->incompat & LAY_INCOMPAT_DATA_CSUM;
+
+    geo->map_len = lay_area_blocks(geo->map_blocks);
+    geo->bitmap_blocks = lay_groups_of(geo->blocks);
+    geo->bitmap_len = lay_area_blocks(geo->bitmap_blocks);
+    geo->sums_blocks = sums ? lay_sums_blocks(geo->blocks) : 0;
+    geo->sums_len = lay_area_blocks(geo->sums_blocks);
+}
+
 uint32_t lay_chunk_shift(uint64_t blocks)
 {
     const uint64_t all = (uint64_t)LAY_MAX_CHUNKS * LAY_SEGMENT_BLOCKS * SIZES_PART;

@@ -275,6 +275,8 @@ bool lay_label_ok(const char *label, size_t len);
 uint64_t lay_level_blocks(uint64_t n, unsigned level);
 /* Returns the blocks of all levels of an area whose level 0 has n blocks. */
 uint64_t lay_area_blocks(uint64_t n);
+/* Sets the sizes of the areas for the sizes of the file system and of the map's level 0. */
+void lay_size_areas(struct lay_geometry *geo);
 /*
  * Return what mkfs chooses for a file system of `blocks` blocks: the size of
  * chunks, the reserve, and the slots of the map. A change of the size keeps

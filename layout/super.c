@@ -66,7 +66,6 @@ static int super_map(const struct lay_super *sb, struct lay_geometry *geo, const
         return lay_bad(why, "reserve");
     geo->map_start = lay_get64(sb->map[0]);
     geo->map_blocks = blocks;
-    geo->map_len = lay_area_blocks(blocks);
     geo->chunk_shift = shift;
     geo->reserve = lay_get32(sb->reserve);
     if (chunks == 0 || chunks > lay_segments(geo) >> shift)
@@ -93,11 +92,8 @@ static int super_area(const struct lay_super *sb, struct lay_geometry *geo, cons
         return lay_bad(why, "area");
     memcpy(geo->hash_seed, sb->hash_seed, sizeof(geo->hash_seed));
     geo->bitmap_start = lay_get64(area->bitmaps[0]);
-    geo->bitmap_blocks = lay_groups_of(geo->blocks);
-    geo->bitmap_len = lay_area_blocks(geo->bitmap_blocks);
     geo->sums_start = lay_get64(area->sums[0]);
-    geo->sums_blocks = sums ? lay_sums_blocks(geo->blocks) : 0;
-    geo->sums_len = lay_area_blocks(geo->sums_blocks);
+    lay_size_areas(geo);
     return lay_check_areas(geo, why);
 }
 

@@ -34,11 +34,6 @@ struct resize {
     union lay_block *other;                     /* BATCH blocks: old bitmaps, or blocks read back */
 };
 
-static uint64_t resize_batch_of(uint64_t left)
-{
-    return min_u64(left, BATCH);
-}
-
 /* Writes n blocks durably to block `at` and following, and reads them back. */
 static int resize_write_place(struct resize *r, uint64_t at, const void *blocks, uint64_t n)
 {
@@ -357,7 +352,7 @@ static int resize_write_bitmaps(struct resize *r)
     int err = 0;
 
     for (uint64_t g = 0, n; g < all && !err; g += n) {
-        n = resize_batch_of(all - g);
+        n = min_u64(all - g, BATCH);
         err = resize_write_groups(r, g, n, g < groups ? min_u64(n, groups - g) : 0, &levels);
     }
     r->sb.area.bitmap_age = lay_put32(levels.top);
@@ -401,7 +396,7 @@ static int resize_copy_area(struct resize *r, const struct resize_area *a, le32 
     if (a->to == a->from)
         return 0;
     for (uint64_t at = 0, n; at < a->kept && !err; at += n) {
-        n = resize_batch_of(a->kept - at);
+        n = min_u64(a->kept - at, BATCH);
         err = resize_copy_blocks(r, a, at, n);
         for (uint64_t i = 0; i < n && !err; i++)
             err = levels_add(&levels, r->ages[i]);
@@ -676,16 +671,8 @@ static struct lay_geometry resize_shape(const struct lay_geometry *old, uint64_t
 
     geo.blocks = blocks;
     geo.reserve = lay_reserve(blocks);
-    if (longer_map) {
-        geo.map_blocks = map_blocks;
-        geo.map_len = lay_area_blocks(map_blocks);
-    }
-    geo.bitmap_blocks = lay_groups_of(blocks);
-    geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
-    if (ffs_has_sums(old)) {
-        geo.sums_blocks = lay_sums_blocks(blocks);
-        geo.sums_len = lay_area_blocks(geo.sums_blocks);
-    }
+    geo.map_blocks = max_u64(geo.map_blocks, map_blocks);
+    lay_size_areas(&geo);
     *end = resize_place(&geo, longer_map, old->blocks, &geo.map_start, &geo.bitmap_start,
                         &geo.sums_start);
     if (lay_has_copies(old))

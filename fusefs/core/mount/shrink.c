@@ -272,8 +272,7 @@ static int shrink_move_inode(const struct shrink *s, uint64_t ino)
 /* Chunks move first, since they need longer free ranges than data. */
 static int shrink_move_all(const struct shrink *s)
 {
-    uint64_t inodes =
-        (lay_get64(s->fs->inode_file.d.size) >> LAY_BLOCK_SHIFT) * LAY_INODES_PER_BLOCK;
+    uint64_t inodes = ffs_inode_file_blocks(s->fs) * LAY_INODES_PER_BLOCK;
     int err = shrink_move_chunks(s);
 
     for (uint64_t ino = LAY_INO_ROOT; ino < inodes && !err; ino++)
@@ -306,12 +305,7 @@ static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks
     geo.blocks = blocks;
     geo.reserve = lay_reserve(blocks);
     geo.map_blocks = min_u64(geo.map_blocks, lay_map_blocks(slots));
-    geo.map_len = lay_area_blocks(geo.map_blocks);
-    geo.bitmap_blocks = lay_groups_of(blocks);
-    geo.bitmap_len = lay_area_blocks(geo.bitmap_blocks);
-    if (geo.sums_blocks)
-        geo.sums_blocks = lay_sums_blocks(blocks);
-    geo.sums_len = lay_area_blocks(geo.sums_blocks);
+    lay_size_areas(&geo);
     return geo;
 }
 
@@ -338,19 +332,15 @@ uint64_t ffs_shrink_least(struct ffs *fs)
     return blocks;
 }
 
-struct run {
-    uint64_t start, len;
-};
-
 /* Adds the free blocks of a group. Returns true if the run is long enough. */
 static bool shrink_find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t want,
-                           struct run *run)
+                           struct lay_range *run)
 {
     for (uint32_t bit = 0; bit < to;) {
         uint32_t n = ffs_map_zeros(map, bit, to);
         uint64_t at = group * LAY_GROUP_BLOCKS + bit;
         if (n > 0 && run->start + run->len != at)
-            *run = (struct run){at, 0};
+            *run = (struct lay_range){at, 0};
         run->len += n;
         if (run->len >= want)
             return true;
@@ -362,7 +352,7 @@ static bool shrink_find_in(const uint64_t *map, uint64_t group, uint32_t to, uin
 /* Finds contiguous free blocks before the limit, which may span groups. */
 static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *start)
 {
-    struct run run = {0, 0};
+    struct lay_range run = {0, 0};
 
     for (uint64_t group = 0; group * LAY_GROUP_BLOCKS < s->limit; group++) {
         struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
