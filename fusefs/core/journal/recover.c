@@ -21,9 +21,7 @@
 struct recovery {
     struct ffs *fs;
     struct lay_log log;
-    /* Images of the transaction that is being read. */
-    struct ffs_image **images;
-    size_t n, cap;
+    struct ffs_image *images, **last; /* of the transaction that is being read, by `next` */
     /*
      * Each log has a part of the staging memory, which holds `ready` of its
      * blocks, from position `first` on. Up to `ahead` of them are read at a time.
@@ -74,34 +72,17 @@ static int recover_block(void *arg, unsigned log, uint64_t pos, const void **blo
     return err == -EIO ? 0 : err;
 }
 
-/* Makes room for one more image. The capacity doubles. */
-static int recover_grow(struct recovery *r)
-{
-    size_t want = r->cap ? 2 * r->cap : 64;
-
-    if (r->n < r->cap)
-        return 0;
-    struct ffs_image **bigger = realloc(r->images, want * sizeof(*bigger));
-    if (!bigger)
-        return -ENOMEM;
-    r->images = bigger;
-    r->cap = want;
-    return 0;
-}
-
 /* Implements lay_log_calls.image. */
 static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *data)
 {
     struct recovery *r = arg;
-    int err = recover_grow(r);
+    struct ffs_image *image = ffs_image_new(addr, data);
 
     (void)pos;
-    if (err)
-        return err;
-    struct ffs_image *image = ffs_image_new(addr, data);
     if (!image)
         return -ENOMEM;
-    r->images[r->n++] = image;
+    *r->last = image;
+    r->last = &image->next;
     return 0;
 }
 
@@ -124,12 +105,20 @@ static int recover_lacks(void *arg, unsigned log, uint64_t pos)
 
 static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_lacks};
 
-/* Applies a whole transaction: its images replace older ones. */
-static void recover_apply(struct recovery *r)
+/* Applies a transaction if it is whole: its images replace older ones. Drops it otherwise. */
+static void recover_apply(struct recovery *r, bool whole)
 {
-    for (size_t i = 0; i < r->n; i++)
-        ffs_home_put(&r->fs->home, r->images[i]);
-    r->n = 0;
+    struct ffs_image *next;
+
+    for (struct ffs_image *image = r->images; image; image = next) {
+        next = image->next;
+        if (whole)
+            ffs_home_put(&r->fs->home, image);
+        else
+            free(image);
+    }
+    r->images = NULL;
+    r->last = &r->images;
 }
 
 /* Applies all transactions up to the newest one, or up to a gap (-EUCLEAN). */
@@ -139,10 +128,8 @@ static int recover_replay(struct recovery *r)
     int more;
 
     while ((more = lay_log_next(&r->log, &tx)) > 0)
-        recover_apply(r);
-    for (size_t i = 0; i < r->n; i++)
-        free(r->images[i]);
-    free(r->images);
+        recover_apply(r, true);
+    recover_apply(r, false);
     return more;
 }
 
@@ -309,6 +296,7 @@ int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_re
     if (!r)
         return recover_explain(-ENOMEM, why);
     r->fs = fs;
+    r->last = &r->images;
     r->found = found;
     lay_log_open(&r->log, &fs->geo, &fs->label.incarnation, &recover_calls, r);
     int err = recover_with(r, found, why);
