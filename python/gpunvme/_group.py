@@ -37,20 +37,20 @@ class Peers(Protocol):
     def exchange(self, value: Any) -> list[Any]:
         """Collective: returns the values of all ranks."""
 
-    def rows(self, nbytes: int) -> Any:
-        """Returns an array of bytes for each rank, for which reads need not wait."""
+    def rows(self, n: int, nbytes: int) -> Any:
+        """Returns n buffers as one array: each has a row of bytes for each rank. Reads need not wait."""
 
-    def offer(self, buffers: list[Any]) -> Any:
-        """Returns what other ranks need for share(). Buffers are results of rows()."""
+    def offer(self, buffers: Any) -> Any:
+        """Returns what other ranks need for share(). Buffers are a result of rows()."""
 
-    def share(self, buffers: list[Any], offers: list[Any]) -> None:
+    def share(self, buffers: Any, offers: list[Any]) -> None:
         """Collective: lets gather() show the other ranks' buffers instead of copies, if it can."""
 
     def flat(self, tensor: Any) -> Any:
         """Returns the bytes of a tensor as an array."""
 
-    def gather(self, buffer: Any, failed: bool) -> tuple[Any, bool]:
-        """Collective: returns the row that each rank has filled, and if a rank has failed."""
+    def gather(self, buffers: Any, i: int, failed: bool) -> tuple[Any, bool]:
+        """Collective: returns the row of buffer i that each rank has filled, and if one has failed."""
 
     def finish(self, failed: bool = False) -> bool:
         """Collective: waits until all have copied from the rows. Returns true if one may have failed."""
@@ -252,14 +252,10 @@ class _Load:
         self._order = [part.name for _, _, part in mine]
         self._whole = {part.name: empty(part) for _, entry, part in mine if part is entry}
         self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
-        self._buffers = [peers.rows(self._shares.chunk)
-                         for _ in range(min(self._shares.rounds, BUFFERS))]
+        self._buffers = peers.rows(min(self._shares.rounds, BUFFERS), self._shares.chunk)
         self.total = sum(part.nbytes for _, _, part in mine)
         self.plan = repr((list(slices.items()), peers.kind, self._shares.chunk, self._shares.share))
         self.offer = peers.offer(self._buffers)
-
-    def share(self, offers: list[Any]) -> None:
-        self._peers.share(self._buffers, offers)
 
     def read_slices(self, report: Progress | None) -> dict[str, Any]:
         def reported(done: int, _: int, seconds: float) -> None:
@@ -292,7 +288,7 @@ class _Load:
 
     def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
         """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
-        rows, failed = self._peers.gather(self._buffers[turn % BUFFERS], failed)
+        rows, failed = self._peers.gather(self._buffers, turn % BUFFERS, failed)
         if failed:
             return 0, True
         done = 0
@@ -303,8 +299,12 @@ class _Load:
         self._peers.finish()
         return done, False
 
-    def exchange_all(self, errors: _Errors, report: Progress | None, done: int) -> None:
-        """Collective: reads and exchanges all chunks, or those before an error of any rank."""
+    def exchange_all(self, offers: list[Any], errors: _Errors, report: Progress | None,
+                     done: int) -> None:
+        """Collective: reads and exchanges all chunks, or those before an error of any rank.
+
+        Buffers of other ranks are mapped during the first reads, because a GiB takes milliseconds.
+        """
         reads: list[Future[None]] = []
         rounds: list[list[Future[None]]] = []
 
@@ -317,6 +317,7 @@ class _Load:
             with errors.kept():
                 for _ in range(BUFFERS - 1):
                     start_next()
+            self._peers.share(self._buffers, offers)
             for turn in range(self._shares.rounds):
                 with errors.kept():
                     for read in rounds[turn]:
@@ -360,10 +361,10 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
             if theirs.plan != found[0].plan:
                 raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
                                  "rank 0")
-        mine.share([theirs.offer for theirs in found])
         with errors.kept():
             parts = mine.read_slices(report)
-        mine.exchange_all(errors, report, sum(part.nbytes for part in parts.values()))
+        mine.exchange_all([theirs.offer for theirs in found], errors, report,
+                          sum(part.nbytes for part in parts.values()))
         with errors.kept():
             mine.check()
         if peers.finish(errors.first is not None):

@@ -65,7 +65,7 @@ class _Offer(NamedTuple):
 
     host: tuple[str, int, int]  # boot, device of BOARDS, user
     board: str  # path; that of rank 0 is used
-    handles: list[Any]  # of the buffers
+    handle: Any  # of the buffers
 
 
 reductions: Any = untyped
@@ -74,11 +74,12 @@ SHARED = ("cuda",)  # kinds of memory
 
 
 def _export(memory: torch.Tensor) -> Any:
-    handle = reductions.reduce_tensor(memory)[1]
-    # torch would keep the memory until a process that has mapped it releases it, for ever if none
-    # maps it. Here the ranks keep it until the others have copied from it.
-    handle[4]._release_ipc_counter(handle[11], handle[12], device=memory.device)
-    return handle
+    return reductions.reduce_tensor(memory)[1]
+
+
+def _release(handle: Any) -> None:
+    """Lets torch free exported memory that no process will map, which it would keep for ever."""
+    handle[4]._release_ipc_counter(handle[11], handle[12], device=handle[6])
 
 
 def _import(handle: Any, device: Any) -> torch.Tensor:
@@ -107,7 +108,8 @@ class ProcessGroup:
         self._group, self._device, self.kind = group, device, torch.device(device).type
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._board: _Board | None = None
-        self._seen: dict[int, list[torch.Tensor]] = {}  # all ranks' rows, by address of the buffer
+        self._seen: list[torch.Tensor] = []  # the buffers of each rank
+        self._unmapped: Any = None  # handle of exported memory that no rank has mapped
         if self.kind == "cuda":
             cuda: Any = torch.cuda  # whose ipc_collect() has no types
             cuda.ipc_collect()  # buffers of the last call
@@ -117,9 +119,9 @@ class ProcessGroup:
         distributed.all_gather_object(found, value, group=self._group)
         return found
 
-    def rows(self, nbytes: int) -> torch.Tensor:
+    def rows(self, n: int, nbytes: int) -> torch.Tensor:
         """The block behind the bytes reports an error to the ranks of all_gather."""
-        found = torch.empty((self.size, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
+        found = torch.empty((n, self.size, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
         if found.is_cuda:
             torch.cuda.synchronize(self._device)
         return found
@@ -127,39 +129,37 @@ class ProcessGroup:
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
         return _flat(tensor)
 
-    def offer(self, buffers: list[torch.Tensor]) -> _Offer | None:
-        if self.kind not in SHARED or self.size < 2 or not buffers or not boot():
+    def offer(self, buffers: torch.Tensor) -> _Offer | None:
+        if self.kind not in SHARED or self.size < 2 or not buffers.numel() or not boot():
             return None
         try:
             host = (boot(), os.stat(BOARDS).st_dev, os.geteuid())
-            return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}",
-                          [_export(memory) for memory in buffers])
+            self._unmapped = _export(buffers)
         except (OSError, RuntimeError):
             return None
+        return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}", self._unmapped)
 
-    def share(self, buffers: list[torch.Tensor], offers: list[_Offer | None]) -> None:
+    def share(self, buffers: torch.Tensor, offers: list[_Offer | None]) -> None:
         found = [offer for offer in offers if offer is not None]
         if len(found) < self.size or len({offer.host for offer in found}) > 1:
             return
         try:
-            board, seen, failed = _Board(found[0].board, self.rank, self.size), {}, False
+            board, seen, failed = _Board(found[0].board, self.rank, self.size), [], False
             try:
-                for i, memory in enumerate(buffers):
-                    seen[memory.data_ptr()] = [
-                        (memory if rank == self.rank else
-                         _import(offer.handles[i], self._device))[rank]
+                seen = [buffers if rank == self.rank else _import(offer.handle, self._device)
                         for rank, offer in enumerate(found)]
             except (OSError, RuntimeError):  # the devices do not reach each other
                 failed = True
             if not board.meet(failed):
-                self._board, self._seen = board, seen
+                self._board, self._seen, self._unmapped = board, seen, None
         finally:
             with contextlib.suppress(FileNotFoundError):  # another rank has removed it
                 os.unlink(found[0].board)
 
-    def gather(self, buffer: torch.Tensor, failed: bool) -> tuple[Any, bool]:
+    def gather(self, buffers: torch.Tensor, i: int, failed: bool) -> tuple[Any, bool]:
         if self._board is not None:
-            return self._seen[buffer.data_ptr()], self._board.meet(failed)
+            return [seen[i, rank] for rank, seen in enumerate(self._seen)], self._board.meet(failed)
+        buffer = buffers[i]
         buffer[self.rank][-ALIGN] = int(failed)
         distributed.all_gather_into_tensor(_flat(buffer), buffer[self.rank], group=self._group)
         return buffer, any(buffer[:, -ALIGN].tolist())
@@ -169,6 +169,11 @@ class ProcessGroup:
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         return self._board is None or self._board.meet(failed)
+
+    def close(self) -> None:
+        """Called after the last collective operation."""
+        if self._unmapped is not None:
+            _release(self._unmapped)
 
 
 # --- Devices of one process ------------------------------------------------------------------------

@@ -39,8 +39,8 @@ class Threads:
         self._meeting.wait()
         return found
 
-    def rows(self, nbytes):
-        return np.full((self.size, nbytes), 0xee, dtype=np.uint8)
+    def rows(self, n, nbytes):
+        return np.full((n, self.size, nbytes), 0xee, dtype=np.uint8)
 
     def flat(self, tensor):
         return tensor.reshape(-1).view(np.uint8)
@@ -51,8 +51,8 @@ class Threads:
     def share(self, buffers, offers):
         pass
 
-    def gather(self, buffer, failed):
-        found = self.exchange((buffer[self.rank].copy(), failed))
+    def gather(self, buffers, i, failed):
+        found = self.exchange((buffers[i, self.rank].copy(), failed))
         return [row for row, _ in found], any(failed for _, failed in found)
 
     def finish(self, failed=False):
@@ -257,13 +257,13 @@ def test_ranks_with_versions_of_a_file_fail(files):
 def test_files_that_change_fail(files):
     """A file that is written to after the ranks have opened it."""
     class Writer(Threads):
-        def gather(self, buffer, failed):
+        def gather(self, buffers, i, failed):
             if self.rank == 0 and self.calls == 1:
                 with open(files[1], "r+b") as file:
                     file.seek(-8, os.SEEK_END)
                     file.write(bytes(8))
                 os.utime(files[1], (1, 1))
-            return super().gather(buffer, failed)
+            return super().gather(buffers, i, failed)
 
     def load(peers):
         peers.__class__ = Writer
@@ -285,12 +285,12 @@ def share_files(torch, store, refuses):
     from gpunvme import _torch_group
     made = {}
 
-    def mapped(path, size, nbytes):
-        found = torch.from_file(path, shared=True, size=size * nbytes, dtype=torch.uint8)
-        return found.view(size, nbytes)
+    def mapped(path, n, size, nbytes):
+        found = torch.from_file(path, shared=True, size=n * size * nbytes, dtype=torch.uint8)
+        return found.view(n, size, nbytes)
 
-    def rows(self, nbytes):
-        place = f"{store}.{self.rank}.{len(made)}", self.size, nbytes + 4096
+    def rows(self, n, nbytes):
+        place = f"{store}.{self.rank}.{len(made)}", n, self.size, nbytes + 4096
         found = mapped(*place)
         made[found.data_ptr()] = place
         return found
@@ -304,6 +304,7 @@ def share_files(torch, store, refuses):
     _torch_group.ProcessGroup.rows = rows
     _torch_group._export = lambda found: made[found.data_ptr()]
     _torch_group._import = map_other
+    _torch_group._release = lambda _: None
 
 
 def run_rank(rank, size, backend, shares, store, paths):
@@ -346,10 +347,10 @@ def test_shared_memory_is_freed(torch):
     """torch frees memory that was exported, also if no other process has mapped it."""
     if not torch.cuda.device_count():
         pytest.skip("torch has no CUDA device")
-    from gpunvme._torch_group import _export
+    from gpunvme._torch_group import _export, _release
     memory = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
     allocated = torch.cuda.memory_allocated()
-    _export(memory)
+    _release(_export(memory))
     del memory
     assert torch.cuda.memory_allocated() == allocated - (1 << 20)
 

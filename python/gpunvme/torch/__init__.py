@@ -125,7 +125,7 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
     if peers is None or peers.size == 1:
         return load(filename, empty, rank=rank, ranks=ranks, slices=slices, progress=progress,
                     threads=threads, reserve=reserve)
-    with _current(device):
+    with _current(device), contextlib.closing(peers):
         return load_group(filename, peers, empty, slices=slices or {}, progress=progress,
                           threads=threads, reserve=reserve)
 
