@@ -382,9 +382,7 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
     cpu->states = calloc(max_runs, sizeof(*cpu->states));
     cpu->dealings = calloc(max_runs, sizeof(*cpu->dealings));
     if (!cpu->states || !cpu->dealings) {
-        free(cpu->states);
-        free(cpu->dealings);
-        free(cpu);
+        cpu_close(&cpu->exec);
         return -ENOMEM;
     }
     cpu->exec = (struct gq_exec){.ops = &cpu_ops,

@@ -243,11 +243,8 @@ static int open_runs(struct gq_cuda *cu, unsigned n)
 
     while (cu->n_runs < n && !err) {
         err = open_run(&cu->runs[cu->n_runs]);
-        if (!err)
-            cu->n_runs++;
+        cu->n_runs += !err;
     }
-    if (err)
-        close_runs(cu);
     return err;
 }
 
@@ -263,11 +260,21 @@ static int alloc_ports(struct gq_cuda *cu, unsigned max_runs)
 
     if (err)
         return err;
-    err = gq_cuda_errno(cudaMemset(cu->ports, 0, len));
-    if (err)
-        cudaFree(cu->ports);
     cu->dealings = (struct gq_dealing *)(void *)((char *)cu->ports + ports);
-    return err;
+    return gq_cuda_errno(cudaMemset(cu->ports, 0, len));
+}
+
+/* Also closes a device that was opened in part. */
+static void close_device(struct gq_cuda *cu)
+{
+    close_runs(cu);
+    if (cu->sums)
+        cudaFreeHost(cu->sums);
+    if (cu->persistent)
+        gq_persistent_close(cu->persistent);
+    if (cu->copy_stream)
+        cudaStreamDestroy(cu->copy_stream);
+    cudaFree(cu->ports);
 }
 
 /* Opens the other parts that need the device; close_device() undoes this. */
@@ -275,40 +282,17 @@ static int cuda_open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err = alloc_ports(cu, max_runs);
 
+    if (!err)
+        err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
+    if (!err)
+        err = gq_persistent_open(&cu->persistent);
+    if (!err)
+        err = gq_cuda_alloc_pinned((void **)&cu->sums, sizeof(*cu->sums));
+    if (!err)
+        err = open_runs(cu, max_runs);
     if (err)
-        return err;
-    err = gq_cuda_errno(cudaStreamCreateWithFlags(&cu->copy_stream, cudaStreamNonBlocking));
-    if (err)
-        goto free_ports;
-    err = gq_persistent_open(&cu->persistent);
-    if (err)
-        goto destroy_stream;
-    err = gq_cuda_alloc_pinned((void **)&cu->sums, sizeof(*cu->sums));
-    if (err)
-        goto close_persistent;
-    err = open_runs(cu, max_runs);
-    if (err)
-        goto free_sums;
-    return 0;
-
-free_sums:
-    cudaFreeHost(cu->sums);
-close_persistent:
-    gq_persistent_close(cu->persistent);
-destroy_stream:
-    cudaStreamDestroy(cu->copy_stream);
-free_ports:
-    cudaFree(cu->ports);
+        close_device(cu);
     return err;
-}
-
-static void close_device(struct gq_cuda *cu)
-{
-    close_runs(cu);
-    cudaFreeHost(cu->sums);
-    gq_persistent_close(cu->persistent);
-    cudaStreamDestroy(cu->copy_stream);
-    cudaFree(cu->ports);
 }
 
 static void cuda_close(struct gq_exec *x)

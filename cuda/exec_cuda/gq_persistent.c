@@ -54,24 +54,15 @@ static int open_memory(struct gq_persistent *r)
         return err;
     memset(r->memory, 0, sizeof(*r->memory));
     err = gq_cuda_errno(cudaMalloc((void **)&r->stay, sizeof(*r->stay)));
-    if (err)
-        goto free_host;
-    err = gq_cuda_errno(cudaMemset(r->stay, 0, sizeof(*r->stay)));
-    if (err)
-        goto free_stay;
-    return 0;
-
-free_stay:
-    cudaFree(r->stay);
-free_host:
-    cudaFreeHost(r->memory);
-    return err;
+    return err ? err : gq_cuda_errno(cudaMemset(r->stay, 0, sizeof(*r->stay)));
 }
 
-static void free_memory(struct gq_persistent *r)
+static void persistent_free(struct gq_persistent *r)
 {
     cudaFree(r->stay);
-    cudaFreeHost(r->memory);
+    if (r->memory)
+        cudaFreeHost(r->memory);
+    free(r);
 }
 
 int gq_persistent_open(struct gq_persistent **out)
@@ -82,21 +73,16 @@ int gq_persistent_open(struct gq_persistent **out)
     if (!r)
         return -ENOMEM;
     err = open_memory(r);
-    if (err)
-        goto free_persistent;
-    err = gq_cuda_errno(open_stream(r));
-    if (err)
-        goto free_both;
+    if (!err)
+        err = gq_cuda_errno(open_stream(r));
+    if (err) {
+        persistent_free(r);
+        return err;
+    }
     gq_service_init(&r->service, &r->memory->service, (uintptr_t)&r->memory->service,
                     persistent_launch_kernel, r);
     *out = r;
     return 0;
-
-free_both:
-    free_memory(r);
-free_persistent:
-    free(r);
-    return err;
 }
 
 void gq_persistent_close(struct gq_persistent *r)
@@ -104,8 +90,7 @@ void gq_persistent_close(struct gq_persistent *r)
     cudaStreamSynchronize(r->stream);
     cudaStreamDestroy(r->stream);
     gq_service_destroy(&r->service);
-    free_memory(r);
-    free(r);
+    persistent_free(r);
 }
 
 cudaStream_t gq_persistent_stream(const struct gq_persistent *r)
