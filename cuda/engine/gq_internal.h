@@ -136,6 +136,14 @@ static inline uint64_t gq_ns_lbas(const struct gq_engine *e)
     return __atomic_load_n(&e->ns.lbas, __ATOMIC_RELAXED);
 }
 
+/* Adds 1 to a counter of e->stats. */
+static inline void gq_count(struct gq_engine *e, uint64_t *counter)
+{
+    pthread_mutex_lock(&e->lock);
+    ++*counter;
+    pthread_mutex_unlock(&e->lock);
+}
+
 /*
  * Looks the buffer up and keeps it registered until gq_buffer_leave(). Returns
  * -ESTALE if it is not registered, or its memory has left the machine.

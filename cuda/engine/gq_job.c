@@ -340,13 +340,6 @@ static unsigned resets_settled(struct gq_engine *e)
     return n;
 }
 
-static void count_restart(struct gq_engine *e)
-{
-    pthread_mutex_lock(&e->lock);
-    e->stats.restarts++;
-    pthread_mutex_unlock(&e->lock);
-}
-
 static enum step job_release(struct gq_job *j)
 {
     struct gq_engine *e = j->e;
@@ -360,7 +353,7 @@ static enum step job_release(struct gq_job *j)
     j->err = j->err ? j->err : j->stop;
     if (j->err != -ERESTART)
         return END;
-    count_restart(e);
+    gq_count(e, &e->stats.restarts);
     return RESERVE;
 }
 

@@ -29,13 +29,6 @@
 /* State of a queue that has no commands and cannot get any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
-static void recover_count(struct gq_engine *e, uint64_t *counter)
-{
-    pthread_mutex_lock(&e->lock);
-    ++*counter;
-    pthread_mutex_unlock(&e->lock);
-}
-
 static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
 {
     return q->qp.epoch != nvme_ctrlr_epoch(e->ctrlr);
@@ -309,7 +302,7 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *track
         if (err && err != -EAGAIN)
             return false;
         if (!err)
-            recover_count(e, &e->stats.aborts);
+            gq_count(e, &e->stats.aborts);
         if (!recover_poll_queue(e, i, trackers) || (err && trackers[at].cmd < GQ_TRACKER_FREE))
             return false;
     }
@@ -363,7 +356,7 @@ static bool try_recreate(struct gq_engine *e, unsigned i, bool *refused)
         return false;
     e->queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
     if (!ended)
-        recover_count(e, &e->stats.recreates);
+        gq_count(e, &e->stats.recreates);
     return true;
 }
 
