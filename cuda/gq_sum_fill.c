@@ -14,34 +14,19 @@ static uint32_t sum_fill_append(uint32_t crc, unsigned bytes)
     return crc;
 }
 
-static void fill_bytes(struct gq_sum_table *t)
+void gq_sum_fill(struct gq_sum_table *t)
 {
     for (unsigned i = 0; i < 4; i++) {
         for (uint32_t b = 0; b < 256; b++)
             t->byte[i][b] = sum_fill_append(b, 1 + i);
     }
-}
-
-/* The last group of five bits has only two. */
-static void fill_ahead(struct gq_sum_table *t)
-{
+    /* The last group of five bits has only two. */
     for (unsigned i = 0; i < GQ_SUM_FIVES; i++) {
         for (uint32_t b = 0; b < 32; b++)
             t->ahead[i][b] = sum_fill_append(b << 5 * i, PART_BYTES);
     }
-}
-
-static void fill_factors(struct gq_sum_table *t)
-{
     for (unsigned i = 0; i < 32; i++) {
         t->of_lane[i] = sum_fill_append(ONE, LANE_BYTES * (32 - i));
         t->of_part[i] = sum_fill_append(ONE, PART_BYTES * (31 - i));
     }
-}
-
-void gq_sum_fill(struct gq_sum_table *t)
-{
-    fill_bytes(t);
-    fill_ahead(t);
-    fill_factors(t);
 }
