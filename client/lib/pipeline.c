@@ -126,10 +126,10 @@ static struct staging_pair *get_pair(struct connection *g, struct pool *p, int *
 }
 
 /*
- * Takes at least one pair of the pool, for which it waits, and at most `wanted`. Returns how many,
- * or -errno.
+ * Takes at most `wanted` pairs of the pool; if it `waits`, at least one. Returns how many, or
+ * -errno; without waiting fewer if they are in use or there is no memory for them.
  */
-static int get_pairs(struct pipeline *p, struct pool *pool, unsigned wanted,
+static int get_pairs(struct pipeline *p, struct pool *pool, unsigned wanted, bool waits,
                      struct staging_pair **pairs)
 {
     unsigned n = 0;
@@ -140,30 +140,13 @@ static int get_pairs(struct pipeline *p, struct pool *pool, unsigned wanted,
         pairs[n] = get_pair(p->owner, pool, &err);
         if (pairs[n])
             n++;
-        else if (n || (err && !pool->made))
+        else if (n || !waits || (err && !pool->made))
             break;
         else /* transfers of other threads end in bounded time */
             pthread_cond_wait(&p->returned, &p->lock);
     }
     pthread_mutex_unlock(&p->lock);
-    return n ? (int)n : err;
-}
-
-/*
- * Takes at most `wanted` pairs of the pool. Returns how many: fewer if they are in use or there is
- * no memory for them.
- */
-static int get_free_pairs(struct pipeline *p, struct pool *pool, unsigned wanted,
-                          struct staging_pair **pairs)
-{
-    unsigned n = 0;
-    int err;
-
-    pthread_mutex_lock(&p->lock);
-    while (n < wanted && (pairs[n] = get_pair(p->owner, pool, &err)))
-        n++;
-    pthread_mutex_unlock(&p->lock);
-    return (int)n;
+    return n || !waits ? (int)n : err;
 }
 
 static struct pool *pool_of(struct pipeline *p, const struct staging_pair *pair)
@@ -189,12 +172,12 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
 {
     struct staging_pair *pairs[PIPELINE_MAX_THREADS + LONG_PAIRS + SHORT_PAIRS];
     int err = 0;
-    int n = get_pairs(p, &p->pool, p->pool.max, pairs);
+    int n = get_pairs(p, &p->pool, p->pool.max, true, pairs);
 
     if (n <= 0)
         return n;
-    n += get_free_pairs(p, &p->longs, LONG_PAIRS, pairs + n);
-    n += get_free_pairs(p, &p->shorts, SHORT_PAIRS, pairs + n);
+    n += get_pairs(p, &p->longs, LONG_PAIRS, false, pairs + n);
+    n += get_pairs(p, &p->shorts, SHORT_PAIRS, false, pairs + n);
     for (int i = 0; i < n && !err; i++)
         err = staging_pair_attach(pairs[i], cuda, device);
     put_pairs(p, pairs, n);
@@ -428,12 +411,13 @@ static int pairs_for_range(struct pipeline *p, struct job *j, struct staging_pai
 
     j->most = chunk;
     if (len <= SHORT_CHUNK && p->shorts.max)
-        return get_pairs(p, &p->shorts, 1, pairs);
+        return get_pairs(p, &p->shorts, 1, true, pairs);
     if (!j->r->write)
         return get_pairs(p, &p->pool,
-                         (unsigned)pipeline_clamp((len - 1) / chunk + 1, 1, p->pool.max), pairs);
-    if (len <= 4 * chunk || !get_free_pairs(p, &p->longs, 1, pairs))
-        return get_pairs(p, &p->pool, 1, pairs);
+                         (unsigned)pipeline_clamp((len - 1) / chunk + 1, 1, p->pool.max), true,
+                         pairs);
+    if (len <= 4 * chunk || !get_pairs(p, &p->longs, 1, false, pairs))
+        return get_pairs(p, &p->pool, 1, true, pairs);
     j->most = pipeline_clamp(len / 4 / PAGE_BYTES * PAGE_BYTES, chunk, LONG_CHUNK);
     return 1;
 }
@@ -465,14 +449,14 @@ static int pairs_for_list(struct pipeline *p, struct job *j, struct staging_pair
     for (size_t i = 0; i < l->n; i++)
         bytes += l->pieces[i].len;
     if (bytes > 4 * p->pool.chunk)
-        n = get_free_pairs(p, &p->longs, LONG_PAIRS, pairs);
+        n = get_pairs(p, &p->longs, LONG_PAIRS, false, pairs);
     j->most = pipeline_clamp(l->n / 4, LEAST_PIECES, STAGING_PIECES);
     if (n && pairs[0]->staging->shared)
         return n;
     put_pairs(p, pairs, n);
     j->most = pipeline_clamp(l->n / (2 * p->pool.max), LEAST_PIECES, STAGING_PIECES);
     size_t parts = (l->n - 1) / j->most + 1 + bytes / p->pool.chunk;
-    return get_pairs(p, &p->pool, (unsigned)pipeline_clamp(parts, 1, p->pool.max), pairs);
+    return get_pairs(p, &p->pool, (unsigned)pipeline_clamp(parts, 1, p->pool.max), true, pairs);
 }
 
 int pipeline_readv(struct pipeline *p, const struct staging_list *l, uint64_t *bytes,
