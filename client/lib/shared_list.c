@@ -62,29 +62,23 @@ static int map_and_share(struct connection *g, struct shared_list *l, int fd, ui
     return err;
 }
 
-/*
- * Returns NULL with an error in *err after a failure. `flags` are those of
- * REGISTER.
- */
-static struct shared_list *shared_list_list_new(struct connection *g, size_t room, uint32_t flags,
-                                                int *err)
+int shared_list_new(struct connection *g, size_t room, uint32_t flags, struct shared_list **out)
 {
     struct shared_list *l = calloc(1, sizeof(*l));
-    int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int err, fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (!l || fd < 0) {
-        *err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
+        err = gpunvme_fail(-ENOMEM, "a list of %zu pieces: out of memory or descriptors", room);
     } else {
         l->room = room;
-        *err = map_and_share(g, l, fd, flags);
+        err = map_and_share(g, l, fd, flags);
     }
     if (fd >= 0)
         close(fd);
-    if (*err) {
+    if (err)
         free(l);
-        return NULL;
-    }
-    return l;
+    *out = err ? NULL : l;
+    return err;
 }
 
 void shared_list_free(struct connection *g, struct shared_list *l)
@@ -96,14 +90,6 @@ void shared_list_free(struct connection *g, struct shared_list *l)
         cuda_driver_unpin(g->cuda, l->device, l->pieces);
     munmap(l->pieces, shared_list_size_of(l));
     free(l);
-}
-
-int shared_list_new_bounced(struct connection *g, size_t room, struct shared_list **out)
-{
-    int err = 0;
-
-    *out = shared_list_list_new(g, room, GPUNVME_REGISTER_BOUNCE, &err);
-    return err;
 }
 
 static struct shared_list *shared_list_take(struct connection *g)
@@ -119,17 +105,15 @@ static struct shared_list *shared_list_take(struct connection *g)
 int shared_list_get(struct connection *g, size_t n, struct shared_list **out)
 {
     size_t room = LEAST_ROOM;
-    struct shared_list *l = shared_list_take(g);
-    int err = 0;
 
-    if (l && l->room < n) {
-        shared_list_free(g, l);
-        l = NULL;
-    }
+    *out = shared_list_take(g);
+    if (*out && (*out)->room >= n)
+        return 0;
+    if (*out)
+        shared_list_free(g, *out);
     while (room < n)
         room *= 2;
-    *out = l ? l : shared_list_list_new(g, room, 0, &err);
-    return err;
+    return shared_list_new(g, room, 0, out);
 }
 
 void shared_list_put(struct connection *g, struct shared_list *l)
@@ -228,12 +212,12 @@ static int map_and_link(struct connection *g, struct shared_list *l)
 
 int shared_list_alloc_pieces(struct connection *g, size_t n, struct gpunvme_piece **out)
 {
-    int err;
+    struct shared_list *l;
 
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
-    struct shared_list *l = shared_list_list_new(g, n, 0, &err);
-    if (!l)
+    int err = shared_list_new(g, n, 0, &l);
+    if (err)
         return err;
     err = map_and_link(g, l);
     if (err) {

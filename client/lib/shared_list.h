@@ -18,10 +18,8 @@ struct shared_list {
     int device;
 };
 
-/*
- * Creates a list for staging of the bounce pipeline. *out is NULL after a failure.
- */
-int shared_list_new_bounced(struct connection *g, size_t room, struct shared_list **out);
+/* Creates a list. `flags` are those of REGISTER. *out is NULL after a failure. */
+int shared_list_new(struct connection *g, size_t room, uint32_t flags, struct shared_list **out);
 /* Frees a list that no call uses. The mount releases it at the latest when g->fd is closed. */
 void shared_list_free(struct connection *g, struct shared_list *l);
 /* Takes a list with room for n pieces, at most GPUNVME_PIECES_MAX. */

@@ -64,8 +64,8 @@ int staging_pair_make_pieces(struct staging_pair *pair)
 
     if (pair->halves[0].pieces)
         return 0;
-    if (pair->staging->shared &&
-        shared_list_new_bounced(pair->staging->owner, 2 * STAGING_PIECES, &pair->list) == 0)
+    if (pair->staging->shared && shared_list_new(pair->staging->owner, 2 * STAGING_PIECES,
+                                                 GPUNVME_REGISTER_BOUNCE, &pair->list) == 0)
         pieces = pair->list->pieces;
     else
         pieces = calloc(2 * STAGING_PIECES, sizeof(*pieces));
