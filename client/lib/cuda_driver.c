@@ -24,6 +24,11 @@ static int driver_failed(struct cuda_driver *cu, CUresult result, const char *wh
                         text ? text : "unknown CUDA error");
 }
 
+static int driver_check(struct cuda_driver *cu, CUresult result, const char *what)
+{
+    return result ? driver_failed(cu, result, what) : 0;
+}
+
 static const struct {
     const char *symbol;
     size_t offset; /* of the function's address in struct cuda_driver */
@@ -118,7 +123,7 @@ static int push_context(struct cuda_driver *cu, int device)
     pthread_mutex_unlock(&cu->lock);
     if (!result)
         result = cu->cuCtxPushCurrent(cu->contexts[device]);
-    return result ? driver_failed(cu, result, "CUDA context") : 0;
+    return driver_check(cu, result, "CUDA context");
 }
 
 static void pop_context(struct cuda_driver *cu)
@@ -132,7 +137,7 @@ static void pop_context(struct cuda_driver *cu)
 static int leave_context(struct cuda_driver *cu, CUresult result, const char *what)
 {
     pop_context(cu);
-    return result ? driver_failed(cu, result, what) : 0;
+    return driver_check(cu, result, what);
 }
 
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
@@ -145,7 +150,7 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device)
         return 0;
     if (!result)
         result = cu->cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, addr);
-    return result ? driver_failed(cu, result, "cuPointerGetAttribute") : 0;
+    return driver_check(cu, result, "cuPointerGetAttribute");
 }
 
 void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr)
@@ -177,10 +182,9 @@ int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_al
     err = push_context(cu, out->device);
     if (err)
         return err;
-    CUresult result = cu->cuMemGetAddressRange(&base, &len, addr);
-    pop_context(cu);
-    if (result)
-        return driver_failed(cu, result, "cuMemGetAddressRange");
+    err = leave_context(cu, cu->cuMemGetAddressRange(&base, &len, addr), "cuMemGetAddressRange");
+    if (err)
+        return err;
     out->id = cuda_driver_allocation_id(cu, addr);
     out->base = base;
     out->len = len;
@@ -226,7 +230,7 @@ int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_
         result = cu->cuDeviceGetPCIBusId(out->bus_id, sizeof(out->bus_id), dev);
     if (!result)
         result = cu->cuDriverGetVersion(&out->version);
-    return result ? driver_failed(cu, result, "CUDA device") : 0;
+    return driver_check(cu, result, "CUDA device");
 }
 
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device)
@@ -562,23 +566,19 @@ bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream)
 
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg)
 {
-    CUresult result = cu->cuLaunchHostFunc(stream, fn, arg);
-
-    return result ? driver_failed(cu, result, "cuLaunchHostFunc") : 0;
+    return driver_check(cu, cu->cuLaunchHostFunc(stream, fn, arg), "cuLaunchHostFunc");
 }
 
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value)
 {
     CUresult result = cu->cuStreamWaitValue32(stream, at, value, CU_STREAM_WAIT_VALUE_GEQ);
 
-    return result ? driver_failed(cu, result, "cuStreamWaitValue32") : 0;
+    return driver_check(cu, result, "cuStreamWaitValue32");
 }
 
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream)
 {
-    CUresult result = cu->cuStreamSynchronize(stream);
-
-    return result ? driver_failed(cu, result, "cuStreamSynchronize") : 0;
+    return driver_check(cu, cu->cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 static unsigned host_flags(enum cuda_host_kind kind)
@@ -606,9 +606,8 @@ int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
         if (result)
             cu->cuMemHostUnregister(addr);
     }
-    pop_context(cu);
     *mapped = ptr;
-    return result ? driver_failed(cu, result, "memory shared with the mount") : 0;
+    return leave_context(cu, result, "memory shared with the mount");
 }
 
 int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
@@ -629,11 +628,10 @@ int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, cons
         if (result)
             cu->cuModuleUnload(module);
     }
-    pop_context(cu);
-    if (result)
-        return driver_failed(cu, result, "the library's kernel");
-    *out = (struct cuda_kernel){.module = module, .function = function};
-    return 0;
+    err = leave_context(cu, result, "the library's kernel");
+    if (!err)
+        *out = (struct cuda_kernel){.module = module, .function = function};
+    return err;
 }
 
 void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel)
