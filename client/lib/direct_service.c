@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "client/device/device_image.h"
@@ -32,9 +31,9 @@ struct direct_service {
     struct memory_space space;
     struct cuda_kernel kernel;
     void *stream;
-    void *launches;            /* stream of the kernels for long reads */
-    struct gd_service *memory; /* whole pages of its own, mapped at: */
-    uint64_t device;
+    void *launches; /* stream of the kernels for long reads */
+    struct memory_space_map map;
+    struct gd_service *memory; /* in the map */
     struct gq_service service;
 
     pthread_mutex_t lock;                 /* protects the next three members */
@@ -72,34 +71,14 @@ static int direct_service_launch_kernel(void *ctx, const struct gq_service_launc
                               s->stream, args);
 }
 
-/*
- * Returns pages that a child of fork() does not get. If both processes had them, the parent's next
- * store could go to a copy, while the blocks poll the original for ever.
- */
-static void *new_pages(void)
-{
-    void *pages = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (pages == MAP_FAILED)
-        return NULL;
-    (void)madvise(pages, MEMORY, MADV_DONTFORK); /* has an effect only in a process that forks */
-    return pages;
-}
-
 static int direct_service_open_memory(struct direct_service *s)
 {
-    void *pages = new_pages();
+    int err = memory_space_alloc_host(&s->space, MEMORY, &s->map);
 
-    if (!pages)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = cuda_driver_map(s->space.cuda, s->space.device, pages, MEMORY, CUDA_HOST_MEMORY,
-                              &s->device);
-    if (err) {
-        munmap(pages, MEMORY);
+    if (err)
         return err;
-    }
-    s->memory = pages;
-    gq_service_init(&s->service, &s->memory->memory, s->device, direct_service_launch_kernel, s);
+    s->memory = s->map.addr;
+    gq_service_init(&s->service, &s->memory->memory, s->map.at, direct_service_launch_kernel, s);
     return 0;
 }
 
@@ -173,8 +152,7 @@ bool direct_service_close(struct direct_service *s)
     free_stream(p, s->launches);
     if (s->memory) {
         gq_service_destroy(&s->service);
-        cuda_driver_unpin(p->cuda, p->device, s->memory);
-        munmap(s->memory, MEMORY);
+        memory_space_unshare(p, &s->map);
     }
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
     pthread_mutex_destroy(&s->launch_lock);
@@ -367,8 +345,8 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     part.addr += done;
     part.offset += done;
     part.len = min_u64(r->len - done, LAUNCHED);
-    part.bytes = (int64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, launched));
-    part.cancel = (const uint32_t *)(uintptr_t)(s->device + offsetof(struct gd_service, cancel));
+    part.bytes = (int64_t *)(uintptr_t)(s->map.at + offsetof(struct gd_service, launched));
+    part.cancel = (const uint32_t *)(uintptr_t)(s->map.at + offsetof(struct gd_service, cancel));
     s->memory->launched = GD_LAUNCHED;
     s->memory->cancel = 0;
     int err = r->launch(r->direct, &part, s->launches);

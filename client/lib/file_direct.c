@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
@@ -23,48 +22,25 @@
 struct file_queues {
     struct file_queues *next; /* of the mount, on another GPU */
     struct gpunvme_direct *direct;
-    unsigned users;     /* number of files; under gpunvme.lock */
-    _Atomic bool stale; /* revoked or lost: the next direct file leases new queues */
-    int64_t *words;     /* results of launched reads, in memory that the GPU reaches */
-    uint64_t mapped;    /* address of the words for the GPU */
+    unsigned users;                /* number of files; under gpunvme.lock */
+    _Atomic bool stale;            /* revoked or lost: the next direct file leases new queues */
+    struct memory_space_map words; /* results of launched reads, in memory that the GPU reaches */
     void *streams[LANES];
     _Atomic bool busy[LANES]; /* the reader that set it uses the lane */
 };
 
 static void queues_free(struct file_queues *q)
 {
-    struct cuda_driver *cuda = q->direct->space.cuda;
-    int device = q->direct->space.device;
+    const struct memory_space space = q->direct->space;
 
     if (!direct_close(q->direct)) /* a kernel may still write to the words */
         return;
     for (int i = 0; i < LANES; i++) {
         if (q->streams[i])
-            cuda_driver_stream_free(cuda, device, q->streams[i]);
+            cuda_driver_stream_free(space.cuda, space.device, q->streams[i]);
     }
-    if (q->mapped)
-        cuda_driver_unpin(cuda, device, q->words);
-    if (q->words)
-        munmap(q->words, WORDS_LEN);
+    memory_space_unshare(&space, &q->words);
     free(q);
-}
-
-/*
- * Allocates the words, which only a GPU needs: without one every read has ended when its call
- * returns.
- */
-static int words_map(struct file_queues *q)
-{
-    struct memory_space *space = &q->direct->space;
-
-    if (!space->cuda)
-        return 0;
-    void *words = mmap(NULL, WORDS_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (words == MAP_FAILED)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    q->words = words;
-    return cuda_driver_map(space->cuda, space->device, words, WORDS_LEN, CUDA_HOST_MEMORY,
-                           &q->mapped);
 }
 
 static int queues_new(struct gpunvme_file *f, struct file_queues **out)
@@ -80,7 +56,9 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
         free(q);
         return err;
     }
-    err = words_map(q);
+    /* Without a GPU every read has ended when its call returns. */
+    if (q->direct->space.cuda)
+        err = memory_space_alloc_host(&q->direct->space, WORDS_LEN, &q->words);
     if (err)
         queues_free(q);
     else
@@ -237,7 +215,8 @@ static ssize_t lane_read(const struct gpunvme_file *f, int lane, void *addr, siz
 {
     struct file_queues *q = f->queues;
     struct memory_space *space = &q->direct->space;
-    int64_t *for_gpu = (int64_t *)(uintptr_t)(q->mapped + (size_t)lane * sizeof(*q->words));
+    const int64_t *word = (const int64_t *)q->words.addr + lane;
+    int64_t *for_gpu = (int64_t *)(uintptr_t)q->words.at + lane;
     int err = 0;
 
     if (!q->streams[lane])
@@ -248,14 +227,14 @@ static ssize_t lane_read(const struct gpunvme_file *f, int lane, void *addr, siz
         err = cuda_driver_copy_wait(space->cuda, space->device, q->streams[lane]);
     if (err)
         return err;
-    int64_t n = __atomic_load_n(&q->words[lane], __ATOMIC_ACQUIRE);
+    int64_t n = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     return n < 0 ? gpunvme_fail((int)n, "direct path: %s", strerror((int)-n)) : (ssize_t)n;
 }
 
 static ssize_t file_direct_move(const struct gpunvme_file *f, void *addr, size_t len,
                                 uint64_t offset)
 {
-    int lane = f->queues->mapped && len >= LONG ? lane_take(f->queues) : -1;
+    int lane = f->queues->words.addr && len >= LONG ? lane_take(f->queues) : -1;
     uint64_t begun = now_ns();
     ssize_t n = lane < 0 ? direct_read_wait(f->leased, addr, len, offset)
                          : lane_read(f, lane, addr, len, offset);

@@ -109,6 +109,29 @@ static int memory_space_pin(const struct memory_space *p, struct memory_space_ma
     return err;
 }
 
+/* Stores the mapping in *out, or unmaps the memory again. */
+static int map_for_space(const struct memory_space *p, void *addr, size_t len,
+                         enum memory_space_access access, struct memory_space_map *out)
+{
+    *out = (struct memory_space_map){.addr = addr, .len = len, .at = (uintptr_t)addr};
+    int err = p->cuda ? memory_space_pin(p, out, access) : 0;
+    if (err) {
+        munmap(addr, len);
+        *out = (struct memory_space_map){0};
+    }
+    return err;
+}
+
+int memory_space_alloc_host(const struct memory_space *p, size_t len, struct memory_space_map *out)
+{
+    void *addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (addr == MAP_FAILED)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    (void)madvise(addr, len, MADV_DONTFORK); /* has an effect only in a process that forks */
+    return map_for_space(p, addr, len, MEMORY_SPACE_MEMORY, out);
+}
+
 /*
  * Checks that the file contains the range, because an access behind the page of the file's end
  * raises SIGBUS. Registers have no size to check.
@@ -141,16 +164,12 @@ int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, si
     void *addr = mmap(NULL, whole, rights, MAP_SHARED, fd, (off_t)(offset - head));
     if (addr == MAP_FAILED)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
-    struct memory_space_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
-    err = p->cuda ? memory_space_pin(p, &m, access) : 0;
-    if (err) {
-        munmap(addr, whole);
-        return err;
+    err = map_for_space(p, addr, whole, access, out);
+    if (!err) {
+        out->addr = (char *)addr + head;
+        out->at += head;
     }
-    *out = m;
-    out->addr = (char *)addr + head;
-    out->at += head;
-    return 0;
+    return err;
 }
 
 void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m)

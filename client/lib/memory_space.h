@@ -31,13 +31,20 @@ int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len);
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 
-/* A mapped part of a file that the daemon shares. */
+/* Host memory that is mapped, or a mapped part of a file that the daemon shares. */
 struct memory_space_map {
     void *addr; /* NULL: none */
     size_t len;
     uint64_t at; /* address in the memory space */
     bool pinned;
 };
+
+/*
+ * Allocates zeroed host memory for a GPU, of whole pages. A child of fork() does not get it: if
+ * both processes had the pages, the parent's next store could go to a copy, while the GPU polls the
+ * original for ever.
+ */
+int memory_space_alloc_host(const struct memory_space *p, size_t len, struct memory_space_map *out);
 
 enum memory_space_access {
     MEMORY_SPACE_MEMORY,
@@ -51,6 +58,7 @@ enum memory_space_access {
  */
 int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
                        enum memory_space_access access, struct memory_space_map *out);
+/* Unmaps memory of either kind. */
 void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m);
 
 #endif

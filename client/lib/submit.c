@@ -8,9 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "client/lib/handle.h"
+#include "client/lib/memory_space.h"
 #include "client/lib/thread.h"
 #include "support/clock.h"
 
@@ -152,11 +152,10 @@ struct submitter {
     pthread_cond_t ended;
     struct op *ops, *free; /* made when the first is needed */
     uint32_t *words;       /* one word for each op; set under the lock, polled by the GPU */
-    uint64_t mapped;       /* address of the words for the GPU */
+    struct memory_space space;
+    struct memory_space_map map; /* of the words */
     unsigned under_way;
     bool abandoned; /* operations that have not begun never will */
-    struct cuda_driver *cuda;
-    int device; /* that the words are pinned for */
 };
 
 int submit_new(struct submitter **out)
@@ -204,10 +203,7 @@ bool submit_stop(struct submitter *a)
 
 void submit_free(struct submitter *a)
 {
-    if (a->words) {
-        cuda_driver_unpin(a->cuda, a->device, a->words);
-        munmap(a->words, OPS * sizeof(*a->words));
-    }
+    memory_space_unshare(&a->space, &a->map);
     free(a->ops);
     pthread_cond_destroy(&a->ended);
     pthread_mutex_destroy(&a->lock);
@@ -217,24 +213,16 @@ void submit_free(struct submitter *a)
 /* Under the lock. */
 static int make_ops(struct submitter *a, struct cuda_driver *cu, int device)
 {
-    size_t len = OPS * sizeof(*a->words);
-
+    a->space = (struct memory_space){.cuda = cu, .device = device};
     a->ops = calloc(OPS, sizeof(*a->ops));
-    void *words =
-        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    int err = a->ops && words != MAP_FAILED ? 0 : gpunvme_fail(-ENOMEM, "out of memory");
-    if (!err)
-        err = cuda_driver_map(cu, device, words, len, CUDA_HOST_MEMORY, &a->mapped);
+    int err = a->ops ? memory_space_alloc_host(&a->space, OPS * sizeof(*a->words), &a->map)
+                     : gpunvme_fail(-ENOMEM, "out of memory");
     if (err) {
-        if (words != MAP_FAILED)
-            munmap(words, len);
         free(a->ops);
         a->ops = NULL;
         return err;
     }
-    a->words = words;
-    a->cuda = cu;
-    a->device = device;
+    a->words = a->map.addr;
     for (size_t i = 0; i < OPS; i++) {
         a->ops[i].owner = a;
         a->ops[i].next = i + 1 < OPS ? &a->ops[i + 1] : NULL;
@@ -383,7 +371,7 @@ static int async_enqueue(struct op *op, struct cuda_driver *cu, void *stream)
         end_op(op, false);
         return err;
     }
-    uint64_t at = a->mapped + (uint64_t)((const char *)word - (const char *)a->words);
+    uint64_t at = a->map.at + (uint64_t)((const char *)word - (const char *)a->words);
     if (cuda_driver_stream_await(cu, stream, at, turn))
         await_on_host(op, cu, stream, turn);
     return 0;

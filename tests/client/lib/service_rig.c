@@ -270,19 +270,20 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
     return rig->fail_stream ? gpunvme_fail(-EIO, "what CUDA says") : 0;
 }
 
-int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
-                    enum cuda_host_kind kind, uint64_t *mapped)
+int memory_space_alloc_host(const struct memory_space *p, size_t len, struct memory_space_map *out)
 {
-    (void)cu, (void)device, (void)len, (void)kind;
-    *mapped = (uintptr_t)addr;
+    (void)p;
+    void *addr = calloc(1, len);
+    *out = (struct memory_space_map){.addr = addr, .len = len, .at = (uintptr_t)addr};
     rig->page = addr;
     rig->held++;
     return 0;
 }
 
-void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
+void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m)
 {
-    (void)cu, (void)device, (void)addr;
+    (void)p;
+    free(m->addr);
     rig->held--;
 }
 
