@@ -239,10 +239,8 @@ static int take_op(struct submitter *a, struct cuda_driver *cu, int device, stru
     if (!a->ops)
         err = make_ops(a, cu, device);
     struct op *op = a->free;
-    if (!err && !op) {
-        gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
-        err = -EAGAIN;
-    }
+    if (!err && !op)
+        err = gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
     if (!err) {
         a->free = op->next;
         a->under_way++;
@@ -264,6 +262,7 @@ static uint32_t *word_of(const struct op *op)
 static void end_op(struct op *op, bool begun)
 {
     struct submitter *a = op->owner;
+    struct gpunvme_file *f = op->f;
 
     pthread_mutex_lock(&a->lock);
     if (begun)
@@ -273,6 +272,7 @@ static void end_op(struct op *op, bool begun)
     a->under_way--;
     pthread_cond_broadcast(&a->ended);
     pthread_mutex_unlock(&a->lock);
+    file_put(f);
 }
 
 static int64_t async_move(struct gpunvme_file *f, const struct gpunvme_stream_transfer *what,
@@ -300,34 +300,25 @@ static void run_op(struct work *w)
 {
     struct op *op = (struct op *)w;
 
-    struct gpunvme_file *f = op->f;
-
-    async_run(f, &op->what);
+    async_run(op->f, &op->what);
     end_op(op, true);
-    file_put(f);
-}
-
-static bool is_abandoned(struct submitter *a)
-{
-    pthread_mutex_lock(&a->lock);
-    bool abandoned = a->abandoned;
-    pthread_mutex_unlock(&a->lock);
-    return abandoned;
 }
 
 /* Called by CUDA in stream order. It must not call CUDA. */
 static void begin_op(void *arg)
 {
     struct op *op = arg;
-    int err =
-        is_abandoned(op->owner) ? -ECANCELED : submit_threads_give(op->owner->threads, &op->work);
+    struct submitter *a = op->owner;
 
+    pthread_mutex_lock(&a->lock);
+    int err = a->abandoned ? -ECANCELED : 0;
+    pthread_mutex_unlock(&a->lock);
+    if (!err)
+        err = submit_threads_give(a->threads, &op->work);
     if (!err)
         return;
-    struct gpunvme_file *f = op->f;
     *op->what.bytes = err;
     end_op(op, true);
-    file_put(f);
 }
 
 /* Makes all calls that could wait for a stream before the stream waits for this library. */
@@ -425,10 +416,7 @@ int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_tr
     file_get(f);
     op->f = f;
     op->what = *t;
-    err = async_enqueue(op, cu, stream);
-    if (err)
-        file_put(f);
-    return err;
+    return async_enqueue(op, cu, stream);
 }
 
 static_assert(sizeof(struct work) == sizeof(((struct gpunvme_transfer *)0)->reserved),
