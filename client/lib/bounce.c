@@ -117,38 +117,13 @@ static struct cuda_driver *ignore_captures(const struct gpunvme_buffer *b, int *
     return cuda;
 }
 
-static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
-                               struct gpunvme_result *result, int *err)
-{
-    int mode;
-    struct cuda_driver *cuda = ignore_captures(b, &mode);
-    struct pipeline *p;
-
-    *err = get_pipeline(b->owner, &p);
-    size_t done = *err ? 0 : pipeline_run(p, b, r, result, err);
-    if (cuda)
-        cuda_driver_heed_captures(cuda, mode);
-    return done;
-}
-
-static int read_by_pipeline(const struct staging_list *l, uint64_t *bytes,
-                            struct gpunvme_result *result)
-{
-    int mode;
-    struct cuda_driver *cuda = ignore_captures(l->b, &mode);
-    struct pipeline *p;
-    int err = get_pipeline(l->b->owner, &p);
-
-    if (!err)
-        err = pipeline_readv(p, l, bytes, result);
-    if (cuda)
-        cuda_driver_heed_captures(cuda, mode);
-    return err;
-}
-
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err)
 {
+    struct cuda_driver *cuda;
+    struct pipeline *p;
+    int mode;
+
     *err = bounce_check_range(b, r);
     if (!*err)
         *err = bounce_check_file(b->owner, r);
@@ -156,7 +131,11 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
         return 0;
     uint64_t begun = now_ns();
     nvtx_range_begin(r->write ? "write, bounced" : "read, bounced", r->len);
-    size_t done = move_by_pipeline(b, r, result, err);
+    cuda = ignore_captures(b, &mode);
+    *err = get_pipeline(b->owner, &p);
+    size_t done = *err ? 0 : pipeline_run(p, b, r, result, err);
+    if (cuda)
+        cuda_driver_heed_captures(cuda, mode);
     nvtx_range_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
@@ -172,20 +151,17 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
  * Reads the pieces that are too long for a part of a list, one after another.
  * All threads take part in each read.
  */
-static int read_long_pieces(const struct staging_list *l, uint64_t *bytes,
-                            struct gpunvme_result *result)
+static int read_long_pieces(struct pipeline *pipeline, const struct staging_list *l,
+                            uint64_t *bytes, struct gpunvme_result *result)
 {
     int err = 0;
 
     for (size_t i = 0; i < l->n; i++) {
         struct gpunvme_piece *p = &l->pieces[i];
-        struct range r = {.fd = l->fd,
-                          .buffer_offset = p->buffer_offset,
-                          .file_offset = p->file_offset,
-                          .len = p->len};
+        struct range r = range_of_piece(l->fd, p);
         if (p->result != -E2BIG)
             continue;
-        size_t done = err == -EINTR ? 0 : move_by_pipeline(l->b, &r, result, &err);
+        size_t done = err == -EINTR ? 0 : pipeline_run(pipeline, l->b, &r, result, &err);
         p->result = err == -EINTR ? -ECANCELED : err ? err : (int32_t)done;
         *bytes += done;
     }
@@ -196,17 +172,24 @@ int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece
                           struct gpunvme_result *result)
 {
     struct staging_list l = {.b = b, .fd = fd, .pieces = pieces, .n = n};
+    struct cuda_driver *cuda;
+    struct pipeline *p;
     uint64_t bytes = 0, begun = now_ns();
-    int err = bounce_check_file(b->owner, &(struct range){.fd = fd});
+    int err = bounce_check_file(b->owner, &(struct range){.fd = fd}), mode;
 
     for (size_t i = 0; i < n; i++)
         pieces[i].result = -ECANCELED;
     if (err)
         return err;
     nvtx_range_begin("readv, bounced", n);
-    err = read_by_pipeline(&l, &bytes, result);
+    cuda = ignore_captures(b, &mode);
+    err = get_pipeline(b->owner, &p);
     if (!err)
-        err = read_long_pieces(&l, &bytes, result);
+        err = pipeline_readv(p, &l, &bytes, result);
+    if (!err)
+        err = read_long_pieces(p, &l, &bytes, result);
+    if (cuda)
+        cuda_driver_heed_captures(cuda, mode);
     nvtx_range_end();
     if (bytes)
         result->path = GPUNVME_PATH_BOUNCE;

@@ -109,6 +109,13 @@ struct range {
     size_t len;
 };
 
+/* Returns the read of a piece. */
+static inline struct range range_of_piece(int fd, const struct gpunvme_piece *p)
+{
+    return (struct range){
+        .fd = fd, .buffer_offset = p->buffer_offset, .file_offset = p->file_offset, .len = p->len};
+}
+
 /*
  * Prepares the pipeline for memory of a device, so that a later transfer makes no call of CUDA that
  * could wait for a stream.

@@ -170,20 +170,26 @@ ssize_t gpunvme_write(struct gpunvme_file *f, const void *addr, size_t len, uint
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
+static bool all_inside(const struct gpunvme_piece *pieces, size_t n, size_t len)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (pieces[i].buffer_offset > len || pieces[i].len > len - pieces[i].buffer_offset)
+            return false;
+    }
+    return true;
+}
+
 static int file_read_pieces(struct gpunvme_file *f, const struct region_use *u, size_t len,
                             struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
 {
     for (size_t i = 0; i < n; i++) {
         struct gpunvme_piece *p = &pieces[i];
-        struct range r = {.fd = f->fd,
-                          .buffer_offset = u->offset + p->buffer_offset,
-                          .file_offset = p->file_offset,
-                          .len = p->len};
+        struct range r = range_of_piece(f->fd, p);
         struct gpunvme_result one = {.why = sum->why};
-        bool inside = p->buffer_offset <= len && p->len <= len - p->buffer_offset;
-        ssize_t done = p->len > INT32_MAX ? -EINVAL
-                       : inside           ? transfer_by_path(f, u, &r, &one)
-                                          : -ERANGE;
+        r.buffer_offset += u->offset;
+        ssize_t done = p->len > INT32_MAX      ? -EINVAL
+                       : all_inside(p, 1, len) ? transfer_by_path(f, u, &r, &one)
+                                               : -ERANGE;
         gpunvme_add_result(sum, one.path, one.commands, one.nvme_status, one.staged);
         sum->why = one.why;
         p->result = (int32_t)done;
@@ -195,15 +201,6 @@ static void shift(struct gpunvme_piece *pieces, size_t n, uint64_t by)
 {
     for (size_t i = 0; by && i < n; i++)
         pieces[i].buffer_offset += by;
-}
-
-static bool all_inside(const struct gpunvme_piece *pieces, size_t n, size_t len)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (pieces[i].buffer_offset > len || pieces[i].len > len - pieces[i].buffer_offset)
-            return false;
-    }
-    return true;
 }
 
 static int transfer_read_batch(struct gpunvme_file *f, void *addr, size_t len,

@@ -59,10 +59,8 @@ static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct ha
 {
     struct handle_mount *m = calloc(1, sizeof(*m));
 
-    if (!m) {
-        gpunvme_fail(-ENOMEM, "out of memory");
-        return -ENOMEM;
-    }
+    if (!m)
+        return gpunvme_fail(-ENOMEM, "out of memory");
     int err = st ? connect_beside(fd, st, &m->connection) : connection_local(&m->connection);
     if (!err)
         err = bounce_set_options(m->connection, &g->options);

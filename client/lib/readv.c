@@ -30,10 +30,7 @@ static int readv_read_singly(struct batch *batch)
 
     for (; batch->done < batch->n; batch->done++) {
         struct gpunvme_piece *p = &batch->pieces[batch->done];
-        struct range r = {.fd = c->fd,
-                          .buffer_offset = p->buffer_offset,
-                          .file_offset = p->file_offset,
-                          .len = p->len};
+        struct range r = range_of_piece(c->fd, p);
         int err = p->len > INT32_MAX ? -EINVAL : 0;
         size_t done = err ? 0 : gpunvme_transfer_shared(c->b, &r, c->flags, c->result, &err);
         err = gpunvme_unless_ended(c->b, err);
