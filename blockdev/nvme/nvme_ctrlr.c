@@ -189,27 +189,21 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
         return rc;
     }
     rc = ctrlr_enable(c, opts);
-    if (rc)
-        goto disable;
-    rc = nvme_ctrlr_ctrlr_identify(c, opts);
-    if (rc)
-        goto disable;
-    rc = ctrlr_identify_limits(c, opts);
-    if (rc)
-        goto disable;
-    rc = request_queues(c, opts);
-    if (rc)
-        goto disable;
-    rc = nvme_watch_start(c);
-    if (rc) {
-        explain_errno(c, opts, "Set Features, Asynchronous Events", rc);
-        goto disable;
+    if (!rc)
+        rc = nvme_ctrlr_ctrlr_identify(c, opts);
+    if (!rc)
+        rc = ctrlr_identify_limits(c, opts);
+    if (!rc)
+        rc = request_queues(c, opts);
+    if (!rc) {
+        rc = nvme_watch_start(c);
+        if (rc)
+            explain_errno(c, opts, "Set Features, Asynchronous Events", rc);
     }
-    return 0;
-
-disable:
-    quiesce(c);
-    nvme_admin_teardown(c);
+    if (rc) {
+        quiesce(c);
+        nvme_admin_teardown(c);
+    }
     return rc;
 }
 

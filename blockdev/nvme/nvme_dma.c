@@ -101,23 +101,12 @@ static int alloc_own(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return rc;
 }
 
-static void own_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
+/* The caller holds dma_lock. */
+static void dma_unmap(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
-    if (!dma->iova)
-        return;
-    pthread_mutex_lock(&c->dma_lock);
-    nvme_region_unmap(c, dma->iova);
-    pthread_mutex_unlock(&c->dma_lock);
+    if (dma->iova)
+        nvme_region_unmap(c, dma->iova);
     dma->iova = 0;
-}
-
-static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
-{
-    own_revoke(c, dma);
-    /* A controller that was not stopped may reach it: never freed. */
-    if (c->t->physical && !nvme_ctrlr_settled(c))
-        return;
-    memory_destroy(c, dma);
 }
 
 /* --- Arenas ---------------------------------------------------------------------------------- */
@@ -153,8 +142,7 @@ static size_t next_arena(const struct nvme_ctrlr *c, struct nvme_share share, si
 
 static void arena_destroy(struct nvme_ctrlr *c, struct nvme_arena *a)
 {
-    if (a->dma.iova)
-        nvme_region_unmap(c, a->dma.iova);
+    dma_unmap(c, &a->dma);
     memory_destroy(c, &a->dma);
     nvme_iova_destroy(&a->ranges);
     free(a);
@@ -266,24 +254,14 @@ static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dm
 }
 
 /* Unmaps a failed controller's whole arena, which nothing uses. */
-static void arena_revoke(struct nvme_ctrlr *c, struct nvme_arena *a)
-{
-    if (a->dma.iova)
-        nvme_region_unmap(c, a->dma.iova);
-    a->dma.iova = 0;
-}
-
 void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
     struct nvme_arena *a;
 
     pthread_mutex_lock(&c->dma_lock);
     a = *find_arena(c, dma);
-    if (a)
-        arena_revoke(c, a);
+    dma_unmap(c, a ? &a->dma : dma);
     pthread_mutex_unlock(&c->dma_lock);
-    if (!a)
-        own_revoke(c, dma);
 }
 
 /* The caller holds dma_lock. */
@@ -292,7 +270,7 @@ static void give_piece(struct nvme_ctrlr *c, struct nvme_arena **at, const struc
     struct nvme_arena *a = *at;
 
     if (!nvme_ctrlr_settled(c))
-        arena_revoke(c, a);
+        dma_unmap(c, &a->dma);
     nvme_iova_give(&a->ranges, a->start + (uint64_t)((char *)dma->addr - (char *)a->dma.addr));
     if (a->ranges.n_used)
         return;
@@ -310,20 +288,21 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
     found = *at != NULL;
     if (found)
         give_piece(c, at, dma);
+    else
+        dma_unmap(c, dma);
     pthread_mutex_unlock(&c->dma_lock);
-    if (!found)
-        free_own(c, dma);
+    /* A controller that was not stopped may reach it: never freed. */
+    if (!found && (!c->t->physical || nvme_ctrlr_settled(c)))
+        memory_destroy(c, dma);
 }
 
-/* Arenas have no physical addresses, so the length is exact. */
 void nvme_dma_free_arenas(struct nvme_ctrlr *c)
 {
     while (c->arenas) {
         struct nvme_arena *a = c->arenas;
 
         c->arenas = a->next;
-        munmap(a->dma.addr, a->dma.len);
-        close(a->dma.fd);
+        memory_destroy(c, &a->dma);
         nvme_iova_destroy(&a->ranges);
         free(a);
     }
