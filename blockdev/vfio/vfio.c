@@ -105,11 +105,25 @@ static int vfio_reset(struct nvme_transport *t)
     return vfio_pci_reset(vfio_of(t));
 }
 
-/* The drive stops reaching memory first. */
+/*
+ * Closes the device first: the kernel resets it while the IOMMU guards, or detaches it. The kernel
+ * removes mappings.
+ */
+static void close_files(struct vfio *v)
+{
+    if (v->device >= 0)
+        close(v->device);
+    if (v->group >= 0)
+        close(v->group);
+    if (v->space >= 0)
+        close(v->space);
+}
+
+/* The drive stops reaching memory first. Without an IOMMU it is reset before the guard ends. */
 static void vfio_destroy(struct vfio *v)
 {
     vfio_pci_close(v);
-    v->api->close(v);
+    close_files(v);
     vfio_device_mem_close(v);
     vfio_guard_end(&v->guard);
     nvme_iova_destroy(&v->iova);

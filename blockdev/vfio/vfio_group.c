@@ -193,22 +193,8 @@ static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
     return unmap.size == len ? 0 : -EIO;
 }
 
-/*
- * Closes the device first, because the kernel resets it while the IOMMU guards.
- */
-void vfio_group_close(struct vfio *v)
-{
-    if (v->device >= 0)
-        close(v->device);
-    if (v->group >= 0)
-        close(v->group);
-    if (v->space >= 0)
-        close(v->space);
-}
-
 const struct vfio_api vfio_group_api = {
     .open = group_open,
     .map = group_map,
     .unmap = group_unmap,
-    .close = vfio_group_close,
 };

@@ -30,14 +30,15 @@ struct vfio;
 
 /* One of the kernel's interfaces: how to open a device and map memory. */
 struct vfio_api {
-    /* Opens the device and its address space; fills v->iova's windows. */
+    /*
+     * Opens the device and its address space; fills v->iova's windows. After an error the caller
+     * closes the files, too.
+     */
     int (*open)(struct vfio *v, const char *root, const struct pci_device *p,
                 const struct vfio_why *why);
     /* NULL if addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
     int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
-    /* Also after a failed open(). The kernel removes mappings. */
-    void (*close)(struct vfio *v);
 };
 extern const struct vfio_api vfio_group_api; /* container and group: every kernel has it */
 /* /dev/iommu and one character device per drive: Linux 6.6 */
@@ -145,12 +146,10 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
 
 /*
  * Opens a container and the group /dev/vfio/NODE, joins them for the `type` of
- * VFIO_SET_IOMMU, and opens the device. vfio_group_close() undoes this, also
- * after an error.
+ * VFIO_SET_IOMMU, and opens the device.
  */
 int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
                     const struct vfio_why *why);
-void vfio_group_close(struct vfio *v);
 
 /*
  * Reads the address windows from a container's answer to VFIO_IOMMU_GET_INFO.

@@ -162,18 +162,8 @@ static int iommufd_unmap(struct vfio *v, uint64_t iova, size_t len)
     return ioctl(v->space, IOMMUFD_IOAS_UNMAP, &unmap) ? -errno : 0;
 }
 
-/* Closes the device first, because the kernel resets and detaches it. */
-static void iommufd_close(struct vfio *v)
-{
-    if (v->device >= 0)
-        close(v->device);
-    if (v->space >= 0)
-        close(v->space);
-}
-
 const struct vfio_api vfio_iommufd_api = {
     .open = iommufd_open,
     .map = iommufd_map,
     .unmap = iommufd_unmap,
-    .close = iommufd_close,
 };

@@ -115,7 +115,4 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);
 }
 
-const struct vfio_api vfio_noiommu_api = {
-    .open = noiommu_open,
-    .close = vfio_group_close, /* closing resets the drive, so the guard ends afterwards */
-};
+const struct vfio_api vfio_noiommu_api = {.open = noiommu_open};
