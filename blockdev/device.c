@@ -3,7 +3,6 @@
 #include "blockdev/device.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "blockdev/bd_reserve.h"
 #include "blockdev/pci/pci.h"
+#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "support/number.h"
@@ -18,22 +18,6 @@
 /* A tool has one thread, which keeps up to this many commands in flight. */
 #define TOOL_QUEUES 1u
 #define TOOL_DEPTH  128u
-
-struct problem {
-    char *why;
-    size_t len;
-};
-
-__attribute__((format(printf, 3, 4))) static int device_fail(const struct problem *p, int err,
-                                                             const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(p->why, p->len, format, args);
-    va_end(args);
-    return err;
-}
 
 static bool strip(const char **text, const char *prefix)
 {
@@ -46,14 +30,14 @@ static bool strip(const char **text, const char *prefix)
 }
 
 static int take_path(const char *path, const char *usage, struct bd_name *out,
-                     const struct problem *p)
+                     const struct nvme_reason *p)
 {
     size_t len = strlen(path);
 
     if (len == 0)
-        return device_fail(p, -EINVAL, "nothing is named, give %s", usage);
+        return nvme_say(p, -EINVAL, "nothing is named, give %s", usage);
     if (len >= sizeof(out->path))
-        return device_fail(p, -EINVAL, "longer than a path can be");
+        return nvme_say(p, -EINVAL, "longer than a path can be");
     memcpy(out->path, path, len + 1);
     return 0;
 }
@@ -70,7 +54,7 @@ static int take_nsid(const char *digits, struct bd_name *out)
     return 0;
 }
 
-static int parse_pci(const char *text, struct bd_name *out, const struct problem *p)
+static int parse_pci(const char *text, struct bd_name *out, const struct nvme_reason *p)
 {
     const char *slash = strchr(text, '/');
     size_t len = slash ? (size_t)(slash - text) : strlen(text);
@@ -78,28 +62,28 @@ static int parse_pci(const char *text, struct bd_name *out, const struct problem
 
     snprintf(address, sizeof(address), "%.*s", (int)(len < 31 ? len : 31), text);
     if (pci_parse(address, out->path) != 0)
-        return device_fail(p, -EINVAL,
-                           "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
+        return nvme_say(p, -EINVAL,
+                        "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
     if (slash && take_nsid(slash + 1, out) != 0)
-        return device_fail(p, -EINVAL,
-                           "no namespace id after the '/', one is a number from 1, as in "
-                           "vfio:0000:c1:00.0/1");
+        return nvme_say(p, -EINVAL,
+                        "no namespace id after the '/', one is a number from 1, as in "
+                        "vfio:0000:c1:00.0/1");
     return 0;
 }
 
-static int parse_file(const char *text, struct bd_name *out, const struct problem *p)
+static int parse_file(const char *text, struct bd_name *out, const struct nvme_reason *p)
 {
     char bdf[NVME_BDF_LEN];
 
     if (pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
-        return device_fail(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
+        return nvme_say(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
     return take_path(text, "an image file, a block device, vfio:ADDRESS or vfio-user:SOCKET", out,
                      p);
 }
 
 int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len)
 {
-    struct problem p = {why, len};
+    struct nvme_reason p = {why, len};
 
     *out = (struct bd_name){.nsid = 1};
     if (strip(&text, "vfio-user:")) {
@@ -119,17 +103,17 @@ bool bd_name_is_ctrlr(const struct bd_name *name)
     return name->kind == BD_KIND_VFIO || name->kind == BD_KIND_VFIO_USER;
 }
 
-static int device_opened(const struct bd_open_opts *opts, const struct problem *p)
+static int device_opened(const struct bd_open_opts *opts, const struct nvme_reason *p)
 {
-    return opts && opts->opened ? opts->opened(opts->arg, p->why, p->len) : 0;
+    return opts && opts->opened ? opts->opened(opts->arg, p->text, p->len) : 0;
 }
 
 static int device_open_vfio(const struct bd_name *name, const struct bd_open_opts *opts,
-                            struct nvme_transport **out, const struct problem *p)
+                            struct nvme_transport **out, const struct nvme_reason *p)
 {
     const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu,
                                    .device_memory = opts && opts->device_memory};
-    int err = vfio_open(name->path, &vfio, out, p->why, p->len);
+    int err = vfio_open(name->path, &vfio, out, p->text, p->len);
 
     if (err)
         return err;
@@ -146,7 +130,7 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
                                         .silence_ms = opts ? opts->silence_ms : 0,
                                         .opened = opts ? opts->opened : NULL,
                                         .arg = opts ? opts->arg : NULL};
-    const struct problem p = {why, len};
+    const struct nvme_reason p = {why, len};
     uint8_t host_id[16];
     int err = -EINVAL;
 
@@ -158,9 +142,9 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
     else if (name->kind == BD_KIND_VFIO_USER)
         err = vfio_user_open(name->path, &user, out, why, len);
     else
-        return device_fail(&p, err, "no controller");
+        return nvme_why(why, len, err, "no controller");
     if (err && len && !why[0])
-        device_fail(&p, err, "%s", strerror(-err));
+        nvme_why(why, len, err, "%s", strerror(-err));
     if (!err)
         memcpy((*out)->host_id, host_id, sizeof(host_id));
     return err;
@@ -168,7 +152,7 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
 
 static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
                             const struct bd_open_opts *opts, struct bd_opened *out,
-                            const struct problem *p)
+                            const struct nvme_reason *p)
 {
     int err = bd_file_open(name->path, flags, lba_size, &out->dev);
 
@@ -179,12 +163,11 @@ static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t
             bd_opened_close(out);
         return err;
     case -EBUSY:
-        return device_fail(p, err,
-                           "in use (mounted, or held by another program), unmount it first");
+        return nvme_say(p, err, "in use (mounted, or held by another program), unmount it first");
     case -ENOTBLK:
-        return device_fail(p, err, "neither a regular file nor a block device");
+        return nvme_say(p, err, "neither a regular file nor a block device");
     default:
-        return device_fail(p, err, "%s", strerror(-err));
+        return nvme_say(p, err, "%s", strerror(-err));
     }
 }
 
@@ -217,15 +200,14 @@ static const char *limit_of_regions(const struct nvme_transport *t)
 
 bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
 {
-    const struct problem p = {why, len};
     struct nvme_dma_budget regions;
 
     nvme_dma_regions(c, &regions);
     if (!regions.refused && !has_few_regions(c))
         return false;
-    device_fail(&p, -ENOSPC, "%u DMA regions do not suffice: raise %s",
-                regions.refused ? regions.refused_at : regions.limit,
-                limit_of_regions(nvme_ctrlr_transport(c)));
+    nvme_why(why, len, -ENOSPC, "%u DMA regions do not suffice: raise %s",
+             regions.refused ? regions.refused_at : regions.limit,
+             limit_of_regions(nvme_ctrlr_transport(c)));
     return true;
 }
 
@@ -251,22 +233,20 @@ static const char *start_remedy(const struct nvme_transport *t, int err)
 int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
                     size_t len)
 {
-    const struct problem p = {why, len};
 
     if (lacks_memory(t, err, why, len))
         return err;
     if (err == -ENOSPC)
-        return device_fail(&p, err,
-                           "the controller does not start for want of DMA regions: raise %s",
-                           limit_of_regions(t));
-    return device_fail(&p, err, "the controller does not start: %s%s",
-                       said[0] ? said : strerror(-err), start_remedy(t, err));
+        return nvme_why(why, len, err,
+                        "the controller does not start for want of DMA regions: raise %s",
+                        limit_of_regions(t));
+    return nvme_why(why, len, err, "the controller does not start: %s%s",
+                    said[0] ? said : strerror(-err), start_remedy(t, err));
 }
 
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len)
 {
-    const struct problem p = {why, len};
     int err = has_few_regions(c) ? -ENOSPC : bd_nvme_open(c, nsid, queues, depth, out);
 
     if ((err == -ENOSPC || err == -ENOMEM) && bd_lacks_regions(c, why, len))
@@ -277,21 +257,20 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     case 0:
         return 0;
     case -ENODEV:
-        return device_fail(&p, err,
-                           "namespace %u: the controller has no such namespace, or it is not "
-                           "attached",
-                           nsid);
+        return nvme_why(why, len, err,
+                        "namespace %u: the controller has no such namespace, or it is not "
+                        "attached",
+                        nsid);
     case -ENOTSUP:
-        return device_fail(
-            &p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
-            "format it with nvme-format(1) where that changes it, or name another one");
+        return nvme_why(why, len, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
+                        "format it with nvme-format(1) where that changes it, or name another one");
     case -ENOSPC:
-        return device_fail(&p, err, "namespace %u: the controller has no queue left", nsid);
+        return nvme_why(why, len, err, "namespace %u: the controller has no queue left", nsid);
     case -EPROTO:
-        return device_fail(&p, err, "namespace %u: its Identify data cannot be right, %s", nsid,
-                           "gpunvme check shows why");
+        return nvme_why(why, len, err, "namespace %u: its Identify data cannot be right, %s", nsid,
+                        "gpunvme check shows why");
     default:
-        return device_fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
+        return nvme_why(why, len, err, "namespace %u: %s", nsid, strerror(-err));
     }
 }
 
@@ -305,24 +284,24 @@ static void device_close_ctrlr(struct bd_opened *o)
 
 /* Multi-mount protection guards a namespace whose reservation fails. */
 static int device_open_namespace(const struct bd_name *name, bool read_only, struct bd_opened *out,
-                                 const struct problem *p)
+                                 const struct nvme_reason *p)
 {
-    int err = read_only ? 0 : bd_reserve(out->ctrlr, name->nsid, BD_RESERVE_AUTO, p->why, p->len);
+    int err = read_only ? 0 : bd_reserve(out->ctrlr, name->nsid, BD_RESERVE_AUTO, p->text, p->len);
 
     if (err < 0)
         return err;
     out->reserved_nsid = err ? name->nsid : 0;
-    return bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
+    return bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->text,
                              p->len);
 }
 
 static int open_ctrlr(const struct bd_name *name, bool read_only, const struct bd_open_opts *opts,
-                      struct bd_opened *out, const struct problem *p)
+                      struct bd_opened *out, const struct nvme_reason *p)
 {
     char said[256] = "";
     struct nvme_opts nvme = {.io_queues = TOOL_QUEUES, .why = said, .why_len = sizeof(said)};
     struct nvme_transport *t;
-    int err = bd_open_transport(name, opts, &t, p->why, p->len);
+    int err = bd_open_transport(name, opts, &t, p->text, p->len);
 
     if (err)
         return err;
@@ -330,7 +309,7 @@ static int open_ctrlr(const struct bd_name *name, bool read_only, const struct b
         nvme.admin_timeout_ms = nvme.io_timeout_ms = opts->deadline_ms;
     err = nvme_ctrlr_open(t, &nvme, &out->ctrlr);
     if (err) {
-        bd_refuse_ctrlr(t, err, said, p->why, p->len);
+        bd_refuse_ctrlr(t, err, said, p->text, p->len);
         t->ops->close(t);
         return err;
     }
@@ -343,7 +322,7 @@ static int open_ctrlr(const struct bd_name *name, bool read_only, const struct b
 int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
             const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len)
 {
-    struct problem p = {why, len};
+    struct nvme_reason p = {why, len};
     bool read_only = flags & BD_OPEN_READ_ONLY;
     int err;
 

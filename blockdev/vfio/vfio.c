@@ -12,7 +12,6 @@
 
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/device_mem.h"
 #include "blockdev/vfio/vfio_internal.h"
 
@@ -170,7 +169,8 @@ static struct vfio *vfio_create(const struct vfio_api *api)
 }
 
 static const struct vfio_api *choose_api(const char *root, const struct pci_device *p,
-                                         const struct vfio_opts *opts, const struct vfio_why *why)
+                                         const struct vfio_opts *opts,
+                                         const struct nvme_reason *why)
 {
     enum vfio_api_choice wanted = opts ? opts->api : VFIO_API_AUTO;
 
@@ -183,7 +183,7 @@ static const struct vfio_api *choose_api(const char *root, const struct pci_devi
         return &vfio_iommufd_api;
     if (wanted != VFIO_API_IOMMUFD)
         return &vfio_group_api;
-    nvme_why(why->text, why->len, 0,
+    nvme_say(why, 0,
              "this kernel has no iommufd for it, or there are no rights on it: /dev/iommu and "
              "/dev/vfio/devices");
     return NULL;
@@ -201,7 +201,7 @@ static uint64_t vfio_lock_id(const char *bdf)
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
                  struct nvme_transport **out, char *why, size_t len)
 {
-    const struct vfio_why w = {.text = why, .len = len};
+    const struct nvme_reason w = {.text = why, .len = len};
     const struct vfio_api *api;
     struct pci_device p;
     struct vfio *v;

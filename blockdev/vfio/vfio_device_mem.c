@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/device_mem.h"
 #include "blockdev/vfio/vfio_internal.h"
 

@@ -10,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 
 /* The interrupt window of x86, which kernels before 5.4 do not report. */
@@ -28,7 +27,7 @@ bool vfio_group_usable(const char *root, int group)
     return access(container, R_OK | W_OK) == 0 && access(node, R_OK | W_OK) == 0;
 }
 
-static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
+static int open_container(struct vfio *v, const char *root, int type, const struct nvme_reason *why)
 {
     char path[PATH_MAX];
 
@@ -37,10 +36,9 @@ static int open_container(struct vfio *v, const char *root, int type, const stru
     if (v->space < 0)
         return v->space;
     if (ioctl(v->space, VFIO_GET_API_VERSION) != VFIO_API_VERSION)
-        return nvme_why(why->text, why->len, -ENOTSUP, "%s speaks no VFIO that is known here",
-                        path);
+        return nvme_say(why, -ENOTSUP, "%s speaks no VFIO that is known here", path);
     if (ioctl(v->space, VFIO_CHECK_EXTENSION, type) != 1)
-        return nvme_why(why->text, why->len, -ENOTSUP,
+        return nvme_say(why, -ENOTSUP,
                         type == VFIO_NOIOMMU_IOMMU
                             ? "VFIO's noiommu mode is off (enable_unsafe_noiommu_mode)"
                             : "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
@@ -48,7 +46,7 @@ static int open_container(struct vfio *v, const char *root, int type, const stru
 }
 
 static int open_group(struct vfio *v, const char *root, const char *node,
-                      const struct vfio_why *why)
+                      const struct nvme_reason *why)
 {
     struct vfio_group_status status = {.argsz = sizeof(status)};
     char path[PATH_MAX];
@@ -58,35 +56,33 @@ static int open_group(struct vfio *v, const char *root, const char *node,
     if (v->group < 0)
         return v->group;
     if (ioctl(v->group, VFIO_GROUP_GET_STATUS, &status))
-        return nvme_why(why->text, why->len, -ENOTSUP, "%s is no VFIO group: %s", path,
-                        strerror(errno));
+        return nvme_say(why, -ENOTSUP, "%s is no VFIO group: %s", path, strerror(errno));
     if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
-        return nvme_why(why->text, why->len, -EXDEV,
+        return nvme_say(why, -EXDEV,
                         "others in its IOMMU group %s have drivers: bind them to vfio-pci too",
                         node);
     return 0;
 }
 
-static int group_open_device(struct vfio *v, int type, const char *bdf, const struct vfio_why *why)
+static int group_open_device(struct vfio *v, int type, const char *bdf,
+                             const struct nvme_reason *why)
 {
     if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->space))
-        return nvme_why(why->text, why->len, -errno, "its group does not join a container: %s",
-                        strerror(errno));
+        return nvme_say(why, -errno, "its group does not join a container: %s", strerror(errno));
     if (ioctl(v->space, VFIO_SET_IOMMU, type))
         return errno == EPERM
-                   ? nvme_why(why->text, why->len, -ENOTSUP,
+                   ? nvme_say(why, -ENOTSUP,
                               "the IOMMU does not remap interrupts: VFIO wants that (the option "
                               "allow_unsafe_interrupts of vfio_iommu_type1 does without)")
-                   : nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s",
-                              strerror(errno));
+                   : nvme_say(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
     v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, bdf);
     if (v->device < 0)
-        return nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s", strerror(errno));
+        return nvme_say(why, -errno, "VFIO does not open it: %s", strerror(errno));
     return 0;
 }
 
 int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
-                    const struct vfio_why *why)
+                    const struct nvme_reason *why)
 {
     int rc = open_container(v, root, type, why);
 
@@ -136,7 +132,7 @@ int vfio_group_regions(const void *answer, size_t len, unsigned *n)
     return cap && !*n ? -ENOSPC : 0;
 }
 
-static int group_read_windows(struct vfio *v, const struct vfio_why *why)
+static int group_read_windows(struct vfio *v, const struct nvme_reason *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
     const struct vfio_iommu_type1_info *info = (const void *)answer;
@@ -145,15 +141,13 @@ static int group_read_windows(struct vfio *v, const struct vfio_why *why)
     if (!rc)
         rc = vfio_group_windows(&v->iova, answer, info->argsz);
     if (!rc && vfio_group_regions(answer, info->argsz, &v->t.max_regions))
-        return nvme_why(why->text, why->len, -ENOSPC,
+        return nvme_say(why, -ENOSPC,
                         "no DMA region is left: raise dma_entry_limit of vfio_iommu_type1");
-    return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
-                         strerror(-rc))
-              : 0;
+    return rc ? nvme_say(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
 }
 
 static int group_open(struct vfio *v, const char *root, const struct pci_device *p,
-                      const struct vfio_why *why)
+                      const struct nvme_reason *why)
 {
     char node[16];
     int rc;

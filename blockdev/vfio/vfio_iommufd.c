@@ -11,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 #include "blockdev/vfio/vfio_iommufd_abi.h"
 #include "support/clock.h"
@@ -45,7 +44,8 @@ bool vfio_iommufd_usable(const char *root, const char *bdf)
            access(iommu, R_OK | W_OK) == 0;
 }
 
-static int open_files(struct vfio *v, const char *root, const char *bdf, const struct vfio_why *why)
+static int open_files(struct vfio *v, const char *root, const char *bdf,
+                      const struct nvme_reason *why)
 {
     char path[PATH_MAX];
     int rc;
@@ -56,7 +56,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
         return v->space;
     rc = device_path(root, bdf, path);
     if (rc)
-        return nvme_why(why->text, why->len, -ENOTSUP, "it has no file below /dev/vfio/devices");
+        return nvme_say(why, -ENOTSUP, "it has no file below /dev/vfio/devices");
     v->device = vfio_open_node(path, why);
     return v->device < 0 ? v->device : 0;
 }
@@ -65,7 +65,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
  * Binds the device. EINVAL means that the device has a user already; EBUSY
  * means that its group has one.
  */
-static int iommufd_bind_device(struct vfio *v, const struct vfio_why *why)
+static int iommufd_bind_device(struct vfio *v, const struct nvme_reason *why)
 {
     struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
     uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
@@ -75,34 +75,31 @@ static int iommufd_bind_device(struct vfio *v, const struct vfio_why *why)
         taken = errno == EBUSY || errno == EINVAL;
         if (taken && vfio_wait_turn(deadline))
             continue;
-        return taken ? nvme_why(why->text, why->len, -EBUSY,
-                                "another program uses it or a device of its IOMMU group")
-                     : nvme_why(why->text, why->len, -errno, "VFIO does not open it: %s",
-                                strerror(errno));
+        return taken
+                   ? nvme_say(why, -EBUSY, "another program uses it or a device of its IOMMU group")
+                   : nvme_say(why, -errno, "VFIO does not open it: %s", strerror(errno));
     }
     return 0;
 }
 
-static int attach_device(struct vfio *v, const struct vfio_why *why)
+static int attach_device(struct vfio *v, const struct nvme_reason *why)
 {
     struct iommufd_ioas_alloc alloc = {.size = sizeof(alloc)};
     struct vfio_attach_iommufd ask = {.argsz = sizeof(ask)};
 
     if (ioctl(v->space, IOMMUFD_IOAS_ALLOC, &alloc))
-        return nvme_why(why->text, why->len, -errno, "no address space from iommufd: %s",
-                        strerror(errno));
+        return nvme_say(why, -errno, "no address space from iommufd: %s", strerror(errno));
     v->ioas = alloc.out_ioas_id;
     ask.pt_id = v->ioas;
     if (ioctl(v->device, VFIO_ATTACH_IOMMUFD, &ask) == 0)
         return 0;
     if (errno == EPERM)
-        return nvme_why(why->text, why->len, -ENOTSUP,
-                        "the IOMMU does not remap interrupts: VFIO wants that");
-    return nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s", strerror(errno));
+        return nvme_say(why, -ENOTSUP, "the IOMMU does not remap interrupts: VFIO wants that");
+    return nvme_say(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
 }
 
 /* Reads the addresses that the attached device leaves usable. */
-static int iommufd_read_windows(struct vfio *v, const struct vfio_why *why)
+static int iommufd_read_windows(struct vfio *v, const struct nvme_reason *why)
 {
     struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
     struct iommufd_iova_ranges ask = {
@@ -121,13 +118,11 @@ static int iommufd_read_windows(struct vfio *v, const struct vfio_why *why)
     free(ranges);
     if (!rc && !v->iova.n_windows)
         rc = -EPROTO;
-    return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
-                         strerror(-rc))
-              : 0;
+    return rc ? nvme_say(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
 }
 
 static int iommufd_open(struct vfio *v, const char *root, const struct pci_device *p,
-                        const struct vfio_why *why)
+                        const struct nvme_reason *why)
 {
     int rc = open_files(v, root, p->bdf, why);
 

@@ -9,7 +9,6 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
 
@@ -61,7 +60,7 @@ bool vfio_wait_turn(uint64_t deadline)
     return true;
 }
 
-int vfio_open_node(const char *path, const struct vfio_why *why)
+int vfio_open_node(const char *path, const struct nvme_reason *why)
 {
     uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
     int fd;
@@ -74,14 +73,14 @@ int vfio_open_node(const char *path, const struct vfio_why *why)
     switch (errno) {
     case ENOENT:
     case ENXIO:
-        return nvme_why(why->text, why->len, -ENOTSUP,
+        return nvme_say(why, -ENOTSUP,
                         "%s is missing: run modprobe vfio-pci and bind the drive again", path);
     case EACCES:
     case EPERM:
-        return nvme_why(why->text, why->len, -EACCES,
-                        "no rights on %s: run as root, or chown it to the user", path);
+        return nvme_say(why, -EACCES, "no rights on %s: run as root, or chown it to the user",
+                        path);
     case EBUSY:
-        return nvme_why(why->text, why->len, -EBUSY, "another program uses it (%s is busy)", path);
+        return nvme_say(why, -EBUSY, "another program uses it (%s is busy)", path);
     }
-    return nvme_why(why->text, why->len, -errno, "%s: %s", path, strerror(errno));
+    return nvme_say(why, -errno, "%s: %s", path, strerror(errno));
 }

@@ -14,7 +14,6 @@
 #include <linux/magic.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 
 #define POOL "%s/sys/kernel/mm/hugepages/hugepages-2048kB/"
@@ -74,15 +73,15 @@ int vfio_noiommu_map(const struct nvme_mem *mem, uint64_t *iova)
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int check_memory(const char *root, const struct vfio_why *why)
+static int check_memory(const char *root, const struct nvme_reason *why)
 {
     int64_t available, promised;
 
     if (sysconf(_SC_PAGESIZE) != NVME_PAGE_SIZE)
-        return nvme_why(why->text, why->len, -ENOTSUP, "noiommu mode needs pages of 4 KiB");
+        return nvme_say(why, -ENOTSUP, "noiommu mode needs pages of 4 KiB");
     if (pci_sysfs_number(&available, 10, POOL "free_hugepages", root) ||
         pci_sysfs_number(&promised, 10, POOL "resv_hugepages", root))
-        return nvme_why(why->text, why->len, -ENOTSUP,
+        return nvme_say(why, -ENOTSUP,
                         "this kernel has no large pages of 2 MiB (CONFIG_HUGETLBFS), which a "
                         "drive without an IOMMU needs");
     return available - promised >= LEAST ? 0 : vfio_no_large_page(why->text, why->len);
@@ -97,7 +96,7 @@ int vfio_no_large_page(char *why, size_t len)
 }
 
 static int noiommu_open(struct vfio *v, const char *root, const struct pci_device *p,
-                        const struct vfio_why *why)
+                        const struct nvme_reason *why)
 {
     char group[SYSFS_NAME], node[SYSFS_NAME + sizeof("noiommu-")];
     int rc = check_memory(root, why);
@@ -105,11 +104,11 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     if (rc)
         return rc;
     if (pci_sysfs_link(group, sizeof(group), "%s/sys/bus/pci/devices/%s/iommu_group", root, p->bdf))
-        return nvme_why(why->text, why->len, -ENOTSUP,
+        return nvme_say(why, -ENOTSUP,
                         "VFIO has no group for it: type gpunvme unbind and bind again");
     rc = vfio_guard_start(&v->guard);
     if (rc)
-        return nvme_why(why->text, why->len, rc, "its memory cannot be guarded: %s", strerror(-rc));
+        return nvme_say(why, rc, "its memory cannot be guarded: %s", strerror(-rc));
     snprintf(node, sizeof(node), "noiommu-%s", group);
     v->t.physical = true;
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);

@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -18,16 +16,6 @@
  * find the next message.
  */
 #define MAX_REFUSED (VFIO_USER_DEFAULT_DATA_XFER_SIZE + 4096u)
-
-int vfio_user_fail(const struct vfio_user_why *why, int err, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(why->text, why->len, format, args);
-    va_end(args);
-    return err;
-}
 
 static int conn_wrong(struct vfio_user_conn *c, const char *trouble)
 {
@@ -378,22 +366,22 @@ static const char *command_name(uint16_t command)
 }
 
 int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
-                      const struct vfio_user_why *why)
+                      const struct nvme_reason *why)
 {
     const char *name = command_name(command);
 
     if (rc > 0)
-        return vfio_user_fail(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
+        return nvme_say(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
     if (rc == -ETIMEDOUT)
-        return vfio_user_fail(why, rc, "no answer to %s within %u ms: %s", name, c->timeout_ms,
-                              command == VFIO_USER_VERSION
-                                  ? "the server is busy with another client, paused, or no "
-                                    "vfio-user; end that client or give it more time (deadline)"
-                                  : "give the server more time (deadline), or start it again");
+        return nvme_say(why, rc, "no answer to %s within %u ms: %s", name, c->timeout_ms,
+                        command == VFIO_USER_VERSION
+                            ? "the server is busy with another client, paused, or no "
+                              "vfio-user; end that client or give it more time (deadline)"
+                            : "give the server more time (deadline), or start it again");
     if (rc == -ECONNRESET)
-        return vfio_user_fail(why, -EPROTO,
-                              "the server closed the connection at %s: end its other client, or "
-                              "start it again",
-                              name);
-    return vfio_user_fail(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
+        return nvme_say(why, -EPROTO,
+                        "the server closed the connection at %s: end its other client, or "
+                        "start it again",
+                        name);
+    return nvme_say(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme_iova.h"
+#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/transport.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
 
@@ -20,15 +21,6 @@ extern "C" {
 #define VFIO_USER_MAX_COMMAND 256u  /* bytes of payload of a command */
 #define VFIO_USER_MAX_REPLY   4096u /* bytes of payload of a reply */
 #define VFIO_USER_MAX_AREAS   64u   /* per region */
-
-/* A buffer for the sentence of an error. */
-struct vfio_user_why {
-    char *text;
-    size_t len;
-};
-/* Writes the sentence and returns err. */
-__attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_why *why, int err,
-                                                         const char *format, ...);
 
 /*
  * Default of silence_ms: the connection ends when register accesses have found
@@ -111,7 +103,7 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts);
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
 /* Writes the reason of rc, not 0, to why: -ETIMEDOUT or -EPROTO. */
 int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
-                      const struct vfio_user_why *why);
+                      const struct nvme_reason *why);
 
 /*
  * Properties of the server, parsed from the payloads of its replies. Each
@@ -122,10 +114,10 @@ struct vfio_user_limits {
     uint32_t max_dma_maps;
 };
 int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_limits *out,
-                            const struct vfio_user_why *why);
+                            const struct nvme_reason *why);
 
 int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
-                           const struct vfio_user_why *why);
+                           const struct nvme_reason *why);
 
 /* A region and its mappable areas, disjoint and not empty. */
 struct vfio_user_region {
@@ -135,7 +127,7 @@ struct vfio_user_region {
     struct vfio_user_sparse_area areas[VFIO_USER_MAX_AREAS];
 };
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
-                           struct vfio_user_region *out, const struct vfio_user_why *why);
+                           struct vfio_user_region *out, const struct nvme_reason *why);
 
 /* The doorbells in BAR0 as a part of a file, in whole pages. */
 struct vfio_user_doorbells {
@@ -144,7 +136,7 @@ struct vfio_user_doorbells {
     size_t len;
 };
 int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_user_doorbells *out,
-                             const struct vfio_user_why *why);
+                             const struct nvme_reason *why);
 
 struct vfio_user {
     struct nvme_transport t;
@@ -182,7 +174,7 @@ extern const struct nvme_transport_ops vfio_user_ops;
  * socket: the transport closes it, or this function on an error.
  */
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
-                    const struct vfio_user_why *why);
+                    const struct nvme_reason *why);
 
 #ifdef __cplusplus
 }

@@ -32,7 +32,7 @@
 #define PCI_CLASS_REV  0x08u
 #define PCI_CLASS_NVME 0x010802u
 
-static int negotiate(struct vfio_user *u, const struct vfio_user_why *why)
+static int negotiate(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct {
         struct vfio_user_version version;
@@ -59,7 +59,7 @@ static int negotiate(struct vfio_user *u, const struct vfio_user_why *why)
     return rc;
 }
 
-static int get_device_info(struct vfio_user *u, const struct vfio_user_why *why)
+static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct vfio_user_device_info info = {.argsz = sizeof(info)};
     struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_GET_INFO,
@@ -77,7 +77,7 @@ static int get_device_info(struct vfio_user *u, const struct vfio_user_why *why)
 
 /* On success the caller owns the descriptors. */
 static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
-                           struct vfio_user_fds *fds, const struct vfio_user_why *why)
+                           struct vfio_user_fds *fds, const struct nvme_reason *why)
 {
     struct vfio_user_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
     unsigned char reply[VFIO_USER_MAX_REPLY];
@@ -104,7 +104,7 @@ static int read_config(struct vfio_user *u, uint32_t offset, uint32_t *value)
                             sizeof(*value));
 }
 
-static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
+static int set_up_config(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct vfio_user_region config;
     struct vfio_user_fds fds;
@@ -122,9 +122,9 @@ static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
     u->t.pci_vendor = (uint16_t)ids;
     u->t.pci_device = (uint16_t)(ids >> 16);
     if (class_rev >> 8 != PCI_CLASS_NVME)
-        return vfio_user_fail(why, -ENOTSUP,
-                              "the device of the server is no NVMe controller (PCI class %06x)",
-                              class_rev >> 8);
+        return nvme_say(why, -ENOTSUP,
+                        "the device of the server is no NVMe controller (PCI class %06x)",
+                        class_rev >> 8);
     rc = vfio_user_command_on(u);
     return rc ? vfio_user_explain(&u->conn, VFIO_USER_REGION_WRITE, rc, why) : 0;
 }
@@ -149,26 +149,26 @@ static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbe
  * and refuses those of a file on a disk.
  */
 static int open_map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
-                              const struct vfio_user_why *why)
+                              const struct nvme_reason *why)
 {
     struct stat st;
 
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return vfio_user_fail(why, -ENOTSUP, "the doorbells of the server are no shared memory");
+        return nvme_say(why, -ENOTSUP, "the doorbells of the server are no shared memory");
     /* A store beyond the end of the file would raise SIGBUS. */
     if ((uint64_t)st.st_size < d->file_offset + d->len)
-        return vfio_user_fail(why, -EPROTO, "the file of the doorbells ends before them");
+        return nvme_say(why, -EPROTO, "the file of the doorbells ends before them");
     void *p = mmap(NULL, d->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)d->file_offset);
     if (p == MAP_FAILED)
-        return vfio_user_fail(why, -ENOTSUP, "the doorbells of the server cannot be mapped: %s",
-                              strerror(errno));
+        return nvme_say(why, -ENOTSUP, "the doorbells of the server cannot be mapped: %s",
+                        strerror(errno));
     u->t.doorbells = p;
     u->t.doorbells_len = d->len;
     hand_on_doorbells(u, d, fd);
     return 0;
 }
 
-static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
+static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct vfio_user_region bar0;
     struct vfio_user_doorbells d;
@@ -179,7 +179,7 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
         return rc;
     rc = vfio_user_find_doorbells(&bar0, &d, why);
     if (rc == 0 && fds.n == 0)
-        rc = vfio_user_fail(why, -EPROTO, "the server sends no descriptor with its doorbells");
+        rc = nvme_say(why, -EPROTO, "the server sends no descriptor with its doorbells");
     /* There is one descriptor per area, or one for all of them. */
     if (rc == 0)
         rc = open_map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
@@ -191,25 +191,25 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
  * Creates a descriptor that becomes readable only when the connection ends,
  * from either side. The socket itself becomes readable with every reply.
  */
-static int watch_end(struct vfio_user *u, const struct vfio_user_why *why)
+static int watch_end(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct epoll_event ev = {.events = EPOLLRDHUP};
 
     u->t.removal_fd = epoll_create1(EPOLL_CLOEXEC);
     if (u->t.removal_fd >= 0 && epoll_ctl(u->t.removal_fd, EPOLL_CTL_ADD, u->conn.fd, &ev) == 0)
         return 0;
-    return vfio_user_fail(why, -errno, "epoll: %s", strerror(errno));
+    return nvme_say(why, -errno, "epoll: %s", strerror(errno));
 }
 
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
-                    const struct vfio_user_why *why)
+                    const struct nvme_reason *why)
 {
     struct vfio_user *u = calloc(1, sizeof(*u));
     int rc;
 
     if (!u) {
         close(socket);
-        return vfio_user_fail(why, -ENOMEM, "out of memory");
+        return nvme_say(why, -ENOMEM, "out of memory");
     }
     u->t.ops = &vfio_user_ops;
     u->t.maps_files = true;
@@ -221,7 +221,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     nvme_iova_init(&u->iova);
     rc = nvme_iova_allow(&u->iova, IOVA_FIRST, IOVA_LAST);
     if (rc)
-        rc = vfio_user_fail(why, rc, "out of memory");
+        rc = nvme_say(why, rc, "out of memory");
     if (rc == 0)
         rc = watch_end(u, why);
     if (rc == 0)
@@ -264,20 +264,20 @@ static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeo
 }
 
 static int explain_connect(const char *path, int rc, unsigned timeout_ms,
-                           const struct vfio_user_why *why)
+                           const struct nvme_reason *why)
 {
     struct stat st;
 
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return vfio_user_fail(why, rc, "a folder; name the socket in it (SPDK calls it cntrl)");
+        return nvme_say(why, rc, "a folder; name the socket in it (SPDK calls it cntrl)");
     if (rc == -ECONNREFUSED)
-        return vfio_user_fail(why, rc, "no server listens on it");
+        return nvme_say(why, rc, "no server listens on it");
     if (rc == -ETIMEDOUT)
-        return vfio_user_fail(why, rc,
-                              "the server takes no connection within %u ms: it is busy "
-                              "with other clients, end one of them",
-                              timeout_ms);
-    return vfio_user_fail(why, rc, "cannot connect: %s", strerror(-rc));
+        return nvme_say(why, rc,
+                        "the server takes no connection within %u ms: it is busy "
+                        "with other clients, end one of them",
+                        timeout_ms);
+    return nvme_say(why, rc, "cannot connect: %s", strerror(-rc));
 }
 
 /* A server has one client at a time, so the connection is a lock. */
@@ -291,18 +291,18 @@ static uint64_t vfio_user_lock_id(const char *path)
 int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct nvme_transport **out,
                    char *why, size_t len)
 {
-    const struct vfio_user_why w = {.text = why, .len = len};
+    const struct nvme_reason w = {.text = why, .len = len};
     unsigned timeout_ms = opts && opts->timeout_ms ? opts->timeout_ms : DEFAULT_MS;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int rc, fd;
 
     if (strlen(path) >= sizeof(addr.sun_path))
-        return vfio_user_fail(&w, -ENAMETOOLONG, "a socket's path has at most %zu bytes",
-                              sizeof(addr.sun_path) - 1);
+        return nvme_say(&w, -ENAMETOOLONG, "a socket's path has at most %zu bytes",
+                        sizeof(addr.sun_path) - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return vfio_user_fail(&w, -errno, "cannot make a socket: %s", strerror(errno));
+        return nvme_say(&w, -errno, "cannot make a socket: %s", strerror(errno));
     rc = connect_within(fd, &addr, timeout_ms);
     if (rc) {
         close(fd);

@@ -170,7 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct answer answers[MESSAGES];
     char text[256];
-    const struct vfio_user_why why = {.text = text, .len = sizeof(text)};
+    const struct nvme_reason why = {.text = text, .len = sizeof(text)};
     struct nvme_transport *t;
     int pair[2], file = memfd_create("bar0", MFD_CLOEXEC);
 

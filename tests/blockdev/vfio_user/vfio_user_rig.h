@@ -106,7 +106,7 @@ class VfioUser : public ::testing::Test
 
     int start(unsigned timeout_ms = PATIENT_MS)
     {
-        vfio_user_why w{why, sizeof(why)};
+        nvme_reason w{why, sizeof(why)};
         auto from = std::chrono::steady_clock::now();
         int rc = vfio_user_start(server.connect(), timeout_ms, &t, &w);
         took = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
