@@ -6,7 +6,7 @@
  * flight (gq_cuda.c).
  */
 #include <assert.h>
-#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,13 +19,12 @@
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
 
-typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
-
 /* The range of imported memory must be inside one allocation of this device. */
 static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 {
     struct cudaPointerAttributes attr;
-    range_fn range = (range_fn)gq_cuda_driver_function("cuMemGetAddressRange");
+    PFN_cuMemGetAddressRange_v3020 range =
+        (PFN_cuMemGetAddressRange_v3020)gq_cuda_driver_function("cuMemGetAddressRange");
     CUdeviceptr base;
     size_t size;
 
@@ -191,13 +190,12 @@ static int alloc_device_staging(size_t len, struct gq_import *out)
     return 0;
 }
 
-typedef CUresult (*export_fn)(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type,
-                              unsigned long long flags);
-
 /* Returns a dma-buf of whole pages, or -1 if the driver exports none. */
 static int export_pages(uint64_t addr, size_t len)
 {
-    export_fn export_range = (export_fn)gq_cuda_driver_function("cuMemGetHandleForAddressRange");
+    PFN_cuMemGetHandleForAddressRange_v11070 export_range =
+        (PFN_cuMemGetHandleForAddressRange_v11070)gq_cuda_driver_function(
+            "cuMemGetHandleForAddressRange");
     int fd = -1;
 
     if (!export_range || export_range(&fd, (CUdeviceptr)addr, len,

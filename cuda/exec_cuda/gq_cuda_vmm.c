@@ -5,22 +5,11 @@
  * PyTorch's expandable segments are, and this process maps them likewise. The
  * driver counts the mappings, so the memory exists until the last one ends.
  */
-#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <stdlib.h>
 
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/gq_segments.h"
-
-typedef CUresult (*reserve_fn)(CUdeviceptr *at, size_t len, size_t align, CUdeviceptr near,
-                               unsigned long long flags);
-typedef CUresult (*import_fn)(CUmemGenericAllocationHandle *out, void *fd,
-                              CUmemAllocationHandleType type);
-typedef CUresult (*properties_fn)(CUmemAllocationProp *out, CUmemGenericAllocationHandle handle);
-typedef CUresult (*map_fn)(CUdeviceptr at, size_t len, size_t offset,
-                           CUmemGenericAllocationHandle handle, unsigned long long flags);
-typedef CUresult (*release_fn)(CUmemGenericAllocationHandle handle);
-typedef CUresult (*access_fn)(CUdeviceptr at, size_t len, const CUmemAccessDesc *desc, size_t n);
-typedef CUresult (*unmap_fn)(CUdeviceptr at, size_t len);
 
 /* This struct has the mapped segments. Each segment is mapped and unmapped by a call of its own. */
 struct vmm_range {
@@ -31,30 +20,24 @@ struct vmm_range {
 };
 
 struct vmm {
-    reserve_fn reserve;
-    import_fn import;
-    properties_fn properties;
-    map_fn map;
-    release_fn release;
-    access_fn access;
-    unmap_fn unmap, free;
+    PFN_cuMemAddressReserve_v10020 reserve;
+    PFN_cuMemImportFromShareableHandle_v10020 import;
+    PFN_cuMemGetAllocationPropertiesFromHandle_v10020 properties;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemRelease_v10020 release;
+    PFN_cuMemSetAccess_v10020 access;
+    PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuMemAddressFree_v10020 free;
 };
+
+#define LOAD(member, name) (v->member = (PFN_##name##_v10020)gq_cuda_driver_function(#name))
 
 static bool vmm_load(struct vmm *v)
 {
-    *v = (struct vmm){
-        .reserve = (reserve_fn)gq_cuda_driver_function("cuMemAddressReserve"),
-        .import = (import_fn)gq_cuda_driver_function("cuMemImportFromShareableHandle"),
-        .properties =
-            (properties_fn)gq_cuda_driver_function("cuMemGetAllocationPropertiesFromHandle"),
-        .map = (map_fn)gq_cuda_driver_function("cuMemMap"),
-        .release = (release_fn)gq_cuda_driver_function("cuMemRelease"),
-        .access = (access_fn)gq_cuda_driver_function("cuMemSetAccess"),
-        .unmap = (unmap_fn)gq_cuda_driver_function("cuMemUnmap"),
-        .free = (unmap_fn)gq_cuda_driver_function("cuMemAddressFree"),
-    };
-    return v->reserve && v->import && v->properties && v->map && v->release && v->access &&
-           v->unmap && v->free;
+    return LOAD(reserve, cuMemAddressReserve) && LOAD(import, cuMemImportFromShareableHandle) &&
+           LOAD(properties, cuMemGetAllocationPropertiesFromHandle) && LOAD(map, cuMemMap) &&
+           LOAD(release, cuMemRelease) && LOAD(access, cuMemSetAccess) && LOAD(unmap, cuMemUnmap) &&
+           LOAD(free, cuMemAddressFree);
 }
 
 /*
