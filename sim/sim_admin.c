@@ -329,12 +329,7 @@ static void admin_flip_bit(struct admin *a)
 
     if (a->sqe->opcode != NVME_ADMIN_IDENTIFY)
         return;
-    for (unsigned i = 0; i < a->th->n_spans; at -= a->th->spans[i++].len) {
-        if (at < a->th->spans[i].len) {
-            a->th->spans[i].host[at] ^= (unsigned char)(1u << (sim_random(&a->th->rng) % 8));
-            return;
-        }
-    }
+    sim_flip(a->th, at, (unsigned char)(1u << (sim_random(&a->th->rng) % 8)));
 }
 
 static struct sim_cmd *admin_keep(struct admin *a)

@@ -15,15 +15,6 @@ struct admin {
 /* sim_dptr.c */
 /* Reports a mistake of the driver. Returns the status. */
 uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status);
-/*
- * Copies `bytes` to the driver: data from `offset` on, of which `size` bytes
- * exist, and then zeros. Returns a status.
- */
-uint16_t sim_admin_give(struct admin *a, const void *data, size_t size, uint64_t offset,
-                        size_t bytes);
-
-/* Copies `bytes` from the driver. Returns a status. */
-uint16_t sim_admin_take(struct admin *a, void *data, size_t bytes);
 
 /* sim_identify.c, sim_log.c, sim_features.c: return a status. */
 uint16_t sim_identify(struct admin *a);

@@ -305,6 +305,48 @@ uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len
     return walk_data(&w, len);
 }
 
+uint16_t sim_take(struct sim_thread *th, const struct nvme_sqe *sqe, void *data, size_t bytes)
+{
+    uint16_t st = sim_spans(th, sqe, bytes);
+    unsigned char *to = data;
+
+    for (unsigned i = 0; st == NVME_OK && i < th->n_spans; i++) {
+        if (!th->spans[i].host)
+            return NVME_ERR_DATA_TRANSFER;
+        memcpy(to, th->spans[i].host, th->spans[i].len);
+        to += th->spans[i].len;
+    }
+    return st;
+}
+
+uint16_t sim_give(struct sim_thread *th, const struct nvme_sqe *sqe, const void *data, size_t size,
+                  uint64_t offset, size_t bytes)
+{
+    uint16_t st = sim_spans(th, sqe, bytes);
+
+    for (unsigned i = 0; st == NVME_OK && i < th->n_spans; i++) {
+        struct sim_span *p = &th->spans[i];
+        size_t there = offset < size ? size - offset : 0;
+        if (!p->host)
+            return NVME_ERR_DATA_TRANSFER;
+        there = there < p->len ? there : p->len;
+        memcpy(p->host, (const unsigned char *)data + (there ? offset : 0), there);
+        memset(p->host + there, 0, p->len - there);
+        offset += p->len;
+    }
+    return st;
+}
+
+void sim_flip(struct sim_thread *th, uint64_t at, unsigned char bits)
+{
+    for (unsigned i = 0; i < th->n_spans; at -= th->spans[i++].len) {
+        if (at < th->spans[i].len) {
+            th->spans[i].host[at] ^= bits;
+            return;
+        }
+    }
+}
+
 static size_t admin_bytes(const struct nvme_sqe *sqe)
 {
     if (sqe->opcode == NVME_ADMIN_GET_LOG_PAGE)
@@ -325,8 +367,6 @@ bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
     return w.reached;
 }
 
-/* --- Answers to admin commands ---------------------------------------------------------------- */
-
 uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status)
 {
     const struct nvme_sqe *q = a->sqe;
@@ -334,36 +374,4 @@ uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status)
     sim_flag(a->s, e, "admin opcode %#x, NSID %u, CDW10 %#x, CDW11 %#x", q->opcode, q->nsid,
              q->cdw10, q->cdw11);
     return status;
-}
-
-uint16_t sim_admin_take(struct admin *a, void *data, size_t bytes)
-{
-    uint16_t st = sim_spans(a->th, a->sqe, bytes);
-    unsigned char *to = data;
-
-    for (unsigned i = 0; st == NVME_OK && i < a->th->n_spans; i++) {
-        if (!a->th->spans[i].host)
-            return NVME_ERR_DATA_TRANSFER;
-        memcpy(to, a->th->spans[i].host, a->th->spans[i].len);
-        to += a->th->spans[i].len;
-    }
-    return st;
-}
-
-uint16_t sim_admin_give(struct admin *a, const void *data, size_t size, uint64_t offset,
-                        size_t bytes)
-{
-    uint16_t st = sim_spans(a->th, a->sqe, bytes);
-
-    for (unsigned i = 0; st == NVME_OK && i < a->th->n_spans; i++) {
-        struct sim_span *p = &a->th->spans[i];
-        size_t there = offset < size ? size - offset : 0;
-        if (!p->host)
-            return NVME_ERR_DATA_TRANSFER;
-        there = there < p->len ? there : p->len;
-        memcpy(p->host, (const unsigned char *)data + (there ? offset : 0), there);
-        memset(p->host + there, 0, p->len - there);
-        offset += p->len;
-    }
-    return st;
 }

@@ -166,7 +166,7 @@ static uint16_t features_set_host(struct admin *a)
 
     if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
         return NVME_ERR_INVALID_FIELD;
-    uint16_t st = sim_admin_take(a, id, sizeof(id));
+    uint16_t st = sim_take(a->th, a->sqe, id, sizeof(id));
     if (st != NVME_OK)
         return st;
     if (memcmp(host, none, sizeof(none)) != 0 && memcmp(host, id, sizeof(id)) != 0)
@@ -180,7 +180,7 @@ static uint16_t features_get_host(struct admin *a)
 {
     if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
         return NVME_ERR_INVALID_FIELD;
-    return sim_admin_give(a, a->s->features.host, SIM_HOST_ID, 0, SIM_HOST_ID);
+    return sim_give(a->th, a->sqe, a->s->features.host, SIM_HOST_ID, 0, SIM_HOST_ID);
 }
 
 /* Error Recovery concerns a namespace or all of them; the value is the same. */

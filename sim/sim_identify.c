@@ -203,5 +203,5 @@ uint16_t sim_identify(struct admin *a)
         return sim_admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
     if (!identify_set_valid(a, cns, nsid) || !identify_fill(a, cns, page))
         return NVME_ERR_INVALID_FIELD;
-    return sim_admin_give(a, page, sizeof(page), 0, sizeof(page));
+    return sim_give(a->th, a->sqe, page, sizeof(page), 0, sizeof(page));
 }

@@ -651,6 +651,16 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
 
 /* sim_dptr.c: fills in th->spans and returns a status. */
 uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
+/* Copies `bytes` from the driver to host memory. Returns a status. */
+uint16_t sim_take(struct sim_thread *th, const struct nvme_sqe *sqe, void *data, size_t bytes);
+/*
+ * Copies `bytes` to the driver: data from `offset` on, of which `size` bytes
+ * exist, and then zeros. Returns a status.
+ */
+uint16_t sim_give(struct sim_thread *th, const struct nvme_sqe *sqe, const void *data, size_t size,
+                  uint64_t offset, size_t bytes);
+/* Flips these bits of byte `at` of the data. */
+void sim_flip(struct sim_thread *th, uint64_t at, unsigned char bits);
 /* Returns true if data or lists of the command lie in the mapping. */
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);

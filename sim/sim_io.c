@@ -106,12 +106,7 @@ static void io_flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct n
         ns->base[(sim_slba(q) << ns->lba_shift) + at] ^= bit;
         return;
     }
-    for (unsigned i = 0; i < th->n_spans; at -= th->spans[i++].len) {
-        if (at < th->spans[i].len) {
-            th->spans[i].host[at] ^= bit;
-            return;
-        }
-    }
+    sim_flip(th, at, bit);
 }
 
 static bool all_host(const struct sim_thread *th)
@@ -170,28 +165,13 @@ static uint16_t io_write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, stru
     return st == NVME_OK ? sim_flush_write(th, cmd, ns) : st;
 }
 
-/* Copies the list of ranges, which must not change between check and use. */
-static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
-                             struct nvme_dsm_range *ranges)
-{
-    uint16_t st = sim_spans(th, q, sim_data_bytes(th->s, q));
-    unsigned char *to = (unsigned char *)ranges;
-
-    if (st == NVME_OK && !all_host(th))
-        return NVME_ERR_DATA_TRANSFER;
-    for (unsigned i = 0; st == NVME_OK && i < th->n_spans; i++) {
-        memcpy(to, th->spans[i].host, th->spans[i].len);
-        to += th->spans[i].len;
-    }
-    return st;
-}
-
 static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *cmd,
                                    struct sim_ns *ns)
 {
     struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES] = {0};
     unsigned n = (cmd->sqe.cdw10 & 0xff) + 1;
-    uint16_t st = fetch_ranges(th, &cmd->sqe, ranges);
+    /* A copy, since the list must not change between check and use. */
+    uint16_t st = sim_take(th, &cmd->sqe, ranges, sim_data_bytes(th->s, &cmd->sqe));
 
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
         if (!in_range(ns, ranges[i].slba, ranges[i].nlb))

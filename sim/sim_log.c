@@ -159,7 +159,7 @@ uint16_t sim_get_log_page(struct admin *a)
         return sim_admin_flagged(a, SIM_EV_TRANSFER_TOO_LARGE, NVME_ERR_INVALID_FIELD);
     if (log->fill)
         log->fill(a->s, page);
-    uint16_t st = sim_admin_give(a, page, log->size, offset, bytes);
+    uint16_t st = sim_give(a->th, a->sqe, page, log->size, offset, bytes);
     if (st == NVME_OK && log->lid == NVME_LOG_CHANGED_NS && !(a->sqe->cdw10 & RETAIN_EVENT)) {
         a->s->changed = 0;
         a->s->change_told = false;

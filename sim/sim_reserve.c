@@ -362,7 +362,6 @@ static uint16_t reserve_run_report(struct sim_thread *th, const struct nvme_sqe 
 {
     _Alignas(64) unsigned char page[REPORT_BYTES] = {0};
     struct sim_reservations *r = &th->s->reservations;
-    struct admin answer = {.s = th->s, .th = th, .sqe = sqe};
 
     if (sqe->cdw11 != NVME_RESV_LONG_IDS)
         return NVME_ERR_HOST_ID_FORMAT;
@@ -371,7 +370,7 @@ static uint16_t reserve_run_report(struct sim_thread *th, const struct nvme_sqe 
     reserve_lock(r);
     size_t len = reserve_fill(&r->shared[sqe->nsid - 1], page);
     reserve_unlock(r);
-    return sim_admin_give(&answer, page, len, 0, sim_reserve_bytes(sqe));
+    return sim_give(th, sqe, page, len, 0, sim_reserve_bytes(sqe));
 }
 
 static uint16_t reserve_change(struct reserve_command *c, uint8_t opcode)
@@ -399,13 +398,12 @@ static void reserve_note_member(struct sim *s, unsigned i)
 uint16_t sim_reserve_run(struct sim_thread *th, const struct nvme_sqe *sqe)
 {
     struct sim_reservations *r = &th->s->reservations;
-    struct admin data = {.s = th->s, .th = th, .sqe = sqe};
     uint64_t keys[2] = {0};
     unsigned i = sqe->nsid - 1;
 
     if (sqe->opcode == NVME_IO_RESV_REPORT)
         return reserve_run_report(th, sqe);
-    uint16_t st = sim_admin_take(&data, keys, sim_reserve_bytes(sqe));
+    uint16_t st = sim_take(th, sqe, keys, sim_reserve_bytes(sqe));
     if (st != NVME_OK)
         return st;
     reserve_lock(r);
