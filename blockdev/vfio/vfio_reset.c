@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
+#include "support/thread.h"
 
 /* The kernel may refuse while another process holds the device's lock. */
 #define BUSY_MS 1000u
@@ -75,22 +75,6 @@ static void *reset_run(void *arg)
     return NULL;
 }
 
-/* All signals are blocked: they are for the program's threads. */
-static int reset_start(struct call *c)
-{
-    pthread_t thread;
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, reset_run, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!rc)
-        pthread_detach(thread);
-    return -rc;
-}
-
 static int wait_for_end(struct call *c, unsigned ms)
 {
     uint64_t until = deadline_after_ms(ms);
@@ -112,15 +96,17 @@ static int wait_for_end(struct call *c, unsigned ms)
 int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
 {
     struct call *c = reset_create(v, work);
-    int rc;
+    pthread_t thread;
+    int err;
 
     if (!c)
         return -errno;
-    rc = reset_start(c);
-    if (rc) {
+    err = thread_start(&thread, reset_run, c);
+    if (err) {
         reset_destroy(c);
-        return rc;
+        return -err;
     }
+    pthread_detach(thread);
     return wait_for_end(c, ms);
 }
 

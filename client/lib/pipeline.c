@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "client/lib/staging_list.h"
-#include "client/lib/thread.h"
 #include "support/page.h"
+#include "support/thread.h"
 
 /*
  * Bytes of a chunk of long writes and lists, and the number of pairs for them.

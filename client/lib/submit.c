@@ -11,8 +11,8 @@
 
 #include "client/lib/handle.h"
 #include "client/lib/memory_space.h"
-#include "client/lib/thread.h"
 #include "support/clock.h"
+#include "support/thread.h"
 
 /* --- Threads --------------------------------------------------------------------------------- */
 

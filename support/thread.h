@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads of the library. */
-#ifndef CLIENT_LIB_THREAD_H
-#define CLIENT_LIB_THREAD_H
+/* Threads of libraries. */
+#ifndef SUPPORT_THREAD_H
+#define SUPPORT_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
