@@ -319,25 +319,19 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
         return -ENOMEM;
     f->dev.ops = &file_ops;
     rc = file_open_path(path, flags, f);
-    if (rc)
-        goto free_dev;
+    if (rc) {
+        free(f);
+        return rc;
+    }
     f->behind = -1;
     rc = bd_file_lock(f->fd, flags);
     if (!rc)
         rc = lock_behind(f, flags);
+    if (!rc)
+        rc = file_describe(f, path, flags, lba_size);
     if (rc)
-        goto close_fd;
-    rc = file_describe(f, path, flags, lba_size);
-    if (rc)
-        goto close_fd;
-    *out = &f->dev;
-    return 0;
-
-close_fd:
-    if (f->behind >= 0)
-        close(f->behind);
-    close(f->fd);
-free_dev:
-    free(f);
+        file_close(&f->dev);
+    else
+        *out = &f->dev;
     return rc;
 }
