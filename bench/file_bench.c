@@ -69,8 +69,12 @@ enum kind { COPY, READ, COPY_OUT, WRITE_OVER, WRITE_NEW };
 struct way {
     const char *name;
     enum kind kind;
-    int (*run)(struct bench *b); /* NULL for a peer */
+    int (*run)(struct bench *b, const struct way *w); /* NULL for a peer */
     const struct peer *peer;
+    uint32_t path;   /* of file_move() */
+    uint64_t part;   /* of read_by_blocks(); 0: all bytes */
+    unsigned blocks; /* of read_by_blocks() */
+    int (*read_file)(struct bench *b, int fd, uint64_t i);
     bool missing;
     struct bench_samples rates, computing;
     struct bench_cpu cpu; /* of all samples */
@@ -78,11 +82,12 @@ struct way {
 
 /* --- Ways to move one file ------------------------------------------------------------------- */
 
-static int plain_copy(struct bench *b)
+static int plain_copy(struct bench *b, const struct way *w)
 {
     uint64_t size = b->pieces.n * b->pieces.bytes;
     int err = 0;
 
+    (void)w;
     for (uint64_t at = 0; at < size && !err; at += PEER_CHUNK)
         err = bench_stream_copy(&files.job.streams[0], &b->mount.memory, at, PEER_CHUNK);
     return err ? err : bench_stream_wait(&files.job.streams[0]);
@@ -101,11 +106,6 @@ static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t
     return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
 }
 
-static int file_read_ioctl(struct bench *b)
-{
-    return read_by(b, GPUNVME_PATH_GPU, b->file.fd, 0, b->size);
-}
-
 static int write_by(struct bench *b, uint32_t path)
 {
     struct gpunvme_result result;
@@ -116,41 +116,29 @@ static int write_by(struct bench *b, uint32_t path)
     return bench_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by this path");
 }
 
-static int write_ioctl(struct bench *b)
+static int file_move(struct bench *b, const struct way *w)
 {
-    return write_by(b, GPUNVME_PATH_GPU);
-}
-
-static int move_bounced(struct bench *b, bool is_write)
-{
-    const uint32_t path = GPUNVME_PATH_BOUNCE;
-    int err = bench_mount_take_path(&b->mount, path), back;
+    bool bounced = w->path == GPUNVME_PATH_BOUNCE;
+    int err = bounced ? bench_mount_take_path(&b->mount, w->path) : 0, back = 0;
 
     if (!err)
-        err = is_write ? write_by(b, path) : read_by(b, path, b->file.fd, 0, b->size);
-    back = bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU);
+        err = w->kind == READ ? read_by(b, w->path, b->file.fd, 0, b->size) : write_by(b, w->path);
+    if (bounced)
+        back = bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU);
     return err ? err : back;
 }
 
-static int file_read_bounced(struct bench *b)
+static int file_read_direct(struct bench *b, const struct way *w)
 {
-    return move_bounced(b, false);
-}
-
-static int write_bounced(struct bench *b)
-{
-    return move_bounced(b, true);
-}
-
-static int file_read_direct(struct bench *b)
-{
+    (void)w;
     return bench_direct_read(&b->direct, b->mount.memory.addr, b->size, 0);
 }
 
-static int read_waiting(struct bench *b)
+static int read_waiting(struct bench *b, const struct way *w)
 {
     ssize_t n = direct_read_wait(b->direct.file, b->mount.memory.addr, b->size, 0);
 
+    (void)w;
     return n == (ssize_t)b->size
                ? 0
                : bench_fail("direct path", n < 0 ? gpunvme_error() : "a short read");
@@ -158,35 +146,21 @@ static int read_waiting(struct bench *b)
 
 #ifdef GPUNVME_HAVE_CUDA
 
-static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
+static int read_by_blocks(struct bench *b, const struct way *w)
 {
     int err = kernel_block_reads(leased_file_device(b->direct.file), b->mount.memory.addr, b->size,
-                                 part, blocks);
+                                 w->part ? w->part : b->size, w->blocks);
 
     return err ? bench_fail_with("gpunvme_pread_block", err) : 0;
 }
 
-static int file_read_by_block(struct bench *b)
-{
-    return read_by_blocks(b, b->size, 1);
-}
-
-static int read_mib_by_block(struct bench *b)
-{
-    return read_by_blocks(b, (uint64_t)1 << 20, 1);
-}
-
-static int read_64k_by_blocks(struct bench *b)
-{
-    return read_by_blocks(b, 65536, SOME_BLOCKS);
-}
-
 #endif
 
-static int copy_out(struct bench *b)
+static int copy_out(struct bench *b, const struct way *w)
 {
     int err = 0;
 
+    (void)w;
     for (uint64_t at = 0; at < b->size && !err; at += COPY_BYTES) {
         uint64_t left = b->size - at;
 
@@ -227,7 +201,7 @@ static int read_and_copy(struct bench *b, int fd, uint64_t i)
     return err;
 }
 
-static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd, uint64_t i))
+static int read_files(struct bench *b, const struct way *w)
 {
     char path[4096];
     int err = 0;
@@ -237,22 +211,12 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return bench_fail_with(path, -errno);
-        err = read_file(b, fd, i);
+        err = w->read_file(b, fd, i);
         close(fd);
     }
     for (unsigned i = 0; i < 2 && !err; i++)
         err = bench_stream_wait(&files.job.streams[i]);
     return err;
-}
-
-static int read_files_ioctl(struct bench *b)
-{
-    return read_files(b, file_read_whole);
-}
-
-static int read_files_pinned(struct bench *b)
-{
-    return read_files(b, read_and_copy);
 }
 
 /* --- Samples --------------------------------------------------------------------------------- */
@@ -300,7 +264,7 @@ static int file_sample(struct bench *b, struct way *w)
         return err;
     struct bench_cpu before = bench_cpu_now();
     double start = bench_seconds();
-    err = w->peer ? w->peer->run(&files.job) : w->run(b);
+    err = w->peer ? w->peer->run(&files.job, w->peer->threads) : w->run(b, w);
     bench_add(&w->rates, count / (bench_seconds() - start));
     bench_cpu_add(&w->cpu, &before);
     end = bench_computer_stop(&files.computer, &w->computing);
@@ -344,16 +308,16 @@ static unsigned add_ways(struct way *ways, const struct way *more, unsigned n)
 static unsigned list_reads(const struct bench *b, struct way *ways)
 {
     static const struct way on_mount[] = {
-        {.name = "READ ioctl", .kind = READ, .run = file_read_ioctl},
-        {.name = "bounce pipeline of the library", .kind = READ, .run = file_read_bounced},
+        {"READ ioctl", READ, file_move, .path = GPUNVME_PATH_GPU},
+        {"bounce pipeline of the library", READ, file_move, .path = GPUNVME_PATH_BOUNCE},
     };
     static const struct way direct[] = {
         {.name = "direct path", .kind = READ, .run = file_read_direct},
         {.name = "direct path, waiting host", .kind = READ, .run = read_waiting},
 #ifdef GPUNVME_HAVE_CUDA
-        {.name = "a block, direct path", .kind = READ, .run = file_read_by_block},
-        {.name = "a block, 1 MiB at a time", .kind = READ, .run = read_mib_by_block},
-        {.name = "16 blocks, 64 KiB at a time", .kind = READ, .run = read_64k_by_blocks},
+        {"a block, direct path", READ, read_by_blocks, .blocks = 1},
+        {"a block, 1 MiB at a time", READ, read_by_blocks, .part = 1u << 20, .blocks = 1},
+        {"16 blocks, 64 KiB at a time", READ, read_by_blocks, .part = 65536, .blocks = SOME_BLOCKS},
 #endif
     };
     unsigned n = add_ways(ways, &(struct way){.name = "plain copy", .run = plain_copy}, 1);
@@ -408,9 +372,9 @@ static int file_measure_writes(struct bench *b)
 {
     static struct way ways[] = {
         {.name = "copy to pinned memory", .kind = COPY_OUT, .run = copy_out},
-        {.name = "WRITE ioctl, new file", .kind = WRITE_NEW, .run = write_ioctl},
-        {.name = "WRITE ioctl, over", .kind = WRITE_OVER, .run = write_ioctl},
-        {.name = "bounced WRITE, over", .kind = WRITE_OVER, .run = write_bounced},
+        {"WRITE ioctl, new file", WRITE_NEW, file_move, .path = GPUNVME_PATH_GPU},
+        {"WRITE ioctl, over", WRITE_OVER, file_move, .path = GPUNVME_PATH_GPU},
+        {"bounced WRITE, over", WRITE_OVER, file_move, .path = GPUNVME_PATH_BOUNCE},
     };
     int err = 0;
 
@@ -521,7 +485,7 @@ static void report_points(struct bench *b, struct way *ways, unsigned n, const c
 static int measure_fragments(struct bench *b, unsigned kib)
 {
     struct way ways[] = {{.name = "plain copy", .run = plain_copy},
-                         {.name = "READ ioctl", .kind = READ, .run = file_read_ioctl}};
+                         {"READ ioctl", READ, file_move, .path = GPUNVME_PATH_GPU}};
     uint64_t extents, jumps;
     char key[64];
     int err = make_fragmented(b, (uint64_t)kib << 10);
@@ -583,8 +547,8 @@ static void remove_files(void)
 
 static int measure_many(struct bench *b, unsigned kib, unsigned most)
 {
-    struct way ways[] = {{.name = "pread + pinned", .kind = READ, .run = read_files_pinned},
-                         {.name = "READ ioctl", .kind = READ, .run = read_files_ioctl}};
+    struct way ways[] = {{"pread + pinned", READ, read_files, .read_file = read_and_copy},
+                         {"READ ioctl", READ, read_files, .read_file = file_read_whole}};
     uint64_t fit = (b->size >> 10) / kib;
     int err = 0;
 

@@ -21,7 +21,6 @@
 #define SEED      0x706f736978u
 #define LARGE     ((size_t)1 << 20)
 #define SMALL     ((size_t)4096)
-#define JOBS      4u
 #define SMALL_OPS 10000u /* of one job */
 #define SYNC_OPS  1000u
 #define FILES     5000u
@@ -35,8 +34,15 @@ struct bench {
     char *memory; /* LARGE, aligned to a page */
 };
 
-/* Measures a row. Stores the count, in units of the row, in *n. Returns 0 or -errno. */
-typedef int (*measure_fn)(struct bench *b, double *n);
+struct row {
+    const char *name, *unit;
+    /* Stores the count, in units of the row, in *n. Returns 0 or -errno. */
+    int (*measure)(struct bench *b, const struct row *row, double *n);
+    bool cold, durable;
+    int flags;                    /* of the open of a file that is written */
+    unsigned jobs;                /* that read */
+    int (*act)(const char *path); /* with each name */
+};
 
 static int open_file(const struct bench *b, int flags)
 {
@@ -77,8 +83,9 @@ static int write_whole(struct bench *b, bool expected)
     return err;
 }
 
-static int posix_write_all(struct bench *b, double *n)
+static int posix_write_all(struct bench *b, const struct row *row, double *n)
 {
+    (void)row;
     *n = (double)b->size / 1e6;
     return write_whole(b, false);
 }
@@ -106,10 +113,11 @@ static int drop_cache(const struct bench *b)
     return err;
 }
 
-static int read_all(struct bench *b, double *n)
+static int read_all(struct bench *b, const struct row *row, double *n)
 {
     int fd = open_file(b, O_RDONLY), err = 0;
 
+    (void)row;
     if (fd < 0)
         return fd;
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
@@ -152,40 +160,31 @@ static int read_pages(void *of, unsigned job)
     return 0;
 }
 
-static int run_jobs(struct bench *b, unsigned count, double *n)
+static int read_direct(struct bench *b, const struct row *row, double *n)
 {
     int fd = open_file(b, O_RDONLY | O_DIRECT);
 
     if (fd < 0)
         return fd;
-    int err = bench_run_threads(count, read_pages, &(struct jobs){.b = b, .fd = fd});
+    int err = bench_run_threads(row->jobs, read_pages, &(struct jobs){.b = b, .fd = fd});
     close(fd);
-    *n = (double)count * SMALL_OPS / 1e3;
+    *n = (double)row->jobs * SMALL_OPS / 1e3;
     return err;
 }
 
-static int posix_read_direct(struct bench *b, double *n)
-{
-    return run_jobs(b, 1, n);
-}
-
-static int read_direct_jobs(struct bench *b, double *n)
-{
-    return run_jobs(b, JOBS, n);
-}
-
 /* Writes to each page the content that it has. The order is random with a flag or if durable. */
-static int posix_write_pages(struct bench *b, int flags, bool durable, double *n)
+static int posix_write_pages(struct bench *b, const struct row *row, double *n)
 {
-    int fd = open_file(b, O_WRONLY | flags), err = 0;
-    unsigned ops = durable ? SYNC_OPS : SMALL_OPS;
+    int fd = open_file(b, O_WRONLY | row->flags), err = 0;
+    unsigned ops = row->durable ? SYNC_OPS : SMALL_OPS;
 
     if (fd < 0)
         return fd;
     for (unsigned i = 0; i < ops && !err; i++) {
-        off_t at = flags || durable ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
+        off_t at = row->flags || row->durable ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
-        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || (durable && fdatasync(fd) != 0))
+        if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL ||
+            (row->durable && fdatasync(fd) != 0))
             err = bench_fail_with(b->path, -errno);
     }
     *n = ops / 1e3;
@@ -193,31 +192,16 @@ static int posix_write_pages(struct bench *b, int flags, bool durable, double *n
     return err;
 }
 
-static int write_direct(struct bench *b, double *n)
-{
-    return posix_write_pages(b, O_DIRECT, false, n);
-}
-
-static int write_buffered(struct bench *b, double *n)
-{
-    return posix_write_pages(b, 0, false, n);
-}
-
-static int write_and_sync(struct bench *b, double *n)
-{
-    return posix_write_pages(b, 0, true, n);
-}
-
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Calls act for each name. Returns 0 or the first error. */
-static int for_all_names(struct bench *b, int (*act)(const char *path), double *n)
+/* Calls act() for each name. Returns 0 or the first error. */
+static int for_all_names(struct bench *b, const struct row *row, double *n)
 {
     char path[2112];
 
     for (unsigned i = 0; i < FILES; i++) {
         snprintf(path, sizeof(path), "%s.d/%u", b->path, i);
-        if (act(path) != 0)
+        if (row->act(path) != 0)
             return bench_fail_with(path, -errno);
     }
     *n = FILES / 1e3;
@@ -238,38 +222,19 @@ static int stat_one(const char *path)
     return stat(path, &st);
 }
 
-static int create_files(struct bench *b, double *n)
-{
-    return for_all_names(b, create_one, n);
-}
-
-static int stat_files(struct bench *b, double *n)
-{
-    return for_all_names(b, stat_one, n);
-}
-
-static int unlink_files(struct bench *b, double *n)
-{
-    return for_all_names(b, unlink, n);
-}
-
 /* --- All of them ----------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name, *unit;
-    measure_fn measure;
-    bool cold;
-} rows[] = {
-    {"sequential write", "MB/s", posix_write_all, false},
-    {"sequential read, cold", "MB/s", read_all, true},
-    {"4 KiB direct read, 1 job", "k/s", posix_read_direct, true},
-    {"4 KiB direct read, 4 jobs", "k/s", read_direct_jobs, false},
-    {"4 KiB direct write", "k/s", write_direct, false},
-    {"4 KiB buffered write", "k/s", write_buffered, false},
-    {"create", "k/s", create_files, false},
-    {"stat", "k/s", stat_files, false},
-    {"unlink", "k/s", unlink_files, false},
-    {"write 4 KiB and fdatasync", "k/s", write_and_sync, false},
+static const struct row rows[] = {
+    {"sequential write", "MB/s", posix_write_all, .cold = false},
+    {"sequential read, cold", "MB/s", read_all, .cold = true},
+    {"4 KiB direct read, 1 job", "k/s", read_direct, .cold = true, .jobs = 1},
+    {"4 KiB direct read, 4 jobs", "k/s", read_direct, .jobs = 4},
+    {"4 KiB direct write", "k/s", posix_write_pages, .flags = O_DIRECT},
+    {"4 KiB buffered write", "k/s", posix_write_pages, .flags = 0},
+    {"create", "k/s", for_all_names, .act = create_one},
+    {"stat", "k/s", for_all_names, .act = stat_one},
+    {"unlink", "k/s", for_all_names, .act = unlink},
+    {"write 4 KiB and fdatasync", "k/s", posix_write_pages, .durable = true},
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -282,7 +247,7 @@ static int measure_once(struct bench *b, struct bench_samples *samples)
             err = drop_cache(b);
         double begin = bench_seconds();
         if (!err)
-            err = rows[i].measure(b, &n);
+            err = rows[i].measure(b, &rows[i], &n);
         double seconds = bench_seconds() - begin;
         if (err)
             return err;

@@ -33,11 +33,12 @@ void peers_close(struct peer_job *job)
         bench_stream_close(&job->streams[i]);
 }
 
-static int map_and_copy(struct peer_job *job)
+static int map_and_copy(struct peer_job *job, unsigned threads)
 {
     void *map = mmap(NULL, job->size, PROT_READ, MAP_SHARED, job->fd, 0);
     int err;
 
+    (void)threads;
     if (map == MAP_FAILED)
         return -errno;
     err = bench_copy_to(job->to, 0, map, job->size);
@@ -88,21 +89,6 @@ static int peers_read_chunks(void *of, unsigned thread)
 static int pread_threads(struct peer_job *job, unsigned threads)
 {
     return bench_run_threads(threads, peers_read_chunks, &(struct readers){.job = job});
-}
-
-static int pread_1(struct peer_job *job)
-{
-    return pread_threads(job, 1);
-}
-
-static int pread_4(struct peer_job *job)
-{
-    return pread_threads(job, 4);
-}
-
-static int pread_16(struct peer_job *job)
-{
-    return pread_threads(job, 16);
 }
 
 #ifdef HAVE_LIBURING
@@ -165,11 +151,12 @@ static int ring_read_all(struct io_uring *ring, struct peer_job *job)
     return err;
 }
 
-static int uring(struct peer_job *job)
+static int uring(struct peer_job *job, unsigned threads)
 {
     struct io_uring ring;
     int err = io_uring_queue_init(RING_STREAMS, &ring, 0), end;
 
+    (void)threads;
     if (err)
         return err == -ENOSYS || err == -EPERM ? -ENOTSUP : err;
     err = ring_read_all(&ring, job);
@@ -181,9 +168,9 @@ static int uring(struct peer_job *job)
     return err;
 }
 #else
-static int uring(struct peer_job *job)
+static int uring(struct peer_job *job, unsigned threads)
 {
-    (void)job;
+    (void)job, (void)threads;
     return -ENOTSUP;
 }
 #endif
@@ -203,12 +190,13 @@ static int cufile_read_all(struct peer_job *job, CUfileHandle_t handle)
     return 0;
 }
 
-static int cufile(struct peer_job *job)
+static int cufile(struct peer_job *job, unsigned threads)
 {
     CUfileDescr_t descr;
     CUfileHandle_t handle;
     int fd, err = -ENOTSUP;
 
+    (void)threads;
     if (!job->to->on_gpu)
         return -ENOTSUP;
     fd = open(job->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -227,19 +215,19 @@ static int cufile(struct peer_job *job)
     return err;
 }
 #else
-static int cufile(struct peer_job *job)
+static int cufile(struct peer_job *job, unsigned threads)
 {
-    (void)job;
+    (void)job, (void)threads;
     return -ENOTSUP;
 }
 #endif
 
 const struct peer peers[] = {
-    {"pread + pinned, 1 thread", pread_1},
-    {"mmap + copy", map_and_copy},
-    {"pread + pinned, 4 threads", pread_4},
-    {"pread + pinned, 16 threads", pread_16},
-    {"io_uring + pinned", uring},
-    {"cuFile", cufile},
-    {NULL, NULL},
+    {"pread + pinned, 1 thread", pread_threads, 1},
+    {"mmap + copy", map_and_copy, 0},
+    {"pread + pinned, 4 threads", pread_threads, 4},
+    {"pread + pinned, 16 threads", pread_threads, 16},
+    {"io_uring + pinned", uring, 0},
+    {"cuFile", cufile, 0},
+    {NULL, NULL, 0},
 };

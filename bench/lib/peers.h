@@ -19,7 +19,8 @@ struct peer_job {
 struct peer {
     const char *name;
     /* Returns 0, -ENOTSUP if the way does not exist for this file or machine, or another -errno. */
-    int (*run)(struct peer_job *job);
+    int (*run)(struct peer_job *job, unsigned threads);
+    unsigned threads; /* 0: the way has its own number */
 };
 
 /* The last one has the name NULL. The first one is pread with one thread. */
