@@ -88,19 +88,6 @@ static int cache_measure(struct bench *b, struct gpunvme_cache *c, uint32_t line
     return 0;
 }
 
-/* Reports the share of hits of a cache, in percent of the lines that were asked for. */
-static int cache_report_share(struct bench *b, struct gpunvme_cache *c, const char *name)
-{
-    struct bench_samples share = {.n = 0};
-    struct gpunvme_cache_stats s;
-
-    if (gpunvme_cache_stats(c, &s, sizeof(s)))
-        return bench_fail("cache", gpunvme_error());
-    bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
-    bench_report_row(b->report, name, "%", &share, NULL);
-    return 0;
-}
-
 /* Measures the rows with a cache of `bytes`. */
 static int cache_measure_rows(struct bench *b, uint64_t bytes, uint32_t line,
                               const struct row *rows, size_t n)
@@ -116,7 +103,7 @@ static int cache_measure_rows(struct bench *b, uint64_t bytes, uint32_t line,
     snprintf(name, sizeof(name), "share of hits, %u B, cache of %llu MiB", line,
              (unsigned long long)(bytes >> 20));
     if (!err)
-        err = cache_report_share(b, c, name);
+        err = bench_report_hits(b, c, name);
     gpunvme_cache_close(c);
     return err;
 }
@@ -170,7 +157,7 @@ static int cache_measure_faults(struct bench *b)
     bench_report_row(b->report, "random reads, cache of 64 lines", "M/s", &rate, NULL);
     bench_report_row(b->report, "of which failed", "%", &failed, NULL);
     if (!err)
-        err = cache_report_share(b, c, "share of hits");
+        err = bench_report_hits(b, c, "share of hits");
     gpunvme_cache_close(c);
     return err;
 }

@@ -200,19 +200,6 @@ static int graph_set_up(struct bench *b)
     return err ? err : graph_open(b);
 }
 
-/* Reports the share of hits of all runs, in percent of the lines that were asked for. */
-static int graph_report_hits(struct bench *b)
-{
-    struct bench_samples share = {.n = 0};
-    struct gpunvme_cache_stats s;
-
-    if (gpunvme_cache_stats(run.cache, &s, sizeof(s)))
-        return bench_fail("cache", gpunvme_error());
-    bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
-    bench_report_row(b->report, "share of hits", "%", &share, NULL);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static struct bench b = {.seed = SEED, .repeats = 3, .lease = {.queues = 32, .depth = 256}};
@@ -231,7 +218,7 @@ int main(int argc, char **argv)
     for (unsigned work = 0; work < GRAPH_WORKS && !err; work++)
         err = graph_measure(&b, work);
     if (!err)
-        err = graph_report_hits(&b);
+        err = bench_report_hits(&b, run.cache, "share of hits");
     gpunvme_close(run.g);
     graph_free(&run.graph);
     free(run.expected);

@@ -257,6 +257,18 @@ int bench_host_fill(struct bench *b)
     return 0;
 }
 
+int bench_report_hits(struct bench *b, struct gpunvme_cache *c, const char *name)
+{
+    struct bench_samples share = {.n = 0};
+    struct gpunvme_cache_stats s;
+
+    if (gpunvme_cache_stats(c, &s, sizeof(s)))
+        return bench_fail("cache", gpunvme_error());
+    bench_add(&share, 100.0 * (double)s.hits / (double)(s.hits + s.misses + s.bypasses));
+    bench_report_row(b->report, name, "%", &share, NULL);
+    return 0;
+}
+
 int bench_end(struct bench *b, int err)
 {
     bool on_gpu = b->mount.memory.on_gpu;

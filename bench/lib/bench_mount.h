@@ -121,6 +121,8 @@ int bench_begin_mounted(struct bench *b, uint64_t buffer);
 int bench_begin_direct(struct bench *b, uint64_t buffer);
 /* Allocates b->host and fills it with the bytes of the file. */
 int bench_host_fill(struct bench *b);
+/* Reports the share of hits of all reads of the cache, in percent of the lines asked for. */
+int bench_report_hits(struct bench *b, struct gpunvme_cache *c, const char *name);
 /*
  * Prints the report unless err is set, closes all that is open, and returns the
  * exit status.
