@@ -31,7 +31,7 @@ class Chunks
     {
         rig.opts.max_command = 512;
         rig.opts.part = kPart;
-        listener.ended = [](gq_listener *, uint64_t, uint64_t) {};
+        listener.ended = [](gq_listener *, uint64_t) {};
         rig.req.listener = &listener;
     }
 
@@ -226,13 +226,15 @@ using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
 struct Told : gq_listener {
     explicit Told(Chunks &of) : chunks(of)
     {
-        begins = [](gq_listener *l, uint64_t from, uint64_t to) {
+        begins = [](gq_listener *l, uint64_t to) {
             auto *t = static_cast<Told *>(l);
             t->overlap |= !t->ended_ones.empty();
-            t->begun.emplace_back(from, to);
+            t->begun.emplace_back(end_of(t->begun), to);
         };
-        ended = [](gq_listener *l, uint64_t from, uint64_t to) {
+        ended = [](gq_listener *l, uint64_t to) {
             auto *t = static_cast<Told *>(l);
+            uint64_t from = end_of(t->ended_ones);
+
             t->ended_ones.emplace_back(from, to);
             t->wrong += t->chunks.rig.x.kind == GQ_EXECUTOR_CPU && !t->is_there(from, to);
         };
@@ -244,17 +246,19 @@ struct Told : gq_listener {
         return std::equal(got.begin(), got.end(),
                           chunks.rig.media.begin() + static_cast<ptrdiff_t>(from));
     }
-    /* The ranges follow one another from 0 to the end. */
+    /* A range begins where the last one has ended. */
+    static uint64_t end_of(const Ranges &ranges)
+    {
+        return ranges.empty() ? 0 : ranges.back().second;
+    }
+    /* The ranges reach the end. */
     static bool is_all(const Ranges &ranges)
     {
-        uint64_t at = 0;
-
         for (const auto &[from, to] : ranges) {
-            if (from != at || to <= from || to - from > kPart)
+            if (to <= from || to - from > kPart)
                 return false;
-            at = to;
         }
-        return at == kBytes;
+        return end_of(ranges) == kBytes;
     }
 
     Chunks &chunks;
