@@ -308,7 +308,7 @@ class TwoLists
         rig.opts.max_command = 512;
         rig.opts.deadline_ms = 1000; /* missed by no other command on a busy machine */
         rig.opts.part = kMib / 2;
-        listener.ended = [](gq_listener *, uint64_t, uint64_t) {};
+        listener.ended = [](gq_listener *, uint64_t) {};
         rig.req.listener = &listener;
     }
 
