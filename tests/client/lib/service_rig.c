@@ -270,21 +270,40 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
     return rig->fail_stream ? gpunvme_fail(-EIO, "what CUDA says") : 0;
 }
 
-int memory_space_alloc_host(const struct memory_space *p, size_t len, struct memory_space_map *out)
+int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
+                    enum cuda_host_kind kind, uint64_t *mapped)
 {
-    (void)p;
-    void *addr = calloc(1, len);
-    *out = (struct memory_space_map){.addr = addr, .len = len, .at = (uintptr_t)addr};
+    (void)cu, (void)device, (void)len, (void)kind;
+    *mapped = (uintptr_t)addr;
     rig->page = addr;
     rig->held++;
     return 0;
 }
 
-void memory_space_unshare(const struct memory_space *p, struct memory_space_map *m)
+void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
 {
-    (void)p;
-    free(m->addr);
+    (void)cu, (void)device, (void)addr;
     rig->held--;
+}
+
+/* The service makes no copies, and takes no memory of the GPU. */
+int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
+                           uint64_t src, size_t len)
+{
+    (void)cu, (void)device, (void)stream, (void)dst, (void)src, (void)len;
+    return -ENOTSUP;
+}
+
+int cuda_driver_alloc(struct cuda_driver *cu, int device, size_t len, uint64_t *addr)
+{
+    (void)cu, (void)device, (void)len, (void)addr;
+    return -ENOTSUP;
+}
+
+int cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr)
+{
+    (void)cu, (void)device, (void)addr;
+    return -ENOTSUP;
 }
 
 /* Launches of one stream run one after the other: the one before has said that it ends. */
