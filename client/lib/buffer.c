@@ -240,8 +240,8 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
            (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
 }
 
-static int buffer_register_memory(struct connection *g, void *addr, size_t len, bool is_host,
-                                  bool held, struct gpunvme_buffer **out)
+int buffer_register_known(struct connection *g, void *addr, size_t len, bool is_host, bool held,
+                          struct gpunvme_buffer **out)
 {
     int err;
     struct gpunvme_buffer *b = buffer_new(g, len, &err);
@@ -271,12 +271,7 @@ static int buffer_register_memory(struct connection *g, void *addr, size_t len, 
 int buffer_register(struct connection *g, void *addr, size_t len, bool held,
                     struct gpunvme_buffer **out)
 {
-    return buffer_register_memory(g, addr, len, false, held, out);
-}
-
-int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out)
-{
-    return buffer_register_memory(g, addr, len, true, true, out);
+    return buffer_register_known(g, addr, len, false, held, out);
 }
 
 static int alloc_piece(struct gpunvme_buffer *b)

@@ -78,8 +78,9 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 
 /* Stores the CUDA driver of the handle, which the first call opens. */
 int gpunvme_cuda(struct connection *g, struct cuda_driver **out);
-/* Registers memory that is known to be host memory, without a call of CUDA. */
-int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out);
+/* As buffer_register(). Memory that is known to be host memory takes no call of CUDA. */
+int buffer_register_known(struct connection *g, void *addr, size_t len, bool is_host, bool held,
+                          struct gpunvme_buffer **out);
 /*
  * Allocates host memory. Unless it is `local`, it is registered for the bounce path of the mount if
  * the mount has room for one more buffer.

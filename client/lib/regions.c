@@ -344,15 +344,6 @@ static bool regions_evict(struct regions *rs, const struct connection *g)
     return false;
 }
 
-static int register_at(struct connection *g, const struct region *r, bool is_host,
-                       struct gpunvme_buffer **out)
-{
-    void *addr = (void *)(uintptr_t)r->addr;
-
-    return is_host ? buffer_register_host(g, addr, r->len, out)
-                   : buffer_register(g, addr, r->len, r->held, out);
-}
-
 /*
  * Called by a user of the region. Another thread may register the region during
  * an eviction.
@@ -366,7 +357,8 @@ static int get_buffer(struct regions *rs, struct region *r, struct connection *g
         *out = buffer_at(r, g);
         if (*out)
             return 0;
-        err = register_at(g, r, is_host, out);
+        err = buffer_register_known(g, (void *)(uintptr_t)r->addr, r->len, is_host,
+                                    is_host || r->held, out);
     } while (err == -EMFILE && regions_evict(rs, g));
     if (err)
         return err;
