@@ -980,8 +980,8 @@ class Completion(unittest.TestCase):
             usage = run(command, "--help")[0].splitlines()
             self.assertEqual(found[command], usage[1])
         self.assertEqual(self.in_zsh("read", "--pa"), ["--path=:auto (default), gpu or bounce"])
-        self.assertEqual(self.in_zsh("read", "--path=b"), ["--path=bounce:"])
-        self.assertEqual(self.in_zsh("stats", "-o", "p"), ["prometheus:"])
+        self.assertEqual(self.in_zsh("read", "--path=b"), ["--path=bounce"])
+        self.assertEqual(self.in_zsh("stats", "-o", "p"), ["prometheus"])
         self.assertEqual(self.in_zsh("read", "file"), ["FILES"])
 
 
