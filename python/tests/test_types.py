@@ -13,11 +13,12 @@ TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 def test_mypy(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
-    documents = os.path.join(TOP, "../docs/python.md")
     programs = []
-    if os.path.exists(documents):
-        with open(documents, encoding="utf-8") as file:
-            programs = re.findall("```python\n(.*?)```", file.read(), re.DOTALL)
+    for name in "docs/python.md", "README.md", "integrations/README.md":
+        document = os.path.join(TOP, "..", name)
+        if os.path.exists(document):
+            with open(document, encoding="utf-8") as file:
+                programs += re.findall("```python\n(.*?)```", file.read(), re.DOTALL)
     names = "from typing import Any\nimport torch\nimport gpunvme\n" \
             "tensor: Any\nx: Any\nblock: Any\ngraph: Any\n"
     for i, text in enumerate(programs):
