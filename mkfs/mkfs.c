@@ -24,6 +24,7 @@
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
 #include "mkfs/tool.h"
+#include "support/bytes_text.h"
 #include "support/number.h"
 
 struct target {
@@ -464,6 +465,7 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
 static void mkfs_print_result(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
+    char size[BYTES_TEXT];
 
     printf("Device: %s\n", o->device.text);
     if (o->dry_run)
@@ -471,7 +473,7 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
     printf("Format version: %u.%u\n", LAY_VERSION_MAJOR, LAY_VERSION_MINOR);
     tool_print_uuid(stdout, "UUID", o->params.uuid);
     printf("Label: %s\n", o->params.label ? o->params.label : "");
-    printf("Size: %" PRIu64 "\n", geo->blocks << LAY_BLOCK_SHIFT);
+    printf("Size: %s\n", bytes_text(geo->blocks << LAY_BLOCK_SHIFT, size));
     printf("Block size: %u\n", LAY_BLOCK_SIZE);
     printf("Blocks: %" PRIu64 "\n", geo->blocks);
     printf("Free blocks: %" PRIu64 "\n", plan->free_blocks);
@@ -487,13 +489,15 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
 /* Prints the identity of the drive before anything is written to it. */
 static void print_drive(const struct options *o, const struct target *t)
 {
+    char size[BYTES_TEXT];
+
     if (!t->opened.ctrlr || o->quiet)
         return;
     const struct nvme_ctrlr_info *info = nvme_ctrlr_info(t->opened.ctrlr);
     printf("Model: %s\n", info->model);
     printf("Serial: %s\n", info->serial);
     printf("Namespace: %" PRIu32 "\n", o->device.name.nsid);
-    printf("Drive size: %" PRIu64 "\n", t->opened.dev->info.bytes);
+    printf("Drive size: %s\n", bytes_text(t->opened.dev->info.bytes, size));
     fflush(stdout);
 }
 

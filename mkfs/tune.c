@@ -18,6 +18,7 @@
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "mkfs/tool.h"
+#include "support/bytes_text.h"
 #include "support/number.h"
 
 #define EXIT_USAGE 2
@@ -286,9 +287,11 @@ static int tune_resize(const struct options *o, struct bd_opened *opened, struct
 
 static void tune_print(const struct ffs_statfs *s)
 {
+    char size[BYTES_TEXT];
+
     printf("Label: %s\n", s->label);
     tool_print_uuid(stdout, "UUID", s->uuid);
-    printf("Size: %" PRIu64 "\n", s->blocks << LAY_BLOCK_SHIFT);
+    printf("Size: %s\n", bytes_text(s->blocks << LAY_BLOCK_SHIFT, size));
 }
 
 int main(int argc, char **argv)

@@ -196,7 +196,8 @@ TEST_F(Served, MkfsNamesTheDriveAndRefusesWhatItHolds)
 {
     std::string output, swap(10, '\0');
     EXPECT_EQ(mkfs({"-n"}, &output), 0) << output;
-    for (const char *line : {"Model: ", "Serial: ", "Namespace: 1\n", "Drive size: 402653184\n"})
+    for (const char *line :
+         {"Model: ", "Serial: ", "Namespace: 1\n", "Drive size: 402653184 bytes (402.65 MB)\n"})
         EXPECT_NE(output.find(line), std::string::npos) << output;
 
     server_->stop(SIGTERM);

@@ -65,9 +65,11 @@ TEST_F(Mkfs, PrintsASummary)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 3.3\nUUID: " + UUID +
-                         "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
-                         "Free blocks: 14329\nLog blocks: 1024\n");
+    EXPECT_EQ(
+        r.out,
+        "Device: " + path("img") + "\nFormat version: 3.3\nUUID: " + UUID +
+            "\nLabel: data\nSize: 67108864 bytes (67.11 MB)\nBlock size: 4096\nBlocks: 16384\n"
+            "Free blocks: 14329\nLog blocks: 1024\n");
     EXPECT_EQ(r.err, "");
 }
 

@@ -24,7 +24,8 @@ class Tune : public ToolTest
     void shows(const Result &r, const std::string &label, uint64_t size)
     {
         EXPECT_EQ(r.out.rfind("Label: " + label + "\nUUID: ", 0), 0u) << r.out;
-        EXPECT_NE(r.out.find("\nSize: " + std::to_string(size) + "\n"), std::string::npos) << r.out;
+        EXPECT_NE(r.out.find("\nSize: " + std::to_string(size) + " bytes ("), std::string::npos)
+            << r.out;
     }
     void refused(const Result &r, int status, const std::string &text)
     {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/cli/common/out.h"
+#include "support/bytes_text.h"
 
 int cli_open_regular(const char *file, struct stat *st)
 {
@@ -19,7 +20,7 @@ int cli_open_regular(const char *file, struct stat *st)
     if (fd < 0 || fstat(fd, st) != 0)
         cli_error(file, "%s", strerror(errno));
     else if (!S_ISREG(st->st_mode))
-        cli_error(file, "not a regular file");
+        cli_error(file, "not a regular file, name files");
     else
         return fd;
     if (fd >= 0)
@@ -114,10 +115,10 @@ static const char *why_of(const struct cli_transfer *t)
 
 void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
 {
-    char bytes[CLI_BYTES_TEXT];
+    char bytes[BYTES_TEXT];
 
     printf("%s: %s, path %s (%s), %" PRIu64 " NVMe commands, %.3f s, %.2f GB/s", t->file,
-           cli_bytes_text(t->bytes, bytes), cli_path_name(t->result.path), s->info.executor_name,
+           bytes_text(t->bytes, bytes), cli_path_name(t->result.path), s->info.executor_name,
            t->result.commands, t->seconds, gb_per_s(t));
     if (s->options.checksum)
         printf(", XXH3 %016" PRIx64, t->xxh3);

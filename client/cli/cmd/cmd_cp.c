@@ -20,6 +20,7 @@
 #include "client/cli/cmd/cli_copy.h"
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
+#include "support/bytes_text.h"
 
 #define MODE_BITS 0777u
 
@@ -119,12 +120,12 @@ static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
 static void cp_report(const struct copying *p, const struct copy *c)
 {
     double rate = c->seconds > 0 ? (double)c->bytes / 1e9 / c->seconds : 0;
-    char hash[17], bytes[CLI_BYTES_TEXT];
+    char hash[17], bytes[BYTES_TEXT];
 
     snprintf(hash, sizeof(hash), "%016" PRIx64, c->xxh3);
     if (!p->files) {
         printf("%s: %s, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n", c->target,
-               cli_bytes_text(c->bytes, bytes), cli_path_name(c->read_path),
+               bytes_text(c->bytes, bytes), cli_path_name(c->read_path),
                cli_path_name(c->write_path), c->seconds, rate, p->options.checksum ? ", XXH3 " : "",
                p->options.checksum ? hash : "");
         return;

@@ -18,6 +18,7 @@
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
+#include "support/bytes_text.h"
 
 /* The image file of the mount that is resized. */
 struct image {
@@ -120,10 +121,10 @@ static void restore_image(const char *path, const struct image *image, uint64_t 
 
 static void resize_report(const char *path, const struct gpunvme_ioc_resize *arg, bool json)
 {
-    char text[CLI_BYTES_TEXT];
+    char text[BYTES_TEXT];
 
     if (!json) {
-        printf("%s: %s\n", path, cli_bytes_text(arg->bytes, text));
+        printf("%s: %s\n", path, bytes_text(arg->bytes, text));
         return;
     }
     struct json_object *root = cli_json_new();

@@ -10,6 +10,7 @@
 
 #include "client/cli/common/cli.h"
 #include "fusefs/metrics.h"
+#include "support/bytes_text.h"
 
 #define LABEL_WIDTH 30
 
@@ -86,9 +87,9 @@ void cli_out_number(struct cli_out *o, const char *key, const char *label, uint6
 
 void cli_out_bytes(struct cli_out *o, const char *key, const char *label, uint64_t value)
 {
-    char text[CLI_BYTES_TEXT];
+    char text[BYTES_TEXT];
 
-    out_field(o, key, label, json_object_new_uint64(value), "%s", cli_bytes_text(value, text));
+    out_field(o, key, label, json_object_new_uint64(value), "%s", bytes_text(value, text));
 }
 
 void cli_out_counters(struct cli_out *o, const struct gpunvme_ioc_stats *stats)

@@ -91,12 +91,6 @@ void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
 
-/* Formats a size in decimal units as used for drives, for example "1.92 TB". */
-void cli_format_bytes(uint64_t bytes, char *out, size_t len);
-/* Formats the number and, from 1000 on, the size: "4096 bytes (4.10 kB)". */
-#define CLI_BYTES_TEXT 48
-const char *cli_bytes_text(uint64_t bytes, char out[CLI_BYTES_TEXT]);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,32 +6,7 @@
 #include <string.h>
 
 #include "client/cli/common/out.h"
-
-void cli_format_bytes(uint64_t bytes, char *out, size_t len)
-{
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    for (; value >= 1000 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
-        value /= 1000;
-    if (unit)
-        snprintf(out, len, "%.2f %s", value, units[unit]);
-    else
-        snprintf(out, len, "%" PRIu64 " B", bytes);
-}
-
-const char *cli_bytes_text(uint64_t bytes, char out[CLI_BYTES_TEXT])
-{
-    char size[16];
-
-    cli_format_bytes(bytes, size, sizeof(size));
-    if (bytes < 1000)
-        snprintf(out, CLI_BYTES_TEXT, "%" PRIu64 " bytes", bytes);
-    else
-        snprintf(out, CLI_BYTES_TEXT, "%" PRIu64 " bytes (%s)", bytes, size);
-    return out;
-}
+#include "support/bytes_text.h"
 
 bool cli_table_add(struct cli_table *t, const char *const *cells)
 {
@@ -93,7 +68,7 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
     if (!value)
         return "-";
     if (column_of(t, cell)->kind == CLI_CELL_BYTES) {
-        cli_format_bytes(strtoull(value, NULL, 10), buf, len);
+        bytes_short(strtoull(value, NULL, 10), buf, len);
         return buf;
     }
     snprintf(buf, len, "%s", value);

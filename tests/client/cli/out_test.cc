@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "support/bytes_text.h"
 #include "tests/client/cli/cli_report.h"
 
 namespace
@@ -139,11 +140,11 @@ TEST_F(Table, SortsNumbersInNamesAsNumbers)
 TEST(FormatBytes, HasDecimalUnits)
 {
     char text[32];
-    cli_format_bytes(999, text, sizeof(text));
+    bytes_short(999, text, sizeof(text));
     EXPECT_STREQ(text, "999 B");
-    cli_format_bytes(512110190592, text, sizeof(text));
+    bytes_short(512110190592, text, sizeof(text));
     EXPECT_STREQ(text, "512.11 GB");
-    cli_format_bytes(UINT64_MAX, text, sizeof(text));
+    bytes_short(UINT64_MAX, text, sizeof(text));
     EXPECT_STREQ(text, "18.45 EB");
 }
 
