@@ -136,13 +136,15 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     int rc = nvme_ctrlr_watch(d->c);
 
     if (!rc)
-        rc = bd_queue_take(d, &q);
+        rc = bd_queue_take(d, NULL, &q);
 
     if (rc) {
         for (size_t i = 0; i < n; i++)
             bd_io_lose(d, &ios[i], rc);
         return rc;
     }
+    if (q->lent)
+        bd_queue_renew(q); /* nvme_run() recovers from an error */
     nvme_run(q, ios, n);
     redo_refused_zeroes(q, ios, n);
     flush_ignored_fua(q, ios, n);

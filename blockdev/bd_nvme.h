@@ -6,6 +6,7 @@
  *   bd_nvme_owner.c    threads that own a queue, parking them, new queues
  *   bd_nvme_poll.c     posts commands and handles completions
  *   bd_nvme_recover.c  handles commands that miss their deadline
+ *   bd_nvme_lend.c     lends the only queue (bd_lend.h)
  *   bd_nvme.c          the device, its queues, and runs of transfers
  */
 #ifndef BLOCKDEV_BD_NVME_H
@@ -13,6 +14,7 @@
 
 #include <pthread.h>
 
+#include "blockdev/bd_lend.h"
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/nvme/nvme_queue.h"
@@ -60,6 +62,8 @@ struct bd_queue {
     bool proven;     /* a command has completed since the queue was created */
     unsigned broken; /* failed attempts to create it again; a reset must do it if not 0 */
     bool again;      /* a reset has created it again: resend the commands in flight */
+    /* The borrower's pair while its queues exist in the place of qp's, else NULL. */
+    const struct nvme_qpair *lent;
     struct bd_queue *next;
 };
 
@@ -123,10 +127,11 @@ void bd_io_lose(struct nvme_bdev *d, struct bd_io *io, int error);
 /*
  * A thread owns a queue from take to give. A reset waits until each owner has
  * parked or left, and a thread that wants to become an owner waits until the
- * reset is over. Returns -EIO if the controller has failed, and -ETIMEDOUT if
- * no owner made progress.
+ * reset is over. Returns -EIO if the controller has failed, -ETIMEDOUT if no
+ * owner made progress, and -ERESTART after leave->now() returned true. `leave`
+ * may be NULL.
  */
-int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
+int bd_queue_take(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queue **out);
 /* Ends the ownership and hands the queue to the longest waiter. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
 /* Adds a queue to the free list. The caller holds d->lock. */
@@ -165,8 +170,8 @@ void bd_user_destroy(struct nvme_bdev *d);
 /* Resets the ring for a queue pair just created. */
 void bd_ring_init(struct bd_queue *q);
 /*
- * Deletes and creates the queue; after a reset only creates it. Returns false
- * and counts in q->broken if that fails.
+ * Deletes and creates the queue, also in the place of a borrower's; after a
+ * reset only creates it. Returns false and counts in q->broken if that fails.
  */
 bool bd_queue_renew(struct bd_queue *q);
 

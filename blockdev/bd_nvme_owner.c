@@ -9,6 +9,8 @@
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
+#define BD_LEAVE_MS 1u /* interval at which a waiting borrower asks whether to leave */
+
 /* A thread that waits for a queue; lies on its stack. */
 struct bd_waiter {
     pthread_cond_t cond;
@@ -109,8 +111,13 @@ static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
         d->last = at;
 }
 
+static bool must_leave(struct bd_leave *leave)
+{
+    return leave && leave->now(leave);
+}
+
 /* Waits for a queue as long as the device makes progress. */
-static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
+static int wait_turn(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queue **out)
 {
     struct bd_waiter w = {0};
     uint64_t seen = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
@@ -121,12 +128,15 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
     while (!w.got && !w.refused && !rc) {
         uint64_t now;
 
-        cond_wait_until(&w.cond, &d->lock, deadline_after_ms(d->c->io_timeout_ms));
+        cond_wait_until(&w.cond, &d->lock,
+                        deadline_after_ms(leave ? BD_LEAVE_MS : d->c->io_timeout_ms));
         now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
         if (now != seen)
             give_up = deadline_after_ms(stuck_ms(d));
         else if (!w.got && now_ns() >= give_up)
             rc = -ETIMEDOUT;
+        if (!w.got && !rc && must_leave(leave))
+            rc = -ERESTART;
         seen = now;
     }
     if (!w.got)
@@ -144,25 +154,56 @@ void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q)
     d->free = q;
 }
 
-static int take_free(struct nvme_bdev *d, struct bd_queue **out)
+static int take_free(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queue **out)
 {
     if (d->failed)
         return -EIO;
     if (!d->free)
-        return wait_turn(d, out);
+        return wait_turn(d, leave, out);
     *out = d->free;
     d->free = d->free->next;
     return 0;
 }
 
-int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out)
+/* Hands the queue to the first waiter, which no later caller overtakes. */
+static void hand_on(struct nvme_bdev *d, struct bd_queue *q)
 {
-    int rc;
+    struct bd_waiter *w = d->first;
 
+    if (!w || d->failed) {
+        bd_queue_put(d, q);
+        return;
+    }
+    dequeue(d, w);
+    w->got = q;
+    pthread_cond_signal(&w->cond);
+}
+
+/*
+ * Waits for the end of a reset. Returns -ERESTART if the thread must leave, as
+ * one for which the reset itself waits.
+ */
+static int wait_for_reset(struct nvme_bdev *d, struct bd_leave *leave)
+{
+    while (leave && d->stop) {
+        if (must_leave(leave))
+            return -ERESTART;
+        cond_wait_until(&d->go_on, &d->lock, deadline_after_ms(BD_LEAVE_MS));
+    }
+    return 0;
+}
+
+int bd_queue_take(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queue **out)
+{
     pthread_mutex_lock(&d->lock);
-    rc = take_free(d, out);
-    if (!rc)
-        bd_owner_enter(d);
+    int rc = take_free(d, leave, out);
+    if (!rc) {
+        rc = wait_for_reset(d, leave);
+        if (rc)
+            hand_on(d, *out);
+        else
+            bd_owner_enter(d);
+    }
     if (!rc && d->failed) {
         bd_owner_leave(d);
         bd_queue_put(d, *out);
@@ -183,20 +224,11 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Hands the queue to the first waiter, which no later caller overtakes. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
     bd_owner_leave(d);
-    if (d->first && !d->failed) {
-        struct bd_waiter *w = d->first;
-
-        dequeue(d, w);
-        w->got = q;
-        pthread_cond_signal(&w->cond);
-    } else {
-        bd_queue_put(d, q);
-    }
+    hand_on(d, q);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -215,6 +247,7 @@ void bd_ring_init(struct bd_queue *q)
 
 bool bd_queue_renew(struct bd_queue *q)
 {
+    q->lent = NULL;
     if (nvme_qpair_recreate(q->d->c, &q->qp)) {
         q->broken++;
         return false;

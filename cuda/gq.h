@@ -44,6 +44,8 @@ enum gq_p2p {
 
 #define GQ_CPU_MEMORIES 4u
 
+struct bd_dev;
+
 /* A field that is zero selects its default, given after the colon. */
 struct gq_options {
     enum gq_executor_kind executor;
@@ -70,6 +72,14 @@ struct gq_options {
      */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
+    /*
+     * A device of the controller that lends its only queue pair for each run
+     * (bd_lend.h) and outlives the engine; NULL: the engine creates its own
+     * pairs. There is then one queue, and a CPU thread stores to the doorbells,
+     * so that a kernel that does not end cannot ring the device's queues;
+     * GQ_DOORBELLS_DIRECT returns -ENOTSUP.
+     */
+    struct bd_dev *lender;
 };
 
 struct gq_info {

@@ -150,6 +150,7 @@ static inline bool gq_cqe_covers_device(const struct nvme_transport *t)
     return !t->doorbells_are_mmio;
 }
 
+#define GQ_NOTE_LENT      "the only queue pair is lent run by run, a CPU thread rings the doorbells"
 #define GQ_NOTE_REQUESTED "a CPU thread rings the doorbells, as asked"
 
 /* Open an executor for up to max_runs concurrent runs. */

@@ -175,6 +175,19 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
  * still exist: nothing is freed, and only nvme_ctrlr_reset() helps.
  */
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
+/*
+ * Allocates rings for the queue ID of `of`. The controller has queues with that
+ * ID once, so nvme_qpair_recreate() of one pair ends those of the other; the
+ * caller sets both epochs to that of the last one. Returns errors like
+ * nvme_qpair_create().
+ */
+int nvme_qpair_twin(struct nvme_ctrlr *c, const struct nvme_qpair *of, uint32_t depth,
+                    struct nvme_qpair *out);
+/*
+ * Frees the rings of a twin whose queues have ended. If `ended` is false, they stay mapped until
+ * the controller is reset.
+ */
+void nvme_qpair_twin_free(struct nvme_ctrlr *c, struct nvme_qpair *twin, bool ended);
 
 /*
  * Recovery has four steps of increasing cost, each of which is bounded. An

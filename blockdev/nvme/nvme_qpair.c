@@ -290,6 +290,31 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
     return nvme_qpair_create_shared(c, depth, (struct nvme_share){0}, out);
 }
 
+int nvme_qpair_twin(struct nvme_ctrlr *c, const struct nvme_qpair *of, uint32_t depth,
+                    struct nvme_qpair *out)
+{
+    struct nvme_qpair qp = {.qid = of->qid, .depth = depth, .epoch = of->epoch};
+
+    if (depth < 2 || depth > c->info.max_queue_depth)
+        return -EINVAL;
+    int rc = alloc_rings(c, &qp);
+    if (!rc)
+        *out = qp;
+    return rc;
+}
+
+void nvme_qpair_twin_free(struct nvme_ctrlr *c, struct nvme_qpair *twin, bool ended)
+{
+    struct nvme_dma mem = rings(twin);
+
+    if (ended)
+        nvme_dma_free(c, &mem);
+    else
+        nvme_dma_orphan(c, &mem);
+    memset(twin, 0, sizeof(*twin));
+    twin->fd = -1;
+}
+
 /* Deletes the queues unless a reset has. admin_lock is held. */
 static int end_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {

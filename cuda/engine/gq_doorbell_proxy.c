@@ -14,6 +14,7 @@ struct doorbells {
     uint32_t sq_tail, cq_head; /* last values stored */
     uint32_t depth;            /* 0: no doorbell is stored to */
     uint64_t submitted;        /* entries announced by the stored tails */
+    bool held;
 };
 
 struct gq_doorbell_proxy {
@@ -93,7 +94,7 @@ static bool forward_all(struct gq_doorbell_proxy *p)
     bool changed = false;
 
     for (unsigned i = 0; i < p->n && !p->silent; i++) {
-        if (p->doorbells[i].depth)
+        if (p->doorbells[i].depth && !p->doorbells[i].held)
             changed = forward(&p->proxied_doorbells[i], &p->doorbells[i]) || changed;
     }
     if (changed)
@@ -190,6 +191,7 @@ void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct
     p->doorbells[i].cq = qp->cq_doorbell;
     p->doorbells[i].depth = qp->depth;
     p->doorbells[i].submitted = 0;
+    p->doorbells[i].held = false;
     doorbell_proxy_set(p, i, 0, 0);
     if (p->n <= i)
         p->n = i + 1;
@@ -208,6 +210,14 @@ void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_
 {
     doorbell_proxy_lock(p);
     doorbell_proxy_set(p, i, sq_tail, cq_head);
+    unlock(p);
+}
+
+void gq_doorbell_proxy_hold(struct gq_doorbell_proxy *p, unsigned i, bool hold)
+{
+    doorbell_proxy_lock(p);
+    forward_all(p);
+    p->doorbells[i].held = hold;
     unlock(p);
 }
 

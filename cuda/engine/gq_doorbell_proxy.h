@@ -52,6 +52,12 @@ void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i);
 void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head);
 
+/*
+ * Forwards the last values of pair i, and none after that until hold is false:
+ * its queue ID belongs to another owner. The values stay.
+ */
+void gq_doorbell_proxy_hold(struct gq_doorbell_proxy *p, unsigned i, bool hold);
+
 /* Returns the number of entries submitted to the SQ of pair i since it was added. */
 uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i);
 

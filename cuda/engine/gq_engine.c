@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/engine/gq_internal.h"
+#include "cuda/engine/gq_lent.h"
 
 #define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH  1024u
@@ -38,11 +38,21 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
 
     *o = opts ? *opts : (struct gq_options){0};
     o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
+    if (o->lender) {
+        o->queues = 1;
+        o->doorbells = GQ_DOORBELLS_CPU;
+    }
     if (o->queues > GQ_MAX_QUEUES)
         o->queues = GQ_MAX_QUEUES;
     o->deadline_ms = o->deadline_ms ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
     o->part = o->part ? o->part : DEFAULT_PART;
+}
+
+/* Returns true if the options ask for doorbells that a lent pair may not have. */
+static bool rings_for_lender(const struct gq_options *opts)
+{
+    return opts && opts->lender && opts->doorbells == GQ_DOORBELLS_DIRECT;
 }
 
 /*
@@ -78,12 +88,26 @@ static int open_executor(struct gq_engine *e)
     return gq_cpu_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec);
 }
 
+static int open_pair(struct gq_engine *e, struct nvme_qpair *qp)
+{
+    return e->opts.lender ? bd_lend_open(e->opts.lender, e->opts.depth, qp)
+                          : nvme_qpair_create(e->ctrlr, e->opts.depth, qp);
+}
+
+static void close_pair(struct gq_engine *e, struct nvme_qpair *qp)
+{
+    if (e->opts.lender)
+        bd_lend_close(e->opts.lender, qp);
+    else
+        nvme_qpair_delete(e->ctrlr, qp);
+}
+
 static void close_queue(struct gq_engine *e, unsigned i)
 {
     gq_engine_remove_port(e, i);
     /* On an error the driver keeps the rings mapped until a controller reset. */
     if (e->queues[i].qp.sq) /* NULL if it was deleted before */
-        nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
+        close_pair(e, &e->queues[i].qp);
 }
 
 static void close_queues(struct gq_engine *e)
@@ -130,7 +154,7 @@ static int engine_open_queues(struct gq_engine *e)
     while (e->n_queues < e->opts.queues) {
         struct gq_queue *q = &e->queues[e->n_queues];
 
-        err = nvme_qpair_create(e->ctrlr, e->opts.depth, &q->qp);
+        err = open_pair(e, &q->qp);
         if (err == -ENOSPC && e->n_queues)
             return 0;
         if (err)
@@ -138,7 +162,7 @@ static int engine_open_queues(struct gq_engine *e)
         q->state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
         err = gq_engine_add_port(e, e->n_queues);
         if (err) {
-            nvme_qpair_delete(e->ctrlr, &q->qp);
+            close_pair(e, &q->qp);
             break;
         }
         e->n_queues++;
@@ -289,10 +313,11 @@ static void describe_data(const struct gq_engine *e, char *out, size_t len)
 static void fill_tier_note(struct gq_engine *e)
 {
     char *note = e->info.tier_note;
-    const char *doorbells = e->exec->note;
+    const char *doorbells = e->opts.lender ? GQ_NOTE_LENT : e->exec->note;
     size_t n = strlen(doorbells);
 
     assert(sizeof(e->exec->note) + 2 < sizeof(e->info.tier_note));
+    static_assert(sizeof(GQ_NOTE_LENT) <= sizeof(e->exec->note), "like a note of an executor");
     describe_data(e, note, sizeof(e->info.tier_note));
     if (!n)
         return;
@@ -397,7 +422,7 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
         return -ENOMEM;
     e->ctrlr = c;
     fill_defaults(e, opts);
-    err = check_namespace(e, nsid);
+    err = rings_for_lender(opts) ? -ENOTSUP : check_namespace(e, nsid);
     if (err)
         goto free_engine;
     engine_open_locks(e);

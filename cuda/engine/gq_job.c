@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cuda/engine/gq_lent.h"
 #include "support/clock.h"
 #include "support/minmax.h"
 
@@ -180,14 +181,19 @@ static bool has_not_begun(int err)
 static int job_start_list(struct gq_job *j)
 {
     uint64_t budget_ns;
+    int lent = gq_lent_take(j->e, j->deadline_ns, j->cancel);
     int err = check_time(j, &budget_ns);
 
+    if (lent)
+        return err ? err : lent;
+    if (!err) {
+        set_up(j, list_of(j, j->started), budget_ns);
+        err = j->e->exec->ops->start(j->e->exec, &j->launch);
+        if (err && !has_not_begun(err))
+            mark_failed(j);
+    }
     if (err)
-        return err;
-    set_up(j, list_of(j, j->started), budget_ns);
-    err = j->e->exec->ops->start(j->e->exec, &j->launch);
-    if (err && !has_not_begun(err))
-        mark_failed(j);
+        gq_lent_give(j->e);
     j->started += !err;
     return err;
 }
@@ -229,9 +235,11 @@ static int wait_run(struct gq_job *j)
 {
     int err = j->e->exec->ops->wait(j->e->exec, &j->launch);
 
-    if (!err)
-        return take_states(j);
-    mark_failed(j);
+    if (err)
+        mark_failed(j);
+    else
+        err = take_states(j);
+    gq_lent_give(j->e);
     return err;
 }
 
@@ -276,11 +284,12 @@ static enum step job_submit(struct gq_job *j)
 
 /*
  * Each list is submitted as soon as it is filled, if none is in flight; up to
- * GQ_JOB_LISTS are filled ahead.
+ * GQ_JOB_LISTS are filled ahead. With a lent queue no list is filled while one
+ * is in flight, because a listener may read by the device that has lent it.
  */
 static enum step job_plan(struct gq_job *j)
 {
-    bool has_room = j->filled - j->ended < GQ_JOB_LISTS;
+    bool has_room = j->filled - j->ended < (j->e->opts.lender ? 1 : GQ_JOB_LISTS);
 
     if (has_room && j->kind->plan(j, list_of(j, j->filled))) {
         j->filled++;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "blockdev/nvme/nvme_queue.h"
-#include "cuda/engine/gq_internal.h"
+#include "cuda/engine/gq_lent.h"
 #include "support/clock.h"
 #include "support/wait.h"
 
@@ -31,7 +31,8 @@
 
 static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
 {
-    return q->qp.epoch != nvme_ctrlr_epoch(e->ctrlr);
+    /* A lent pair is created again when it is taken. */
+    return !e->opts.lender && q->qp.epoch != nvme_ctrlr_epoch(e->ctrlr);
 }
 
 /*
@@ -113,7 +114,7 @@ static void resume_queue(struct gq_engine *e, unsigned i)
 
     if (!resumable(e, q))
         return;
-    err = create_again(e, i, &refused);
+    err = e->opts.lender ? 0 : create_again(e, i, &refused);
     pthread_mutex_lock(&e->lock);
     if (err) {
         gq_queue_settle(q);
@@ -442,8 +443,11 @@ static int gq_recover_recover_queue(struct gq_engine *e, unsigned i)
         return 0;
     do {
         if (failed) {
-            err = recover_delete_queue(e, q);
+            err = e->opts.lender ? gq_lent_recover(e) : recover_delete_queue(e, q);
             use = GQ_QUEUE_GONE;
+        } else if (e->opts.lender) {
+            err = gq_lent_recover(e);
+            use = err ? GQ_QUEUE_QUARANTINED : GQ_QUEUE_FREE;
         } else {
             err = recover_by_steps(e, i, &usable);
             use = !err && usable ? GQ_QUEUE_FREE : GQ_QUEUE_QUARANTINED;

@@ -3,7 +3,8 @@
  * Transfers one range of a file. The executor cuts the range into units,
  * each of which is a command where it is whole LBAs of one extent. A list is a
  * part of the range whose extents fit into a workspace's map; with a listener
- * it is also at most gq_options.part bytes long.
+ * it is also at most gq_options.part bytes long, and with a lent queue, for
+ * which the device waits.
  */
 #include <errno.h>
 #include <string.h>
@@ -93,7 +94,8 @@ static bool transfer_plan(struct gq_job *job, struct gq_list *list)
     struct transfer *t = (struct transfer *)job;
     const struct gq_request *req = t->req;
     uint64_t offset = req->file_offset + t->at;
-    uint64_t part = req->listener ? job->e->opts.part : UINT64_MAX;
+    bool in_parts = req->listener || job->e->opts.lender;
+    uint64_t part = in_parts ? job->e->opts.part : UINT64_MAX;
 
     if (t->at == req->len)
         return false;

@@ -147,6 +147,8 @@ void Rig::open()
     char why[128] = "";
 
     image_ = write_image(media);
+    if (lends)
+        cfg.io_queues = 1;
     cfg.ns[0].path = image_.c_str();
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
@@ -165,6 +167,9 @@ void Rig::open()
     if (err)
         t->ops->close(t);
     must(err, why);
+    if (lends)
+        must(bd_nvme_open(c, 1, 1, 16, &device), "bd_nvme_open");
+    opts.lender = device;
     must(gq_engine_open(c, 1, &opts, &e), "gq_engine_open");
 }
 
@@ -172,6 +177,8 @@ void Rig::close()
 {
     if (e)
         gq_engine_close(e);
+    if (device)
+        bd_close(device);
     if (c)
         nvme_ctrlr_close(c);
     if (s) {
@@ -182,6 +189,7 @@ void Rig::close()
         sim_cuda_dma_free(gpu);
     }
     e = nullptr;
+    device = nullptr;
     c = nullptr;
     s = nullptr;
 }

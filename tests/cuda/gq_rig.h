@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "blockdev/bdev.h"
 #include "cuda/gq.h"
 #include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim.h"
@@ -98,7 +99,9 @@ class Rig
     /* Replaces the operations of the transport, unless NULL. */
     const nvme_transport_ops *(*with)(const nvme_transport_ops *ops) = nullptr;
     bool is_drive = false; /* the controller says that it is hardware */
-    const Bytes &media;    /* what the namespace held at first */
+    bool lends = false;    /* the controller has one queue pair, which `device` lends */
+    bd_dev *device = nullptr;
+    const Bytes &media; /* what the namespace held at first */
     sim *s = nullptr;
     sim_cuda_dma *gpu = nullptr;
     const sim_dma_engine *dma = nullptr; /* the drive's, with a fake executor */

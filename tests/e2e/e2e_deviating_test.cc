@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <iterator>
@@ -483,20 +484,48 @@ TEST_F(Deviating, MkfsReportsAControllerThatRefusesCommands)
     serve();
 }
 
+// The pair serves the file system and the executor, which was asked for.
+TEST_F(Deviating, TheOnlyQueuePairIsLentToTheExecutor)
+{
+    gpunvme_buffer *b = nullptr;
+    std::atomic<bool> stop{false};
+
+    begin({"--io-queues", "1"}, "");
+    EXPECT_EQ(info_of(fd_).tier, 0u);
+    ASSERT_EQ(buffer_alloc(g_, kOwn, &b), 0) << gpunvme_error();
+    int other = open(mounted_->path("other").c_str(), O_RDWR | O_CREAT, 0644);
+    std::thread writer([&] {
+        while (!stop && !HasFailure()) {
+            EXPECT_EQ(pwrite(other, "x", 1, 0), 1);
+            EXPECT_EQ(fsync(other), 0);
+        }
+    });
+    for (size_t i = 0; i < 200 && !HasFailure(); i++)
+        expect_reads(b, i);
+    stop = true;
+    writer.join();
+    buffer_unregister(b);
+    close(other);
+    expect_file();
+    EXPECT_EQ(stats().controller_resets, 0u);
+}
+
 // Neither is told as a full disk, or as queues under lease.
 TEST_F(Deviating, TheLackOfQueuesIsReported)
 {
     gpunvme_direct *d = nullptr;
 
-    begin({"--io-queues", "1"}, "direct=all");
+    serve({"--io-queues", "1"});
+    mounted_ = std::make_unique<Mounted>(kImage);
+    ASSERT_TRUE(mounted_->mount("direct=all")) << mounted_->log();
     EXPECT_NE(mounted_->log().find("does not start: the controller's only I/O queue pair is"),
               std::string::npos)
         << mounted_->log();
-    connection_close(g_);
-    g_ = nullptr;
-    close(fd_);
-    fd_ = -1;
     ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    EXPECT_FALSE(mounted_->mount("executor=cpu,doorbells=direct"));
+    EXPECT_NE(mounted_->log().find("doorbells=direct: the executor cannot reach them"),
+              std::string::npos)
+        << mounted_->log();
     serve({"--io-queues", "2"});
     ASSERT_TRUE(mounted_->mount("executor=cpu,direct=all")) << mounted_->log();
     ASSERT_EQ(connection_open(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();

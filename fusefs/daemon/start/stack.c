@@ -306,7 +306,8 @@ static void explain_engine(const struct stack *s, const char *name, int err, cha
     if (err != -ENOSPC)
         snprintf(text, sizeof(text), "%s", strerror(-err));
     else if (nvme_ctrlr_info(s->ctrlr)->io_queues == 1)
-        snprintf(text, sizeof(text), "the controller's only I/O queue pair is the file system's");
+        snprintf(text, sizeof(text),
+                 "the controller's only I/O queue pair is the file system's, gpu=require lends it");
     else if (!bd_lacks_regions(s->ctrlr, text, sizeof(text)))
         snprintf(text, sizeof(text), "the controller has no queue pair left for it");
     snprintf(why, len, "the %s does not start: %s", name, text);
@@ -362,6 +363,14 @@ static enum gq_executor_kind stack_executor_of(const struct options *opts, bool 
                                                  : (enum gq_executor_kind)opts->executor;
 }
 
+/* Returns the device if its only queue pair is lent to an executor that was asked for. */
+static struct bd_dev *stack_lender(const struct options *opts, const struct stack *s)
+{
+    bool asked = opts->gpu == GPU_REQUIRE || opts->executor != GQ_EXECUTOR_AUTO;
+
+    return asked && nvme_ctrlr_info(s->ctrlr)->io_queues == 1 ? s->bdev : NULL;
+}
+
 static struct gpus_config gpus_config_of(const struct options *opts, const struct stack *s,
                                          bool demanded)
 {
@@ -376,7 +385,8 @@ static struct gpus_config gpus_config_of(const struct options *opts, const struc
                     .depth = opts->depth,
                     .deadline_ms = opts->deadline_ms,
                     .max_buffers = opts->max_buffers,
-                    .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED},
+                    .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED,
+                    .lender = stack_lender(opts, s)},
         .room = engine_room(opts, s),
         .idle_ms = GPUS_IDLE_MS,
         .wait_ms = GPUS_WAIT_MS,
