@@ -211,25 +211,39 @@ static int go_on_waiting(struct direct_service *s, struct wait *w)
     return err || !late ? err : direct_service_say(-ETIMEDOUT);
 }
 
-/* Waits for the end of the item with this number. Returns 0 or -errno. */
+/* Returns true and the result of the item with this number if it has ended. */
+static bool take_answer(const struct direct_service *s, int slot, uint32_t number, int *err)
+{
+    uint64_t word = __atomic_load_n(&s->memory->memory.slots[slot].answer, __ATOMIC_ACQUIRE);
+
+    if (word >> 32 != number)
+        return false;
+    *err = direct_service_say((int32_t)(uint32_t)word);
+    return true;
+}
+
+/*
+ * Waits for the end of the item with this number. Returns 0 or -errno. After an
+ * error of a launch or of the wait the item may have ended all the same: blocks
+ * that another thread launched may have served it.
+ */
 static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t number,
                                    uint64_t patience_ns)
 {
-    const uint64_t *answer = &s->memory->memory.slots[slot].answer;
     struct wait wait = begin_wait(patience_ns);
     int err = 0;
 
     while (!err) {
         bool unserved = gq_service_is_unserved(&s->service);
-        uint64_t word = __atomic_load_n(answer, __ATOMIC_ACQUIRE);
-        if (word >> 32 == number)
-            return direct_service_say((int32_t)(uint32_t)word);
+        if (take_answer(s, slot, number, &err))
+            return err;
         err = unserved ? gq_service_start(&s->service, slot) : 0;
         if (!err)
             err = go_on_waiting(s, &wait);
     }
     gq_service_retract(&s->service, slot);
-    __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
+    if (!take_answer(s, slot, number, &err))
+        __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
     return err;
 }
 

@@ -36,6 +36,7 @@ struct service_rig {
     SERVICE_RIG_ATOMIC(uint64_t) fail_from;
     SERVICE_RIG_ATOMIC(int) fail;            /* -errno */
     SERVICE_RIG_ATOMIC(int) fail_launches;   /* 0 or -errno */
+    SERVICE_RIG_ATOMIC(bool) serves_first;   /* a launch that fails has served what was posted */
     SERVICE_RIG_ATOMIC(uint64_t) stopped_ns; /* time of the block's clock; 0: the machine's */
     SERVICE_RIG_ATOMIC(bool) hold;           /* a launch takes nothing */
     SERVICE_RIG_ATOMIC(bool) stick;          /* a read that is begun does not end */

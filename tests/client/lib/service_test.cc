@@ -186,6 +186,18 @@ TEST_F(Service, ALaunchThatFailsIsTold)
     EXPECT_EQ(rig_->reads, 1u) << "what was taken back is not read later";
 }
 
+// As if another thread's launch had served the item before this thread's failed.
+TEST_F(Service, AReadThatWasServedIsNotTheErrorOfALaunch)
+{
+    start(kPatient);
+    rig_->fail_launches = -EIO;
+    rig_->serves_first = true;
+    EXPECT_EQ(service_rig_read(4096, 0), 4096);
+    EXPECT_EQ(rig_->reads, 1u);
+    rig_->fail_launches = 0;
+    EXPECT_EQ(service_rig_read(4096, 0), 4096);
+}
+
 TEST_F(Service, AFailedContextIsToldLongBeforeTheDeadline)
 {
     start(kPatient);
