@@ -15,9 +15,13 @@
 #include "fusefs/daemon/base/join.h"
 #include "support/clock.h"
 
-#define ENTRIES     (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
-#define OF_ONE      4u /* limit of one user */
-#define OF_ROOT     4u /* reserved for root */
+#define ENTRIES (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
+/*
+ * Limit of one user. Programs send only memory, which is not closed here, so a
+ * low limit costs them nothing, and many users must collude to hold all entries.
+ */
+#define OF_ONE      2u
+#define OF_ROOT     8u /* reserved for root */
 #define END_WAIT_MS 1000u
 
 struct closing {

@@ -16,7 +16,7 @@ struct closing;
 
 /* Used by one thread only. */
 struct closer {
-    struct closing *entries[32];
+    struct closing *entries[128];
 };
 
 /* Takes ownership of n descriptors, which uid sent in one message. */

@@ -62,7 +62,8 @@ TEST(Closer, SlotsAreLimitedPerUserAndReservedForRoot)
 {
     closer c = {};
     std::vector<int> others;
-    for (uid_t uid = 1; !closer_is_busy(&c, 1000); uid++) {
+    uid_t uid = 1;
+    for (; !closer_is_busy(&c, 1000); uid++) {
         ASSERT_LT(uid, 100u);
         for (int i = 0; i < 100 && !closer_is_busy(&c, uid); i++) {
             int ends[2];
@@ -75,6 +76,7 @@ TEST(Closer, SlotsAreLimitedPerUserAndReservedForRoot)
         }
         EXPECT_TRUE(closer_is_busy(&c, uid));
     }
+    EXPECT_GE(uid, 60u) << "fewer users together shut out all others";
     EXPECT_FALSE(closer_is_busy(&c, 0));
     closer_end(&c);
     for (int fd : others)
