@@ -17,6 +17,7 @@
 
 #include "blockdev/bd_fabric.h"
 #include "blockdev/bd_loop.h"
+#include "blockdev/bd_pr.h"
 #include "blockdev/bdev.h"
 #include "support/file_lock.h"
 
@@ -28,6 +29,7 @@ struct file_dev {
     int fd;
     int behind; /* the locked file behind a loop device, or -1 */
     bool is_block;
+    uint64_t reserved; /* key of the reservation of this host; 0: none */
 };
 
 static struct file_dev *file_of(struct bd_dev *dev)
@@ -140,12 +142,23 @@ static int file_run(struct file_dev *f, const struct bd_io *io)
     return -EINVAL;
 }
 
+/*
+ * Returns -EACCES for an error that is due to the reservation of another host.
+ * The kernel reports the loss of pages that it has written back as -EIO.
+ */
+static int file_error(const struct file_dev *f, int rc)
+{
+    if (rc == -EBADE || (rc == -EIO && f->reserved && bd_pr_keep(f->fd, f->reserved) == -EACCES))
+        return -EACCES;
+    return rc;
+}
+
 static int file_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 {
     int rc = 0;
 
     for (size_t i = 0; i < n; i++) {
-        ios[i].error = file_run(file_of(dev), &ios[i]);
+        ios[i].error = file_error(file_of(dev), file_run(file_of(dev), &ios[i]));
         if (!rc)
             rc = ios[i].error;
     }
@@ -179,6 +192,8 @@ static void file_close(struct bd_dev *dev)
 {
     struct file_dev *f = file_of(dev);
 
+    if (f->reserved)
+        (void)bd_pr_release(f->fd, f->reserved);
     close(f->fd);
     if (f->behind >= 0)
         close(f->behind);
@@ -210,12 +225,23 @@ static int file_capacity(struct bd_dev *dev, uint64_t *bytes)
     return file_size(file_of(dev), bytes, &own_lba);
 }
 
+static int file_reserve(struct bd_dev *dev, uint64_t key, bool preempt, uint64_t *holder)
+{
+    struct file_dev *f = file_of(dev);
+    int rc = f->is_block ? bd_pr_take(f->fd, key, preempt, holder) : -ENOTSUP;
+
+    if (!rc)
+        f->reserved = key;
+    return rc;
+}
+
 static const struct bd_ops file_ops = {
     .submit = file_submit,
     .dma_alloc = file_dma_alloc,
     .dma_free = file_dma_free,
     .close = file_close,
     .capacity = file_capacity,
+    .reserve = file_reserve,
 };
 
 /*

@@ -37,7 +37,7 @@ static bool reserve_read_id(const char *path, uuid_t id)
 
 void bd_host_id(const struct bd_name *name, uint8_t id[16])
 {
-    char *real = name->kind == BD_KIND_VFIO_USER ? realpath(name->path, NULL) : NULL;
+    char *real = name->kind == BD_KIND_VFIO ? NULL : realpath(name->path, NULL);
     const char *path = real ? real : name->path;
     uuid_t machine = {0};
     bool found = false;
@@ -58,6 +58,9 @@ static bool reserve_is_shared(struct nvme_ctrlr *c, uint32_t nsid)
            (nvme_ns_info(c, nsid, &ns) == 0 && ns.shared);
 }
 
+#define RESERVE_WAY_OUT \
+    "unmount it there first, or mount it once with reservation=preempt if that host is dead"
+
 static void reserve_explain(int err, uint32_t nsid, const struct nvme_holder *holder, char *why,
                             size_t len)
 {
@@ -66,10 +69,8 @@ static void reserve_explain(int err, uint32_t nsid, const struct nvme_holder *ho
     uuid_unparse(holder->host_id, id);
     switch (err) {
     case -EBUSY:
-        snprintf(why, len,
-                 "namespace %u: reserved by the host with the identifier %s: unmount it there "
-                 "first, or mount it once with reservation=preempt if that host is dead",
-                 nsid, id);
+        snprintf(why, len, "namespace %u: reserved by the host with the identifier %s: %s", nsid,
+                 id, RESERVE_WAY_OUT);
         break;
     case -ENOTSUP:
         snprintf(why, len,
@@ -96,5 +97,46 @@ int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *w
     if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
         return 0;
     reserve_explain(err, nsid, &holder, why, len);
+    return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
+}
+
+static void reserve_explain_disk(int err, uint64_t holder, char *why, size_t len)
+{
+    switch (err) {
+    case -EBUSY:
+        if (holder)
+            snprintf(why, len, "reserved by the host with the key %#llx: %s",
+                     (unsigned long long)holder, RESERVE_WAY_OUT);
+        else
+            snprintf(why, len, "reserved by another host: %s", RESERVE_WAY_OUT);
+        break;
+    case -ENOTSUP:
+        snprintf(why, len,
+                 "the device or the kernel's driver has no reservations (partitions have none); "
+                 "mount it with reservation=auto");
+        break;
+    default:
+        snprintf(why, len, "it cannot be reserved: %s", strerror(-err));
+    }
+}
+
+int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how, char *why,
+                    size_t len)
+{
+    uint64_t key, holder = 0;
+
+    if (len)
+        why[0] = '\0';
+    if (how == BD_RESERVE_OFF || (how == BD_RESERVE_AUTO && !dev->info.shared))
+        return 0;
+    memcpy(&key, host_id, sizeof(key));
+    int err = key && dev->ops->reserve
+                  ? dev->ops->reserve(dev, key, how == BD_RESERVE_PREEMPT, &holder)
+                  : -ENOTSUP;
+    if (!err)
+        return 1;
+    if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
+        return 0;
+    reserve_explain_disk(err, holder, why, len);
     return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
 }

@@ -32,6 +32,14 @@ enum bd_reserve {
 int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len);
 
 /*
+ * The same for a block device that the kernel drives, which keeps the
+ * reservation until it is closed. host_id is of bd_host_id(); its first bytes
+ * are the key of this host.
+ */
+int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how, char *why,
+                    size_t len);
+
+/*
  * Stores the host identifier (nvme_transport.host_id) for a device. It is
  * derived from the machine's ID and the name of the device, so the controller
  * takes a program that opens the device after a crash for the same host. It is

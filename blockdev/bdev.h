@@ -89,6 +89,12 @@ struct bd_ops {
     void (*close)(struct bd_dev *dev);
     /* Reads the capacity for bd_refresh(). NULL means that it never changes. */
     int (*capacity)(struct bd_dev *dev, uint64_t *bytes);
+    /*
+     * Reserves the device for this host until close(), as bd_pr_take() does. NULL
+     * means that the device has no reservations of its own; those of a controller
+     * are made before it is opened as a device.
+     */
+    int (*reserve)(struct bd_dev *dev, uint64_t key, bool preempt, uint64_t *holder);
 };
 
 /*

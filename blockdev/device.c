@@ -154,11 +154,18 @@ static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t
                             const struct bd_open_opts *opts, struct bd_opened *out,
                             const struct nvme_reason *p)
 {
+    uint8_t host_id[16];
+
+    bd_host_id(name, host_id);
     int err = bd_file_open(name->path, flags, lba_size, &out->dev);
 
     switch (err) {
     case 0:
         err = device_opened(opts, p);
+        if (!err && !(flags & BD_OPEN_READ_ONLY))
+            err = bd_reserve_disk(out->dev, host_id, BD_RESERVE_AUTO, p->text, p->len);
+        if (err > 0)
+            err = 0;
         if (err)
             bd_opened_close(out);
         return err;

@@ -159,6 +159,8 @@ static int image_open(const struct options *opts, const char *path, struct drive
 static int drive_open_kernel(const struct options *opts, const char *path, struct drive *out)
 {
     uint32_t flags = BD_OPEN_EXCLUSIVE | (opts->read_only ? BD_OPEN_READ_ONLY : 0);
+
+    bd_host_id(&opts->name, out->host_id);
     int err = bd_file_open(path, flags, 0, &out->bdev);
 
     if (err == -EBUSY)

@@ -82,8 +82,8 @@ class Kernel:
         with open(path, "wb") as file:
             file.write(elf)
 
-    def modules(self):
-        """The files of MODULES and of their dependences, in the order of loading."""
+    def modules(self, names=MODULES):
+        """The files of modules and of their dependences, in the order of loading."""
         lib = os.path.join(self.root, "lib", "modules", self.version)
         if not os.path.exists(os.path.join(lib, "modules.dep.bin")):
             tool(["depmod", "-b", self.root, self.version], env={"PATH": SBIN})
@@ -91,7 +91,7 @@ class Kernel:
             here = {os.path.basename(line.split(":")[0]).split(".")[0].replace("-", "_")
                     for line in file}
         files = []
-        for module in MODULES:
+        for module in names:
             # Packages from 7.0 on do not list what is built in (modules.builtin).
             if module not in here:
                 continue

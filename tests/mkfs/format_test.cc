@@ -143,8 +143,12 @@ struct Wrong {
     explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
     {
         static const bd_ops ops = {
-            submit, [](bd_dev *, size_t len) { return memset(aligned_alloc(4096, len), 0, len); },
-            [](bd_dev *, void *buf, size_t) { free(buf); }, nullptr, nullptr};
+            submit,
+            [](bd_dev *, size_t len) { return memset(aligned_alloc(4096, len), 0, len); },
+            [](bd_dev *, void *buf, size_t) { free(buf); },
+            nullptr,
+            nullptr,
+            nullptr};
         dev.ops = &ops;
         dev.info.bytes = MKFS_MIN_BYTES;
         dev.info.lba_size = 4096;

@@ -57,8 +57,10 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
     unsigned before = atomic_fetch_or(&fs->health, FFS_FAILED);
 
     if (!(before & FFS_FAILED))
-        ffs_log(fs, LOG_ERR, "%s: %s: %s; the file system is read-only now", fs->dev->info.name,
-                what, strerror(-err));
+        ffs_log(
+            fs, LOG_ERR, "%s: %s: %s; the file system is read-only now", fs->dev->info.name, what,
+            err == -EACCES ? "another host has reserved the device, what was not durable is lost"
+                           : strerror(-err));
     return -EIO;
 }
 

@@ -537,10 +537,6 @@ static int check_p2p(struct options *opts)
 
 static int mount_options_check_reservation(struct options *opts)
 {
-    if (opts->reservation >= BD_RESERVE_REQUIRE && !bd_name_is_ctrlr(&opts->name))
-        return mount_options_fail(opts, "reservation",
-                                  "for vfio: and vfio-user: devices only, leave it out; blkpr(8) "
-                                  "reserves a block device of the kernel");
     if (opts->reservation >= BD_RESERVE_REQUIRE && opts->read_only)
         return mount_options_fail(opts, "reservation,ro",
                                   "a read-only mount reserves nothing, leave one of them out");

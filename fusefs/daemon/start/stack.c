@@ -249,15 +249,16 @@ unsigned stack_cpu_queues(const struct stack *s)
 
 static int stack_reserve(const struct options *opts, struct stack *s, const struct problem *p)
 {
+    enum bd_reserve how = (enum bd_reserve)opts->reservation;
     char why[256];
 
     if (opts->read_only)
         return 0;
-    int err =
-        bd_reserve(s->ctrlr, opts->name.nsid, (enum bd_reserve)opts->reservation, why, sizeof(why));
+    int err = s->ctrlr ? bd_reserve(s->ctrlr, opts->name.nsid, how, why, sizeof(why))
+                       : bd_reserve_disk(s->drive.bdev, s->drive.host_id, how, why, sizeof(why));
     if (err < 0)
         return stack_fail(p, err, "%s", why);
-    s->reserved_nsid = err ? opts->name.nsid : 0;
+    s->reserved_nsid = err && s->ctrlr ? opts->name.nsid : 0;
     if (!err && why[0])
         log_line(LOG_WARNING, "%s: %s; only multi-mount protection guards it", s->device, why);
     return 0;
@@ -269,7 +270,7 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
 
     if (!s->drive.transport) {
         s->bdev = s->drive.bdev;
-        return 0;
+        return stack_reserve(opts, s, p);
     }
     struct nvme_opts nvme = {.admin_timeout_ms = opts->deadline_ms,
                              .io_timeout_ms = opts->deadline_ms,

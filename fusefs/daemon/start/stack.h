@@ -23,6 +23,7 @@
 struct drive {
     struct nvme_transport *transport;
     struct bd_dev *bdev;
+    uint8_t host_id[16];           /* of bdev, bd_reserve.h */
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
     /* Memory of devices that stand for GPUs. It is closed with the stack. */

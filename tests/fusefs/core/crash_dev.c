@@ -257,7 +257,7 @@ static void close_dev(struct bd_dev *dev)
 
 struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
 {
-    static const struct bd_ops ops = {submit, dma_alloc, dma_free, close_dev, NULL};
+    static const struct bd_ops ops = {submit, dma_alloc, dma_free, close_dev, NULL, NULL};
     struct crash_dev *d = calloc(1, sizeof(*d));
 
     if (!d)

@@ -51,7 +51,7 @@ static void fill_with_garbage(const Memory &memory)
 
 MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size) : memory_(new_memory(bytes))
 {
-    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
+    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
     fill_with_garbage(memory_);
     keep_heap();
     dev_.base.ops = &ops;

@@ -41,7 +41,7 @@ bool always()
 struct View {
     View(MemDevice &m, uint64_t lock) : memory(&m)
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
         base = *m.dev();
         base.ops = &ops;
         base.info.shared = true;

@@ -54,7 +54,7 @@ class Device
         : base_(base), mem_(base ? *base : std::vector<uint8_t>(BYTES)),
           is_dirty_(BYTES / LAY_BLOCK_SIZE), handle_{{}, this}
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
         handle_.base.ops = &ops;
         handle_.base.info.bytes = BYTES;
         handle_.base.info.lba_size = 512;

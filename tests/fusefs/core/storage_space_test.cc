@@ -57,7 +57,7 @@ class Space : public StorageTest
     }
     int mount_watched()
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
         bd_dev *inner = crash_dev_bd(dev.get());
         watched = {{&ops, inner->info, nullptr}, inner, nullptr, 0, 0};
         char text[256] = "";
