@@ -24,7 +24,7 @@ Steps, all of them without an argument:
   roots   scripts/roots-test.sh: the documents' commands in clean roots of bookworm, trixie, sid
   packages  scripts/package-test.sh: the Debian packages, with device code for all architectures
   wheel   scripts/wheel.sh: a wheel with the library, installed alone
-  judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
+  judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli, fio and blktests on the simulator
   lint    all of scripts/lint.sh, clang's build and the whole of its analyzer included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
   mutate  random small bugs, planted one at a time for MUTATE_MINUTES (60), most of them in files

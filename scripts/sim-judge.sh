@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 # Lets drivers of others use gpunvme-sim: Linux's behind QEMU's vfio-user-pci,
-# with nvme-cli and fio, and SPDK's. The simulator must find no mistake in them.
+# with nvme-cli, fio and blktests, and SPDK's. The simulator must find no mistake
+# in them.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -11,9 +12,12 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/sim-judge.sh [--keep] [PATH-TO-RUN.SH] [-- PYTEST-ARGUMENT...]
-Makes a system of Debian 13 with QEMU from its backports (vfio-user-pci needs 10.1), its kernel,
-nvme-cli and fio, once, in GPUNVME_JUDGE_SYSTEM (build/judge-system, 450 MB). Nothing of it is
+Makes a system of Debian 13 with QEMU (vfio-user-pci needs 10.1) and Linux from its backports,
+nvme-cli and fio, once, in GPUNVME_JUDGE_SYSTEM (build/judge-system, 560 MB). Nothing of it is
 installed, and no program of it runs but QEMU, whose guest is emulated: neither root nor KVM.
+BLKTESTS is a folder of blktests, or a repository of it instead of the public one, from which a
+fixed commit is taken; 6 minutes. Without either the tests are not run, and the summary says so.
+Mounts also reserve a block device of this Linux for one of two hosts (nvmet).
 PATH-TO-RUN.SH starts SPDK's nvmf_tgt as in scripts/spdk-test.sh, whose NVMe driver is then the second
 judge. BUILD_DIR (build/test) is the build; it is made when it is not there. GPUNVME_NO_SETUP=1
 installs nothing (mmdebstrap and what guest tests need).
@@ -23,6 +27,11 @@ USAGE
 MIRROR=http://deb.debian.org/debian
 PACKAGES=qemu-system-x86,linux-image-amd64,nvme-cli,fio,util-linux
 PACKAGES+=,base-files,bash,coreutils,grep,sed
+# These are for blktests.
+PACKAGES+=,bsdextrautils,dash,diffutils,findutils,gawk,gzip,jq,kmod,libc-bin,pciutils,procps
+PACKAGES+=,udev,xfsprogs
+BLKTESTS_URL=https://github.com/linux-blktests/blktests
+BLKTESTS_COMMIT=a608cb56341e0f4cacf473f5e0ac6052f1f12de9
 RUN='' # starts SPDK's target
 SIM=''
 options=()
@@ -47,26 +56,53 @@ SYSTEM=${GPUNVME_JUDGE_SYSTEM:-${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/judge-syste
 cd "$GPUNVME_ROOT"
 
 # Packages are unpacked and not configured, so no program of theirs runs. Only
-# QEMU and its BIOS come from the backports.
+# QEMU, its BIOS and Linux come from the backports.
 # shellcheck disable=SC2016,SC2317 # the hook's shell has its own $1; called by step
 make_system() {
-    [ ! -e "$SYSTEM/usr/bin/qemu-system-x86_64" ] || return 0
+    [ "$(cat "$SYSTEM/made-of" 2>/dev/null)" != "$PACKAGES" ] || return 0
     rm -rf "$SYSTEM" "$SYSTEM.part"
     mmdebstrap --quiet --variant=extract --include="$PACKAGES" \
         --aptopt='APT::Install-Recommends "false"' \
-        --setup-hook='printf "Package: qemu-system-* seabios\nPin: release n=trixie-backports\n\
-Pin-Priority: 990\n" >"$1/etc/apt/preferences.d/qemu"' \
+        --setup-hook='printf "Package: qemu-system-* seabios linux-image-* linux-b*\n\
+Pin: release n=trixie-backports\nPin-Priority: 990\n" >"$1/etc/apt/preferences.d/newer"' \
         trixie "$SYSTEM.part" "deb $MIRROR trixie main" "deb $MIRROR trixie-backports main" ||
         return 1
     mkdir -p "$SYSTEM.part"/{mnt,var/tmp}
+    for config in "$SYSTEM.part"/lib/modules/*/config; do # blktests looks in /boot
+        cp "$config" "$SYSTEM.part/boot/config-$(basename "$(dirname "$config")")"
+    done
+    echo "$PACKAGES" >"$SYSTEM.part/made-of"
     mv "$SYSTEM.part" "$SYSTEM"
 }
 
+# judge FILE [PYTEST-ARGUMENT...]: -rs shows why tests are skipped.
 # shellcheck disable=SC2317 # called by step
-linux() {
-    pytest-3 -q --tb=short -p no:cacheprovider --rootdir="$GPUNVME_ROOT/tests/guest" \
+judge() {
+    local file=$1
+    shift
+    pytest-3 -q -rs --tb=short -p no:cacheprovider --rootdir="$GPUNVME_ROOT/tests/guest" \
         --kernel="$SYSTEM" --system="$SYSTEM" --build-dir="$BUILD" \
-        ${options[@]+"${options[@]}"} "$GPUNVME_ROOT/tests/guest/judges"
+        ${options[@]+"${options[@]}"} "$@" "$GPUNVME_ROOT/tests/guest/judges/$file"
+}
+
+# Makes a built copy of blktests in DIR. Fails without a message if there is no
+# source.
+fetch_blktests() { # DIR
+    local from=${BLKTESTS:-$BLKTESTS_URL}
+
+    rm -rf "$1"
+    if [ -e "$from/check" ]; then
+        cp -r "$from" "$1"
+        return
+    fi
+    [ ! -d "$from" ] || from=$(realpath "$from")
+    git init -q "$1" && git -C "$1" fetch -q --depth 1 "$from" "$BLKTESTS_COMMIT" 2>/dev/null &&
+        git -C "$1" checkout -q FETCH_HEAD
+}
+
+# shellcheck disable=SC2317 # called by step
+blktests() { # DIR
+    make -s -C "$1/src" && judge test_blktests.py --blktests="$1"
 }
 
 # shellcheck disable=SC2317 # called by step
@@ -109,9 +145,16 @@ spdk() {
 }
 
 configure "$BUILD" -DGPUNVME_WERROR=ON >/dev/null
-build "$BUILD" --target prog_gpunvme-sim >/dev/null
+build "$BUILD" --target prog_gpunvme-sim prog_gpunvmefs prog_mkfs.gpunvme prog_fsck.gpunvme \
+    >/dev/null
 step "system" make_system
-step "Linux, nvme-cli, fio" linux
+step "Linux, nvme-cli, fio" judge test_linux.py
+step "reservations" judge test_reservations.py
+if fetch_blktests "$SYSTEM.blktests"; then
+    step "blktests" blktests "$SYSTEM.blktests"
+else
+    STEPS+=("$(printf '%-22s not run: %s gave nothing' blktests "${BLKTESTS:-$BLKTESTS_URL}")")
+fi
 if [ -n "$RUN" ]; then
     step "SPDK" spdk
 else

@@ -21,6 +21,7 @@ def pytest_addoption(parser):
     parser.addoption("--build-dir", help="finished build of the project")
     parser.addoption("--kvm", action="store_true", help="not emulated")
     parser.addoption("--system", help="root of a system with QEMU 10.1 (scripts/sim-judge.sh)")
+    parser.addoption("--blktests", help="folder of blktests, built (scripts/sim-judge.sh)")
     parser.addoption("--keep", action="store_true", help="keep images and logs of failed files")
 
 
@@ -70,8 +71,11 @@ class Lab:
         return os.path.join(self.folder, name)
 
     def share(self, path):
-        """Shows the running guest a file, in /run/guest."""
-        shutil.copy(path, self.guest.share)
+        """Shows the running guest a file or folder, in /run/guest."""
+        if os.path.isdir(path):
+            shutil.copytree(path, os.path.join(self.guest.share, os.path.basename(path)))
+        else:
+            shutil.copy(path, self.guest.share)
 
 
 @pytest.fixture(scope="module")

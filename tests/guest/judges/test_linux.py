@@ -2,15 +2,10 @@
 """Linux's nvme driver, nvme-cli and fio on gpunvme-sim, which QEMU (vfio-user-pci) gives to the
 guest. The simulator counts each mistake that it sees in them, and must have seen none: a mistake
 of it or of them."""
-import json
-import os
-import subprocess
-
 import pytest
 
-from machine import Machine
+from sim_guest import SimMachine, strict_sim
 
-MEMORY_MIB = 1024
 VARIANTS = {"default": [], "odd": ["--lba=512", "--mdts=8K", "--reorder", "--latency-us=100",
                                    "--no-mmap", "--threads=2", "--io-queues=2", "--max-depth=16",
                                    "--pci-id=1b96:0001"]}
@@ -24,49 +19,16 @@ FIO="fio --name=judge --filename=$DISK --ioengine=io_uring --direct=1 --verify=c
 """
 
 
-class SimMachine(Machine):
-    """QEMU and the guest's files come from `system`; `sock` is the simulator's socket. The drive
-    has memory of the guest that it can map."""
-
-    def __init__(self, system, sock):
-        super().__init__([], MEMORY_MIB, iommu=None)
-        self.root, self.sock = system, sock
-
-    def qemu(self):
-        return [f"{self.root}/lib64/ld-linux-x86-64.so.2",
-                "--library-path", f"{self.root}/usr/lib/x86_64-linux-gnu",
-                f"{self.root}/usr/bin/qemu-system-x86_64",
-                "-L", f"{self.root}/usr/share/qemu", "-L", f"{self.root}/usr/share/seabios"]
-
-    def kernel_parameters(self):
-        return ["iomem=relaxed"]  # nvme-cli maps the registers, which the driver has claimed
-
-    def arguments(self, folder):
-        drive = {"driver": "vfio-user-pci", "socket": {"type": "unix", "path": self.sock}}
-        return [*super().arguments(folder),
-                "-object", f"memory-backend-memfd,id=memory,size={self.memory_mib}M,share=on",
-                "-machine", "memory-backend=memory", "-device", json.dumps(drive)]
-
-
 @pytest.fixture(scope="module", params=VARIANTS)
 def sim(lab, request):
     """The simulator's socket; after the guest it must have seen no mistake."""
-    sock = lab.path("sim.sock")
-    argv = [os.path.join(lab.build, "sim", "serve", "gpunvme-sim"), "--strict", "--size=64M",
-            *VARIANTS[request.param], sock]
-    with open(lab.path("sim.err"), "w+", encoding="utf-8") as err, \
-            subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, text=True) as process:
-        assert process.stdout.readline().startswith("listening on")
+    with strict_sim(lab, "--size=64M", *VARIANTS[request.param]) as sock:
         yield sock
-        process.terminate()
-        status = process.wait(10)
-        err.seek(0)
-        assert status == 0, err.read()
 
 
 @pytest.fixture(scope="module")
 def guest(lab, sim, request):
-    yield lab.boot(SimMachine(os.path.abspath(request.config.getoption("--system")), sim))
+    yield lab.boot(SimMachine(request.config.getoption("--system"), sim))
     lab.power_off()
 
 
