@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 
 #define PR_STEPS 4u /* attempts to reserve, each after what was in the way is gone */
-/* Results above 0. Kernels before 6.3 return the status of NVMe. */
+/* These are results of ioctl(2) above 0. Kernels before 6.3 return the status of NVMe. */
 #define PR_CONFLICT      0x18
 #define PR_NVME_CONFLICT 0x83
 #define PR_NVME_CODE     0x7ff

@@ -25,6 +25,7 @@ Steps, all of them without an argument:
   packages  scripts/package-test.sh: the Debian packages, with device code for all architectures
   wheel   scripts/wheel.sh: a wheel with the library, installed alone
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli, fio and blktests on the simulator
+          (11 minutes)
   lint    all of scripts/lint.sh, clang's build and the whole of its analyzer included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
   mutate  random small bugs, planted one at a time for MUTATE_MINUTES (60), most of them in files

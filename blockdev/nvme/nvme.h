@@ -184,8 +184,8 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 int nvme_qpair_twin(struct nvme_ctrlr *c, const struct nvme_qpair *of, uint32_t depth,
                     struct nvme_qpair *out);
 /*
- * Frees the rings of a twin whose queues have ended. If `ended` is false, they stay mapped until
- * the controller is reset.
+ * Frees the rings of a twin. If `ended` is false, its queues may exist, and the
+ * rings stay mapped until the controller is reset.
  */
 void nvme_qpair_twin_free(struct nvme_ctrlr *c, struct nvme_qpair *twin, bool ended);
 
