@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/number.h"
 
 #define CONNECTIONS   8
 #define LIFETIME_MS   2000
@@ -43,10 +44,9 @@ struct metrics_server {
 /* Returns a port from 1 to 65535, or 0 if the text is none. */
 static in_port_t parse_port(const char *text)
 {
-    char *end;
-    unsigned long port = strtoul(text, &end, 10);
+    uint64_t port;
 
-    return *text >= '0' && *text <= '9' && !*end && port <= UINT16_MAX ? (in_port_t)port : 0;
+    return number_parse(text, 10, UINT16_MAX, &port) ? (in_port_t)port : 0;
 }
 
 static int take_v4(const char *host, in_port_t port, struct metrics_address *out)

@@ -2,13 +2,13 @@
 /* Records which directories have a limit, and which inodes belong to them. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/caches/caches_internal.h"
+#include "support/number.h"
 
 static bool is_dir(struct ffs_inode *inode)
 {
@@ -20,17 +20,12 @@ static bool is_dir(struct ffs_inode *inode)
 
 int caches_parse(const char *value, size_t len, uint64_t *limit)
 {
-    char text[24] = "", *end = text;
+    char text[24] = "";
 
-    if (!len || len >= sizeof(text) || value[0] < '0' || value[0] > '9')
+    if (len >= sizeof(text))
         return -EINVAL;
     memcpy(text, value, len);
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (errno || *end || !number || number > INT64_MAX)
-        return -EINVAL;
-    *limit = number;
-    return 0;
+    return number_parse(text, 10, INT64_MAX, limit) && *limit ? 0 : -EINVAL;
 }
 
 int caches_find(const struct caches *c, const struct ffs_inode *dir)

@@ -17,6 +17,7 @@
 
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/start/device_tag.h"
+#include "support/number.h"
 #include "support/option_words.h"
 
 #define BUFFERS_DEFAULT 1024u
@@ -149,14 +150,11 @@ static bool is_named(const char *arg, const char *name)
 
 static int take_number(struct options *opts, const char *arg, const struct number *n)
 {
-    const char *text = strchr(arg, '=') + 1;
-    char *end, what[64];
+    uint64_t value;
+    char what[64];
 
-    errno = 0;
-    unsigned long value = strtoul(text, &end, 10);
-    bool digits = *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
     snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
-    if (!digits || value < n->min || value > n->max)
+    if (!number_parse(strchr(arg, '=') + 1, 10, n->max, &value) || value < n->min)
         return mount_options_fail(opts, arg, what);
     *(unsigned *)((char *)opts + n->offset) = (unsigned)value;
     if (n->offset == offsetof(struct options, commit_s))
@@ -176,11 +174,8 @@ static int take_other_word(struct options *opts, const char *arg)
 static int take_group(struct options *opts, const char *arg)
 {
     const char *name = strchr(arg, '=') + 1;
-    char *end;
-
-    errno = 0;
-    unsigned long id = strtoul(name, &end, 10);
-    bool number = *name >= '0' && *name <= '9' && *end == '\0' && errno == 0 && id < UINT32_MAX;
+    uint64_t id;
+    bool number = number_parse(name, 10, UINT32_MAX - 1, &id);
     const struct group *group = number ? NULL : getgrnam(name);
     if (!number && !group)
         return mount_options_fail(
@@ -202,19 +197,12 @@ static int take_metrics(struct options *opts, const char *arg)
 
 static int take_scrub(struct options *opts, const char *arg)
 {
-    static const char units[] = "KMG";
     const char *text = strchr(arg, '=') + 1;
-    char *end;
 
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    bool number = *text >= '0' && *text <= '9' && errno == 0 && end[unit != NULL] == '\0';
-    if (!number || value > SCRUB_RATE_MAX >> shift)
+    /* The suffixes of a rate are K, M and G. */
+    if (strchr(text, 'T') || !number_parse_size(text, SCRUB_RATE_MAX, &opts->scrub_rate))
         return mount_options_fail(opts, arg,
                                   "must be bytes per second, for example 20M, at most 1024G");
-    opts->scrub_rate = (uint64_t)value << shift;
     opts->given |= OPTIONS_GIVEN_SCRUB;
     return 0;
 }
@@ -229,14 +217,11 @@ static bool parse_gpu_uuid(const char *text, uint8_t uuid[16])
 
 static bool parse_gpu(const char *text, struct gpu_name *name)
 {
-    char *end;
-    unsigned long ordinal = strtoul(text, &end, 10);
+    uint64_t ordinal = 0;
 
-    *name = (struct gpu_name){.ordinal = (unsigned)ordinal};
-    if (*text >= '0' && *text <= '9' && !*end)
-        return ordinal <= GPU_ORDINAL_MAX;
-    name->by_uuid = true;
-    return parse_gpu_uuid(text, name->uuid);
+    name->by_uuid = !number_parse(text, 10, GPU_ORDINAL_MAX, &ordinal);
+    name->ordinal = (unsigned)ordinal;
+    return !name->by_uuid || parse_gpu_uuid(text, name->uuid);
 }
 
 static int take_gpus(struct options *opts, const char *arg)
