@@ -456,10 +456,8 @@ static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max)
 {
     struct ffs *fs = tx->fs;
     uint64_t left = alloc_available(fs);
-    uint64_t want = max < left ? max : left;
+    uint64_t want = min_u64(min_u64(max, left), LAY_GROUP_BLOCKS);
 
-    if (want > LAY_GROUP_BLOCKS)
-        want = LAY_GROUP_BLOCKS;
     s->want = (uint32_t)(want / s->align * s->align);
     if (s->want < s->min)
         return ffs_alloc_no_space(fs);

@@ -121,8 +121,7 @@ static size_t extent_leaf_list(const struct ffs_leaf *l, uint64_t *at, uint64_t 
             continue;
         }
         extents[n] = extent_at(&l->e[i], *at);
-        if (extents[n].len > end - *at)
-            extents[n].len = end - *at;
+        extents[n].len = min_u64(extents[n].len, end - *at);
         *at += extents[n++].len;
     }
     return n;

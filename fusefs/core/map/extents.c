@@ -192,8 +192,7 @@ static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct
         if (err)
             return err;
         struct ffs_extent part = extent;
-        if (part.len > EXTENT_MAX)
-            part.len = EXTENT_MAX;
+        part.len = min_u64(part.len, EXTENT_MAX);
         if (part.len - 1 > l.hi - part.file_block)
             part.len = l.hi - part.file_block + 1;
         err = extents_leaf_dirty(tx, &l);

@@ -745,14 +745,11 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
 static struct chunk trim_chunk_at(uint64_t block, uint64_t end, uint64_t least)
 {
     uint64_t first = block % LAY_GROUP_BLOCKS;
-    uint64_t to = first - first % TRIM_CHUNK + TRIM_CHUNK;
+    uint64_t most = min_u64(first + (end - block), LAY_GROUP_BLOCKS);
+    uint64_t to = min_u64(first - first % TRIM_CHUNK + TRIM_CHUNK, most);
 
-    if (to > LAY_GROUP_BLOCKS)
-        to = LAY_GROUP_BLOCKS;
-    if (to > first + (end - block))
-        to = first + (end - block);
     return (struct chunk){block / LAY_GROUP_BLOCKS, (uint32_t)first, (uint32_t)to,
-                          (uint32_t)(least < LAY_GROUP_BLOCKS ? least : LAY_GROUP_BLOCKS)};
+                          (uint32_t)min_u64(least, LAY_GROUP_BLOCKS)};
 }
 
 int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,

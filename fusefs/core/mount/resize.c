@@ -519,10 +519,9 @@ static void resize_keep_map(const struct resize *r, uint64_t group, const struct
 static void resize_install_groups(struct resize *r)
 {
     struct ffs_alloc *a = &r->fs->alloc;
-    uint64_t n = lay_groups(&r->old), each = lay_section_groups(&r->geo);
+    uint64_t n = min_u64(lay_groups(&r->old), lay_groups(&r->geo));
+    uint64_t each = lay_section_groups(&r->geo);
 
-    if (n > lay_groups(&r->geo))
-        n = lay_groups(&r->geo);
     pthread_mutex_lock(&a->lock);
     for (uint64_t g = 0; g < n; g++)
         resize_keep_map(r, g, &a->groups[g]);
