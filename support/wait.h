@@ -15,8 +15,7 @@ static inline void wait_ms(unsigned ms)
     uint64_t until = deadline_after_ms(ms), now;
 
     while ((now = now_ns()) < until) {
-        struct timespec left = {.tv_sec = (time_t)((until - now) / NS_PER_S),
-                                .tv_nsec = (long)((until - now) % NS_PER_S)};
+        const struct timespec left = timespec_of_ns(until - now);
         nanosleep(&left, NULL);
     }
 }

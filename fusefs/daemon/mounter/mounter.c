@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
@@ -19,13 +18,14 @@
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
+#include "support/wait.h"
 
 /*
  * The wait for the end of the process, which only closes its files then, is
  * limited to this time.
  */
 #define END_MS      5000
-#define END_POLL_NS 10000000
+#define END_POLL_MS 10
 
 /*
  * Opens the connections to the process: its ends in *theirs, the daemon's ends
@@ -192,8 +192,6 @@ static int mounter_ask_writeback(const struct mounter *m, const struct sync_targ
 
 void mounter_end(struct mounter *m)
 {
-    const struct timespec pause = {.tv_nsec = END_POLL_NS};
-
     if (m->socket < 0)
         return;
     log_through(-1);
@@ -201,7 +199,7 @@ void mounter_end(struct mounter *m)
     close(m->socket);
     const uint64_t end = now_ms() + END_MS;
     while (m->pid > 0 && now_ms() < end && waitpid(m->pid, NULL, WNOHANG) == 0)
-        nanosleep(&pause, NULL);
+        wait_ms(END_POLL_MS);
     *m = (struct mounter){.socket = -1};
 }
 

@@ -6,18 +6,18 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "fusefs/daemon/base/dir_cookies.h"
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/state/buffers.h"
+#include "support/wait.h"
 
 /*
  * Limits of the wait for a RELEASE, which close(2) sends without waiting for
  * it.
  */
 #define RELEASE_POLLS   20
-#define RELEASE_POLL_NS 5000000
+#define RELEASE_POLL_MS 5
 
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
 {
@@ -62,10 +62,8 @@ bool file_has_writer(const struct daemon *d, struct ffs_inode *inode)
 
 int file_refuse_writers(const struct daemon *d, struct ffs_inode *inode)
 {
-    const struct timespec pause = {.tv_nsec = RELEASE_POLL_NS};
-
     for (int i = 0; i < RELEASE_POLLS && file_has_writer(d, inode); i++)
-        nanosleep(&pause, NULL);
+        wait_ms(RELEASE_POLL_MS);
     return file_has_writer(d, inode) ? -ETXTBSY : 0;
 }
 
