@@ -671,7 +671,7 @@ static int dump_recover(struct dump *d)
     if (d->log.state == LOG_DAMAGED || d->log.state == LOG_LOST)
         tool_error(path, "log: damaged (%s), shown as before the damage; run fsck.gpunvme",
                    d->log.why ? d->log.why : "no commit was found");
-    err = replay_super(&d->img, &d->log, &d->supers, true, &d->sb, &lost, &why);
+    err = replay_super(&d->img, &d->log, &d->supers, &d->sb, &lost, &why);
     if (err == -EUCLEAN)
         return tool_error(path, "superblock: damaged (%s), run fsck.gpunvme", why);
     if (lost)

@@ -177,18 +177,18 @@ static const struct image_patch *replay_last_super(const struct log *log)
     return NULL;
 }
 
-static const struct lay_super *
-replay_home_super(const struct log *log, const struct lay_supers *supers, bool any, bool *lost)
+static const struct lay_super *replay_home_super(const struct log *log,
+                                                 const struct lay_supers *supers, bool *lost)
 {
     const struct lay_super *sb =
         log->state == LOG_LOST ? NULL : lay_supers_of_age(supers, log->reader.newest.super_age);
 
     *lost = !sb && log->state != LOG_LOST;
-    return sb || !any ? sb : lay_supers_newest(supers);
+    return sb ? sb : lay_supers_newest(supers);
 }
 
 int replay_super(struct image *img, const struct log *log, const struct lay_supers *supers,
-                 bool any, struct lay_super *super, bool *lost, const char **why)
+                 struct lay_super *super, bool *lost, const char **why)
 {
     const struct image_patch *image = replay_last_super(log);
     union lay_block b;
@@ -200,7 +200,7 @@ int replay_super(struct image *img, const struct log *log, const struct lay_supe
         err = image_read_patch(img, image, &b);
         *super = b.super;
     } else {
-        const struct lay_super *home = replay_home_super(log, supers, any, lost);
+        const struct lay_super *home = replay_home_super(log, supers, lost);
         *why = "no superblock is the one that the log names";
         err = home ? 0 : -EUCLEAN;
         if (home)

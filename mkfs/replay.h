@@ -47,11 +47,11 @@ void replay_free(struct log *log);
  * Finds the superblock that counts after recovery: the last image in the log,
  * otherwise one with the age that the newest commit names. Returns 0 with
  * img->geo complete, -EUCLEAN with *why if there is none, -ENOMEM or a device
- * error. A superblock of another age counts if `any` is true and the right one
- * is lost; *lost says so.
+ * error. A superblock of another age counts if the right one is lost; *lost says
+ * so.
  */
 int replay_super(struct image *img, const struct log *log, const struct lay_supers *supers,
-                 bool any, struct lay_super *super, bool *lost, const char **why);
+                 struct lay_super *super, bool *lost, const char **why);
 
 /*
  * Makes image_read() return blocks as after recovery. Returns 0 or -ENOMEM. An

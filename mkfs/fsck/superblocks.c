@@ -70,8 +70,7 @@ int fsck_read_log(struct fsck *f)
     if (!err)
         err = replay_read(&f->img, &f->labels, &f->supers, &f->log);
     if (!err)
-        err = replay_super(&f->img, &f->log, &f->supers, true, &f->recovered, &f->super_lost,
-                           &f->why);
+        err = replay_super(&f->img, &f->log, &f->supers, &f->recovered, &f->super_lost, &f->why);
     if (!err)
         err = replay_replay(&f->img, &f->log);
     if (err)

@@ -33,7 +33,7 @@ class ImageMap : public ToolTest
             bd_close(dev);
     }
 
-    void open(bool any = false)
+    void open()
     {
         const char *why = nullptr;
         ASSERT_EQ(bd_file_open(path("img").c_str(), 0, 0, &dev), 0);
@@ -41,7 +41,7 @@ class ImageMap : public ToolTest
         lay_io io = image_io(&image);
         ASSERT_EQ(lay_supers_read(&io, &image.geo, &supers), 0);
         ASSERT_EQ(replay_read(&image, &labels, &supers, &log), 0);
-        ASSERT_EQ(replay_super(&image, &log, &supers, any, &super, &lost, &why), 0) << why;
+        ASSERT_EQ(replay_super(&image, &log, &supers, &super, &lost, &why), 0) << why;
         ASSERT_EQ(replay_replay(&image, &log), 0);
         image.corrected = [](void *arg, uint64_t, lay_block *) {
             ++*static_cast<unsigned *>(arg);
@@ -252,7 +252,7 @@ TEST_F(ImageAges, OfTheTopsAreUnknownWithoutTheSuperblockThatTheLogNames)
 {
     img.commit().super_age = lay_put32(1);
     img.seal_commit();
-    open(true);
+    open();
     EXPECT_TRUE(lost);
     EXPECT_EQ(age_of(MAP), IMAGE_AGE_UNKNOWN);
     EXPECT_EQ(age_of(LAY_ADDR(LAY_KIND_BITMAP, 0)), IMAGE_AGE_UNKNOWN);
