@@ -5,6 +5,13 @@
 
 #include <cstdlib>
 
+// True in a build with a sanitizer, whose code takes five times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // few in every run; many with GPUNVME_TEST_LONG in the environment, as in scripts/nightly.sh.
 inline int test_rounds(int few, int many)
 {

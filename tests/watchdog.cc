@@ -14,11 +14,7 @@
 namespace
 {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSeconds = 60;
-#else
-constexpr int kSeconds = 10;
-#endif
+constexpr int kSeconds = kSanitized ? 60 : 10;
 
 std::string name; // of the test that runs
 

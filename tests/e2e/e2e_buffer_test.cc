@@ -13,16 +13,13 @@
 #include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
+#include "tests/rounds.h"
 
 namespace
 {
 
 constexpr uint64_t kImage = 384u << 20;
-#ifdef GPUNVME_SLOW
-constexpr size_t kUsual = 16u << 20;
-#else
-constexpr size_t kUsual = 64u << 20; // 32 pages of the table
-#endif
+constexpr size_t kUsual = (kSanitized ? 16u : 64u) << 20; // 8 or 32 pages of the table
 // A test that runs this one over a slower drive sets GPUNVME_TEST_SMALL in the environment.
 const size_t kLen = getenv("GPUNVME_TEST_SMALL") ? 16u << 20 : kUsual;
 constexpr size_t kPage = 4096;

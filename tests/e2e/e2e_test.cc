@@ -18,6 +18,7 @@
 #include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -28,11 +29,8 @@ struct Scale {
     uint64_t largest;
     int files, reads, changes;
 };
-#ifdef GPUNVME_SLOW
-constexpr Scale kUsual = {64u << 20, 300, 300, 150};
-#else
-constexpr Scale kUsual = {1u << 30, 1000, 1500, 500};
-#endif
+constexpr Scale kUsual =
+    kSanitized ? Scale{64u << 20, 300, 300, 150} : Scale{1u << 30, 1000, 1500, 500};
 const Scale kScale = getenv("GPUNVME_TEST_SMALL") ? Scale{8u << 20, 80, 60, 40} : kUsual;
 // A drive without an IOMMU reaches no buffers.
 const uint32_t kGpuPath = getenv("GPUNVME_TEST_NOIOMMU") ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU;

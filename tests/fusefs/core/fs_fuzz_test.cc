@@ -21,12 +21,7 @@ extern "C" unsigned long fuzz_image_repaired(void);
 namespace
 {
 
-// In every run; fewer where a sanitizer takes five times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int RUNS = 2000;
-#else
-constexpr int RUNS = 6000;
-#endif
+constexpr int RUNS = kSanitized ? 2000 : 6000; // in every run
 
 char line[64]; // what a crash prints
 

@@ -16,16 +16,12 @@
 #include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
+#include "tests/rounds.h"
 
 namespace
 {
 
-// In every run; fewer with sanitizers, which take five times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t STATES = 600;
-#else
-constexpr size_t STATES = 3000;
-#endif
+constexpr size_t STATES = kSanitized ? 600 : 3000; // in every run
 constexpr size_t STATES_OF_WORKLOAD = 250;
 constexpr unsigned NAMES = 6;
 const char *const DIRS[] = {"A", "B", "A/s", "B/s"};

@@ -208,11 +208,7 @@ constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH
                                      CRASH_RANDOM};
 // Every run tries all of these fates. With a sanitizer, which takes five times as long, each cut
 // takes the next one.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int FATES_OF_A_CUT = 1;
-#else
-constexpr int FATES_OF_A_CUT = std::size(FATES);
-#endif
+constexpr int FATES_OF_A_CUT = kSanitized ? 1 : std::size(FATES);
 
 // Values and a file of data, in steps that are committed one by one.
 class ChunkCrash : public ChunkFiles

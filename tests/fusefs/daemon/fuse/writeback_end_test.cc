@@ -19,6 +19,7 @@
 
 #include "tests/fusefs/daemon/fuse/writeback_rig.h"
 #include "tests/fusefs/daemon/lease/lease_client.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -120,11 +121,9 @@ class SandboxedWritebackTest : public WritebackTest
 {
     void set_up() override
     {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-        GTEST_SKIP() << "a sanitizer makes calls of its own";
-#else
+        if (kSanitized)
+            GTEST_SKIP() << "a sanitizer makes calls of its own";
         WritebackTest::set_up();
-#endif
     }
     const char *options() const override
     {

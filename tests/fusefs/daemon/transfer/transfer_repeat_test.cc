@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/rounds.h"
 #include "tests/threads.h"
 
 namespace
@@ -20,11 +21,7 @@ constexpr uint16_t kAccessInTransition = 0x303;
 constexpr uint16_t kDoNotRetry = 0x4000;
 
 // Other commands than the lost ones end before it, also on a busy machine.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr unsigned kDeadlineMs = 1000;
-#else
-constexpr unsigned kDeadlineMs = 300;
-#endif
+constexpr unsigned kDeadlineMs = kSanitized ? 1000 : 300;
 
 // The parameter: WRITE.
 class Repeat : public ::testing::TestWithParam<bool>
