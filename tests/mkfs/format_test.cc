@@ -13,6 +13,7 @@
 
 #include "layout/label.h"
 #include "mkfs/mkfs_core.h"
+#include "tests/dma_memory.h"
 
 namespace
 {
@@ -142,13 +143,9 @@ struct Wrong {
 
     explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
     {
-        static const bd_ops ops = {
-            submit,
-            [](bd_dev *, size_t len) { return memset(aligned_alloc(4096, len), 0, len); },
-            [](bd_dev *, void *buf, size_t) { free(buf); },
-            nullptr,
-            nullptr,
-            nullptr};
+        static const bd_ops ops = {submit, [](bd_dev *, size_t len) { return dma_memory_new(len); },
+                                   [](bd_dev *, void *buf, size_t) { dma_memory_free(buf); },
+                                   nullptr, nullptr, nullptr};
         dev.ops = &ops;
         dev.info.bytes = MKFS_MIN_BYTES;
         dev.info.lba_size = 4096;

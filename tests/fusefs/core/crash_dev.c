@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/dma_memory.h"
 #include "tests/keep_heap.h"
 
 struct op {
@@ -238,16 +239,14 @@ static int submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 static void *dma_alloc(struct bd_dev *dev, size_t len)
 {
     (void)dev;
-    size_t whole = (len + 4095) & ~(size_t)4095;
-    void *buf = aligned_alloc(4096, whole);
-    return buf ? memset(buf, 0, whole) : NULL;
+    return dma_memory_new(len);
 }
 
 static void dma_free(struct bd_dev *dev, void *buf, size_t len)
 {
     (void)dev;
     (void)len;
-    free(buf);
+    dma_memory_free(buf);
 }
 
 static void close_dev(struct bd_dev *dev)

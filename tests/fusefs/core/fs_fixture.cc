@@ -10,6 +10,7 @@
 
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
+#include "tests/dma_memory.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/keep_heap.h"
 
@@ -135,15 +136,12 @@ int MemDevice::submit(bd_dev *dev, bd_io *ios, size_t n)
 
 void *MemDevice::dma_alloc(bd_dev *, size_t len)
 {
-    void *p = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
-    if (p)
-        memset(p, 0, len);
-    return p;
+    return dma_memory_new(len);
 }
 
 void MemDevice::dma_free(bd_dev *, void *buf, size_t)
 {
-    free(buf);
+    dma_memory_free(buf);
 }
 
 // --- Inode --------------------------------------------------------------------------------------

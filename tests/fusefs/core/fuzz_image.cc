@@ -19,6 +19,7 @@
 
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
+#include "tests/dma_memory.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_fields.h"
 #include "tests/fusefs/core/image_repair.h"
@@ -119,13 +120,11 @@ class Device
     }
     static void *dma_alloc(bd_dev *, size_t len)
     {
-        size_t whole = (len + 4095) / 4096 * 4096;
-        void *p = aligned_alloc(4096, whole);
-        return p ? memset(p, 0, whole) : p;
+        return dma_memory_new(len);
     }
     static void dma_free(bd_dev *, void *buf, size_t)
     {
-        free(buf);
+        dma_memory_free(buf);
     }
 
     const std::vector<uint8_t> *base_;
