@@ -18,26 +18,10 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/spawn.h"
+
 namespace
 {
-
-pid_t spawn(const std::vector<std::string> &argv, int output_fd, int input_fd = -1)
-{
-    std::vector<char *> args;
-    for (const std::string &a : argv)
-        args.push_back(const_cast<char *>(a.c_str()));
-    args.push_back(nullptr);
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (input_fd >= 0)
-            dup2(input_fd, STDIN_FILENO);
-        dup2(output_fd, STDOUT_FILENO);
-        dup2(output_fd, STDERR_FILENO);
-        execv(args[0], args.data());
-        _exit(127);
-    }
-    return pid;
-}
 
 // The exit status, or -1 after having killed a process that outlived the bound.
 int wait_for(pid_t pid, int seconds)
@@ -99,15 +83,11 @@ std::string options_of_peer(const std::string &options, const std::string &addre
 
 int run_program(const std::vector<std::string> &argv, std::string *output, int seconds)
 {
-    std::string name = temporary_dir() + "/gpunvme-output-XXXXXX";
-    int fd = mkstemp(&name[0]);
-    if (fd < 0)
-        return -1;
-    int status = wait_for(spawn(argv, fd), seconds);
-    close(fd);
+    int fd = memfd_create("output", MFD_CLOEXEC);
+    int status = wait_for(spawn_program(argv, -1, fd, fd), seconds);
+    std::string text = take_text(fd);
     if (output)
-        *output = read_file(name);
-    unlink(name.c_str());
+        *output = text;
     return status;
 }
 
@@ -180,7 +160,7 @@ bool Mounted::mount(const std::string &options, int input)
     int fd = open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    daemon_ = spawn(argv, fd, input);
+    daemon_ = spawn_program(argv, input, fd, fd);
     close(fd);
     for (int i = 0; i < kProgramSeconds * 100; i++) {
         int status;

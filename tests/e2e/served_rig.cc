@@ -2,6 +2,7 @@
 #include "tests/e2e/served_rig.h"
 
 #include "tests/e2e/content.h"
+#include "tests/spawn.h"
 
 Server::Server(std::vector<std::string> options, const std::string &image,
                const std::string &socket)
@@ -10,20 +11,9 @@ Server::Server(std::vector<std::string> options, const std::string &image,
     options.insert(options.end(), {"-i", image, socket});
     int out[2];
     char byte;
-    if (pipe(out) != 0)
+    if (pipe2(out, O_CLOEXEC) != 0)
         abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-        dup2(out[1], STDOUT_FILENO);
-        close(out[0]);
-        close(out[1]);
-        std::vector<char *> argv;
-        for (auto &option : options)
-            argv.push_back(option.data());
-        argv.push_back(nullptr);
-        execv(argv[0], argv.data());
-        _exit(127);
-    }
+    pid_ = spawn_program(options, -1, out[1], STDERR_FILENO);
     close(out[1]);
     ready_ = read(out[0], &byte, 1) == 1; // "listening on ..."
     close(out[0]);

@@ -17,28 +17,12 @@
 #include <stdexcept>
 
 #include "mkfs/mkfs_core.h"
+#include "tests/spawn.h"
 
 namespace
 {
 
 constexpr uint64_t ROOM = UINT64_C(1) << 30; /* bytes, more than all images of a test take */
-
-[[noreturn]] void run_child(const std::vector<std::string> &args,
-                            const std::vector<std::string> &env, const std::string &out,
-                            const std::string &err)
-{
-    std::vector<char *> argv;
-    for (const std::string &arg : args)
-        argv.push_back(const_cast<char *>(arg.c_str()));
-    argv.push_back(nullptr);
-    unsetenv("SOURCE_DATE_EPOCH");
-    for (const std::string &e : env)
-        putenv(const_cast<char *>(e.c_str()));
-    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
-    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-}
 
 /* In memory where there is room: the tools flush their images, hundreds of times in all. */
 std::string new_directory()
@@ -55,19 +39,26 @@ std::string new_directory()
 
 Result run(const std::vector<std::string> &args, const std::vector<std::string> &env)
 {
-    std::string dir = new_directory();
-    std::string out = dir + "/out", err = dir + "/err";
-    pid_t pid = fork();
-    if (pid == 0)
-        run_child(args, env, out, err);
+    int out = memfd_create("stdout", MFD_CLOEXEC), err = memfd_create("stderr", MFD_CLOEXEC);
+    std::vector<char *> all;
+    for (const std::string &e : env)
+        all.push_back(const_cast<char *>(e.c_str()));
+    for (char **e = environ; *e; e++) {
+        std::string name(*e, std::strcspn(*e, "=") + 1);
+        bool replaced = std::any_of(env.begin(), env.end(),
+                                    [&](const std::string &x) { return x.rfind(name, 0) == 0; });
+        if (!replaced && name != "SOURCE_DATE_EPOCH=")
+            all.push_back(*e);
+    }
+    all.push_back(nullptr);
+    pid_t pid = spawn_program(args, -1, out, err, all.data());
     int status = 0;
     waitpid(pid, &status, 0);
-    Result r{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+    Result r{WIFEXITED(status) ? WEXITSTATUS(status) : -1, take_text(out), take_text(err)};
     /* A sanitizer's exit status may be one that the program uses too. */
     if (r.err.find("Sanitizer") != std::string::npos ||
         r.err.find("runtime error") != std::string::npos)
         r.status = -1;
-    std::filesystem::remove_all(dir);
     return r;
 }
 
