@@ -18,9 +18,9 @@ inline pid_t spawn_program(const std::vector<std::string> &args, int in, int out
                            char *const *env = environ)
 {
     posix_spawn_file_actions_t actions;
-    std::vector<char *> argv;
     pid_t pid = -1;
 
+    std::vector<char *> argv;
     for (const std::string &arg : args)
         argv.push_back(const_cast<char *>(arg.c_str()));
     argv.push_back(nullptr);
@@ -39,9 +39,9 @@ inline pid_t spawn_program(const std::vector<std::string> &args, int in, int out
 inline std::string take_text(int fd)
 {
     off_t len = lseek(fd, 0, SEEK_END);
+
     std::string text(len > 0 ? static_cast<size_t>(len) : 0, 0);
     ssize_t n = pread(fd, text.data(), text.size(), 0);
-
     close(fd);
     return n == len ? text : "";
 }

@@ -16,6 +16,7 @@
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/media/images.h"
+#include "tests/printed.h"
 
 namespace
 {
@@ -164,16 +165,13 @@ bool Media::listed_right(const std::string &when)
 // fsck leaves what is right, EIO or in its report, and has nothing to do afterwards.
 bool Media::repaired_right()
 {
-    testing::internal::CaptureStdout();
-    int64_t found = image_fsck(device().dev());
-    report_ = testing::internal::GetCapturedStdout();
+    int64_t found = 0, again = 0;
+    report_ = printed_by([&] { found = image_fsck(device().dev()); });
     if (found == -EINVAL && case_.kind == "label")
         return true; /* block 0 is not ours any more */
     if (found < 0)
         return fails("fsck: error " + std::to_string(-found) + "\n" + report_);
-    testing::internal::CaptureStdout();
-    int64_t again = image_check(device().dev());
-    std::string second = testing::internal::GetCapturedStdout();
+    std::string second = printed_by([&] { again = image_check(device().dev()); });
     if (again != 0)
         return fails("the second fsck finds\n" + second + "after\n" + report_);
     return listed_right("after fsck");

@@ -3,6 +3,7 @@
 #include "tests/mkfs/image_files.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@
 
 namespace
 {
+
+char names[1 << 16], buf[1 << 16]; /* too large to be cleared for every file */
 
 struct Entry {
     std::string name;
@@ -36,29 +39,26 @@ void fail_on(int64_t result, const std::string &what)
 
 std::string data_of(ffs_inode *inode, uint64_t size)
 {
-    std::vector<char> buf(1 << 16);
     uint32_t crc = 0;
-    for (uint64_t at = 0; at < size; at += buf.size()) {
-        ssize_t n = ffs_read(inode, at, buf.data(), buf.size());
+    for (uint64_t at = 0; at < size; at += sizeof(buf)) {
+        ssize_t n = ffs_read(inode, at, buf, sizeof(buf));
         if (n == -EIO)
             return "EIO";
         fail_on(n, "read");
-        crc = lay_crc32c(crc, buf.data(), static_cast<size_t>(n));
+        crc = lay_crc32c(crc, buf, static_cast<size_t>(n));
     }
     return std::to_string(crc);
 }
 
 std::string attributes_of(ffs_inode *inode)
 {
-    std::vector<char> names(1 << 16), value(1 << 16);
     std::map<std::string, std::string> all;
-    ssize_t len = ffs_listxattr(inode, names.data(), names.size());
+    ssize_t len = ffs_listxattr(inode, names, sizeof(names));
     fail_on(len, "listxattr");
-    for (const char *name = names.data(); name < names.data() + len;
-         name += std::string(name).size() + 1) {
-        ssize_t n = ffs_getxattr(inode, name, value.data(), value.size());
+    for (const char *name = names; name < names + len; name += strlen(name) + 1) {
+        ssize_t n = ffs_getxattr(inode, name, buf, sizeof(buf));
         fail_on(n, "getxattr");
-        all[name] = std::string(value.data(), static_cast<size_t>(n));
+        all[name] = std::string(buf, static_cast<size_t>(n));
     }
     std::string text;
     for (const auto &[name, bytes] : all)

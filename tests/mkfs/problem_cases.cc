@@ -3,7 +3,9 @@
 #include "tests/mkfs/problem_cases.h"
 
 #include <dirent.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <utility>
@@ -611,4 +613,18 @@ void fill_all(Image &img)
     for (uint64_t i = 0; i < 100; i++)
         std::memset(&img.at<uint8_t>(img.file_data + i), static_cast<int>(i + 1), LAY_BLOCK_SIZE);
     std::memset(&img.at<uint8_t>(img.gpu_data), 0x77, LAY_BLOCK_SIZE);
+}
+
+const Files &files_of_all()
+{
+    static const Files files = [] {
+        int fd = memfd_create("image", MFD_CLOEXEC);
+        const std::string path = "/proc/self/fd/" + std::to_string(fd);
+        Image img(path);
+        fill_all(img);
+        Files all = list_files(path);
+        close(fd);
+        return all;
+    }();
+    return files;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/mkfs/image_files.h"
 #include "tests/mkfs/mkfs_rig.h"
 
 struct ProblemCase {
@@ -29,5 +30,7 @@ const std::vector<ProblemCase> &problem_cases();
 void use_all_chunks(Image &img);
 /* Image::fill() with data that differ between blocks, and copies as a checkpoint leaves them. */
 void fill_all(Image &img);
+/* The files of such an image. */
+const Files &files_of_all();
 
 #endif

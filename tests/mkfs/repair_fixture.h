@@ -21,11 +21,10 @@ class Repair : public ToolTest
         Result r = fsck("-n");
         EXPECT_EQ(r.status, 0) << r.out << r.err;
     }
-    /* Makes one of everything, and stores a list of the files. */
     void fill()
     {
         fill_all(img);
-        before = files();
+        before = files_of_all();
     }
     Files files()
     {

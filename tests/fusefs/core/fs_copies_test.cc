@@ -579,9 +579,8 @@ TEST_F(FsCopies, AnyOtherErrorOfTheDeviceEndsACheck)
     bool whole = false;
     for (long n = 0; !whole; n++) {
         device.fail(MemDevice::FAIL_ONCE, n, -ETIMEDOUT);
-        testing::internal::CaptureStdout();
-        int64_t got = image_check(device.dev());
-        std::string said = testing::internal::GetCapturedStdout();
+        int64_t got = 0;
+        std::string said = printed_by([&] { got = image_check(device.dev()); });
         whole = device.countdown() >= 0;
         ASSERT_EQ(got, whole ? 0 : -ETIMEDOUT) << "transfer " << n << said;
     }

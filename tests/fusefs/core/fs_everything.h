@@ -10,6 +10,7 @@
 
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_check.h"
+#include "tests/printed.h"
 
 // The interface is C11; its atomic members, which tests do not touch, have the size of plain ones.
 extern "C" {
@@ -107,9 +108,8 @@ class FsEverything : public FsTest
     // prints.
     int64_t preen(std::string *said)
     {
-        testing::internal::CaptureStdout();
-        int64_t problems = image_preen(device.dev());
-        *said = testing::internal::GetCapturedStdout();
+        int64_t problems = 0;
+        *said = printed_by([&] { problems = image_preen(device.dev()); });
         return problems;
     }
 };
