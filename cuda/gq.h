@@ -267,7 +267,7 @@ void *gq_buffer_list(const struct gq_buffer *b);
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /*
  * The buffer's addresses for the controller, valid until it is unregistered
- * (gq_region.h).
+ * (engine/gq_internal.h).
  */
 struct gq_buffer_iova {
     uint64_t iova;  /* IOVA of the first page; the pages are contiguous */

@@ -5,13 +5,23 @@
 
 #include <pthread.h>
 
+#include "blockdev/nvme/nvme.h"
 #include "cuda/engine/gq_doorbell_proxy.h"
-#include "cuda/engine/gq_region.h"
 #include "cuda/gq_exec.h"
+#include "cuda/queue/gq_prp.h"
 #include "support/clock.h"
 
 #define GQ_WORKSPACES 16u
 #define GQ_JOB_LISTS  2u /* of a transfer: one that runs, and one that is planned meanwhile */
+
+/* Memory mapped for the controller, with the PRP entries for every transfer (gq_prp.h). */
+struct gq_region {
+    uint64_t iova; /* IOVA of the first page; the region is contiguous */
+    uint64_t base; /* the executor's address of the first page */
+    uint64_t pages;
+    struct nvme_dma prps;
+    bool revoked;
+};
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
@@ -179,6 +189,20 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
  */
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
+
+/* Maps whole pages and builds the table. Returns 0, -ENOMEM or an error of map(). */
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for purpose,
+                  struct gq_region *out);
+/*
+ * Unmaps the memory from a controller that has failed for good.
+ * gq_region_unmap() must still be called.
+ */
+void gq_region_revoke(struct nvme_ctrlr *c, struct gq_region *r);
+/*
+ * Unmaps and frees the table. On an error the controller may still reach the
+ * memory, which must not be freed.
+ */
+int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 
 /* Maps memory of the executor as staging. Frees it and returns -errno if that fails. */
 int gq_staging_map(struct gq_engine *e, struct gq_staging *s);

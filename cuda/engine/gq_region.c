@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Maps regions of memory for the controller and builds their tables of PRP
- * entries.
+ * entries. Allocates staging of an engine, which is mapped, too.
  */
-#include "cuda/engine/gq_region.h"
-
 #include <errno.h>
+
+#include "cuda/engine/gq_internal.h"
 
 static uint64_t table_pages(uint64_t pages)
 {
@@ -56,4 +56,31 @@ int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
         return err;
     nvme_dma_free(c, &r->prps);
     return 0;
+}
+
+/* --- Staging --------------------------------------------------------------------------------- */
+
+int gq_staging_map(struct gq_engine *e, struct gq_staging *s)
+{
+    int err = gq_region_map(e->ctrlr, &s->mem, NVME_MAP_LEASE, &s->region);
+
+    if (err)
+        e->exec->ops->staging_free(e->exec, &s->mem);
+    return err;
+}
+
+int gq_staging_open(struct gq_engine *e, size_t len, struct gq_staging *s)
+{
+    bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
+    int err = e->exec->ops->staging_alloc(e->exec, len, host, &s->mem);
+
+    return err ? err : gq_staging_map(e, s);
+}
+
+void gq_staging_close(struct gq_engine *e, struct gq_staging *s)
+{
+    if (!gq_region_unmap(e->ctrlr, &s->region))
+        e->exec->ops->staging_free(e->exec, &s->mem);
+    else
+        e->exec->in_reach = true;
 }
