@@ -19,8 +19,8 @@ GLOSSARY = "docs/glossary.md"
 ROW = re.compile(r"^\| (`\w+_`(?:, `\w+_`)*) \| [^|]* \| ([^|]*) \|$", re.MULTILINE)
 # Names that an interface from outside gives (cuFile, NVTX, NIXL), and images that CMake embeds.
 FOREIGN = re.compile(r"main$|cuFile|nixl_plugin_|\w*[nN]vtx|\w+_(?:fatbin|image)$|_|\w*\.")
-# Used by all that opens drives, it is declared beside the functions of sysfs.
-EXCEPTIONS = {"nvme_why"}
+# Used by all that opens drives, they are declared beside the functions of sysfs.
+EXCEPTIONS = {"nvme_say", "nvme_why"}
 
 
 def prefixes(root):
