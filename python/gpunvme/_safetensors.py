@@ -471,12 +471,12 @@ def _header(entries: Iterable[Entry], metadata: dict[str, str] | None) -> tuple[
     for entry in sorted(entries, key=lambda e: (-order.index(e.dtype), e.name)):
         described[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
                                  "data_offsets": [at, at + entry.nbytes]}
-        placed.append(entry._replace(begin=at))
+        placed.append((entry, at))
         at += entry.nbytes
     text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     header = struct.pack("<Q", len(text)) + text
-    return header, [entry._replace(begin=entry.begin + len(header)) for entry in placed]
+    return header, [entry._replace(begin=begin + len(header)) for entry, begin in placed]
 
 
 Jobs = Callable[[File, list[tuple[Any, int]]], Iterable[Callable[[], int]]]

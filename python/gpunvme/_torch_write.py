@@ -5,7 +5,7 @@ import contextlib
 import errno
 import functools
 import queue
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -37,42 +37,40 @@ class _Run:
 
     def __init__(self, tensor: torch.Tensor, at: int) -> None:
         self.device, self.small = tensor.device, tensor.nbytes < _SMALL
-        self.placed = [(tensor, at)]
+        self.parts = [_Part(tensor, 0, tensor.nbytes, at)]
 
     def staged(self) -> bool:
         return self.device.type in _STAGED
 
     def take(self, tensor: torch.Tensor, at: int) -> bool:
         """Adds a tensor, or returns False."""
-        other, (before, place) = _Run(tensor, at), self.placed[-1]
-        both = self.small and other.small and at + tensor.nbytes - self.placed[0][1] <= _JOINED
-        if not (0 <= at - place - before.nbytes < _GAP
+        other, last = _Run(tensor, at), self.parts[-1]
+        both = self.small and other.small and at + tensor.nbytes - self.parts[0].at <= _JOINED
+        if not (0 <= at - last.at - (last.end - last.begin) < _GAP
                 and (self.device == other.device or self.small or other.small)
                 and (self.staged() or other.staged() or both)):
             return False
         if not self.staged():
             self.device = other.device
         self.small = self.small and other.small
-        self.placed += other.placed
+        self.parts += other.parts
         return True
 
+    def cut(self, size: int) -> list[list[_Part]]:
+        """Removes and returns the parts of all pieces but the last.
 
-def _runs_of(placed: Iterable[Placed]) -> list[_Run]:
-    runs: list[_Run] = []
-    for tensor, at in placed:
-        if not runs or not runs[-1].take(tensor, at):
-            runs.append(_Run(tensor, at))
-    return runs
-
-
-def _cut(placed: list[Placed], size: int) -> list[list[_Part]]:
-    """Returns the parts of each piece. Pieces end at multiples of size in the file."""
-    pieces: dict[int, list[_Part]] = {}
-    for tensor, at in placed:
-        for n in range(at // size, -(-(at + tensor.nbytes) // size)):
-            first, end = max(at, n * size), min(at + tensor.nbytes, (n + 1) * size)
-            pieces.setdefault(n, []).append(_Part(tensor, first - at, end - at, first))
-    return list(pieces.values())
+        Pieces end at multiples of size in the file.
+        """
+        if _length(self.parts) <= size - self.parts[0].at % size:
+            return []
+        pieces: dict[int, list[_Part]] = {}
+        for tensor, begin, end, at in self.parts:
+            for n in range(at // size, -(-(at + end - begin) // size)):
+                first, behind = max(at, n * size), min(at + end - begin, (n + 1) * size)
+                pieces.setdefault(n, []).append(
+                    _Part(tensor, begin + first - at, begin + behind - at, first))
+        *ready, self.parts = pieces.values()
+        return ready
 
 
 def _length(piece: list[_Part]) -> int:
@@ -95,9 +93,10 @@ def _write(file: File, memory: torch.Tensor, at: int, piece: list[_Part]) -> int
 class _Staging:
     """A piece is copied into one half of this memory while the other half is written."""
 
-    def __init__(self, device: torch.device, pieces: list[list[_Part]]) -> None:
-        longest = -(-max(map(_length, pieces)) // _GAP) * _GAP
-        halves = torch.empty((min(len(pieces), 2), longest), dtype=torch.uint8, device=device)
+    def __init__(self, device: torch.device, size: int, end: int) -> None:
+        self.size = size  # pieces end at multiples of it in the file, so none is longer
+        shape = (1 if end <= size else 2, min(-(-end // _GAP) * _GAP, size))
+        halves = torch.empty(shape, dtype=torch.uint8, device=device)
         self._zeros = torch.zeros(_GAP, dtype=torch.uint8, device=device)
         self._free: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
         for half in halves:
@@ -111,63 +110,91 @@ class _Staging:
             self._stream.wait_stream(cuda.current_stream(device))
 
     def _fill(self, memory: torch.Tensor, piece: list[_Part]) -> None:
-        """Returns after the copies have ended."""
+        """Returns after the copies have ended. Small parts and zeros are joined by one of them."""
         cuda: Any = torch.cuda
-        found, end = [], piece[0].at
+        joined: list[torch.Tensor] = []
+        begin = end = piece[0].at
+
+        def join() -> None:
+            if joined:
+                length = sum(data.nbytes for data in joined)
+                torch.cat(joined, out=memory[end - begin - length:end - begin])
+                joined.clear()
+
         with cuda.stream(self._stream) if self._stream else contextlib.nullcontext():
             for part in piece:
                 if part.at > end:
-                    found.append(self._zeros[:part.at - end])
-                found.append(_bytes_of(part.tensor)[part.begin:part.end].to(memory.device))
-                end = part.at + part.end - part.begin
-            torch.cat(found, out=memory)
+                    joined.append(self._zeros[:part.at - end])
+                data = _bytes_of(part.tensor)[part.begin:part.end].to(memory.device)
+                end = part.at
+                if data.nbytes >= _SMALL:
+                    join()
+                    memory[end - begin:end - begin + data.nbytes].copy_(data)
+                else:
+                    joined.append(data)
+                end += data.nbytes
+            join()
         if self._stream:
             self._stream.synchronize()
 
-    def write(self, file: File, piece: list[_Part]) -> int:
-        """Waits for a free half. The library bounds the writes of the other ones."""
+    def fill(self, file: File, piece: list[_Part]) -> Callable[[], int]:
+        """Waits for a free half, fills it, and returns a function that writes and frees it.
+
+        The library bounds the writes of the other half.
+        """
         half = self._free.get()
-        try:
-            memory = half[:_length(piece)]
-            self._fill(memory, piece)
-            return _write(file, memory, piece[0].at, piece)
-        finally:
-            self._free.put(half)
+        memory = half[:_length(piece)]
+        self._fill(memory, piece)
+
+        def write() -> int:
+            try:
+                return _write(file, memory, piece[0].at, piece)
+            finally:
+                self._free.put(half)
+        return write
 
 
-def _stage(device: torch.device, runs: list[_Run]) -> tuple[_Staging, list[list[_Part]]]:
-    """Returns the pieces of runs and memory for them: of the host if the device has none."""
-    def cut(size: int) -> list[list[_Part]]:
-        return [piece for run in runs for piece in _cut(run.placed, size)]
-
+def _stage(device: torch.device, end: int) -> _Staging:
+    """Returns memory for the pieces of a file: of the host if the device has none."""
     for size in _PIECES:
         with contextlib.suppress(torch.OutOfMemoryError):
-            return _Staging(device, cut(size)), cut(size)
-    return _Staging(torch.device("cpu"), cut(_PIECES[0])), cut(_PIECES[0])
+            return _Staging(device, size, end)
+    return _Staging(torch.device("cpu"), _PIECES[0], end)
 
 
-def _write_joined(file: File, placed: list[Placed]) -> int:
+def _write_joined(file: File, piece: list[_Part]) -> int:
     """Writes tensors of the host, which are one long one or a few small ones."""
-    piece = [_Part(tensor, 0, tensor.nbytes, at) for tensor, at in placed]
     if len(piece) > 1:
-        staging = _Staging(torch.device("cpu"), [piece])
-        return staging.write(file, piece)
+        return _Staging(torch.device("cpu"), _JOINED, _length(piece)).fill(file, piece)()
     return _write(file, _bytes_of(piece[0].tensor), piece[0].at, piece)
 
 
-def writes_of(file: File, placed: Iterable[Placed]) -> list[Callable[[], int]]:
-    """Returns functions that write tensors, which are complete and have bytes, at their offsets.
+def writes_of(file: File, placed: Iterable[Placed], end: int) -> Iterator[Callable[[], int]]:
+    """Yields functions that write tensors, which have bytes, at their offsets, the last before end.
 
-    Tensors are in the order of these. Each function returns the bytes of tensors that it wrote.
+    Tensors are in the order of these, and no more of them are taken than the next function needs.
+    Each function returns the bytes of tensors that it wrote. Other threads call functions while the
+    next ones are made, which may wait for the end of an earlier call.
     """
-    writes: list[Callable[[], int]] = []
-    by_device: dict[torch.device, list[_Run]] = {}
-    for run in _runs_of(placed):
-        if run.staged():
-            by_device.setdefault(run.device, []).append(run)
-        else:
-            writes.append(functools.partial(_write_joined, file, run.placed))
-    for device, runs in by_device.items():
-        staging, pieces = _stage(device, runs)
-        writes += [functools.partial(staging.write, file, piece) for piece in pieces]
-    return writes
+    stagings: dict[torch.device, _Staging] = {}
+
+    def pieces_of(run: _Run, is_whole: bool) -> Iterator[Callable[[], int]]:
+        if not run.staged():
+            if is_whole:
+                yield functools.partial(_write_joined, file, run.parts)
+            return
+        staging = stagings.get(run.device) or _stage(run.device, end)
+        stagings[run.device] = staging
+        for piece in run.cut(staging.size) + ([run.parts] if is_whole else []):
+            yield staging.fill(file, piece)
+
+    run: _Run | None = None
+    for tensor, at in placed:
+        if run and run.take(tensor, at):
+            yield from pieces_of(run, False)
+            continue
+        if run:
+            yield from pieces_of(run, True)
+        run = _Run(tensor, at)
+    if run:
+        yield from pieces_of(run, True)

@@ -133,7 +133,7 @@ def write(torch, path, given, places, monkeypatch):
     from gpunvme._torch_write import writes_of
     with gpunvme.open(path, "w+") as file:
         writes = Writes(file, monkeypatch)
-        jobs = writes_of(file, zip(given, places, strict=True))
+        jobs = writes_of(file, zip(given, places, strict=True), places[-1] + given[-1].nbytes)
         assert sum(job() for job in jobs) == sum(tensor.nbytes for tensor in given)
     found, end = content(path), 0
     for tensor, at in zip(given, places, strict=True):
@@ -171,6 +171,28 @@ def test_tensors_of_a_gpu_are_written_in_aligned_pieces(torch, tmpfs, monkeypatc
     assert [size for _, size in calls[1:-1]] == [8192] * (len(calls) - 2)
 
 
+def test_tensors_are_taken_when_their_piece_is_due(torch, tmpfs, monkeypatch):
+    """Then those of a planner are written while it has later ones. Two pieces may be unwritten."""
+    from gpunvme._torch_write import writes_of
+    monkeypatch.setattr("gpunvme._torch_write._STAGED", ("cpu",))
+    monkeypatch.setattr("gpunvme._torch_write._PIECES", (8192,))
+    taken = []
+
+    def placed():
+        for i in range(5):
+            taken.append(i)
+            yield torch.full((8192,), i, dtype=torch.uint8), 8192 * i
+    path = os.path.join(tmpfs, "lazy")
+    with gpunvme.open(path, "w+") as file:
+        writes = writes_of(file, placed(), 5 * 8192)
+        pending = [next(writes), next(writes)]
+        assert taken == [0, 1, 2]
+        for write in pending:
+            write()
+        assert sum(write() for write in writes) == 3 * 8192
+    assert content(path) == b"".join(bytes([i]) * 8192 for i in range(5))
+
+
 def test_pieces_are_short_where_memory_is(torch, tmpfs, monkeypatch):
     """Without memory of the device for any piece, memory of the host is used, once for all runs."""
     from gpunvme import _torch_write
@@ -180,11 +202,11 @@ def test_pieces_are_short_where_memory_is(torch, tmpfs, monkeypatch):
     path, make, tries = os.path.join(tmpfs, "short"), _torch_write._Staging.__init__, []
 
     def refuses(most):
-        def made(self, device, pieces):
+        def made(self, device, size, end):
             tries.append(device.type)
             if len(tries) <= most:
                 raise torch.OutOfMemoryError("none")
-            make(self, device, pieces)
+            make(self, device, size, end)
         tries.clear()
         monkeypatch.setattr(_torch_write._Staging, "__init__", made)
     for most, sizes in ((0, [8192, 8192, 4096, 4096]), (1, [4096] * 6),

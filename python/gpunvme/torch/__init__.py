@@ -182,10 +182,10 @@ def _entry_of(name: str, tensor: torch.Tensor) -> Entry:
                  tensor.nbytes)
 
 
-def _writes(file: File, placed: list[tuple[Any, int]]) -> list[Callable[[], int]]:
+def _writes(file: File, placed: list[tuple[Any, int]]) -> Iterator[Callable[[], int]]:
     (header, at), *tensors = placed
     first = torch.frombuffer(bytearray(header), dtype=torch.uint8)
-    return writes_of(file, [(first, at), *tensors])
+    return writes_of(file, [(first, at), *tensors], file.size())
 
 
 def save_file(tensors: dict[str, torch.Tensor], filename: Any,

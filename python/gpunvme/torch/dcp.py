@@ -16,7 +16,7 @@ import dataclasses
 import errno
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,6 +36,7 @@ from . import ALIGN, _event, _synchronize
 __all__ = ["Reader", "Writer"]
 
 _RAW = "gpunvme.raw"  # the transformation that names these bytes in the metadata
+_AT_A_TIME = 32  # a planner returns as many tensors before the first of them is written
 
 
 def _done(value: Any) -> Any:
@@ -78,40 +79,43 @@ class Writer(FileSystemWriter):
         self._copied = [_event(device) for device in devices]
         return copied
 
-    def _wait_for_memory(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Waits for the copies of stage(), or for all work on the tensors' devices."""
-        if self._copied is None:
-            for device in {tensor.device for tensor in tensors}:
-                _synchronize(device)
-        for event in self._copied or ():
-            event.synchronize()
-        self._copied = None
-
     def _place(self, plan: SavePlan) -> Iterator[tuple[WriteItem, int, int]]:
         """Yields tensors with their offsets and lengths."""
         at = 0
         for item in plan.items:
             if item.type != WriteItemType.BYTE_IO:
-                yield item, at, _bytes_of(item)
-                at += -(-_bytes_of(item) // ALIGN) * ALIGN
+                size = _bytes_of(item)
+                yield item, at, size
+                at += -(-size // ALIGN) * ALIGN
+
+    def _resolve(self, placed: list[tuple[WriteItem, int, int]], planner: SavePlanner,
+                 copied: list[Any] | None) -> Iterator[tuple[torch.Tensor, int]]:
+        """Yields tensors after the copies of stage(), or after all work on their devices."""
+        for event in copied or ():
+            event.synchronize()
+        for first in range(0, len(placed), _AT_A_TIME):
+            found = [(_checked(planner.resolve_data(item), item, size), at)
+                     for item, at, size in placed[first:first + _AT_A_TIME]]
+            for device in {tensor.device for tensor, _ in found} if copied is None else ():
+                _synchronize(device)
+            yield from (one for one in found if one[0].nbytes)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Any:
         name = f"{plan.storage_data.prefix}0.distcp"
-        placed = list(self._place(plan))
+        placed, copied = list(self._place(plan)), self._copied
         end = placed[-1][1] + placed[-1][2] if placed else 0
-        tensors = [planner.resolve_data(item) for item, _, _ in placed]
-        self._wait_for_memory(t for t in tensors if isinstance(t, torch.Tensor))
+        self._copied = None
         with File(os.path.join(self.path, name), "w+") as file:
             os.ftruncate(file.fileno(), 0)
             if end:
                 os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
-            checked = [(_checked(tensor, item, size), at)
-                       for tensor, (item, at, size) in zip(tensors, placed)]
-            writes = writes_of(file, (one for one in checked if one[0].nbytes))
             with ThreadPoolExecutor(self._threads, "gpunvme-save") as pool:
-                list(pool.map(lambda write: write(), writes))
-            results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
-            results += _write_bytes(file, name, end, plan, planner)
+                tensors = self._resolve(placed, planner, copied)
+                writes = [pool.submit(write) for write in writes_of(file, tensors, end)]
+                results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
+                results += _write_bytes(file, name, end, plan, planner)
+            for write in writes:
+                write.result()
             if self.sync_files:
                 os.fsync(file.fileno())
         return _done(results)
