@@ -85,7 +85,11 @@ void copy_out(std::vector<char> &to, const char *from)
 #endif
 }
 
-/* Reads one batch, checks its bytes, and returns the seconds of the reads. */
+/*
+ * Reads one batch, checks its bytes, and returns the seconds of the reads. No
+ * kernel writes to the memory, so KvikIO need not synchronize the default stream,
+ * which it would do before each future of cuFile and for none of POSIX.
+ */
 double read_batch(kvikio::FileHandle &file, char *memory, const std::vector<size_t> &offsets)
 {
     std::vector<std::future<size_t>> reads;
@@ -93,7 +97,9 @@ double read_batch(kvikio::FileHandle &file, char *memory, const std::vector<size
     auto begun = std::chrono::steady_clock::now();
 
     for (size_t i = 0; i < offsets.size(); i++)
-        reads.push_back(file.pread(memory + i * PIECE, PIECE, offsets[i]));
+        reads.push_back(file.pread(memory + i * PIECE, PIECE, offsets[i],
+                                   kvikio::defaults::task_size(), kvikio::defaults::gds_threshold(),
+                                   false));
     for (auto &read : reads) {
         if (read.get() != PIECE)
             throw std::runtime_error("a short read");
