@@ -541,6 +541,24 @@ class File:
             raise OSError(-failed, os.strerror(-failed), self.name)
         return moved
 
+    def read_direct(self, part: tuple[int, int], file_offset: int, result: Any,
+                    stream: Any) -> None:
+        """Launches a read of a direct file into registered memory, in the order of a stream.
+
+        part: address and length; result: a c_int64 in pinned memory, for the bytes read or -errno.
+        The caller keeps both, and the file open, until the stream has passed the read.
+        """
+        size, zero, call = ctypes.c_size_t(part[1]), ctypes.c_int64(0), object()
+        offset = ctypes.c_int64(_position(file_offset))
+        what = _native.Async(0, part[0], ctypes.pointer(size), ctypes.pointer(offset),
+                             ctypes.pointer(zero), ctypes.pointer(result), None, None)
+        try:
+            self._begin(call, threading.get_ident())
+            check(library.gpunvme_submit_stream(self._lease, ctypes.byref(what), stream_of(stream)),
+                  self.name)
+        finally:
+            self._calls.end(call)
+
     def read_async(self, buf: Any, size: int | None = None, file_offset: int = 0,
                    buf_offset: int = 0, stream: Any = None) -> IOFutureStream:
         """A read in the order of a CUDA stream."""

@@ -139,6 +139,76 @@ def test_slots_are_read_over_after_the_work_that_uses_them(torch, path, weights,
         assert all(log[:i].count("read") <= log[:i].count("synchronize") for i in range(len(log)))
 
 
+@pytest.fixture(name="bank")
+def fixture_bank(torch, mount, weights):  # pylint: disable=unused-argument
+    """Reads by the direct path."""
+    from gpunvme.torch import experts, save_file
+    name = os.path.join(mount, "direct.safetensors")
+    save_file({f"{layer}.{expert}.{part}": weights[i, layer, expert].clone()
+               for i, part in enumerate(("up", "down"))
+               for layer in range(LAYERS) for expert in range(EXPERTS)}, name)
+    os.sync()
+    with experts.ExpertBank(name, NAMES, slots=7, device="cpu", direct=True) as bank:
+        yield bank
+    os.unlink(name)
+
+
+def test_reads_of_the_direct_path(torch, bank, weights, monkeypatch):
+    from gpunvme.torch import experts
+    monkeypatch.setattr(experts.File, "read", None)  # kernels read everything
+    rng = random.Random(7)
+    for _ in range(60):
+        bank.prefetch(rng.randrange(LAYERS), rng.sample(range(EXPERTS), 3))
+        expect(torch, bank, weights, rng.randrange(LAYERS), rng.sample(range(EXPERTS), 7))
+    stats = bank.stats()
+    assert stats["fetches"] == 60 and stats["hits"] > 0 and stats["misses"] > 0
+
+
+@pytest.mark.parametrize("result, match", [(-5, "Input/output"), (3167, "ends within")])
+def test_reads_of_the_direct_path_that_fail(torch, bank, weights, monkeypatch, result, match):
+    """The other experts are kept."""
+    from gpunvme.torch import experts
+    number = iter(range(4))
+
+    def read_direct(self, part, at, word, stream, read=experts.File.read_direct):
+        read(self, part, at, word, stream)
+        if next(number) == 3:  # the second part of the second expert
+            word.value = result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experts.File, "read_direct", read_direct)
+        with pytest.raises(OSError, match=match):
+            bank.fetch(0, [1, 2])
+    misses = bank.stats()["misses"]
+    expect(torch, bank, weights, 0, [1])
+    assert bank.stats()["misses"] == misses
+    expect(torch, bank, weights, 0, [2])
+    assert bank.stats()["misses"] == misses + 1
+    monkeypatch.setattr(experts.File, "read_direct", lambda *_: os.stat("/nowhere"))
+    with pytest.raises(OSError, match="No such file"):
+        bank.fetch(2, [1])
+
+
+def test_direct_reads_come_after_the_work_that_uses_their_slots(bank, monkeypatch):
+    """Without a GPU."""
+    from gpunvme.torch import experts
+    log = []
+    bank.fetch(0, range(7))
+    monkeypatch.setattr(bank, "device", SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(experts, "_event", lambda device: "use")
+    event = SimpleNamespace(query=lambda: False, synchronize=lambda: log.append("end"))
+    stream = SimpleNamespace(cuda_stream=0, wait_event=log.append, synchronize=lambda: None,
+                             record_event=lambda: log.append("record") or event)
+    monkeypatch.setattr(bank._reads, "_streams", [stream])
+    monkeypatch.setattr(experts.File, "read_direct",
+                        lambda self, *given, read=experts.File.read_direct: log.append("read")
+                        or read(self, *given[:3], None))
+    with pytest.raises(TypeError):  # no tensor of this device
+        bank.fetch(1, [2, 3])
+    assert log == ["use", "read", "record"] * 4 + ["end"] * 4
+    monkeypatch.setattr(bank._reads, "_streams", [None])  # nothing was registered
+
+
 def test_what_is_no_expert_is_refused(torch, path):
     from gpunvme.torch.experts import ExpertBank
     with ExpertBank(path, NAMES, slots=4, device="cpu") as bank:

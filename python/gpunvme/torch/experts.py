@@ -14,17 +14,20 @@
         x = mix(x, up, down, slots)
 """
 
+import ctypes
 import errno
 import heapq
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 
-from .._file import File
+from .._file import File, deregister, register
 from .._native import process, refuse_after_fork
 from .._records import Catalogue
 from .._safetensors import Entry
@@ -34,8 +37,8 @@ from . import _event, _synchronize
 
 __all__ = ["ExpertBank"]
 
-# Default numbers of reads at a time. One long read fills eight leased queues.
-_READERS_DIRECT, _READERS = 3, 8
+_PAGE = 4096
+_STREAMS = 3  # of direct reads. One long read fills eight leased queues
 _AGING = 16  # turns through all slots after which the numbers of uses are halved
 
 
@@ -109,6 +112,73 @@ def _plan_records(catalogue: Catalogue, kinds: Sequence[Any]) -> _Plan:
                    for records in found for i in range(count)]], len(found), count)
 
 
+# --- Reads -----------------------------------------------------------------------------------------
+
+
+class _Read:
+    """A read in a stream, with the methods of a future."""
+
+    def __init__(self, name: Any, nbytes: int, word: int) -> None:
+        self._name, self._nbytes, self._word = name, nbytes, word
+        self.result = ctypes.c_int64.from_address(word)
+        self.event: Any = None  # behind the read; None: it has ended
+
+    def done(self) -> bool:
+        return self.event is None or bool(self.event.query())
+
+    def exception(self) -> OSError | None:
+        """Waits for the read, and returns its error."""
+        if self.event is not None:
+            self.event.synchronize()
+        moved = self.result.value
+        if moved < 0:
+            return OSError(-moved, os.strerror(-moved), self._name)
+        return None if moved == self._nbytes else _short(self._name)
+
+
+def _short(name: Any) -> OSError:
+    return OSError(errno.EIO, "the file ends within an expert", name)
+
+
+class _Direct:
+    """Reads direct files into memory by kernels in several streams. No thread waits for them.
+
+    close() comes before the memory is freed and the files are closed.
+    """
+
+    def __init__(self, memory: torch.Tensor, words: int) -> None:
+        cuda: Any = torch.cuda if memory.device.type == "cuda" else None
+        self._memory, self._generation, self._turn = memory, process.generation, 0
+        self._words = torch.empty(words, dtype=torch.int64, pin_memory=cuda is not None)
+        self._streams: list[Any] = \
+            [cuda.Stream(memory.device) for _ in range(_STREAMS)] if cuda else [None]
+        if cuda:
+            register(memory)
+
+    def read(self, place: tuple[File, int, int, int], word: int, event: Any) -> _Read:
+        """Begins a read after the work before the event. The word is not in use."""
+        file, offset, at, size = place
+        read = _Read(file.name, size, self._words.data_ptr() + 8 * word)
+        stream = self._streams[self._turn % len(self._streams)]
+        self._turn += 1
+        if event is not None:
+            stream.wait_event(event)
+        try:
+            file.read_direct((self._memory.data_ptr() + at, size), offset, read.result, stream)
+        except OSError as error:
+            read.result.value = -(error.errno or errno.EIO)
+        else:
+            read.event = stream.record_event() if stream else None
+        return read
+
+    def close(self) -> None:
+        """Waits for all reads, except in a child of fork()."""
+        if self._generation == process.generation and self._streams[0]:
+            for stream in self._streams:
+                stream.synchronize()
+            deregister(self._memory)
+
+
 # --- Slots -----------------------------------------------------------------------------------------
 
 
@@ -122,7 +192,7 @@ class _Slot:
         self.is_current = False  # its expert was fetched by the last fetch()
         self.ahead_of: int | None = None  # its expert is expected by the fetch() of this layer
         self.event: Any = None  # behind the work that uses the slot
-        self.loads: list[Future[None]] = []
+        self.loads: list[Any] = []  # each is a Future or a _Read
 
     def is_held(self) -> bool:
         return self.is_current or self.ahead_of is not None
@@ -140,8 +210,8 @@ class ExpertBank:
     for each expert. All layers have as many experts, of the same types and shapes.
 
     policy: of the experts that are not in use, "lfu" replaces those that were fetched least often,
-    "lru" those whose last fetch is longest ago. direct: as of LayerStream. readers: reads at a time;
-    None: 3 on the direct path, 8 otherwise.
+    "lru" those whose last fetch is longest ago. direct: as of LayerStream. readers: reads at a time
+    without the direct path, which needs no threads.
 
     The slots of a fetch() are valid until the next one, for work of the current stream. Threads take
     turns. A bank does not survive fork().
@@ -158,38 +228,53 @@ class ExpertBank:
             _plan_tensors(paths, layers)
         self.layers, self.experts = self._plan.layers, self._plan.experts
         self.device, self.policy = torch.empty(0, device=device).device, policy
-        self.parts = [torch.empty((slots, *torch_shape(entry)), dtype=torch_dtype(entry),
-                                  device=self.device) for entry in self._plan.parts]
-        _synchronize(self.device)
         self._files: dict[Any, File] = {}
+        self._reads: _Direct | None = None
         by_default = direct is None and self.device.type == "cuda"
         try:
-            self._open(by_default or bool(direct))
+            self._open(slots, by_default or bool(direct))
         except OSError:  # the mount lends no queues, or does not reach the slots
             if not by_default:
                 raise
-            self._open(False)
+            self._open(slots, False)
         self._slots = [_Slot(i) for i in range(slots)]
         self._slot_of: dict[int, _Slot] = {}
         self._uses = [0] * (self.layers * self.experts)
         self._turn = self._touches = 0
         self._sums = dict.fromkeys(("fetches", "hits", "misses", "late", "prefetches"), 0)
         self._lock = threading.Lock()  # protects the slots
-        if readers is None:
-            readers = _READERS_DIRECT if self.direct else _READERS
-        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(readers, "gpunvme-experts")
+        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(readers or 8, "gpunvme-experts")
         self._generation = process.generation
 
-    def _open(self, direct: bool) -> None:
+    def _open(self, slots: int, direct: bool) -> None:
         """Opens the files, and checks that they can be read into the slots."""
         self.direct = direct
         try:
             for path in dict.fromkeys(path for places in self._plan.places for path, _ in places):
                 self._files[path] = File(path, direct=direct)
-                self._files[path].read(self.parts[0], 1)
+            self._allocate(slots)
+            for file in self._files.values():
+                file.read(self._memory, 1)
+            if direct:
+                self._reads = _Direct(self._memory, slots * len(self.parts))
+                self._end = weakref.finalize(self, self._reads.close)
         except BaseException:
             self._close_files()
             raise
+
+    def _allocate(self, slots: int) -> None:
+        """Allocates the slots: one part of all of them after the other."""
+        lengths = [-(-slots * entry.nbytes // _PAGE) * _PAGE for entry in self._plan.parts]
+        *self._begins, nbytes = accumulate(lengths, initial=0)
+        if self.direct and self.device.type == "cpu":
+            shared = next(iter(self._files.values())).alloc_host(nbytes)
+            self._memory = torch.frombuffer(shared, dtype=torch.uint8)
+        else:
+            self._memory = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        self.parts = [self._memory[begin:begin + slots * entry.nbytes].view(torch_dtype(entry))
+                      .view(slots, *torch_shape(entry))
+                      for begin, entry in zip(self._begins, self._plan.parts, strict=True)]
+        _synchronize(self.device)
 
     def _close_files(self) -> None:
         for file in self._files.values():
@@ -212,24 +297,35 @@ class ExpertBank:
 
     # --- Reads ---------------------------------------------------------------------------------
 
-    def _read(self, part: int, key: int, number: int, before: list[Future[None]],
+    def _place(self, part: int, key: int, slot: _Slot) -> tuple[File, int, int, int]:
+        """Returns file, offset, place in the memory, and size of a part of an expert."""
+        path, offset = self._plan.places[part][key]
+        size = self._plan.parts[part].nbytes
+        return self._files[path], offset, self._begins[part] + slot.number * size, size
+
+    def _read(self, place: tuple[File, int, int, int], before: list[Future[None]],
               event: Any) -> None:
         """Reads a part of an expert after earlier reads of the slot and the work that uses it."""
         wait(before)
         if event is not None:
             event.synchronize()
-        path, begin = self._plan.places[part][key]
-        size = self._plan.parts[part].nbytes
-        if self._files[path].read(self.parts[part], size, begin, number * size) != size:
-            raise OSError(errno.EIO, "the file ends within an expert", path)
+        file, offset, at, size = place
+        if file.read(self._memory, size, offset, at) != size:
+            raise _short(file.name)
 
     def _load(self, slot: _Slot, key: int, pool: ThreadPoolExecutor) -> None:
         self._slot_of.pop(slot.key, None)
         before, event = slot.loads, slot.event
         slot.key, slot.event, slot.last = key, None, self._turn
         self._slot_of[key] = slot
-        slot.loads = [pool.submit(self._read, part, key, slot.number, before, event)
-                      for part in range(len(self.parts))]
+        places = [self._place(part, key, slot) for part in range(len(self.parts))]
+        if self._reads:
+            for load in before:
+                load.exception()
+            slot.loads = [self._reads.read(place, slot.number * len(places) + part, event)
+                          for part, place in enumerate(places)]
+        else:
+            slot.loads = [pool.submit(self._read, place, before, event) for place in places]
 
     def _forget(self, slot: _Slot) -> None:
         """Empties a slot whose reads have failed."""
@@ -312,7 +408,6 @@ class ExpertBank:
 
     def _settle(self, slots: Sequence[_Slot]) -> None:
         """Waits for the reads of slots, and raises the first error after all have ended."""
-        wait([load for slot in slots for load in slot.loads])
         errors = [load.exception() for slot in slots for load in slot.loads]
         for slot in slots:
             if slot.has_failed():
@@ -377,6 +472,8 @@ class ExpertBank:
                 pool, self._pool = self._pool, None
             if pool is not None:
                 pool.shutdown()
+            if self._reads:
+                self._end()
         self._close_files()
 
     def __enter__(self) -> "ExpertBank":
