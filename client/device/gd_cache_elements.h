@@ -11,6 +11,8 @@
 
 #include "client/device/gd_cache.h"
 
+#define GD_CACHE_LOOKS 8u
+
 /* --- Reads of lanes -------------------------------------------------------------------------- */
 
 /*
@@ -41,6 +43,27 @@ GQ_FN bool gd_cache_is_inside(const struct gd_cache_reader *w, uint64_t offset, 
 }
 
 /*
+ * Called by one lane. Looks for a line among GD_CACHE_LOOKS words, all of which
+ * are loaded before one is compared.
+ */
+GQ_FN void gd_cache_look(const struct gd_cache_reader *w, struct gd_cache_line *l, uint32_t first)
+{
+    const uint32_t last = w->cache->ways - 1;
+    uint64_t words[GD_CACHE_LOOKS];
+
+    if (!l->fits)
+        return;
+    GQ_UNROLL
+    for (uint32_t i = 0; i < GD_CACHE_LOOKS; i++)
+        words[i] = gd_load64(&w->cache->words[l->first + (first + i < last ? first + i : last)]);
+    GQ_UNROLL
+    for (uint32_t i = 0; i < GD_CACHE_LOOKS; i++) {
+        if (gd_cache_is_valid(w, words[i], l->tag))
+            l->way = first + i < last ? first + i : last;
+    }
+}
+
+/*
  * Stores the address of each lane's element if its line is valid, and counts a
  * reader of the line. Otherwise stores 0. All lanes look up at the same time.
  */
@@ -58,13 +81,10 @@ GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct g
         if (!GQ_AT(e->left) || !gd_cache_is_inside(w, GQ_AT(e->offset), e->size))
             GQ_AT(line).fits = false;
     }
-    for (uint32_t way = 0; way < c->ways; way++) {
+    for (uint32_t way = 0; way < c->ways; way += GD_CACHE_LOOKS) {
         GQ_FOR_LANES(lane)
         {
-            struct gd_cache_line *l = &GQ_AT(line);
-
-            if (l->fits && gd_cache_is_valid(w, gd_load64(&c->words[l->first + way]), l->tag))
-                l->way = way;
+            gd_cache_look(w, &GQ_AT(line), way);
         }
     }
     GQ_FOR_LANES(lane)

@@ -407,15 +407,27 @@ GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t f
     }
 }
 
-/* Stores one row with all lanes. */
-GQ_FN void gd_table_store(const struct gd_table_worker *w, uint64_t to, uint64_t from)
+/* Stores the rows of the lanes in `of`; those without a source are zeros. */
+GQ_FN void gd_table_store(const struct gd_table_worker *w, const struct gd_table_copies *c,
+                          uint32_t of)
 {
+    uint32_t have, zeros;
+    GQ_LANE_VAR(uint32_t, has);
+
     GQ_FOR_LANES(lane)
     {
-        if (from)
-            gq_copy_bytes(to, from, w->l->table.row_bytes, lane, w->group.lanes);
-        else
+        GQ_AT(has) = (of >> lane & 1u) && GQ_AT(c->from);
+    }
+    have = GQ_BALLOT(has);
+    gd_table_copy(w, c, have);
+    zeros = of & ~have;
+    while (zeros) {
+        uint64_t to = GQ_FROM64(c->to, gq_take_one(&zeros));
+
+        GQ_FOR_LANES(lane)
+        {
             gq_zero_bytes(to, w->l->table.row_bytes, lane, w->group.lanes);
+        }
     }
 }
 
@@ -428,7 +440,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
     const struct gd_table_launch *l = w->l;
     bool is_late = gd_table_is_late(l);
     uint32_t due, failed;
-    GQ_LANE_VAR(uint64_t, from);
+    struct gd_table_copies c = {0};
     GQ_LANE_VAR(uint32_t, is_due);
     GQ_LANE_VAR(uint32_t, is_unread);
     GQ_LANE_VAR(uint32_t, has_read);
@@ -439,7 +451,9 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
         if (lane < n) {
             struct gd_table_row row = gd_table_row(l, first + lane, is_late);
 
-            GQ_AT(from) = row.from;
+            GQ_AT(c.to) = l->out + (first + lane) * l->out_stride;
+            GQ_AT(c.from) = row.from;
+            GQ_AT(c.len) = l->table.row_bytes;
             GQ_AT(is_due) = row.is_due;
             GQ_AT(is_unread) = row.is_unread;
             GQ_AT(error) = row.error;
@@ -455,11 +469,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
     }
     if (GQ_BALLOT(is_unread))
         gd_table_note_lost(w);
-    while (due) {
-        uint32_t i = gq_take_one(&due);
-
-        gd_table_store(w, l->out + (first + i) * l->out_stride, GQ_FROM64(from, i));
-    }
+    gd_table_store(w, &c, due);
     if (l->table.caches)
         gd_table_keep(w, first, GQ_BALLOT(has_read));
 }

@@ -33,10 +33,9 @@ GQ_FN void gd_table_hit_parts(const struct gd_table_worker *w, const struct gd_c
 {
     const struct gd_table_launch *l = w->l;
     uint64_t line = (uint64_t)1 << reader->cache->line_shift;
-    uint32_t found, rest;
-    GQ_LANE_VAR(uint64_t, src);
+    struct gd_table_copies c;
+    uint32_t found;
     GQ_LANE_VAR(uint64_t *, pinned);
-    GQ_LANE_VAR(uint32_t, len);
     GQ_LANE_VAR(uint32_t, is);
 
     GQ_FOR_LANES(lane)
@@ -44,32 +43,23 @@ GQ_FN void gd_table_hit_parts(const struct gd_table_worker *w, const struct gd_c
         uint32_t left = l->table.row_bytes - GQ_AT(h->at);
 
         GQ_AT(e->offset) = GQ_AT(h->offset) + GQ_AT(h->at);
-        GQ_AT(len) = (uint32_t)(line - (GQ_AT(e->offset) & (line - 1)));
-        GQ_AT(len) = GQ_AT(len) < left ? GQ_AT(len) : left;
+        GQ_AT(c.len) = (uint32_t)(line - (GQ_AT(e->offset) & (line - 1)));
+        GQ_AT(c.len) = GQ_AT(c.len) < left ? GQ_AT(c.len) : left;
+        GQ_AT(c.to) = l->out + (first + lane) * l->out_stride + GQ_AT(h->at);
     }
-    gd_cache_pin_elements(reader, e, src, pinned);
+    gd_cache_pin_elements(reader, e, c.from, pinned);
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(is) = GQ_AT(src) != 0;
+        GQ_AT(is) = GQ_AT(c.from) != 0;
     }
-    found = rest = GQ_BALLOT(is);
-    while (rest) {
-        uint32_t i = gq_take_one(&rest);
-        uint64_t to = l->out + (first + i) * l->out_stride + GQ_FROM32(h->at, i);
-        uint64_t from = GQ_FROM64(src, i);
-        uint32_t n = GQ_FROM32(len, i);
-
-        GQ_FOR_LANES(lane)
-        {
-            gq_copy_bytes(to, from, n, lane, w->group.lanes);
-        }
-    }
+    found = GQ_BALLOT(is);
+    gd_table_copy(w, &c, found);
     gq_fence_device(); /* orders the loads of the lines before their next claims */
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(pinned)) {
             (void)gd_add64(GQ_AT(pinned), -GD_CACHE_PIN);
-            GQ_AT(h->at) += GQ_AT(len);
+            GQ_AT(h->at) += GQ_AT(c.len);
         }
         GQ_AT(e->left) = GQ_AT(pinned) && GQ_AT(h->at) < l->table.row_bytes;
     }

@@ -15,7 +15,7 @@
 
 /* Launch geometry of a pass. */
 #define GD_TABLE_WARPS  8u   /* warps per block */
-#define GD_TABLE_BLOCKS 528u /* maximum number of blocks */
+#define GD_TABLE_BLOCKS 264u /* maximum number of blocks */
 
 /* Adjacent rows of one file. Segments are in the order of their rows. */
 struct gd_table_segment {

@@ -4,6 +4,7 @@
 #define CLIENT_DEVICE_GD_TABLE_PLACE_H
 
 #include "client/device/gd_table_launch.h"
+#include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
 
 /* This struct describes one group of lanes. `groups` groups execute a pass together. */
@@ -12,6 +13,65 @@ struct gd_table_worker {
     const struct gd_table_launch *l;
     uint32_t rank, groups;
 };
+
+/* Copies of the lanes, each of a row or a part of one. */
+struct gd_table_copies {
+    GQ_LANE_MEMBER(uint64_t, to);
+    GQ_LANE_MEMBER(uint64_t, from);
+    GQ_LANE_MEMBER(uint32_t, len);
+};
+
+/*
+ * Makes the copies of the lanes in `of`, each by all lanes. Eight are loaded at a
+ * time if all of them have up to 256 bytes, and addresses and lengths are
+ * multiples of 8.
+ */
+#ifdef __CUDACC__
+GQ_FN void gd_table_copy(const struct gd_table_worker *w, const struct gd_table_copies *c,
+                         uint32_t of)
+{
+    const uint32_t lane = w->group.rank;
+    const bool is_short = c->len <= 256 && ((c->to | c->from | c->len) & 7) == 0;
+    const bool fit = (of & ~GQ_BALLOT(is_short)) == 0;
+
+    while (fit && of) {
+        uint32_t rest = of;
+        uint2 v[8];
+
+#pragma unroll
+        for (uint32_t k = 0; k < 8 && rest; k++, rest &= rest - 1) {
+            uint32_t i = (uint32_t)__ffs((int)rest) - 1u;
+            const uint2 *from = (const uint2 *)GQ_FROM64(c->from, i);
+
+            if (lane * sizeof(*v) < GQ_FROM32(c->len, i))
+                v[k] = __ldcv(from + lane);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < 8 && of; k++) {
+            uint32_t i = gq_take_one(&of);
+            uint2 *to = (uint2 *)GQ_FROM64(c->to, i);
+
+            if (lane * sizeof(*v) < GQ_FROM32(c->len, i))
+                to[lane] = v[k];
+        }
+    }
+    while (of) {
+        uint32_t i = gq_take_one(&of);
+
+        gq_copy_warp<4>(GQ_FROM64(c->to, i), GQ_FROM64(c->from, i), GQ_FROM32(c->len, i));
+    }
+}
+#else
+GQ_FN void gd_table_copy(const struct gd_table_worker *w, const struct gd_table_copies *c,
+                         uint32_t of)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (of >> lane & 1u)
+            gq_copy_bytes(GQ_AT(c->to), GQ_AT(c->from), GQ_AT(c->len), 0, 1);
+    }
+}
+#endif
 
 GQ_FN int64_t gd_table_id(const struct gd_table_launch *l, uint32_t i)
 {
