@@ -196,15 +196,16 @@ GQ_FN uint32_t gd_cache_find(const struct gd_cache_reader *w, struct gd_cache_li
 }
 
 /*
- * Called by one lane. Counts a reader of the line in a word, and returns true if
- * the word is still that of the valid line.
+ * Called by one lane. Counts n readers of the line in a word, and returns true
+ * if the word is still that of the valid line.
  */
-GQ_FN bool gd_cache_pin_word(const struct gd_cache_reader *w, uint64_t *word, uint64_t tag)
+GQ_FN bool gd_cache_pin_word(const struct gd_cache_reader *w, uint64_t *word, uint64_t tag,
+                             uint32_t n)
 {
-    uint64_t old = gd_add64(word, GD_CACHE_PIN);
+    uint64_t old = gd_add64(word, n * GD_CACHE_PIN);
 
     if (!gd_cache_is_valid(w, old, tag)) {
-        (void)gd_add64(word, -GD_CACHE_PIN);
+        (void)gd_add64(word, -(n * GD_CACHE_PIN));
         return false;
     }
     if (!(old & GD_CACHE_TOUCHED))
@@ -223,7 +224,7 @@ GQ_FN bool gd_cache_pin(const struct gd_cache_reader *w, const struct gd_cache_l
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(is) = gd_cache_pin_word(w, gd_cache_word(w, l), l->tag);
+            GQ_AT(is) = gd_cache_pin_word(w, gd_cache_word(w, l), l->tag, 1);
     }
     if (!GQ_FROM32(is, 0))
         return false;

@@ -27,6 +27,13 @@ struct gd_cache_elements {
     GQ_LANE_MEMBER(int32_t, err);   /* the result: 0 or -errno */
 };
 
+/* Elements of lanes in lines that are not replaced meanwhile. */
+struct gd_cache_pins {
+    GQ_LANE_MEMBER(uint64_t, src);    /* address of the lane's element, or 0 */
+    GQ_LANE_MEMBER(uint64_t *, word); /* of the line that this lane has pinned; NULL: none */
+    GQ_LANE_MEMBER(uint32_t, n);      /* readers that it has counted */
+};
+
 /* Returns the lanes whose element is not read yet, as bits. */
 GQ_FN uint32_t gd_cache_left(const struct gd_cache_reader *w, const struct gd_cache_elements *e)
 {
@@ -63,20 +70,51 @@ GQ_FN void gd_cache_look(const struct gd_cache_reader *w, struct gd_cache_line *
     }
 }
 
+/* Stores the first lane that has the same value, and how many lanes have it. */
+#ifdef __CUDACC__
+GQ_FN void gd_cache_match(const struct gd_cache_reader *w, uint64_t value, uint32_t &first,
+                          uint32_t &n)
+{
+    uint32_t same = __match_any_sync(w->group.mask, (unsigned long long)value);
+
+    first = __popc(w->group.mask & ((same & -same) - 1));
+    n = __popc(same);
+}
+#else
+GQ_FN void gd_cache_match(const struct gd_cache_reader *w, const uint64_t *value, uint32_t *first,
+                          uint32_t *n)
+{
+    GQ_FOR_LANES(lane)
+    {
+        n[lane] = 0;
+        for (uint32_t i = GQ_LANES; i-- > 0;) {
+            if (value[i] == value[lane]) {
+                first[lane] = i;
+                n[lane]++;
+            }
+        }
+    }
+}
+#endif
+
 /*
- * Stores the address of each lane's element if its line is valid, and counts a
- * reader of the line. Otherwise stores 0. All lanes look up at the same time.
+ * Stores the address of each lane's element if its line is valid, otherwise 0.
+ * All lanes look up at the same time. The first lane of those with the same line
+ * counts all of them as its readers, because many lanes may have one line, and
+ * the GPU makes additions to one word one after another.
  */
 GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct gd_cache_elements *e,
-                                 GQ_LANE_OUT(uint64_t, src), GQ_LANE_OUT(uint64_t *, pinned))
+                                 struct gd_cache_pins *p)
 {
     const struct gpunvme_device_cache *c = w->cache;
     GQ_LANE_VAR(struct gd_cache_line, line);
+    GQ_LANE_VAR(uint64_t, place);
+    GQ_LANE_VAR(uint32_t, first);
+    GQ_LANE_VAR(uint32_t, is);
+    uint32_t valid;
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(src) = 0;
-        GQ_AT(pinned) = NULL;
         GQ_AT(line) = gd_cache_line_of(c, GQ_AT(e->offset));
         if (!GQ_AT(e->left) || !gd_cache_is_inside(w, GQ_AT(e->offset), e->size))
             GQ_AT(line).fits = false;
@@ -89,15 +127,42 @@ GQ_FN void gd_cache_pin_elements(const struct gd_cache_reader *w, const struct g
     }
     GQ_FOR_LANES(lane)
     {
-        struct gd_cache_line *l = &GQ_AT(line);
+        const struct gd_cache_line *l = &GQ_AT(line);
 
-        if (l->way != GD_CACHE_NONE && gd_cache_pin_word(w, gd_cache_word(w, l), l->tag)) {
-            GQ_AT(pinned) = gd_cache_word(w, l);
-            GQ_AT(src) =
-                gd_cache_address(w, l) + (GQ_AT(e->offset) & (((uint64_t)1 << c->line_shift) - 1));
-        }
+        GQ_AT(place) =
+            l->way == GD_CACHE_NONE ? UINT64_MAX : l->number * 2 * GD_CACHE_WAYS + l->way;
+    }
+    gd_cache_match(w, place, first, p->n);
+    GQ_FOR_LANES(lane)
+    {
+        const struct gd_cache_line *l = &GQ_AT(line);
+
+        GQ_AT(p->word) = NULL;
+        if (l->way != GD_CACHE_NONE && GQ_AT(first) == lane &&
+            gd_cache_pin_word(w, gd_cache_word(w, l), l->tag, GQ_AT(p->n)))
+            GQ_AT(p->word) = gd_cache_word(w, l);
+        GQ_AT(is) = GQ_AT(p->word) != NULL;
+    }
+    valid = GQ_BALLOT(is);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(p->src) = valid >> GQ_AT(first) & 1u
+                            ? gd_cache_address(w, &GQ_AT(line)) +
+                                  (GQ_AT(e->offset) & (((uint64_t)1 << c->line_shift) - 1))
+                            : 0;
     }
     gq_fence_device(); /* acquires the bytes */
+}
+
+/* Ends what gd_cache_pin_elements() has begun. The fence is as in gd_cache_unpin(). */
+GQ_FN void gd_cache_unpin_elements(const struct gd_cache_reader *w, const struct gd_cache_pins *p)
+{
+    gq_fence_device();
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(p->word))
+            (void)gd_add64(GQ_AT(p->word), -(GQ_AT(p->n) * GD_CACHE_PIN));
+    }
 }
 
 /* Copies the elements that have a source; every lane copies its own. */
@@ -128,18 +193,15 @@ GQ_FN void gd_cache_copy_elements(const struct gd_cache_reader *w,
 GQ_FN void gd_cache_hit_elements(const struct gd_cache_reader *w, struct gd_cache_elements *e)
 {
     uint32_t before = gd_cache_left(w, e);
-    GQ_LANE_VAR(uint64_t, src);
-    GQ_LANE_VAR(uint64_t *, pinned);
+    struct gd_cache_pins p;
 
-    gd_cache_pin_elements(w, e, src, pinned);
-    gd_cache_copy_elements(w, e, src);
-    gq_fence_device(); /* as in gd_cache_unpin() */
+    gd_cache_pin_elements(w, e, &p);
+    gd_cache_copy_elements(w, e, p.src);
+    gd_cache_unpin_elements(w, &p);
     GQ_FOR_LANES(lane)
     {
-        if (GQ_AT(pinned)) {
-            (void)gd_add64(GQ_AT(pinned), -GD_CACHE_PIN);
+        if (GQ_AT(p.src))
             GQ_AT(e->left) = 0;
-        }
     }
     gd_cache_count(w, &w->cache->counts->hits, gq_count_ones(before & ~gd_cache_left(w, e)));
 }

@@ -33,9 +33,9 @@ GQ_FN void gd_table_hit_parts(const struct gd_table_worker *w, const struct gd_c
 {
     const struct gd_table_launch *l = w->l;
     uint64_t line = (uint64_t)1 << reader->cache->line_shift;
+    struct gd_cache_pins p;
     struct gd_table_copies c;
     uint32_t found;
-    GQ_LANE_VAR(uint64_t *, pinned);
     GQ_LANE_VAR(uint32_t, is);
 
     GQ_FOR_LANES(lane)
@@ -47,21 +47,19 @@ GQ_FN void gd_table_hit_parts(const struct gd_table_worker *w, const struct gd_c
         GQ_AT(c.len) = GQ_AT(c.len) < left ? GQ_AT(c.len) : left;
         GQ_AT(c.to) = l->out + (first + lane) * l->out_stride + GQ_AT(h->at);
     }
-    gd_cache_pin_elements(reader, e, c.from, pinned);
+    gd_cache_pin_elements(reader, e, &p);
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(is) = GQ_AT(c.from) != 0;
+        GQ_AT(c.from) = GQ_AT(p.src);
+        GQ_AT(is) = GQ_AT(p.src) != 0;
     }
     found = GQ_BALLOT(is);
     gd_table_copy(w, &c, found);
-    gq_fence_device(); /* orders the loads of the lines before their next claims */
+    gd_cache_unpin_elements(reader, &p);
     GQ_FOR_LANES(lane)
     {
-        if (GQ_AT(pinned)) {
-            (void)gd_add64(GQ_AT(pinned), -GD_CACHE_PIN);
-            GQ_AT(h->at) += GQ_AT(c.len);
-        }
-        GQ_AT(e->left) = GQ_AT(pinned) && GQ_AT(h->at) < l->table.row_bytes;
+        GQ_AT(h->at) += GQ_AT(p.src) ? GQ_AT(c.len) : 0;
+        GQ_AT(e->left) = GQ_AT(p.src) && GQ_AT(h->at) < l->table.row_bytes;
     }
     gd_cache_count(reader, &reader->cache->counts->hits, gq_count_ones(found));
 }
