@@ -154,8 +154,7 @@ GQ_FN uint32_t gd_table_special(const struct gd_table_launch *l, int64_t id)
 
 /*
  * Looks for a key in one slot, and adds the key if the slot is unused. Returns
- * the place of a row if the slot has the key, otherwise GD_TABLE_BAD. A new
- * range gets a number among those of its file.
+ * the place of a row if the slot has the key, otherwise GD_TABLE_BAD.
  */
 GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_t key)
 {
@@ -166,10 +165,46 @@ GQ_FN uint32_t gd_table_try(const struct gd_row_table *t, uint32_t slot, uint64_
         old = gd_replace64(&s->key, 0, key);
     if (old == key)
         return slot;
-    if (old)
-        return GD_TABLE_BAD;
-    s->piece = gq_atomic_fetch_add(&t->counts[gd_table_file(key)], 1);
-    return slot | GD_TABLE_CLAIMED;
+    return old ? GD_TABLE_BAD : slot | GD_TABLE_CLAIMED;
+}
+
+/*
+ * Gives new ranges their numbers among those of their files. `claimed` is the
+ * place of a lane that has added the range of a key, otherwise 0. One lane counts
+ * all ranges of a file, because the GPU makes the additions to one word one after
+ * another.
+ */
+GQ_FN void gd_table_number(const struct gd_table_worker *w, GQ_LANE_PARAM(uint32_t, claimed),
+                           GQ_LANE_PARAM(uint64_t, key))
+{
+    const struct gd_row_table *t = &w->l->table;
+    uint32_t of = GQ_BALLOT(claimed);
+    GQ_LANE_VAR(uint32_t, is);
+    GQ_LANE_VAR(uint32_t, was);
+
+    while (of) {
+        uint32_t rest = of, same, sum;
+        uint32_t number = gd_table_file(GQ_FROM64(key, gq_take_one(&rest)));
+
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(is) = (of >> lane & 1u) && gd_table_file(GQ_AT(key)) == number;
+        }
+        same = GQ_BALLOT(is);
+        of &= ~same;
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == 0)
+                GQ_AT(was) = gq_atomic_fetch_add(&t->counts[number], gq_count_ones(same));
+        }
+        sum = GQ_FROM32(was, 0);
+        GQ_FOR_LANES(lane)
+        {
+            if (GQ_AT(is))
+                t->slots[GQ_AT(claimed) & ~GD_TABLE_CLAIMED].piece =
+                    sum + gq_count_ones(same & ((1u << lane) - 1u));
+        }
+    }
 }
 
 /*
@@ -182,6 +217,7 @@ GQ_FN void gd_table_claim_ranges(const struct gd_table_worker *w, uint32_t first
     GQ_LANE_VAR(uint32_t, searches);
     GQ_LANE_VAR(uint32_t, slot);
     GQ_LANE_VAR(uint32_t, more);
+    GQ_LANE_VAR(uint32_t, claimed);
     GQ_LANE_VAR(uint64_t, key);
 
     GQ_FOR_LANES(lane)
@@ -202,12 +238,14 @@ GQ_FN void gd_table_claim_ranges(const struct gd_table_worker *w, uint32_t first
 
                 l->table.places[first + lane] = place;
                 GQ_AT(searches) = place == GD_TABLE_BAD;
+                GQ_AT(claimed) = place & GD_TABLE_CLAIMED ? place : 0;
                 if (!GQ_AT(searches) && GQ_AT(more))
                     gq_atomic_store(&l->table.slots[GQ_AT(slot)].more, 1);
                 GQ_AT(slot) = (GQ_AT(slot) + 1) & l->mask;
             }
         }
     }
+    gd_table_number(w, claimed, key);
 }
 
 /* Places the rows of n ids from number `first` on: those in lines, then the others. */
