@@ -61,9 +61,24 @@ def test_slots_have_the_experts_of_the_files(torch, path, weights, device, polic
                                    device=device)
             expect(torch, bank, weights, layer, experts)
         stats = bank.stats()
-    assert stats["fetches"] == 60 and min(stats.values()) > 0
+    late = stats.pop("late")  # depends on time
+    assert stats["fetches"] == 60 and min(stats.values()) > 0 and late >= 0
     with pytest.raises(ValueError, match="closed"):
         bank.fetch(0, [1])
+
+
+def test_reads_that_have_not_ended_are_late(torch, path, weights, monkeypatch):
+    from gpunvme.torch import experts
+    held = threading.Event()
+    monkeypatch.setattr(experts.File, "read", lambda self, *given, read=experts.File.read:
+                        (held.wait(60), read(self, *given))[1])
+    held.set()
+    with experts.ExpertBank(path, NAMES, slots=4, device="cpu") as bank:
+        held.clear()
+        assert bank.prefetch(0, [1, 2]) == 2
+        threading.Timer(0.2, held.set).start()
+        expect(torch, bank, weights, 0, [1, 2, 3])
+        assert (bank.stats()["late"], bank.stats()["misses"]) == (2, 1)
 
 
 def test_experts_that_are_there_are_not_read(torch, path, weights):
