@@ -369,8 +369,10 @@ GQ_FN void gd_table_note_lost(const struct gd_table_worker *w)
         return;
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
+        if (lane == 0) {
+            gq_atomic_store(&t->words->number, gd_load32(&t->file->set.number));
             gq_atomic_store(&t->words->late, l->first + t->turn + 1);
+        }
     }
 }
 
@@ -417,16 +419,19 @@ GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t
     return gd_table_read_row(t, &t->pieces[piece], gd_table_id(l, i));
 }
 
-/*
- * Adds n failed rows. `first` is the number of the first one << 32, and its
- * error.
- */
-GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t first)
+/* Counts the rows from number `from` on that have an error. */
+GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t from,
+                         GQ_LANE_PARAM(uint32_t, error))
 {
     struct gd_table_words *words = w->l->table.words;
-    uint32_t done = 0;
+    uint32_t failed = GQ_BALLOT(error), rest = failed, done = !failed, i;
+    uint64_t first;
     GQ_LANE_VAR(uint32_t, is_stored);
 
+    if (!failed)
+        return;
+    i = gq_take_one(&rest);
+    first = (uint64_t)(from + i) << 32 | GQ_FROM32(error, i);
     while (!done) {
         GQ_FOR_LANES(lane)
         {
@@ -441,7 +446,7 @@ GQ_FN void gd_table_fail(const struct gd_table_worker *w, uint32_t n, uint64_t f
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            gq_atomic_add(&words->failed, n);
+            gq_atomic_add(&words->failed, gq_count_ones(failed));
     }
 }
 
@@ -477,7 +482,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
 {
     const struct gd_table_launch *l = w->l;
     bool is_late = gd_table_is_late(l);
-    uint32_t due, failed;
+    uint32_t due;
     struct gd_table_copies c = {0};
     GQ_LANE_VAR(uint32_t, is_due);
     GQ_LANE_VAR(uint32_t, is_unread);
@@ -499,12 +504,7 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
         }
     }
     due = GQ_BALLOT(is_due);
-    failed = GQ_BALLOT(error);
-    if (failed) {
-        uint32_t rest = failed, i = gq_take_one(&rest);
-
-        gd_table_fail(w, gq_count_ones(failed), (uint64_t)(first + i) << 32 | GQ_FROM32(error, i));
-    }
+    gd_table_fail(w, first, error);
     if (GQ_BALLOT(is_unread))
         gd_table_note_lost(w);
     gd_table_store(w, &c, due);
@@ -513,10 +513,10 @@ GQ_FN void gd_table_pick_turn(const struct gd_table_worker *w, uint32_t first, u
 }
 
 /*
- * One group calls this after the last pass. Stores the status and adds to the
- * sums.
+ * One group calls this at the end of a gather. Stores the status, adds to the
+ * sums, and resets the words of the gather.
  */
-GQ_FN void gd_table_report(const struct gd_table_worker *w)
+GQ_FN void gd_table_report(const struct gd_table_worker *w, uint32_t reads)
 {
     const struct gd_table_launch *l = w->l;
     struct gd_table_words *words = l->table.words;
@@ -526,7 +526,6 @@ GQ_FN void gd_table_report(const struct gd_table_worker *w)
         if (lane == 0) {
             uint64_t first = gd_load64(&words->first);
             uint32_t failed = gq_atomic_load(&words->failed);
-            uint32_t reads = l->table.bounds[l->table.n_files];
 
             *l->status = (struct gd_table_status){
                 .failed = failed,
@@ -534,12 +533,13 @@ GQ_FN void gd_table_report(const struct gd_table_worker *w)
                 .error = failed ? -(int32_t)(uint32_t)first : 0,
                 .reads = reads,
             };
-            words->begun = 0;
             words->gathers++;
             words->rows += l->n;
             words->reads += reads;
             words->all_failed += failed;
             words->hits += gq_atomic_load(&words->copied);
+            words->first = UINT64_MAX;
+            words->failed = words->copied = words->reads_now = 0;
         }
     }
 }
@@ -550,13 +550,16 @@ GQ_FN void gd_table_pick(const struct gd_table_worker *w)
 
     for (uint64_t first = (uint64_t)w->rank * turn; first < n; first += (uint64_t)w->groups * turn)
         gd_table_pick_turn(w, (uint32_t)first, n - first < turn ? n - (uint32_t)first : turn);
-    if (w->l->is_last && gd_table_is_last(w))
-        gd_table_report(w);
+    if (w->l->is_last && gd_table_is_last(w)) {
+        gd_table_report(w, w->l->table.bounds[w->l->table.n_files]);
+        gq_atomic_store(&w->l->table.words->begun, 0);
+    }
 }
 
-GQ_FN void gd_table_pass(const struct gd_table_worker *w, uint32_t pass)
+/* Executes the share that the group number `rank` has of a pass. */
+GQ_FN void gd_table_run(const struct gd_table_worker *w)
 {
-    switch (pass) {
+    switch (w->l->pass) {
     case GD_TABLE_CLEAR:
         gd_table_clear(w);
         break;
@@ -569,21 +572,6 @@ GQ_FN void gd_table_pass(const struct gd_table_worker *w, uint32_t pass)
     default:
         gd_table_pick(w);
         break;
-    }
-}
-
-/*
- * Executes the share that the group number `rank` has of the passes. The
- * barrier orders the stores of a pass before the next pass of the same launch.
- */
-GQ_FN void gd_table_run(const struct gd_table_worker *w)
-{
-    for (uint32_t i = 0; i <= w->l->more; i++) {
-#ifdef __CUDACC__
-        if (i > 0)
-            __syncthreads();
-#endif
-        gd_table_pass(w, w->l->pass + i);
     }
 }
 

@@ -58,8 +58,9 @@ struct gd_table_slot {
 struct gd_table_words {
     uint64_t first; /* number among the ids << 32 | error; UINT64_MAX: none */
     uint32_t failed;
-    uint32_t left;   /* groups that have ended their pass */
-    uint32_t copied; /* rows of this gather that lay in lines */
+    uint32_t left;      /* groups that have ended their pass */
+    uint32_t copied;    /* rows of this gather that lay in lines */
+    uint32_t reads_now; /* ranges that a gather of few rows has read */
     /*
      * 1 + the number of the first piece of this gather to whose staging a lost
      * command may still write; 0: none. Stays set until the leases are renewed.
@@ -97,10 +98,11 @@ static_assert(sizeof(struct gd_table_status) == 24 &&
 enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PICK };
 
 /*
- * Maximum number of ids for which one block executes the passes up to
- * GD_TABLE_PLACE. A launch takes longer than the passes over so few ids.
+ * Maximum number of ids of a gather by one launch (gd_table_few.h), and the warps
+ * of its blocks.
  */
-#define GD_TABLE_FEW 256u
+#define GD_TABLE_FEW       256u
+#define GD_TABLE_FEW_WARPS 4u
 
 /*
  * A table in memory of the executor. Passes change only the arrays and words to
@@ -121,6 +123,8 @@ struct gd_row_table {
     uint32_t *counts; /* pieces of each file */
     uint32_t *bounds; /* number of each file's first piece; the last entry is their sum */
     struct gd_table_words *words;
+    /* One for each file, on the direct path. */
+    const struct gpunvme_device_file *const *files;
     struct gd_table_cache *caches; /* one for each file; NULL: no file has a cache */
     /* The first file, if commands write to the staging; NULL: none does. */
     const struct gpunvme_device_file *file;
@@ -140,7 +144,6 @@ struct gd_table_launch {
     uint64_t out_stride;
     struct gd_table_status *status;
     enum gd_table_pass pass;
-    uint32_t more; /* number of further passes, which the only block executes after this one */
 };
 
 /*

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tables: rows of files by number. On the direct path of a GPU a gather
- * launches the kernel of gd_table.h, and the kernel of lists once a file.
+ * launches the kernel of gd_table.h, and the kernel of lists once a file, or for
+ * few rows only the kernel of gd_table_few.h.
  * Without a GPU the calling thread executes both. Without leases it executes
  * the passes and reads by READV.
  */
@@ -18,6 +19,7 @@
 #include "support/minmax.h"
 
 #define KERNEL       "gpunvme_table"
+#define FEW_KERNEL   "gpunvme_table_few"
 #define WARP         32u
 #define MOST_STAGING ((size_t)256 << 20)
 #define MOST_UNIT    65536u
@@ -234,28 +236,52 @@ static uint64_t table_place_all(struct gpunvme_table *t, uint64_t at)
     table->counts = table_place(&at, table->n_files, sizeof(*table->counts));
     table->bounds = table_place(&at, table->n_files + 1, sizeof(*table->bounds));
     table->words = table_place(&at, 1, sizeof(*table->words));
+    table->files = table_place(&at, table->n_files, sizeof(*table->files));
     t->caches_at = (uintptr_t)table_place(&at, table->n_files, sizeof(*table->caches));
     return at;
 }
 
+/* Stores the addresses of the files for kernels. */
+static int table_put_files(struct gpunvme_table *t)
+{
+    uint64_t to = (uintptr_t)t->table.files;
+    int err = 0;
+
+    for (uint32_t i = 0; t->direct && i < t->table.n_files && !err; i++) {
+        const struct gpunvme_device_file *f = leased_file_device(t->files[i]->leased);
+
+        err = memory_space_put(&t->space, to + i * sizeof(f), &f, sizeof(f));
+    }
+    return err;
+}
+
 static int table_alloc(struct gpunvme_table *t, const struct gd_table_segment *segments)
 {
+    const struct gd_table_words words = {.first = UINT64_MAX};
     int err = memory_space_alloc(&t->space, table_place_all(t, 0), &t->workspace);
 
     if (err)
         return err;
     table_place_all(t, t->workspace);
-    return memory_space_put(&t->space, (uintptr_t)t->table.segments, segments,
-                            t->table.n_segments * sizeof(*segments));
+    err = memory_space_put(&t->space, (uintptr_t)t->table.words, &words, sizeof(words));
+    if (!err)
+        err = table_put_files(t);
+    return err ? err
+               : memory_space_put(&t->space, (uintptr_t)t->table.segments, segments,
+                                  t->table.n_segments * sizeof(*segments));
 }
 
 /* --- Open and close -------------------------------------------------------------------------- */
 
 static int table_load(struct gpunvme_table *t)
 {
-    if (!t->space.cuda)
+    struct cuda_driver *cu = t->space.cuda;
+
+    if (!cu)
         return 0;
-    return cuda_driver_load(t->space.cuda, t->space.device, table_image(), KERNEL, &t->kernel);
+    int err = cuda_driver_load(cu, t->space.device, table_image(), KERNEL, &t->kernel);
+    return err ? err
+               : cuda_driver_load(cu, t->space.device, table_image(), FEW_KERNEL, &t->few_kernel);
 }
 
 static int table_fill(struct gpunvme_table *t, const struct gpunvme_segment *segments,
@@ -351,8 +377,10 @@ void gpunvme_table_close(struct gpunvme_table *t)
         free(t->staging);
     else if (t->staging)
         (void)gpunvme_unregister(t->g, t->staging); /* the mount may no longer exist */
-    if (t->space.cuda)
+    if (t->space.cuda) {
         cuda_driver_unload(t->space.cuda, t->space.device, &t->kernel);
+        cuda_driver_unload(t->space.cuda, t->space.device, &t->few_kernel);
+    }
     for (uint32_t i = 0; i < t->table.n_files; i++)
         file_put(t->files[i]);
     pthread_mutex_destroy(&t->lock);
@@ -474,17 +502,15 @@ static unsigned table_blocks(const struct gd_table_launch *l)
     return (unsigned)min_u64(work / GD_TABLE_WARPS + 1, GD_TABLE_BLOCKS);
 }
 
-/* Executes a pass and the `more` passes after it by one launch. */
 static int table_pass(struct gpunvme_table *t, struct gd_table_launch *l, enum gd_table_pass pass,
-                      uint32_t more, void *stream)
+                      void *stream)
 {
     void *args[] = {l};
 
     l->pass = pass;
-    l->more = more;
     if (t->space.cuda)
-        return cuda_driver_launch(t->space.cuda, t->space.device, &t->kernel,
-                                  more ? 1 : table_blocks(l), GD_TABLE_WARPS * WARP, stream, args);
+        return cuda_driver_launch(t->space.cuda, t->space.device, &t->kernel, table_blocks(l),
+                                  GD_TABLE_WARPS * WARP, stream, args);
     table_host_pass(l);
     return 0;
 }
@@ -517,7 +543,23 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
         err = table_read_direct(t, l, stream);
     else
         table_host_read(t, l);
-    return err ? err : table_pass(t, l, GD_TABLE_PICK, 0, stream);
+    return err ? err : table_pass(t, l, GD_TABLE_PICK, stream);
+}
+
+/* Returns true if one launch may gather the rows. It does not clear the words of another gather. */
+static bool table_takes_few(const struct gpunvme_table *t, const struct gd_table_launch *l)
+{
+    return t->space.cuda && l->n <= GD_TABLE_FEW && l->n <= l->table.turn && !l->table.caches &&
+           !t->has_begun;
+}
+
+static int table_few(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
+{
+    void *args[] = {l};
+
+    return cuda_driver_launch(t->space.cuda, t->space.device, &t->few_kernel,
+                              l->n / GD_TABLE_FEW_WARPS + 1, GD_TABLE_FEW_WARPS * WARP, stream,
+                              args);
 }
 
 /*
@@ -526,14 +568,16 @@ static int table_turn(struct gpunvme_table *t, struct gd_table_launch *l, uint64
  */
 static int table_run(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
 {
-    bool are_few = l->n <= GD_TABLE_FEW && !l->table.caches;
-    int err =
-        table_pass(t, l, GD_TABLE_CLEAR, are_few ? GD_TABLE_PLACE - GD_TABLE_CLEAR : 0, stream);
+    int err = 0;
 
-    for (uint32_t pass = GD_TABLE_CLAIM; pass <= GD_TABLE_PLACE && !are_few && !err; pass++)
-        err = table_pass(t, l, (enum gd_table_pass)pass, 0, stream);
+    if (table_takes_few(t, l))
+        return table_few(t, l, stream);
+    t->has_begun = true;
+    for (uint32_t pass = GD_TABLE_CLEAR; pass <= GD_TABLE_PLACE && !err; pass++)
+        err = table_pass(t, l, (enum gd_table_pass)pass, stream);
     for (uint64_t first = 0; !err && (first == 0 || first < l->n); first += t->table.turn)
         err = table_turn(t, l, first, stream);
+    t->has_begun = err != 0;
     return err;
 }
 

@@ -19,6 +19,8 @@ struct gpunvme_table {
     bool staging_is_ordinary;      /* of malloc(), not registered */
     struct gpunvme_direct *direct; /* NULL: gathers read by READV */
     struct cuda_kernel kernel;     /* set on the direct path of a GPU */
+    struct cuda_kernel few_kernel; /* the same; for gathers of few rows */
+    bool has_begun;                /* the launches of the last gather were not all made */
     char why[200];                 /* why there is no direct path; "" if there is one */
     /*
      * Held while a thread gathers on the host or launches a gather. Protects

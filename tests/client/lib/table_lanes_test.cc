@@ -49,7 +49,9 @@ class Rows
         t.counts = counts_;
         t.bounds = bounds_;
         t.words = &words_;
+        words_.first = UINT64_MAX;
         t.file = &s.file;
+        t.files = &t.file;
         l_.status = &status_;
         l_.wide = true;
     }
@@ -71,6 +73,13 @@ class Rows
         out_.assign(ids.size() * l_.table.row_bytes, 0x5a);
         l_.out = reinterpret_cast<uint64_t>(out_.data());
         l_.out_stride = l_.table.row_bytes;
+        if (few) {
+            in_threads(kGroups, [this](uint32_t thread) {
+                for (uint32_t rank = thread; rank < l_.n; rank += kGroups)
+                    table_rig_few(&l_, rank, l_.n);
+            });
+            return stack_.commands - before;
+        }
         for (enum gd_table_pass p : {GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE})
             pass(p);
         for (l_.first = 0; l_.first == 0 || l_.first < l_.n; l_.first += l_.table.turn)
@@ -105,6 +114,7 @@ class Rows
         return words_.hits;
     }
 
+    bool few = false;              // one launch gathers the rows
     std::function<void()> on_read; // called after a list was read
 
   private:
@@ -243,8 +253,6 @@ TEST_F(TableLanes, AFailedCommandFailsOnlyItsRows)
     rows.expect_rows(ids);
 }
 
-// --- Through a cache -------------------------------------------------------------
-
 std::vector<int64_t> random_ids(size_t n, uint64_t rows, unsigned seed)
 {
     std::mt19937 rng(seed);
@@ -253,6 +261,80 @@ std::vector<int64_t> random_ids(size_t n, uint64_t rows, unsigned seed)
         id = static_cast<int64_t>(rng() % rows);
     return ids;
 }
+
+// --- Few rows by one launch -------------------------------------------------------
+
+TEST_F(TableLanes, FewRowsTakeACommandForEachRange)
+{
+    Rows rows(stack_, 272, 8104, 9, 256);
+    std::mt19937 rng(4);
+    rows.few = true;
+    for (size_t n : {1, 31, 48, 256}) {
+        std::vector<int64_t> ids(n);
+        for (int64_t &id : ids)
+            id = static_cast<int64_t>(rng() % (n % 2 ? rows.launch().table.rows : 100));
+        EXPECT_EQ(rows.gather(ids), rows.status().reads);
+        rows.expect_rows(ids);
+        rows.few = false;
+        EXPECT_EQ(rows.gather(ids), rows.status().reads) << "as many as by lists";
+        rows.few = true;
+        EXPECT_EQ(rows.status().failed, 0u);
+    }
+    const std::vector<int64_t> same(200, 5);
+    EXPECT_EQ(rows.gather(same), 1u);
+    rows.expect_rows(same);
+    expect_idle(stack_);
+}
+
+TEST_F(TableLanes, FewRowsThatDoNotExistOrFail)
+{
+    Rows rows(stack_, 256, 0, 9, 128);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 128; i++)
+        ids.push_back(i);
+    ids[40] = -1;
+    ids[50] = static_cast<int64_t>(rows.launch().table.rows);
+    rows.few = true;
+    rows.launch().pads = true;
+    rows.gather(ids);
+    rows.expect_rows(ids);
+    EXPECT_EQ(rows.status().failed, 1u);
+    EXPECT_EQ(rows.status().first_id, ids[50]);
+    EXPECT_EQ(rows.status().error, -ERANGE);
+    ids[40] = 40;
+    ids[50] = 50;
+    stack_.status_of_next = 0x281; // unrecovered read error
+    rows.gather(ids);
+    EXPECT_EQ(rows.status().failed, 2u) << "an LBA has two rows";
+    EXPECT_EQ(rows.status().error, -EIO);
+    stack_.file.map.end = 100;
+    rows.gather({0});
+    EXPECT_EQ(rows.status().error, -ENODATA);
+    stack_.file.map.end = kFilePages * kPage;
+    EXPECT_EQ(rows.gather(ids), 64u);
+    EXPECT_EQ(rows.status().failed, 0u);
+    rows.expect_rows(ids);
+}
+
+// The command may still write to the staging, over what later gathers read.
+TEST_F(TableLanes, FewRowsFailAfterALostCommand)
+{
+    Rows rows(stack_, 256, 0, 9, 64);
+    stack_.file.set.command_ns = 200000000;
+    stack_.on_command = [&] { return stack_.commands != 3; };
+    rows.few = true;
+    rows.gather(random_ids(64, 1000, 3));
+    EXPECT_EQ(rows.status().error, -ETIMEDOUT);
+    rows.gather({1, 2, 3});
+    EXPECT_EQ(rows.status().failed, 3u);
+    EXPECT_EQ(rows.status().error, -ESTALE);
+    stack_.file.set.number++;
+    rows.gather({1, 2, 3});
+    EXPECT_EQ(rows.status().failed, 0u) << "the leases were renewed";
+    rows.expect_rows({1, 2, 3});
+}
+
+// --- Through a cache -------------------------------------------------------------
 
 // A row lies in several lines, or several rows lie in a line, or a unit has
 // several lines.

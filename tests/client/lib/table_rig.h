@@ -11,6 +11,8 @@ extern "C" {
 
 /* Executes the share of group `rank` of `groups` groups in a pass. */
 void table_rig_pass(const struct gd_table_launch *l, uint32_t rank, uint32_t groups);
+/* Executes group `rank` of `groups` groups of a gather of few rows. */
+void table_rig_few(const struct gd_table_launch *l, uint32_t rank, uint32_t groups);
 
 #ifdef __cplusplus
 }
