@@ -177,6 +177,7 @@ static int take_group(struct options *opts, const char *arg)
     uint64_t id;
     bool number = number_parse(name, 10, UINT32_MAX - 1, &id);
     const struct group *group = number ? NULL : getgrnam(name);
+
     if (!number && !group)
         return mount_options_fail(
             opts, arg, "no such group, expected none, root, all, or a group's name or id");
