@@ -78,10 +78,11 @@ class Mounted
     }
     // The daemon's standard error.
     std::string log() const;
+    // Unmounts by umount(2), and does not wait for the daemon.
+    bool let_go();
 
   private:
     bool serving() const;
-    bool let_go();
 
     std::string dir_, image_, mountpoint_, program_;
     bool own_image_ = true;
