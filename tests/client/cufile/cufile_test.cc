@@ -418,6 +418,7 @@ TEST_F(CuFileOnce, ANegativeSizeOfCufileJsonIsIgnored)
             size_t direct = 0;
             cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, &batch);
             cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, &direct);
+            folder_.reset(); // the new process has made one of its own
             exit(batch == 128 && direct == 77 ? 0 : 1);
         },
         testing::ExitedWithCode(0), "");
