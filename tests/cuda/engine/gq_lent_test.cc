@@ -10,6 +10,7 @@ constexpr size_t kBytes = 64u << 10;
 constexpr uint64_t kDevicePart = kLoads * kMib; /* the loads use what is before it */
 
 std::atomic<unsigned> changes{0}; /* of sides, and recreations after a reset */
+std::atomic<unsigned> runs{0};
 
 class GqLent : public GqTest
 {
@@ -94,6 +95,19 @@ TEST_P(GqLent, AdminCommandsAreSentOnlyForAChangeOfSides)
     ASSERT_EQ(read(target), 0);
     EXPECT_EQ(changes, before + 2);
     EXPECT_TRUE(target.holds(0, rig_.media.data(), kBytes));
+}
+
+/* The device waits for one part, not for the whole transfer, also without a listener. */
+TEST_P(GqLent, ALongTransferIsCutIntoRuns)
+{
+    rig_.opts.part = kBytes;
+    rig_.open();
+    Target target(rig_, kMib);
+
+    unsigned before = runs;
+    ASSERT_EQ(rig_.move(GQ_READ, target, 0, {{0, kMib}}, 0, kMib), 0);
+    EXPECT_EQ(runs - before, kMib / kBytes);
+    EXPECT_TRUE(target.holds(0, rig_.media.data(), kMib));
 }
 
 /* The controller still has the command when the queue goes back. */
@@ -195,6 +209,13 @@ const Executor kForLent[] = {kExecutors[0], kExecutors[1], kExecutors[2]};
 GQ_FOR_SOME_EXECUTORS(GqLent, kForLent);
 
 } // namespace
+
+extern "C" int __real_bd_lend_give(bd_dev *dev, nvme_qpair *pair, bool end);
+extern "C" int __wrap_bd_lend_give(bd_dev *dev, nvme_qpair *pair, bool end)
+{
+    runs++;
+    return __real_bd_lend_give(dev, pair, end);
+}
 
 extern "C" int __real_nvme_qpair_recreate(nvme_ctrlr *c, nvme_qpair *qp);
 extern "C" int __wrap_nvme_qpair_recreate(nvme_ctrlr *c, nvme_qpair *qp)
