@@ -36,7 +36,6 @@ static int lend_create(struct bd_queue *q, struct nvme_qpair *pair)
         q->broken++;
         return -ENODEV;
     }
-    q->qp.epoch = pair->epoch;
     q->lent = pair;
     return 1;
 }

@@ -165,45 +165,12 @@ static int take_free(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queu
     return 0;
 }
 
-/* Hands the queue to the first waiter, which no later caller overtakes. */
-static void hand_on(struct nvme_bdev *d, struct bd_queue *q)
-{
-    struct bd_waiter *w = d->first;
-
-    if (!w || d->failed) {
-        bd_queue_put(d, q);
-        return;
-    }
-    dequeue(d, w);
-    w->got = q;
-    pthread_cond_signal(&w->cond);
-}
-
-/*
- * Waits for the end of a reset. Returns -ERESTART if the thread must leave, as
- * one for which the reset itself waits.
- */
-static int wait_for_reset(struct nvme_bdev *d, struct bd_leave *leave)
-{
-    while (leave && d->stop) {
-        if (must_leave(leave))
-            return -ERESTART;
-        cond_wait_until(&d->go_on, &d->lock, deadline_after_ms(BD_LEAVE_MS));
-    }
-    return 0;
-}
-
 int bd_queue_take(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queue **out)
 {
     pthread_mutex_lock(&d->lock);
     int rc = take_free(d, leave, out);
-    if (!rc) {
-        rc = wait_for_reset(d, leave);
-        if (rc)
-            hand_on(d, *out);
-        else
-            bd_owner_enter(d);
-    }
+    if (!rc)
+        bd_owner_enter(d);
     if (!rc && d->failed) {
         bd_owner_leave(d);
         bd_queue_put(d, *out);
@@ -224,11 +191,20 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* Hands the queue to the first waiter, which no later caller overtakes. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
     bd_owner_leave(d);
-    hand_on(d, q);
+    if (d->first && !d->failed) {
+        struct bd_waiter *w = d->first;
+
+        dequeue(d, w);
+        w->got = q;
+        pthread_cond_signal(&w->cond);
+    } else {
+        bd_queue_put(d, q);
+    }
     pthread_mutex_unlock(&d->lock);
 }
 

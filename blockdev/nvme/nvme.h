@@ -178,7 +178,7 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 /*
  * Allocates rings for the queue ID of `of`. The controller has queues with that
  * ID once, so nvme_qpair_recreate() of one pair ends those of the other; the
- * caller sets both epochs to that of the last one. Returns errors like
+ * caller sets its epoch to that of the other one before. Returns errors like
  * nvme_qpair_create().
  */
 int nvme_qpair_twin(struct nvme_ctrlr *c, const struct nvme_qpair *of, uint32_t depth,

@@ -43,9 +43,7 @@ void gq_lent_give(struct gq_engine *e)
 
     if (!e->opts.lender)
         return;
-    /* The reset for which a run has left ends its commands. */
-    bool end = q->state.outcome != GQ_OUT_LEFT &&
-               (q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN);
+    bool end = q->state.in_flight || q->state.outcome == GQ_OUT_BROKEN;
     gq_doorbell_proxy_hold(e->proxy, 0, true);
     if (bd_lend_give(e->opts.lender, &q->qp, end) || !end)
         return;
