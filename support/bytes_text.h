@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers of bytes as text. */
+/* Prints numbers of bytes as text. */
 #ifndef SUPPORT_BYTES_TEXT_H
 #define SUPPORT_BYTES_TEXT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Comparisons of 64-bit numbers. */
+/* Compares 64-bit numbers. */
 #ifndef SUPPORT_MINMAX_H
 #define SUPPORT_MINMAX_H
 

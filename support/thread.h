@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads of libraries. */
+/* Starts threads of libraries. */
 #ifndef SUPPORT_THREAD_H
 #define SUPPORT_THREAD_H
 

@@ -60,7 +60,7 @@ int bench_file_seal(struct bench_file *f);
 int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint64_t seed);
 void bench_file_close(struct bench_file *f);
 
-/* The direct path of a mount: reads by kernels of the benchmark's own process. */
+/* Kernels of the benchmark's own process read by this direct path of a mount. */
 struct bench_direct {
     struct gpunvme_direct *d; /* NULL: not open */
     struct leased_file *file;
@@ -81,7 +81,7 @@ void bench_direct_close(struct bench_direct *p);
  */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
-/* The options and objects that programs share. A program keeps the others in a static struct. */
+/* Programs share these options and objects. A program keeps the others in a static struct. */
 struct bench {
     uint64_t size; /* bytes of the file */
     uint64_t seed; /* of its contents */

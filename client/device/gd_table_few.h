@@ -11,7 +11,7 @@
 
 #include "client/device/gd_table.h"
 
-/* Rows that touch a range, and the range as a piece that was read. */
+/* Describes the rows that touch a range, and the range as a piece that was read. */
 struct gd_table_few {
     uint64_t key;
     uint32_t rows, first; /* number of rows, and the number of the first one among the ids */

@@ -14,7 +14,7 @@ struct gd_table_worker {
     uint32_t rank, groups;
 };
 
-/* Copies of the lanes, each of a row or a part of one. */
+/* Holds the copies of the lanes, each of a row or a part of one. */
 struct gd_table_copies {
     GQ_LANE_MEMBER(uint64_t, to);
     GQ_LANE_MEMBER(uint64_t, from);

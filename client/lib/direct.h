@@ -64,7 +64,7 @@ struct gpunvme_direct {
     uint64_t buffers_at; /* address of the number of entries; the table is 256 bytes behind */
 };
 
-/* A lease of the present extents of a file, and their copy in the memory space. */
+/* Describes a lease of a file's present extents, and their copy in the memory space. */
 struct file_lease {
     struct gpunvme_ioc_extent_lease ioc; /* id 0 if there is none */
     struct memory_space_map page;

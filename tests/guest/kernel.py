@@ -83,7 +83,7 @@ class Kernel:
             file.write(elf)
 
     def modules(self, names=MODULES):
-        """The files of modules and of their dependences, in the order of loading."""
+        """Returns the files of modules and of their dependences, in the order of loading."""
         lib = os.path.join(self.root, "lib", "modules", self.version)
         if not os.path.exists(os.path.join(lib, "modules.dep.bin")):
             tool(["depmod", "-b", self.root, self.version], env={"PATH": SBIN})

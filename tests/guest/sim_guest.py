@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A guest whose NVMe drive is gpunvme-sim, which QEMU (vfio-user-pci) gives to it."""
+"""Starts a guest whose NVMe drive is gpunvme-sim, which QEMU (vfio-user-pci) gives to it."""
 import contextlib
 import json
 import os

@@ -116,7 +116,7 @@ def _plan_records(catalogue: Catalogue, kinds: Sequence[Any]) -> _Plan:
 
 
 class _Read:
-    """A read in a stream, with the methods of a future."""
+    """Represents a read in a stream, and has the methods of a future."""
 
     def __init__(self, name: Any, nbytes: int, word: int) -> None:
         self._name, self._nbytes, self._word = name, nbytes, word

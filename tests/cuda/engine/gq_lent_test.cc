@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A controller with one queue pair, which the block device lends to the engine for each run. */
+/* Has a controller with one queue pair, which the block device lends to the engine for each run. */
 #include "tests/cuda/engine/gq_recover_rig.h"
 
 namespace

@@ -24,7 +24,7 @@ content() { head -c 1M /dev/zero | tr '\\0' "$1"; }
 
 @pytest.fixture(scope="module")
 def hosts(lab, guest):
-    """The guest with one target and two connections to it."""
+    """Returns the guest with one target and two connections to it."""
     modules = lab.kernel.modules(["nvme", "nvmet", "nvme_loop"])
     for number, module in enumerate(modules):
         name = os.path.basename(module).split(".")[0]
