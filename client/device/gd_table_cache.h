@@ -74,7 +74,7 @@ GQ_FN void gd_table_hit_file(const struct gd_table_worker *w, struct gd_table_hi
     const struct gd_row_table *t = &w->l->table;
     const struct gpunvme_device_cache *cache = t->caches[file].cache;
     struct gd_cache_elements e = {.size = 1};
-    struct gd_cache_reader reader;
+    struct gd_cache_reader reader = {0};
     bool is_valid = cache && gd_cache_begin(&reader, w->group, cache) == 0;
 
     GQ_FOR_LANES(lane)
@@ -186,7 +186,7 @@ GQ_FN void gd_table_keep(const struct gd_table_worker *w, uint32_t first, uint32
     }
     while (of) {
         uint32_t rest = of, number = GQ_FROM32(file, gq_take_one(&rest)), same;
-        struct gd_cache_reader reader;
+        struct gd_cache_reader reader = {0};
         bool keeps = gd_table_begin_keeping(w, &reader, number);
 
         GQ_FOR_LANES(lane)

@@ -215,8 +215,9 @@ static int make_ops(struct submitter *a, struct cuda_driver *cu, int device)
 {
     a->space = (struct memory_space){.cuda = cu, .device = device};
     a->ops = calloc(OPS, sizeof(*a->ops));
-    int err = a->ops ? memory_space_alloc_host(&a->space, OPS * sizeof(*a->words), &a->map)
-                     : gpunvme_fail(-ENOMEM, "out of memory");
+    if (!a->ops)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    int err = memory_space_alloc_host(&a->space, OPS * sizeof(*a->words), &a->map);
     if (err) {
         free(a->ops);
         a->ops = NULL;
@@ -238,14 +239,14 @@ static int take_op(struct submitter *a, struct cuda_driver *cu, int device, stru
     pthread_mutex_lock(&a->lock);
     if (!a->ops)
         err = make_ops(a, cu, device);
-    struct op *op = a->free;
-    if (!err && !op)
-        err = gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
-    if (!err) {
+    struct op *op = err ? NULL : a->free;
+    if (op) {
         a->free = op->next;
         a->under_way++;
-        *out = op;
+    } else if (!err) {
+        err = gpunvme_fail(-EAGAIN, "%u transfers wait for their streams", OPS);
     }
+    *out = op;
     pthread_mutex_unlock(&a->lock);
     return err;
 }

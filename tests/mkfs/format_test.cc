@@ -143,9 +143,12 @@ struct Wrong {
 
     explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
     {
-        static const bd_ops ops = {submit, [](bd_dev *, size_t len) { return dma_memory_new(len); },
+        static const bd_ops ops = {submit,
+                                   [](bd_dev *, size_t len) { return dma_memory_new(len); },
                                    [](bd_dev *, void *buf, size_t) { dma_memory_free(buf); },
-                                   nullptr, nullptr, nullptr};
+                                   nullptr,
+                                   nullptr,
+                                   nullptr};
         dev.ops = &ops;
         dev.info.bytes = MKFS_MIN_BYTES;
         dev.info.lba_size = 4096;
