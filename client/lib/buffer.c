@@ -14,6 +14,7 @@
 #include "client/lib/mount_gpu.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/socket.h"
+#include "support/page.h"
 
 /* Returns a buffer without memory, or NULL with the error in *err. */
 static struct gpunvme_buffer *buffer_new(struct connection *g, size_t len, int *err)
@@ -290,7 +291,9 @@ static int alloc_host(struct gpunvme_buffer *b)
     if (slab_takes(b->len))
         return alloc_piece(b);
     b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
+    /* The drive maps whole pages, of which a vfio-user server wants all in the file. */
+    const size_t pages = (b->len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)pages) != 0)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
     void *addr = mmap(NULL, b->len, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
     if (addr == MAP_FAILED)

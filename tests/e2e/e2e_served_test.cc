@@ -104,6 +104,25 @@ TEST_F(Served, AWriteProtectedNamespaceIsMountedReadOnly)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+TEST_F(Served, MemoryThatEndsWithinAPageIsReachedByTheDrive)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    connection *g;
+    gpunvme_buffer *buffer;
+    gpunvme_result result = {};
+    ASSERT_EQ(connection_open(m.path("").c_str(), &g), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g, kFile - 1000, &buffer), 0) << gpunvme_error();
+    EXPECT_EQ(transfer_read(buffer, fd, 0, 0, kFile - 1000, &result),
+              static_cast<ssize_t>(kFile - 1000));
+    EXPECT_EQ(result.path, static_cast<uint32_t>(GPUNVME_PATH_GPU)) << result.why;
+    EXPECT_EQ(result.staged, 0u);
+    connection_close(g);
+    close(fd);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
 // A read, an ioctl and an fsync are in flight when the server is killed.
 TEST_F(Served, AKilledServerEndsAllOperationsAndTheNextOneHasTheSyncedData)
 {
