@@ -50,7 +50,7 @@ static int small_new_pieces(struct bench *b, struct read_kind kind)
 enum host_way { HOST_INFO, HOST_READ, HOST_DIRECT };
 static const char *const host_names[] = {"INFO", "READ", "waiting hosts, direct path"};
 
-/* Threads that read `each` pieces. */
+/* Describes threads that read `each` pieces. */
 struct readers {
     const struct bench *b;
     enum host_way way;

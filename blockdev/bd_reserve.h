@@ -32,7 +32,7 @@ enum bd_reserve {
 int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len);
 
 /*
- * The same for a block device that the kernel drives, which keeps the
+ * Does the same for a block device that the kernel drives, which keeps the
  * reservation until it is closed. host_id is of bd_host_id(); its first bytes
  * are the key of this host.
  */

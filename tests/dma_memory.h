@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory for DMA of the devices that tests simulate. */
+/* Allocates memory for DMA of the devices that tests simulate. */
 #ifndef TESTS_DMA_MEMORY_H
 #define TESTS_DMA_MEMORY_H
 

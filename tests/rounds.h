@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-// True in a build with a sanitizer, whose code takes five times as long.
+// Is true in a build with a sanitizer, whose code takes five times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else

@@ -10,9 +10,9 @@
 #include <vector>
 
 /*
- * Starts a program with these descriptors as its standard ones, and returns its process, or -1. An
- * `in` of -1 stays that of the caller. fork(2) would copy the page tables of the caller, which are
- * large in builds with sanitizers.
+ * Starts a program with these descriptors as its standard ones, and returns its process, or -1. If
+ * `in` is -1, the program reads from the caller's standard input. fork(2) would copy the page
+ * tables of the caller, which are large in builds with sanitizers.
  */
 inline pid_t spawn_program(const std::vector<std::string> &args, int in, int out, int err,
                            char *const *env = environ)

@@ -31,13 +31,13 @@ namespace
  * called by all lanes of the group together.
  */
 
-/* A group's share of a list. */
+/* Describes a group's share of a list. */
 struct bare_list {
     struct gq_worker w;
     const struct gq_cmd *cmds;
     uint32_t *results; /* of each command: GQ_ENDED | status */
     uint32_t fetched;  /* number of commands of the share that were loaded */
-    /* The commands of the lane to be posted next, and their CIDs. */
+    /* A lane posts these commands, with these CIDs, next. */
     struct gq_cmd next[GQ_EACH];
     uint32_t cid[GQ_EACH];
 };
@@ -77,8 +77,8 @@ GQ_FN void bare_fetch_cmds(struct bare_list *b)
 
 /*
  * Loads CIDs for the next commands, at the end of a round. This is early,
- * because a load that is waited for between a peek and its fence may also wait
- * for the peek: a GPU counts outstanding loads with few counters.
+ * because a GPU counts outstanding loads with few counters: who waits for a load
+ * between a peek and its fence may also wait for the peek.
  */
 GQ_FN void bare_fetch_cids(struct bare_list *b)
 {

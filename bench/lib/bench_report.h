@@ -22,7 +22,7 @@ struct bench_samples {
     unsigned n;
 };
 
-/* An option of a program. An array of them ends with the letter 0. */
+/* Describes an option of a program. An array of them ends with the letter 0. */
 struct bench_option {
     char letter;
     enum { BENCH_FLAG, BENCH_JSON, BENCH_UNSIGNED, BENCH_LONG, BENCH_MIB, BENCH_SECONDS } kind;
@@ -37,9 +37,9 @@ struct bench_option {
 /* clang-format on */
 
 /*
- * Stores the options of the command line, and its only operand in *operand, or
- * with NULL none. Returns false if an option is unknown or has a wrong value, or
- * for other operands.
+ * Stores the options of the command line, and its only operand in *operand. If
+ * `operand` is NULL, none is expected. Returns false if an option is unknown or
+ * has a wrong value, or if there are other operands.
  */
 bool bench_parse(int argc, char **argv, const struct bench_option *options, const char **operand);
 /* Prints "usage: PROGRAM " and the text to stderr. Returns 2, the exit status. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels of benchmarks that read by the direct path: a warp, blocks, and many warps. */
+/* These kernels read by the direct path: one has a warp, others have blocks or many warps. */
 #include "bench/lib/direct_kernels.h"
 #include "bench/lib/kernel_times.cuh"
 #include "bench/lib/pattern.h"
@@ -9,15 +9,15 @@ namespace
 {
 
 /*
- * Maximum threads of a block of warps. Kernels of 1,024 threads have 64 registers and spill the
- * rest of a read's state; those of 128 threads have 168.
+ * A block of warps has so many threads at most. A thread has 168 registers then. In blocks of
+ * 1,024 threads it has 64, and spills the rest of a read's state.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kBlock = 256; /* threads of a block that reads as one */
 constexpr unsigned kFewWarps = 512;
 constexpr unsigned kTickets = 4; /* of a warp at a time */
 
-/* The result of the first reported read that was not served whole. */
+/* Holds the result of the first reported read that was not served whole. */
 __device__ long long failed;
 
 /*

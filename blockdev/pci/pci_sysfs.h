@@ -58,7 +58,7 @@ void pci_sysfs_printable(char *text);
 /* Writes the sentence to why, which may be NULL, and returns rc. */
 int nvme_why(char *why, size_t len, int rc, const char *sentence, ...) SYSFS_PRINTF(4, 5);
 
-/* A buffer for the sentence of an error: the cause and the next step. */
+/* Names a buffer for the sentence of an error: the cause and the next step. */
 struct nvme_reason {
     char *text; /* may be NULL */
     size_t len;

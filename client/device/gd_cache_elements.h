@@ -27,7 +27,7 @@ struct gd_cache_elements {
     GQ_LANE_MEMBER(int32_t, err);   /* the result: 0 or -errno */
 };
 
-/* Elements of lanes in lines that are not replaced meanwhile. */
+/* Describes elements of lanes, whose lines are not replaced meanwhile. */
 struct gd_cache_pins {
     GQ_LANE_MEMBER(uint64_t, src);    /* address of the lane's element, or 0 */
     GQ_LANE_MEMBER(uint64_t *, word); /* of the line that this lane has pinned; NULL: none */

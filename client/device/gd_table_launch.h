@@ -123,7 +123,7 @@ struct gd_row_table {
     uint32_t *counts; /* pieces of each file */
     uint32_t *bounds; /* number of each file's first piece; the last entry is their sum */
     struct gd_table_words *words;
-    /* One for each file, on the direct path. */
+    /* The direct path has one for each file. */
     const struct gpunvme_device_file *const *files;
     struct gd_table_cache *caches; /* one for each file; NULL: no file has a cache */
     /* The first file, if commands write to the staging; NULL: none does. */

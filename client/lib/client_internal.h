@@ -78,7 +78,7 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 
 /* Stores the CUDA driver of the handle, which the first call opens. */
 int gpunvme_cuda(struct connection *g, struct cuda_driver **out);
-/* As buffer_register(). Memory that is known to be host memory takes no call of CUDA. */
+/* Does what buffer_register() does, without calls of CUDA if the memory is the host's. */
 int buffer_register_known(struct connection *g, void *addr, size_t len, bool is_host, bool held,
                           struct gpunvme_buffer **out);
 /*

@@ -31,7 +31,7 @@ int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len);
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 
-/* Host memory that is mapped, or a mapped part of a file that the daemon shares. */
+/* Describes mapped host memory, or a mapped part of a file that the daemon shares. */
 struct memory_space_map {
     void *addr; /* NULL: none */
     size_t len;

@@ -20,8 +20,8 @@
 #define LONG_CHUNK ((size_t)16 << 20)
 #define LONG_PAIRS 2u
 /*
- * Chunk size of short transfers, each of which is made by the calling thread
- * only, and the number of pairs for them. If they used the pairs of the other
+ * Short transfers, which the calling thread makes alone, have chunks of this
+ * size and so many pairs of their own. If they used the pairs of the other
  * transfers, 16 threads that each read 4 KiB would wait for each other.
  */
 #define SHORT_CHUNK ((size_t)128 << 10)

@@ -14,7 +14,7 @@
 #define GQ_WORKSPACES 16u
 #define GQ_JOB_LISTS  2u /* of a transfer: one that runs, and one that is planned meanwhile */
 
-/* Memory mapped for the controller, with the PRP entries for every transfer (gq_prp.h). */
+/* Describes memory mapped for the controller, with PRP entries for every transfer (gq_prp.h). */
 struct gq_region {
     uint64_t iova; /* IOVA of the first page; the region is contiguous */
     uint64_t base; /* the executor's address of the first page */

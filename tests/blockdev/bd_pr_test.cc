@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Persistent reservations of a block device: the test stands before the kernel's calls, as an NVMe
-// driver of two hosts.
+// Tests persistent reservations of a block device. The test answers the kernel's calls, as an NVMe
+// driver of two hosts does.
 #include <gtest/gtest.h>
 
 #include <linux/pr.h>

@@ -30,7 +30,7 @@ const std::vector<ProblemCase> &problem_cases();
 void use_all_chunks(Image &img);
 /* Image::fill() with data that differ between blocks, and copies as a checkpoint leaves them. */
 void fill_all(Image &img);
-/* The files of such an image. */
+/* Names the files of such an image. */
 const Files &files_of_all();
 
 #endif

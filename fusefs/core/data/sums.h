@@ -80,8 +80,8 @@ void ffs_sums_settle(struct ffs *fs, bool all);
 /* --- Data of files and its checksums: what reads compare and what writes enter --------------- */
 
 /*
- * Checksums of data on the device. Blocks around the data that were unwritten
- * are zeros there.
+ * Holds checksums of data on the device. Blocks around the data that were
+ * unwritten are zeros there.
  */
 struct ffs_fresh {
     uint64_t first, end; /* file blocks */

@@ -17,7 +17,7 @@
 
 #define ENTRIES (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
 /*
- * Limit of one user. Programs send only memory, which is not closed here, so a
+ * One user may have so many. Programs send only memory, which is not closed here, so a
  * low limit costs them nothing, and many users must collude to hold all entries.
  */
 #define OF_ONE      2u

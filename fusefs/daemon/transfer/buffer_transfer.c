@@ -63,13 +63,13 @@ static int write_drop_capability(struct ffs_inode *inode)
 /* --- Repetition ------------------------------------------------------------------------------ */
 
 /*
- * Limit of consecutive runs that moved nothing, so that a permanent fault ends
- * a transfer soon.
+ * So many consecutive runs may move nothing. A permanent fault then ends a
+ * transfer soon.
  */
 #define REPEATS 2u
-/* Limit of the time of all failed runs of a call, in deadlines of a command. */
+/* All failed runs of a call may take so many deadlines of a command. */
 #define DEADLINES 2u
-/* Delay before the next run if the drive is not ready. */
+/* The next run begins after this time if the drive is not ready. */
 #define PATIENCE_MS 10u
 
 static bool may_succeed(const struct transfer *t, int err)
@@ -188,7 +188,7 @@ static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *ma
     return err;
 }
 
-/* The first byte of a READ that could not be verified. */
+/* Names the first byte of a READ that could not be verified. */
 struct lost {
     uint64_t file_offset;
     int err;

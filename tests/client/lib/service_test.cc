@@ -186,7 +186,7 @@ TEST_F(Service, ALaunchThatFailsIsTold)
     EXPECT_EQ(rig_->reads, 1u) << "what was taken back is not read later";
 }
 
-// As if another thread's launch had served the item before this thread's failed.
+// Another thread's launch seems to serve the item before this thread's fails.
 TEST_F(Service, AReadThatWasServedIsNotTheErrorOfALaunch)
 {
     start(kPatient);
