@@ -72,6 +72,7 @@ class Round:
         self.number = number
         self.kept = kept
         self.errors = []
+        self.ends = threading.Event()  # set before the daemon is killed
 
     def keep(self, who):
         """Files that are fsynced, some under a name of their own first."""
@@ -148,7 +149,8 @@ class Round:
         try:
             work(who)
         except OSError as e:
-            if e.errno not in GONE:
+            # Linux ends a request with EIO if the daemon dies while it copies the request.
+            if e.errno not in GONE and not (e.errno == errno.EIO and self.ends.is_set()):
                 self.errors.append(f"{work.__name__}: {e}")
 
     def start(self):
@@ -172,7 +174,8 @@ class Mount:
                 sys.exit(f"the daemon does not serve: {open(log).read()}")
             time.sleep(0.01)
 
-    def kill(self, threads):
+    def kill(self, this, threads):
+        this.ends.set()
         self.process.kill()
         self.process.wait(BOUND)
         for t in threads:  # they must not go on in the directory below the mount
@@ -232,7 +235,7 @@ def play(tools, where, rounds, rng):
         this = Round(mountpoint, number, kept)
         threads = this.start()
         time.sleep(rng.uniform(0.02, 1.5))
-        mount.kill(threads)
+        mount.kill(this, threads)
         wrong = list(this.errors)
         mount = Mount(daemon, image, mountpoint, log)
         wrong += check(mountpoint, kept) + check_published(mountpoint)
