@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/minmax.h"
 #include "support/number.h"
 
 #define CONNECTIONS   8
@@ -22,8 +23,8 @@
 #define REQUEST_BYTES 4096
 
 struct connection {
-    int fd; /* -1 in a free entry */
-    uint64_t expires_ms;
+    int fd;           /* -1 in a free entry */
+    uint64_t left_ns; /* of the time that the thread may wait with this connection open */
     size_t received;
     char request[REQUEST_BYTES + 1];
     char *reply; /* NULL until the request is complete */
@@ -207,7 +208,7 @@ static bool transmit(struct connection *c)
 static void metrics_server_serve_connection(struct metrics_server *s, struct connection *c,
                                             short events)
 {
-    bool keep = now_ms() < c->expires_ms;
+    bool keep = c->left_ns > 0;
 
     if (keep && events)
         keep = c->reply ? transmit(c) : metrics_server_receive(s, c);
@@ -230,7 +231,7 @@ static bool metrics_server_accept_one(struct metrics_server *s)
     while (c->fd >= 0)
         c++;
     c->fd = fd;
-    c->expires_ms = now_ms() + LIFETIME_MS;
+    c->left_ns = LIFETIME_MS * NS_PER_MS;
     return true;
 }
 
@@ -253,6 +254,24 @@ static size_t fill_polls(const struct metrics_server *s, bool accepts, struct po
     return open;
 }
 
+/*
+ * Waits for events and subtracts the time of the wait from that of each open
+ * connection. The time of replies is not subtracted, because replies to other
+ * clients, or a busy machine, could otherwise end the connection of a client
+ * that does not delay anybody.
+ */
+static int wait_for_clients(struct metrics_server *s, bool accepts, struct pollfd *p)
+{
+    size_t open = fill_polls(s, accepts, p);
+    uint64_t begun = now_ns();
+    int n = poll(p, 2 + CONNECTIONS, open || !accepts ? LIFETIME_MS : -1);
+    uint64_t waited = now_ns() - begun;
+
+    for (size_t i = 0; i < CONNECTIONS; i++)
+        s->connections[i].left_ns -= min_u64(waited, s->connections[i].left_ns);
+    return n;
+}
+
 static void *metrics_server_serve(void *arg)
 {
     struct metrics_server *s = arg;
@@ -260,9 +279,7 @@ static void *metrics_server_serve(void *arg)
     bool accepts = true;
 
     for (;;) {
-        size_t open = fill_polls(s, accepts, p);
-        int patience = open || !accepts ? LIFETIME_MS : -1;
-        if (poll(p, 2 + CONNECTIONS, patience) < 0 && errno != EINTR)
+        if (wait_for_clients(s, accepts, p) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
             return NULL;
