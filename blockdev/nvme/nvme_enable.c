@@ -90,12 +90,12 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return 0;
         if (stop_on_fatal && csts & NVME_CSTS_FATAL)
             return -EIO;
-        if (late)
-            return -ETIMEDOUT;
         /* Another process has disabled it meanwhile, so it will not become ready. */
-        if (poll_wait_once(&wait) && value == NVME_CSTS_READY &&
+        if ((late || poll_wait_once(&wait)) && value == NVME_CSTS_READY &&
             !(enable_read32(c, NVME_REG_CC) & NVME_CC_ENABLE))
             return -EIO;
+        if (late)
+            return -ETIMEDOUT;
     }
 }
 
