@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fusefs/daemon/transfer/deadline.h"
 #include "tests/fusefs/daemon/transfer/readv_rig.h"
 #include "tests/threads.h"
 
@@ -184,13 +185,6 @@ TEST_F(Readv, WithoutFallbackARefusedPieceHasItsErrorAndTheOthersAreRead)
     EXPECT_EQ(v.bytes, bytes_of(100));
 }
 
-// A batch of a hundred pieces ends before it, also on a busy machine.
-#ifdef __SANITIZE_THREAD__
-constexpr unsigned kDeadlineMs = 2000;
-#else
-constexpr unsigned kDeadlineMs = 200;
-#endif
-
 TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
 {
     open(with(&rig_config::deadline_ms, kDeadlineMs));
@@ -265,7 +259,7 @@ TEST_F(Readv, WithoutFallbackABatchWhoseCommandsAreAlwaysLostEnds)
 
 TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
 {
-    open(with(&rig_config::deadline_ms, 300));
+    open(with(&rig_config::deadline_ms, kDeadlineMs));
     fail(SIM_FAULT_FATAL, 0, 30000, 1);
     spread(kPieces, 64);
     gpunvme_ioc_readv v = read_batch(kPieces);

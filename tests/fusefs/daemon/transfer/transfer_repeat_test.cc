@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
-#include "tests/rounds.h"
+#include "tests/fusefs/daemon/transfer/deadline.h"
 #include "tests/threads.h"
 
 namespace
@@ -19,9 +19,6 @@ constexpr uint8_t kRead = 2, kWrite = 1;
 constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82;
 constexpr uint16_t kAccessInTransition = 0x303;
 constexpr uint16_t kDoNotRetry = 0x4000;
-
-// Other commands than the lost ones end before it, also on a busy machine.
-constexpr unsigned kDeadlineMs = kSanitized ? 1000 : 300;
 
 // The parameter: WRITE.
 class Repeat : public ::testing::TestWithParam<bool>
