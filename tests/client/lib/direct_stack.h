@@ -249,7 +249,7 @@ class Stack
         odd_commands += (len <= first && sqe.prp2) || sqe.opcode != NVME_IO_READ || sqe.flags ||
                         sqe.nsid != 1 || sqe.cdw2 || sqe.cdw3 || sqe.mptr || sqe.cdw13 ||
                         sqe.cdw14 || sqe.cdw15;
-        if (on_command && !on_command())
+        if ((on_command && !on_command()) || sqe.prp1 == never_to)
             return;
         if (!is_repeated(r, sqe.cid, &cid))
             move(sqe, slba, len, first);
@@ -328,8 +328,9 @@ class Stack
     bool out_of_order = false; // set before the first read
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
-    std::atomic<size_t> most_held{0}; // commands of a queue
-    std::atomic<bool> repeat{false};  // once, when an index has a second command
+    std::atomic<size_t> most_held{0};  // commands of a queue
+    std::atomic<bool> repeat{false};   // once, when an index has a second command
+    std::atomic<uint64_t> never_to{0}; // the address whose commands are never completed
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
 
