@@ -221,19 +221,18 @@ void give_cids(Stack &s, uint32_t taken)
     __atomic_fetch_and(&s.cids[0].taken[0], ~taken, __ATOMIC_RELAXED);
 }
 
-// Reads while another group leads, whose own command the controller keeps until the deadline: the
-// path of the last one.
+// Reads while another group leads, whose own command the controller never completes. That group
+// ends when the file has lost its queues. Returns the path of the last read.
 enum shared_path read_beside_a_leader()
 {
     Stack s(1, 40, 20);
     std::atomic<bool> leads{false};
     enum shared_path path = SHARED_HANDED_ON;
     int result = 0;
-    s.file.set.command_ns = 2000000000;
     s.on_command = [&] { return leads.exchange(true); };
     uint32_t taken = take_cids(s); // the leader gets another one
     std::thread leader(
-        [&] { EXPECT_EQ(shared_read_warp(&s.file, address(s, 9 * kPage), kPage, 0), -ETIMEDOUT); });
+        [&] { EXPECT_EQ(shared_read_warp(&s.file, address(s, 9 * kPage), kPage, 0), -ESTALE); });
     while (!leads)
         std::this_thread::yield();
     give_cids(s, taken);
@@ -242,6 +241,7 @@ enum shared_path read_beside_a_leader()
         EXPECT_EQ(result, 0);
         EXPECT_TRUE(s.holds(kPage, kPage, kPage));
     }
+    __atomic_store_n(&s.file.set.n_queues, 0, __ATOMIC_SEQ_CST);
     leader.join();
     return path;
 }
