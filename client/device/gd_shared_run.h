@@ -290,6 +290,21 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
 }
 
 /*
+ * Counts the deadlines of commands that are about to be sent from now. Otherwise a command whose
+ * group has waited long for a CID would be given up early, and its queue lost.
+ */
+GQ_FN void gd_restart_times(struct gd_share *s)
+{
+    const struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage == GQ_STAGE_READY)
+            GQ_AT(s->part).sent_us = gd_clock_us();
+    }
+}
+
+/*
  * Claims CIDs for the lanes with bytes left and no CID, as far as there are some, and submits their
  * commands. At first the tables are loaded in one trip with the claim, as are the words of the
  * leases when the reads begin.
@@ -323,6 +338,8 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
     s->tries = 0;
     gq_deal_cids(w, word, got, wanting);
     gd_prepare(s, k, &tables);
+    if (!early)
+        gd_restart_times(s);
     if (!s->leads)
         gq_publish_cmds(w);
     else if (w->lead.in_flight == 0 && gd_active(s))

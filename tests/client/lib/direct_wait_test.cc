@@ -62,6 +62,31 @@ template <typename Then> int64_t read_and_end_soon(Stack &s, Then then)
     return got;
 }
 
+// For a moment while its command is in flight, the deadline is shorter than the wait for a CID was.
+TEST(DirectWaiting, ForACidIsNotCountedAsTimeOfTheCommand)
+{
+    constexpr auto kWait = std::chrono::milliseconds(2000), kMoment = std::chrono::milliseconds(50);
+    Stack s(1, 8, 20);
+    uint32_t taken = take_all(s, 0);
+    uint64_t usual = s.file.set.command_ns;
+    auto set_deadline = [&s](uint64_t ns) {
+        __atomic_store_n(&s.file.set.command_ns, ns, __ATOMIC_SEQ_CST);
+    };
+    s.on_command = [&] {
+        set_deadline(std::chrono::nanoseconds(kWait).count() * 9u / 10);
+        std::this_thread::sleep_for(kMoment);
+        set_deadline(usual);
+        return true;
+    };
+    EXPECT_EQ(read_waiting(s,
+                           [&] {
+                               std::this_thread::sleep_for(kWait);
+                               __atomic_store_n(&s.cids[0].taken[0], taken, __ATOMIC_SEQ_CST);
+                           }),
+              static_cast<int64_t>(kPage));
+    expect_idle(s);
+}
+
 void take_all_of_all(Stack &s)
 {
     for (gq_cids &cids : s.cids)
