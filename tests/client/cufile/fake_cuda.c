@@ -33,6 +33,25 @@ static uint64_t last_id;
 static atomic_bool captured, refuses_waits, refuses_exports;
 static atomic_ullong copies;
 
+static void lock_memory(void)
+{
+    pthread_mutex_lock(&memory_lock);
+}
+
+static void unlock_memory(void)
+{
+    pthread_mutex_unlock(&memory_lock);
+}
+
+/*
+ * A child of fork(2) gets an answer from the driver, and no lock that a thread
+ * of its parent held.
+ */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(lock_memory, unlock_memory, unlock_memory);
+}
+
 static struct allocation *find(unsigned long long addr)
 {
     struct allocation *a = allocations;
