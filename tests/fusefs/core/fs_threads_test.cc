@@ -258,20 +258,24 @@ TEST_F(FsFlushes, AreSharedByFsyncsThatOverlap)
         files[i] = create("f" + std::to_string(i));
     hold_back(BD_FLUSH);
     std::vector<std::thread> all;
-    std::atomic<int> failed{0};
+    std::atomic<size_t> failed{0}, written{0};
     auto save = [&](size_t i) {
-        failed += ffs_write(files[i], 0, "text", 4) != 4 || ffs_fsync(files[i], false) != 0;
+        failed += ffs_write(files[i], 0, "text", 4) != 4;
+        written++;
+        failed += ffs_fsync(files[i], false) != 0;
     };
     all.emplace_back(save, 0);
     wait_for_the_first();
     for (size_t i = 1; i < files.size(); i++)
         all.emplace_back(save, i);
+    for (int i = 0; i < 30000 && written < files.size(); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
     let_go();
     for (std::thread &t : all)
         t.join();
     device.dev()->ops = slow.real;
-    EXPECT_EQ(failed, 0);
+    EXPECT_EQ(failed, 0u);
     EXPECT_LT(slow.begun, 5u) << "the second flush serves all that wait for it";
 }
 
