@@ -60,10 +60,17 @@ class Object
     Object(const Object &) = delete;
     Object &operator=(const Object &) = delete;
 
+    // Returns memory of the calling thread, which is allocated once. A child of
+    // fork(2) could wait for ever for memory, because ThreadSanitizer's allocator
+    // may be locked by another thread of the parent at the fork.
+    static char *memory()
+    {
+        thread_local std::vector<char> bytes(kFile);
+        return bytes.data();
+    }
     virtual Outcome use()
     {
-        std::vector<char> memory(kFile);
-        return read_into(memory.data());
+        return read_into(memory());
     }
     virtual void end()
     {
@@ -229,6 +236,7 @@ class Life : public InFolder<Row>
     // child hangs or crashes.
     Outcome in_child()
     {
+        Object::memory();
         pid_t child = fork();
         if (child == 0) {
             Outcome seen = object_->use();
