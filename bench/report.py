@@ -10,8 +10,9 @@ compares them. scripts/bench-report.py runs the benchmarks and uses the same tab
 A file of bench/results is a section: {"title", "text", "runs"}. A run is the JSON output of a
 benchmark, to which scripts/bench-report.py has added "command", "revision" and "date"; "note" and
 "chart" (true, or the name of the chart) are added by hand. All figures of a run are of one machine
-and one revision. A result has "name", "unit" and "median", and may have "p5", "p95", "p99",
-"ratio" to "against", and "remark". A point of a sweep has "sweep", "series" and "x" as well.
+and one revision. A result is a line with "name", "unit" and "median", and may have "p5", "p95",
+"p99", "ratio" to "against", and "remark". A point of a sweep has "sweep", "series" and "x" instead
+of a name.
 """
 
 import glob
