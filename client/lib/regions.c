@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct region_buffer {
-    struct region_buffer *next;
-    struct gpunvme_buffer *buffer;
-};
-
 struct region {
     uint64_t addr;
     size_t len;
@@ -19,7 +14,7 @@ struct region {
     unsigned users; /* this and the rest are under regions->lock */
     bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */
-    struct region_buffer *buffers;
+    SLIST_HEAD(, gpunvme_buffer) buffers;
     struct region *next_dropped;
 };
 
@@ -123,28 +118,15 @@ static int region_end(struct region *r)
 {
     int err = 0;
 
-    while (r->buffers) {
-        struct region_buffer *rb = r->buffers;
-        r->buffers = rb->next;
-        int failed = buffer_unregister(rb->buffer);
+    while (!SLIST_EMPTY(&r->buffers)) {
+        struct gpunvme_buffer *b = SLIST_FIRST(&r->buffers);
+        SLIST_REMOVE_HEAD(&r->buffers, in_region);
+        int failed = buffer_unregister(b);
         if (!err || failed == -ETIMEDOUT) /* after this error nobody may use the memory */
             err = failed ? failed : err;
-        free(rb);
     }
     free(r);
     return err;
-}
-
-static int add_buffer(struct region *r, struct gpunvme_buffer *b)
-{
-    struct region_buffer *rb = malloc(sizeof(*rb));
-
-    if (!rb)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    rb->buffer = b;
-    rb->next = r->buffers;
-    r->buffers = rb;
-    return 0;
 }
 
 static void regions_drop(struct regions *rs, struct region *r)
@@ -239,8 +221,9 @@ static int add_locked(struct regions *rs, struct cuda_driver *cu, struct region 
 {
     if (regions_is_taken(rs, cu, r->addr, r->len))
         return gpunvme_fail(-EEXIST, "the memory is registered already");
-    int err = own ? add_buffer(r, own) : 0;
-    return err ? err : list_insert(&rs->held, r);
+    if (own)
+        SLIST_INSERT_HEAD(&r->buffers, own, in_region);
+    return list_insert(&rs->held, r);
 }
 
 int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t len,
@@ -262,10 +245,8 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
     pthread_mutex_lock(&rs->lock);
     err = add_locked(rs, cu, r, own);
     regions_unlock(rs);
-    if (err) {
-        free(r->buffers);
+    if (err)
         free(r);
-    }
     return err;
 }
 
@@ -319,11 +300,11 @@ static int regions_get_region(struct regions *rs, const struct cuda_allocation *
 
 static struct gpunvme_buffer *buffer_at(const struct region *r, const struct connection *g)
 {
-    for (const struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
-        if (rb->buffer->owner == g)
-            return rb->buffer;
-    }
-    return NULL;
+    struct gpunvme_buffer *b = SLIST_FIRST(&r->buffers);
+
+    while (b && b->owner != g)
+        b = SLIST_NEXT(b, in_region);
+    return b;
 }
 
 /*
@@ -360,11 +341,8 @@ static int get_buffer(struct regions *rs, struct region *r, struct connection *g
         err = buffer_register_known(g, (void *)(uintptr_t)r->addr, r->len, is_host,
                                     is_host || r->held, out);
     } while (err == -EMFILE && regions_evict(rs, g));
-    if (err)
-        return err;
-    err = add_buffer(r, *out);
-    if (err)
-        buffer_unregister(*out);
+    if (!err)
+        SLIST_INSERT_HEAD(&r->buffers, *out, in_region);
     return err;
 }
 
