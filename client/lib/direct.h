@@ -153,15 +153,14 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
 /* Creates the slots. Kernels count the ended uses of a slot in `runs`. */
-int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s);
-void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s);
+int direct_slots_open(struct gpunvme_direct *d);
+void direct_slots_close(struct gpunvme_direct *d);
 /*
  * Returns a slot in the memory space, or NULL if none is free. The end of a use frees the slot. The
  * caller frees only a slot for which nothing was launched.
  */
-struct gd_check *direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s);
-void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s,
-                            const struct gd_check *slot);
+struct gd_check *direct_slots_take(struct gpunvme_direct *d);
+void direct_slots_give_back(struct gpunvme_direct *d, const struct gd_check *slot);
 
 /* Creates the table of registered memory with its IOVAs (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);
@@ -204,15 +203,12 @@ void direct_sums_close(struct gpunvme_direct *d);
  */
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream);
-void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
 /*
  * Frees the words of a check whose last kernel was not launched and whose other kernels have ended.
  */
 void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check);
-/* Launches the comparison of data. Without a GPU, compares it. */
-int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
-/* Launches the comparison of the data of one read. */
-int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
+/* Launches the comparison of the data of a read or a list. Without a GPU, compares it. */
+int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
 /* Sets gpunvme_error() for a read that failed, naming a block that differs. Returns err. */
 int direct_say_failed(struct leased_file *f, int err);
 

@@ -62,7 +62,7 @@ int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void 
 
 int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    int err = direct_compare_read(d, l, stream);
+    int err = direct_compare(d, l, stream);
 
     l->concludes = true;
     if (!err)
@@ -79,6 +79,6 @@ int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
         return err;
     if (!err)
         return direct_conclude(d, l, stream);
-    direct_check_give_back(d, l->check);
+    direct_slots_give_back(d, l->check);
     return err;
 }

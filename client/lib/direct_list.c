@@ -63,7 +63,7 @@ int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *st
         return 0;
     int err = direct_list_launch(d, l, direct_staged_blocks(l), stream);
     if (err)
-        direct_check_give_back(d, l->check);
+        direct_slots_give_back(d, l->check);
     else if (l->check)
         err = direct_conclude(d, l, stream);
     return err ? err : 1;
@@ -79,23 +79,10 @@ static uint64_t direct_list_shares(const struct gd_launch *l)
     return min_u64(want, min_u64(l->file.set.n_queues, GD_LIST_QUEUES));
 }
 
-static int direct_list_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
-{
-    struct gd_compare_launch c = {
-        .sums = l->file.sums,
-        .addr = l->buffer.addr,
-        .list = l->list,
-        .n = l->n,
-        .check = l->check,
-    };
-
-    return direct_compare(d, &c, stream);
-}
-
 /* Launches the conclusion of a list. The time limit is that of a read as long as the buffer. */
 static int direct_list_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    int err = direct_list_compare(d, l, stream);
+    int err = direct_compare(d, l, stream);
 
     l->concludes = true;
     if (!err)
@@ -111,7 +98,7 @@ static int direct_list_start(struct gpunvme_direct *d, struct gd_launch *l, void
     l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(d, &l->file, stream);
     int err = direct_list_launch(d, l, direct_list_shares(l), stream);
     if (err)
-        direct_check_give_back(d, l->check);
+        direct_slots_give_back(d, l->check);
     return err || !l->check ? err : direct_list_conclude(d, l, stream);
 }
 
@@ -125,7 +112,7 @@ static void direct_list_execute(struct gpunvme_direct *d, struct gd_launch *l)
     gd_share_list(&reader, &l->buffer, l->list, l->n, 0, 1, &share);
     (void)gd_read_share(&reader, &l->buffer, &share, gd_take_share(&reader, &share));
     if (l->check) {
-        (void)direct_list_compare(d, l, NULL);
+        (void)direct_compare(d, l, NULL);
         gd_conclude_list(&again, &l->buffer, l->list, l->n, 0, 1, l->check);
     }
 }

@@ -31,7 +31,7 @@ static int64_t direct_read_read_here(struct leased_file *f, const struct gd_laun
     int64_t got = direct_cpu_read(l);
     if (l->check) {
         l->check->bytes = got;
-        (void)direct_compare_read(f->d, l, NULL);
+        (void)direct_compare(f->d, l, NULL);
         got = direct_cpu_conclude(l);
     }
     return got < 0 ? direct_say_failed(f, (int)got) : got;

@@ -11,15 +11,15 @@
 
 #define SLOTS DIRECT_SLOTS
 
-int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s)
+int direct_slots_open(struct gpunvme_direct *d)
 {
-    return memory_space_alloc(&d->space, SLOTS * sizeof(struct gd_check), &s->at);
+    return memory_space_alloc(&d->space, SLOTS * sizeof(struct gd_check), &d->checks.at);
 }
 
-void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s)
+void direct_slots_close(struct gpunvme_direct *d)
 {
-    memory_space_free(&d->space, s->at);
-    s->at = 0;
+    memory_space_free(&d->space, d->checks.at);
+    d->checks.at = 0;
 }
 
 /* Returns a slot that has ended as often as it was taken, or SLOTS if none is known. */
@@ -36,8 +36,9 @@ static uint32_t direct_slots_find_free(const struct direct_slots *s)
  * Updates the numbers of ended uses by a copy from the memory space, which is needed once in SLOTS
  * lists.
  */
-static int update(struct gpunvme_direct *d, struct direct_slots *s)
+static int update(struct gpunvme_direct *d)
 {
+    struct direct_slots *s = &d->checks;
     struct gd_check *copy = calloc(SLOTS, sizeof(*copy));
     int err = copy ? memory_space_get(&d->space, copy, s->at, SLOTS * sizeof(*copy)) : -ENOMEM;
 
@@ -47,13 +48,13 @@ static int update(struct gpunvme_direct *d, struct direct_slots *s)
     return err;
 }
 
-struct gd_check *direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
+struct gd_check *direct_slots_take(struct gpunvme_direct *d)
 {
-    uint32_t i;
+    struct direct_slots *s = &d->checks;
 
     pthread_mutex_lock(&d->lock);
-    i = direct_slots_find_free(s);
-    if (i == SLOTS && update(d, s) == 0)
+    uint32_t i = direct_slots_find_free(s);
+    if (i == SLOTS && update(d) == 0)
         i = direct_slots_find_free(s);
     if (i < SLOTS)
         s->taken[i]++;
@@ -61,12 +62,11 @@ struct gd_check *direct_slots_take(struct gpunvme_direct *d, struct direct_slots
     return i < SLOTS ? (struct gd_check *)(uintptr_t)s->at + i : NULL;
 }
 
-void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s,
-                            const struct gd_check *slot)
+void direct_slots_give_back(struct gpunvme_direct *d, const struct gd_check *slot)
 {
     if (!slot)
         return;
     pthread_mutex_lock(&d->lock);
-    s->taken[slot - (const struct gd_check *)(uintptr_t)s->at]--;
+    d->checks.taken[slot - (const struct gd_check *)(uintptr_t)d->checks.at]--;
     pthread_mutex_unlock(&d->lock);
 }

@@ -33,13 +33,13 @@ int direct_sums_open(struct gpunvme_direct *d)
     int err = 0;
 
     if (!d->checks.at)
-        err = direct_slots_open(d, &d->checks);
+        err = direct_slots_open(d);
     return err || d->sum_table_at ? err : put_table(d);
 }
 
 void direct_sums_close(struct gpunvme_direct *d)
 {
-    direct_slots_close(d, &d->checks);
+    direct_slots_close(d);
     memory_space_free(&d->space, d->sum_table_at);
 }
 
@@ -52,12 +52,7 @@ struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvm
 {
     if (!f->sums.words || (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
         return NULL;
-    return direct_slots_take(d, &d->checks);
-}
-
-void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check)
-{
-    direct_slots_give_back(d, &d->checks, check);
+    return direct_slots_take(d);
 }
 
 /*
@@ -70,43 +65,38 @@ void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check)
     const uint32_t refused = 0;
 
     if (check && memory_space_put(&d->space, at, &refused, sizeof(refused)) == 0)
-        direct_check_give_back(d, check);
+        direct_slots_give_back(d, check);
 }
 
 /*
  * Returns the blocks of the launch: enough for one turn of each warp, or all that run at a time,
  * because pieces may be long.
  */
-static unsigned direct_sums_blocks_for(const struct gd_compare_launch *l)
+static unsigned direct_sums_blocks_for(const struct gd_launch *l)
 {
     const uint64_t bytes = (uint64_t)GQ_SUM_BLOCK * GD_COMPARE_TURN * GD_COMPARE_WARPS;
-    uint64_t want = (l->read.len + bytes - 1) / bytes;
+    uint64_t want = (l->len + bytes - 1) / bytes;
 
     return l->list || want > GD_COMPARE_BLOCKS ? GD_COMPARE_BLOCKS : (unsigned)want;
 }
 
-int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream)
+int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
 {
-    void *args[] = {l};
+    struct gd_compare_launch c = {
+        .sums = l->file.sums,
+        .addr = l->list ? l->buffer.addr : l->addr,
+        .list = l->list,
+        .n = l->list ? l->n : 1,
+        .read = {.file_offset = l->offset, .len = l->len},
+        .check = l->check,
+    };
+    void *args[] = {&c};
 
     if (d->space.cuda)
         return cuda_driver_launch(d->space.cuda, d->space.device, &d->compare_kernel,
                                   direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
-    direct_cpu_compare(l);
+    direct_cpu_compare(&c);
     return 0;
-}
-
-int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
-{
-    struct gd_compare_launch c = {
-        .sums = l->file.sums,
-        .addr = l->addr,
-        .n = 1,
-        .read = {.file_offset = l->offset, .len = l->len},
-        .check = l->check,
-    };
-
-    return direct_compare(d, &c, stream);
 }
 
 /* Stores 1 + the offset of a block that did not match, or 0. */

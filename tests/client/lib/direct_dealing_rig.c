@@ -20,7 +20,7 @@ struct dealings_rig *dealings_rig_open(void)
     if (!rig)
         return NULL;
     pthread_mutex_init(&rig->d.lock, NULL);
-    if (!direct_slots_open(&rig->d, &rig->d.checks))
+    if (!direct_slots_open(&rig->d))
         return rig;
     free(rig);
     return NULL;
@@ -28,17 +28,17 @@ struct dealings_rig *dealings_rig_open(void)
 
 void dealings_rig_close(struct dealings_rig *rig)
 {
-    direct_slots_close(&rig->d, &rig->d.checks);
+    direct_slots_close(&rig->d);
     pthread_mutex_destroy(&rig->d.lock);
     free(rig);
 }
 
 struct gd_check *dealings_rig_take(struct dealings_rig *rig)
 {
-    return direct_slots_take(&rig->d, &rig->d.checks);
+    return direct_slots_take(&rig->d);
 }
 
 void dealings_rig_give_back(struct dealings_rig *rig, const struct gd_check *set)
 {
-    direct_slots_give_back(&rig->d, &rig->d.checks, set);
+    direct_slots_give_back(&rig->d, set);
 }

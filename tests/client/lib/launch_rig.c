@@ -255,7 +255,7 @@ static int open_direct(struct launch_rig *r, bool stages)
         .target = {.base = addr, .iova = stages ? GD_UNREACHABLE : 0, .len = LAUNCH_RIG_BYTES}};
     d->buffers = &r->buffer;
     d->n_buffers = 1;
-    return direct_slots_open(d, &d->checks);
+    return direct_slots_open(d);
 }
 
 static void open_file(struct launch_rig *r, bool sums, uint64_t command_ns)
@@ -304,7 +304,7 @@ void launch_rig_close(struct launch_rig *r)
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
     pthread_join(r->thread, NULL);
-    direct_slots_close(&r->d, &r->d.checks);
+    direct_slots_close(&r->d);
     free(r->memory);
     free(r);
 }
