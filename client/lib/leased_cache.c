@@ -4,17 +4,6 @@
 
 #include <stddef.h>
 
-#define ALIGNMENT 256u
-
-/* Returns the address of an array of n elements, and advances *at to its end. */
-static void *leased_cache_place(uint64_t *at, uint64_t n, size_t size)
-{
-    uint64_t place = *at;
-
-    *at += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return (void *)(uintptr_t)place;
-}
-
 /*
  * Places the arrays from `at` on, those that are cleared first, and returns
  * their end.
@@ -24,13 +13,13 @@ static uint64_t leased_cache_place_all(struct leased_cache *c, uint64_t at)
     struct gpunvme_device_cache *d = &c->device;
     uint64_t sets = (uint64_t)1 << d->set_shift, first = at;
 
-    d->words = leased_cache_place(&at, sets * d->ways, sizeof(*d->words));
-    d->locks = leased_cache_place(&at, sets, sizeof(*d->locks));
-    d->slots = leased_cache_place(&at, d->n_slots / 32, sizeof(*d->slots));
-    d->recent = leased_cache_place(&at, sets * d->ways, sizeof(*d->recent));
+    d->words = memory_space_place(&at, sets * d->ways, sizeof(*d->words));
+    d->locks = memory_space_place(&at, sets, sizeof(*d->locks));
+    d->slots = memory_space_place(&at, d->n_slots / 32, sizeof(*d->slots));
+    d->recent = memory_space_place(&at, sets * d->ways, sizeof(*d->recent));
     c->words_len = at - first;
-    d->counts = leased_cache_place(&at, GD_CACHE_COUNTERS, sizeof(*d->counts));
-    c->device_at = (uintptr_t)leased_cache_place(&at, 1, sizeof(*d));
+    d->counts = memory_space_place(&at, GD_CACHE_COUNTERS, sizeof(*d->counts));
+    c->device_at = (uintptr_t)memory_space_place(&at, 1, sizeof(*d));
     return at;
 }
 

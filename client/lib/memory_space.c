@@ -11,8 +11,6 @@
 
 #include "client/lib/error.h"
 
-#define ALIGNMENT 256u
-
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device)
 {
     *p = (struct memory_space){.cuda = cuda, .device = device};
@@ -67,12 +65,12 @@ int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr)
 {
     int err = 0;
 
-    len = (len + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    len = memory_space_round(len);
     *addr = 0;
     if (p->cuda)
         err = cuda_driver_alloc(p->cuda, p->device, len, addr);
     else
-        *addr = (uintptr_t)aligned_alloc(ALIGNMENT, len);
+        *addr = (uintptr_t)aligned_alloc(MEMORY_SPACE_ALIGNMENT, len);
     if (err)
         return err;
     if (!*addr)

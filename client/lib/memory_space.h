@@ -21,15 +21,31 @@ struct memory_space {
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device);
 void memory_space_close(struct memory_space *p);
 
-/*
- * Allocate and free memory of the memory space, by address. New memory is zero and aligned to 256
- * bytes.
- */
+#define MEMORY_SPACE_ALIGNMENT 256u
+
+/* Allocate and free memory of the memory space, by address. New memory is zero and aligned. */
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr);
 void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0 does nothing */
 int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len);
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
+
+static inline uint64_t memory_space_round(uint64_t len)
+{
+    return (len + MEMORY_SPACE_ALIGNMENT - 1) / MEMORY_SPACE_ALIGNMENT * MEMORY_SPACE_ALIGNMENT;
+}
+
+/*
+ * Places an array of n elements at *at, which is aligned, and advances *at to its aligned end.
+ * Returns the address of the array.
+ */
+static inline void *memory_space_place(uint64_t *at, uint64_t n, size_t size)
+{
+    uint64_t place = *at;
+
+    *at += memory_space_round(n * size);
+    return (void *)(uintptr_t)place;
+}
 
 /* Describes mapped host memory, or a mapped part of a file that the daemon shares. */
 struct memory_space_map {

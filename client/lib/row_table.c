@@ -24,7 +24,6 @@
 #define MOST_STAGING ((size_t)256 << 20)
 #define MOST_UNIT    65536u
 #define UNKNOWN_UNIT 4096u /* the block size of most file systems */
-#define ALIGNMENT    256u
 #define LEAST_UNIT   256u
 #define MOST_OFFSET  (LEAST_UNIT * ((uint64_t)1 << GD_TABLE_UNIT_BITS)) /* limit of keys */
 
@@ -215,29 +214,20 @@ static int table_watch_staging(struct gpunvme_table *t)
     return err;
 }
 
-/* Returns the place of an array of n elements, and advances *at to its end. */
-static void *table_place(uint64_t *at, uint64_t n, size_t size)
-{
-    uint64_t place = *at;
-
-    *at += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return (void *)(uintptr_t)place;
-}
-
 /* Places the arrays from `at` on, and returns their end. */
 static uint64_t table_place_all(struct gpunvme_table *t, uint64_t at)
 {
     struct gd_row_table *table = &t->table;
 
-    table->segments = table_place(&at, table->n_segments, sizeof(*table->segments));
-    table->slots = table_place(&at, gd_table_slots(t->max_rows), sizeof(*table->slots));
-    table->places = table_place(&at, t->max_rows, sizeof(*table->places));
-    table->pieces = table_place(&at, t->max_rows, sizeof(*table->pieces));
-    table->counts = table_place(&at, table->n_files, sizeof(*table->counts));
-    table->bounds = table_place(&at, table->n_files + 1, sizeof(*table->bounds));
-    table->words = table_place(&at, 1, sizeof(*table->words));
-    table->files = table_place(&at, table->n_files, sizeof(*table->files));
-    t->caches_at = (uintptr_t)table_place(&at, table->n_files, sizeof(*table->caches));
+    table->segments = memory_space_place(&at, table->n_segments, sizeof(*table->segments));
+    table->slots = memory_space_place(&at, gd_table_slots(t->max_rows), sizeof(*table->slots));
+    table->places = memory_space_place(&at, t->max_rows, sizeof(*table->places));
+    table->pieces = memory_space_place(&at, t->max_rows, sizeof(*table->pieces));
+    table->counts = memory_space_place(&at, table->n_files, sizeof(*table->counts));
+    table->bounds = memory_space_place(&at, table->n_files + 1, sizeof(*table->bounds));
+    table->words = memory_space_place(&at, 1, sizeof(*table->words));
+    table->files = memory_space_place(&at, table->n_files, sizeof(*table->files));
+    t->caches_at = (uintptr_t)memory_space_place(&at, table->n_files, sizeof(*table->caches));
     return at;
 }
 
