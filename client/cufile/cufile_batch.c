@@ -57,7 +57,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     bool ok = out && nr && nr <= cufile_config()->sizes[CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE];
     struct batch *b = ok ? calloc(1, sizeof(*b) + nr * sizeof(b->entries[0])) : NULL;
 
-    cufile_stats_count(CUFILE_STAT_BATCH_SETUP, !b);
+    cufile_stats_count(CUFILE_STAT(batch_setup), !b);
     if (!b)
         return cufile_status(ok ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE);
     b->forks = cufile_forks();
@@ -96,7 +96,7 @@ static void request_done(struct gpunvme_transfer *r)
 
     if (ret == -1) /* batches report no errno, so events carry it */
         ret = r->bytes;
-    cufile_stats_count(CUFILE_STAT_BATCH_COMPLETE, ret < 0);
+    cufile_stats_count(CUFILE_STAT(batch_complete), ret < 0);
     cufile_handle_put_inside(e->transfer.handle);
     pthread_mutex_lock(&b->lock);
     b->under_way--;
@@ -200,7 +200,7 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
     if (!err)
         err = (!params && nr) || flags ? CU_FILE_INVALID_VALUE : check_batch(b, nr, params);
 
-    cufile_stats_count(CUFILE_STAT_BATCH_SUBMIT, err);
+    cufile_stats_count(CUFILE_STAT(batch_submit), err);
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "batch of %u: error %d", nr, err);
     for (unsigned i = 0; i < nr && !err; i += AT_ONCE)
@@ -267,7 +267,7 @@ CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
     struct batch *b = batch;
     int err = batch_check(b);
 
-    cufile_stats_count(CUFILE_STAT_BATCH_CANCEL, err);
+    cufile_stats_count(CUFILE_STAT(batch_cancel), err);
     if (err)
         return cufile_status(err);
     pthread_mutex_lock(&b->lock);
@@ -287,6 +287,6 @@ void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
     pthread_mutex_unlock(&b->lock);
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
-    cufile_stats_count(CUFILE_STAT_BATCH_DESTROY, 0);
+    cufile_stats_count(CUFILE_STAT(batch_destroy), 0);
     free(b);
 }

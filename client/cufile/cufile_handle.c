@@ -68,7 +68,7 @@ CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
         return cufile_status(CU_FILE_INVALID_VALUE);
     int err = descr->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD ? register_handle(descr->handle.fd, &h)
                                                            : CU_FILE_IO_NOT_SUPPORTED;
-    cufile_stats_count(CUFILE_STAT_HANDLE_REGISTER, err);
+    cufile_stats_count(CUFILE_STAT(hdl_register), err);
     if (!err)
         *fh = h;
     return cufile_status(err);
@@ -78,7 +78,7 @@ void cuFileHandleDeregister(CUfileHandle_t fh)
 {
     bool known = cufile_handle_remove(fh);
 
-    cufile_stats_count(CUFILE_STAT_HANDLE_DEREGISTER, !known);
+    cufile_stats_count(CUFILE_STAT(hdl_deregister), !known);
 }
 
 CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)
@@ -95,6 +95,6 @@ CUfileError_t cuFileBufDeregister(const void *base)
 {
     int err = cufile_buffer_remove((void *)(uintptr_t)base);
 
-    cufile_stats_count(CUFILE_STAT_BUFFER_DEREGISTER, err);
+    cufile_stats_count(CUFILE_STAT(buf_deregister), err);
     return cufile_status(err);
 }

@@ -33,34 +33,18 @@ void cufile_stats_forked(void)
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-static CUfileOpCounter_t *counter_of(enum cufile_stat stat)
-{
-    CUfileOpCounter_t *const counters[] = {
-        [CUFILE_STAT_HANDLE_REGISTER] = &BASIC.hdl_register_ops,
-        [CUFILE_STAT_HANDLE_DEREGISTER] = &BASIC.hdl_deregister_ops,
-        [CUFILE_STAT_BUFFER_DEREGISTER] = &BASIC.buf_deregister_ops,
-        [CUFILE_STAT_BATCH_SETUP] = &BASIC.batch_setup_ops,
-        [CUFILE_STAT_BATCH_SUBMIT] = &BASIC.batch_submit_ops,
-        [CUFILE_STAT_BATCH_CANCEL] = &BASIC.batch_cancel_ops,
-        [CUFILE_STAT_BATCH_DESTROY] = &BASIC.batch_destroy_ops,
-        [CUFILE_STAT_BATCH_COMPLETE] = &BASIC.batch_complete_ops,
-    };
-
-    return counters[stat];
-}
-
 static void stats_count(CUfileOpCounter_t *c, bool failed)
 {
     c->ok += !failed;
     c->err += failed;
 }
 
-void cufile_stats_count(enum cufile_stat stat, int err)
+void cufile_stats_count(size_t stat, int err)
 {
     pthread_mutex_lock(&stats.lock);
     if (!stats.stopped)
-        stats_count(counter_of(stat), err != 0);
-    if (!stats.stopped && stat == CUFILE_STAT_BUFFER_DEREGISTER && !err)
+        stats_count((void *)((char *)&BASIC + stat), err != 0);
+    if (!stats.stopped && stat == CUFILE_STAT(buf_deregister) && !err)
         GPU.n_mmap_free++;
     pthread_mutex_unlock(&stats.lock);
 }

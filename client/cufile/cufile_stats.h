@@ -5,21 +5,13 @@
 
 #include "client/cufile/cufile_transfer.h"
 
-enum cufile_stat {
-    CUFILE_STAT_HANDLE_REGISTER,
-    CUFILE_STAT_HANDLE_DEREGISTER,
-    CUFILE_STAT_BUFFER_DEREGISTER,
-    CUFILE_STAT_BATCH_SETUP,
-    CUFILE_STAT_BATCH_SUBMIT,
-    CUFILE_STAT_BATCH_CANCEL,
-    CUFILE_STAT_BATCH_DESTROY,
-    CUFILE_STAT_BATCH_COMPLETE,
-};
+/* Names the counter of a kind of calls for cufile_stats_count(). */
+#define CUFILE_STAT(calls) offsetof(CUfileStatsLevel1_t, calls##_ops)
 
 /* Resets the lock in a child of fork(), since the parent may have held it. */
 void cufile_stats_forked(void);
 /* Counts a call, which has failed if err is not 0. */
-void cufile_stats_count(enum cufile_stat stat, int err);
+void cufile_stats_count(size_t stat, int err);
 void cufile_stats_buffer(size_t len, int err);
 void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
                            const struct gpunvme_result *result);
