@@ -17,24 +17,25 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
-/* The metadata of the file systems that were scrubbed. Counts are places, `without` blocks. */
-struct scrub_metadata {
-    bool done; /* of one file system at least */
-    dev_t last;
-    uint64_t matching, bad, corrected, copied, without, chunks;
-    struct json_object *places; /* failed ones; NULL: text */
+/*
+ * What a scrub has found: blocks of files, or places of metadata with `without` blocks that were
+ * left out and `added` chunks that have a second place now.
+ */
+struct scrub_found {
+    uint64_t matching, bad, corrected, copied, without, added;
+    struct json_object *problems; /* NULL: text */
 };
 
 struct scrub {
     struct cli_options options;
     struct cli_progress progress;
-    struct scrub_metadata metadata;
-    struct json_object *blocks; /* failed blocks; NULL: text */
-    uint64_t passed;            /* bytes of files before the current one */
-    uint64_t files, matching, added, without, corrected;
-    uint64_t bad; /* except the corrected ones */
-    bool failed;  /* cli_error() has reported it */
-    bool ended;   /* another file would fail in the same way */
+    struct scrub_found data, metadata;
+    uint64_t passed; /* bytes of files before the current one */
+    uint64_t files;
+    bool has_metadata;   /* the metadata of one file system at least was scrubbed */
+    dev_t last_metadata; /* the last one */
+    bool failed;         /* cli_error() has reported it */
+    bool ended;          /* another file would fail in the same way */
 };
 
 #define ROOT_INODE 1u
@@ -56,7 +57,7 @@ static void scrub_catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* --- Metadata -------------------------------------------------------------------------------- */
+/* --- Problems -------------------------------------------------------------------------------- */
 
 static const char *scrub_kind(uint64_t address)
 {
@@ -69,75 +70,100 @@ static const char *scrub_kind(uint64_t address)
     return kind ? kind : "unknown";
 }
 
-/* Adds a failed place to the counts, and returns what it is called in JSON. */
-static const char *scrub_count_place(struct scrub_metadata *m, uint32_t problem, const char **text)
+static const struct scrub_problem {
+    const char *name, *data, *metadata;
+} scrub_problems[] = {
+    [GPUNVME_SCRUB_DIFFERS] = {"differs", "does not match its checksum",
+                               "is wrong, run fsck.gpunvme"},
+    [GPUNVME_SCRUB_UNREADABLE] = {"unreadable", "cannot be read", "cannot be read"},
+    [GPUNVME_SCRUB_CORRECTED] = {"corrected", "had one flipped bit, which was corrected",
+                                 "had one flipped bit, which was corrected"},
+    [GPUNVME_SCRUB_COPIED] = {"copied", NULL,
+                              "was wrong, and has been written again from its other place"},
+};
+
+/* Counts a problem. An unknown one is a difference. */
+static const struct scrub_problem *scrub_count_problem(struct scrub_found *found, uint32_t problem,
+                                                       bool metadata)
 {
-    switch (problem) {
-    case GPUNVME_SCRUB_COPIED:
-        m->copied++;
-        *text = "was wrong, and has been written again from its other place";
-        return "copied";
-    case GPUNVME_SCRUB_CORRECTED:
-        m->corrected++;
-        *text = "had one flipped bit, which was corrected";
-        return "corrected";
-    case GPUNVME_SCRUB_UNREADABLE:
-        m->bad++;
-        *text = "cannot be read";
-        return "unreadable";
-    default:
-        m->bad++;
-        *text = "is wrong, run fsck.gpunvme";
-        return "differs";
-    }
+    uint32_t last = metadata ? GPUNVME_SCRUB_COPIED : GPUNVME_SCRUB_CORRECTED;
+
+    if (problem < GPUNVME_SCRUB_DIFFERS || problem > last)
+        problem = GPUNVME_SCRUB_DIFFERS;
+    *(problem == GPUNVME_SCRUB_CORRECTED ? &found->corrected
+      : problem == GPUNVME_SCRUB_COPIED  ? &found->copied
+                                         : &found->bad) += 1;
+    return &scrub_problems[problem];
 }
 
-static void scrub_complain_place(struct scrub *s, const char *path,
-                                 const struct gpunvme_scrub_block *b)
+static void scrub_complain(struct scrub *s, const FTSENT *f, struct scrub_found *found,
+                           const struct gpunvme_scrub_block *b)
 {
-    const char *text, *name = scrub_count_place(&s->metadata, b->problem, &text);
+    bool metadata = found == &s->metadata;
+    const struct scrub_problem *problem = scrub_count_problem(found, b->problem, metadata);
+    uint64_t ino = f->fts_statp->st_ino;
 
     cli_progress_end(&s->progress);
-    cli_error(path, "metadata (%s, byte %" PRIu64 " of the device) %s", scrub_kind(b->file_offset),
-              b->device, text);
-    if (!s->metadata.places)
+    if (metadata)
+        cli_error(f->fts_path, "metadata (%s, byte %" PRIu64 " of the device) %s",
+                  scrub_kind(b->file_offset), b->device, problem->metadata);
+    else
+        cli_error(f->fts_path,
+                  "block %" PRIu64 " (inode %" PRIu64 ", byte %" PRIu64 " of the device) %s",
+                  b->file_offset / 4096, ino, b->device, problem->data);
+    if (!found->problems)
         return;
     struct json_object *o = json_object_new_object();
-    json_object_object_add(o, "kind", json_object_new_string(scrub_kind(b->file_offset)));
-    json_object_object_add(o, "address", json_object_new_uint64(b->file_offset));
+    if (metadata) {
+        json_object_object_add(o, "kind", json_object_new_string(scrub_kind(b->file_offset)));
+    } else {
+        json_object_object_add(o, "file", json_object_new_string(f->fts_path));
+        json_object_object_add(o, "inode", json_object_new_uint64(ino));
+    }
+    json_object_object_add(o, metadata ? "address" : "file_offset",
+                           json_object_new_uint64(b->file_offset));
     json_object_object_add(o, "device_offset", json_object_new_uint64(b->device));
-    json_object_object_add(o, "problem", json_object_new_string(name));
-    json_object_array_add(s->metadata.places, o);
+    json_object_object_add(o, "problem", json_object_new_string(problem->name));
+    json_object_array_add(found->problems, o);
 }
 
-/* Scrubs the metadata of the mount in parts. Returns 0 or errno. */
-static int scrub_metadata_of(struct scrub *s, const char *path, int fd)
+static void scrub_count(struct scrub *s, const FTSENT *f, struct scrub_found *found,
+                        const struct gpunvme_ioc_scrub *arg)
+{
+    found->matching += arg->matching;
+    found->added += arg->added;
+    found->without += arg->without;
+    for (uint32_t i = 0; i < arg->count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
+        scrub_complain(s, f, found, &arg->blocks[i]);
+}
+
+/* Scrubs the file, or the metadata of its mount, in parts. Returns 0 or errno. */
+static int scrub_parts(struct scrub *s, const FTSENT *f, int fd, uint32_t flags)
 {
     static struct gpunvme_ioc_scrub arg; /* too large for a stack */
-    struct scrub_metadata *m = &s->metadata;
-    uint64_t at = 0;
-    bool more = true;
+    bool metadata = flags & GPUNVME_SCRUB_METADATA;
+    uint64_t at = 0, end = metadata ? 0 : (uint64_t)f->fts_statp->st_size;
+    bool more = metadata || end;
 
     while (more && !stopped) {
-        arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
-                                         .flags = GPUNVME_SCRUB_METADATA,
-                                         .offset = at};
+        arg = (struct gpunvme_ioc_scrub){
+            .abi = {sizeof(arg), GPUNVME_ABI_VERSION}, .flags = flags, .offset = at, .end = end};
         if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
             if (errno == EINTR)
                 continue;
             return errno;
         }
-        m->done = true;
-        m->matching += arg.matching;
-        m->without += arg.without;
-        m->chunks += arg.added;
-        for (uint32_t i = 0; i < arg.count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
-            scrub_complain_place(s, path, &arg.blocks[i]);
+        s->has_metadata |= metadata;
+        scrub_count(s, f, metadata ? &s->metadata : &s->data, &arg);
         at = arg.offset;
-        more = at != 0;
+        more = metadata ? at != 0 : at < end;
+        if (!metadata)
+            cli_progress_step(&s->progress, s->passed + at);
     }
     return 0;
 }
+
+/* --- Metadata -------------------------------------------------------------------------------- */
 
 /*
  * Scrubs the metadata of the file system that an operand is on, if that was
@@ -147,15 +173,14 @@ static int scrub_metadata_of(struct scrub *s, const char *path, int fd)
 static void scrub_metadata(struct scrub *s, const FTSENT *f)
 {
     bool asked = s->options.metadata, root = f->fts_statp->st_ino == ROOT_INODE;
-    struct scrub_metadata *m = &s->metadata;
 
-    if ((!asked && !root) || (m->done && m->last == f->fts_statp->st_dev))
+    if ((!asked && !root) || (s->has_metadata && s->last_metadata == f->fts_statp->st_dev))
         return;
     int fd = open(f->fts_path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    int err = fd < 0 ? errno : scrub_metadata_of(s, f->fts_path, fd);
+    int err = fd < 0 ? errno : scrub_parts(s, f, fd, GPUNVME_SCRUB_METADATA);
     if (fd >= 0)
         close(fd);
-    m->last = f->fts_statp->st_dev;
+    s->last_metadata = f->fts_statp->st_dev;
     /* The files of a mount of another kind report it themselves. */
     if (!err || (!asked && (err == EPERM || err == ENOTTY)))
         return;
@@ -167,35 +192,6 @@ static void scrub_metadata(struct scrub *s, const FTSENT *f)
 }
 
 /* --- One file -------------------------------------------------------------------------------- */
-
-static void scrub_complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scrub_block *b)
-{
-    static const struct {
-        const char *text, *name;
-    } problems[] = {
-        [GPUNVME_SCRUB_DIFFERS] = {"does not match its checksum", "differs"},
-        [GPUNVME_SCRUB_UNREADABLE] = {"cannot be read", "unreadable"},
-        [GPUNVME_SCRUB_CORRECTED] = {"had one flipped bit, which was corrected", "corrected"},
-    };
-    bool known = b->problem >= GPUNVME_SCRUB_DIFFERS && b->problem <= GPUNVME_SCRUB_CORRECTED;
-    uint32_t problem = known ? b->problem : GPUNVME_SCRUB_DIFFERS;
-    uint64_t ino = f->fts_statp->st_ino;
-
-    *(problem == GPUNVME_SCRUB_CORRECTED ? &s->corrected : &s->bad) += 1;
-    cli_progress_end(&s->progress);
-    cli_error(f->fts_path,
-              "block %" PRIu64 " (inode %" PRIu64 ", byte %" PRIu64 " of the device) %s",
-              b->file_offset / 4096, ino, b->device, problems[problem].text);
-    if (!s->blocks)
-        return;
-    struct json_object *o = json_object_new_object();
-    json_object_object_add(o, "file", json_object_new_string(f->fts_path));
-    json_object_object_add(o, "inode", json_object_new_uint64(ino));
-    json_object_object_add(o, "file_offset", json_object_new_uint64(b->file_offset));
-    json_object_object_add(o, "device_offset", json_object_new_uint64(b->device));
-    json_object_object_add(o, "problem", json_object_new_string(problems[problem].name));
-    json_object_array_add(s->blocks, o);
-}
 
 /* Reports why a file cannot be scrubbed. */
 static void scrub_refuse(struct scrub *s, const FTSENT *f, int err)
@@ -212,42 +208,10 @@ static void scrub_refuse(struct scrub *s, const FTSENT *f, int err)
     cli_error(f->fts_path, "%s", why);
 }
 
-static void scrub_count(struct scrub *s, const FTSENT *f, const struct gpunvme_ioc_scrub *arg)
-{
-    s->matching += arg->matching;
-    s->added += arg->added;
-    s->without += arg->without;
-    for (uint32_t i = 0; i < arg->count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
-        scrub_complain(s, f, &arg->blocks[i]);
-    cli_progress_step(&s->progress, s->passed + arg->offset);
-}
-
 static uint32_t scrub_flags(const struct scrub *s)
 {
     return (s->options.add ? GPUNVME_SCRUB_ADD : 0) |
            (s->options.correct ? GPUNVME_SCRUB_CORRECT : 0);
-}
-
-static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
-{
-    static struct gpunvme_ioc_scrub arg; /* too large for a stack */
-    uint64_t size = (uint64_t)f->fts_statp->st_size, at = 0;
-
-    while (at < size && !stopped) {
-        arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
-                                         .flags = scrub_flags(s),
-                                         .offset = at,
-                                         .end = size};
-        if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
-            if (errno == EINTR)
-                continue;
-            scrub_refuse(s, f, errno);
-            return;
-        }
-        scrub_count(s, f, &arg);
-        at = arg.offset;
-    }
-    s->files += !stopped;
 }
 
 static void scrub_file(struct scrub *s, const FTSENT *f)
@@ -263,8 +227,12 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
         cli_error(f->fts_path, "%s", strerror(errno));
         return;
     }
-    scrub_open(s, f, fd);
+    int err = scrub_parts(s, f, fd, scrub_flags(s));
     close(fd);
+    if (err)
+        scrub_refuse(s, f, err);
+    else
+        s->files += !stopped;
     s->passed += (uint64_t)f->fts_statp->st_size;
 }
 
@@ -330,63 +298,59 @@ static void scrub_walk(struct scrub *s, char **paths, void (*each)(struct scrub 
     fts_close(tree);
 }
 
-static void scrub_print_metadata(const struct scrub_metadata *m)
+static void scrub_print_metadata(const struct scrub_found *m)
 {
-    if (!m->done)
-        return;
     printf("metadata: %" PRIu64 " places match, %" PRIu64 " bad, %" PRIu64 " corrected, %" PRIu64
            " written from the other place, %" PRIu64 " blocks in use left out",
            m->matching, m->bad, m->corrected, m->copied, m->without);
-    if (m->chunks)
-        printf(", %" PRIu64 " chunks have a second place now", m->chunks);
+    if (m->added)
+        printf(", %" PRIu64 " chunks have a second place now", m->added);
     putchar('\n');
 }
 
 static void scrub_print_text(const struct scrub *s)
 {
-    scrub_print_metadata(&s->metadata);
+    const struct scrub_found *d = &s->data;
+
+    if (s->has_metadata)
+        scrub_print_metadata(&s->metadata);
     if (s->options.metadata)
         return;
     printf("%" PRIu64 " files: %" PRIu64 " blocks match, %" PRIu64 " bad, %" PRIu64
            " without checksum, %" PRIu64 " checksums added",
-           s->files, s->matching, s->bad, s->without, s->added);
+           s->files, d->matching, d->bad, d->without, d->added);
     if (s->options.correct)
-        printf(", %" PRIu64 " corrected", s->corrected);
+        printf(", %" PRIu64 " corrected", d->corrected);
     printf("%s\n", stopped ? " (interrupted)" : "");
 }
 
-/* Returns what becomes of the metadata in JSON: null if it was not scrubbed. */
-static struct json_object *scrub_json_metadata(const struct scrub_metadata *m)
+/* Adds the counts, of which metadata has its own names. */
+static void scrub_json_counts(struct json_object *o, const struct scrub_found *found, bool metadata)
 {
-    struct json_object *o = m->done ? json_object_new_object() : NULL;
-
-    if (!o) {
-        json_object_put(m->places);
-        return NULL;
-    }
-    json_object_object_add(o, "matching", json_object_new_uint64(m->matching));
-    json_object_object_add(o, "bad", json_object_new_uint64(m->bad));
-    json_object_object_add(o, "corrected", json_object_new_uint64(m->corrected));
-    json_object_object_add(o, "copied", json_object_new_uint64(m->copied));
-    json_object_object_add(o, "left_out", json_object_new_uint64(m->without));
-    json_object_object_add(o, "chunks_copied", json_object_new_uint64(m->chunks));
-    json_object_object_add(o, "places", m->places);
-    return o;
+    json_object_object_add(o, "matching", json_object_new_uint64(found->matching));
+    json_object_object_add(o, "bad", json_object_new_uint64(found->bad));
+    json_object_object_add(o, "corrected", json_object_new_uint64(found->corrected));
+    if (metadata)
+        json_object_object_add(o, "copied", json_object_new_uint64(found->copied));
+    json_object_object_add(o, metadata ? "left_out" : "without",
+                           json_object_new_uint64(found->without));
+    json_object_object_add(o, metadata ? "chunks_copied" : "added",
+                           json_object_new_uint64(found->added));
+    json_object_object_add(o, metadata ? "places" : "blocks", json_object_get(found->problems));
 }
 
-static void print_json(struct scrub *s)
+/* The metadata is null if it was not scrubbed. */
+static void print_json(const struct scrub *s)
 {
     struct json_object *root = cli_json_new();
+    struct json_object *metadata = s->has_metadata ? json_object_new_object() : NULL;
 
     json_object_object_add(root, "complete", json_object_new_boolean(!stopped && !s->failed));
     json_object_object_add(root, "files", json_object_new_uint64(s->files));
-    json_object_object_add(root, "matching", json_object_new_uint64(s->matching));
-    json_object_object_add(root, "bad", json_object_new_uint64(s->bad));
-    json_object_object_add(root, "corrected", json_object_new_uint64(s->corrected));
-    json_object_object_add(root, "without", json_object_new_uint64(s->without));
-    json_object_object_add(root, "added", json_object_new_uint64(s->added));
-    json_object_object_add(root, "blocks", s->blocks);
-    json_object_object_add(root, "metadata", scrub_json_metadata(&s->metadata));
+    scrub_json_counts(root, &s->data, false);
+    if (metadata)
+        scrub_json_counts(metadata, &s->metadata, true);
+    json_object_object_add(root, "metadata", metadata);
     cli_json_print(root);
 }
 
@@ -400,13 +364,15 @@ int cli_scrub(const struct cli_options *options, char **operands, int n)
         scrub_walk(&s, operands, add_size);
     cli_progress_start(&s.progress, "scrub", s.passed, s.options.quiet);
     s.passed = 0;
-    s.blocks = s.options.json ? json_object_new_array() : NULL;
-    s.metadata.places = s.options.json ? json_object_new_array() : NULL;
+    s.data.problems = s.options.json ? json_object_new_array() : NULL;
+    s.metadata.problems = s.options.json ? json_object_new_array() : NULL;
     scrub_walk(&s, operands, scrub_visit);
     cli_progress_end(&s.progress);
     if (s.options.json)
         print_json(&s);
     else
         scrub_print_text(&s);
-    return s.failed || s.bad || s.metadata.bad || stopped;
+    json_object_put(s.data.problems);
+    json_object_put(s.metadata.problems);
+    return s.failed || s.data.bad || s.metadata.bad || stopped;
 }
