@@ -10,7 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "client/cli/common/out.h"
+#include "client/lib/client_internal.h"
 #include "support/bytes_text.h"
 
 int cli_open_regular(const char *file, struct stat *st)
@@ -42,12 +46,6 @@ int cli_check_target(int fd, const char *file, const struct stat *source)
 int cli_truncate(int fd, const char *file)
 {
     return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
-}
-
-void cli_add_path(uint32_t *path, uint32_t taken)
-{
-    if (taken)
-        *path = !*path || *path == taken ? taken : GPUNVME_PATH_MIXED;
 }
 
 uint64_t cli_largest(char **files, int n)
@@ -94,13 +92,52 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
 {
     t->bytes += bytes;
     t->seconds += seconds;
-    t->result.commands += r->commands;
-    t->result.staged |= r->staged;
-    cli_add_path(&t->result.path, r->path);
-    if (!t->result.nvme_status)
-        t->result.nvme_status = r->nvme_status;
+    gpunvme_add_result(&t->result, r->path, r->commands, r->nvme_status, r->staged);
     if (!t->result.why || !*t->result.why)
         t->result.why = r->why;
+}
+
+static ssize_t cli_read_chunk(struct cli_session *s, int fd, uint64_t at, bool by_syscall,
+                              struct gpunvme_result *r)
+{
+    if (!by_syscall)
+        return transfer_read(s->buffer, fd, 0, at, buffer_len(s->buffer), r);
+    ssize_t n = pread(fd, s->host, buffer_len(s->buffer), (off_t)at);
+    return n < 0 ? gpunvme_fail(-errno, "%s", strerror(errno)) : n;
+}
+
+static int cli_hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len, bool by_syscall)
+{
+    int err = by_syscall ? 0 : buffer_copy_out(s->buffer, 0, s->host, len);
+
+    if (!err)
+        XXH3_64bits_update(hash, s->host, len);
+    return err;
+}
+
+int cli_read_all(struct cli_session *s, int fd, uint64_t size, bool by_syscall, bool hashes,
+                 struct cli_transfer *t)
+{
+    struct cli_progress progress;
+    XXH3_state_t hash;
+    ssize_t n;
+    int err = 0;
+
+    XXH3_64bits_reset(&hash);
+    cli_progress_start(&progress, t->file, size, s->options.quiet);
+    do {
+        struct gpunvme_result r = {.why = ""};
+        double start = now_seconds();
+        n = cli_read_chunk(s, fd, t->bytes, by_syscall, &r);
+        if (n >= 0)
+            cli_account(t, &r, (uint64_t)n, now_seconds() - start);
+        if (n < 0 || hashes)
+            err = n < 0 ? (int)n : cli_hash_chunk(s, &hash, (size_t)n, by_syscall);
+        cli_progress_step(&progress, t->bytes);
+    } while (!err && n > 0);
+    cli_progress_end(&progress);
+    t->xxh3 = XXH3_64bits_digest(&hash);
+    return err;
 }
 
 static double gb_per_s(const struct cli_transfer *t)

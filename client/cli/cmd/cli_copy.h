@@ -33,8 +33,6 @@ int cli_open_regular(const char *file, struct stat *st);
 /* Returns 0, or 1 after a message if the file is the source of what will be written. */
 int cli_check_target(int fd, const char *file, const struct stat *source);
 int cli_truncate(int fd, const char *file);
-/* Adds a GPUNVME_PATH_*, or 0, to those taken so far. */
-void cli_add_path(uint32_t *path, uint32_t taken);
 
 /* Returns the size of the largest of n files, 0 if none can be asked. */
 uint64_t cli_largest(char **files, int n);
@@ -45,6 +43,12 @@ void cli_session_close(struct cli_session *s);
 /* Adds the result of one call to the totals of a file. */
 void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_t bytes,
                  double seconds);
+/*
+ * Reads a file of about `size` bytes to its end, through the buffer or by read(2), and adds to its
+ * totals. Stores the XXH3 if it `hashes`. Returns 0 or -errno; gpunvme_error() describes the error.
+ */
+int cli_read_all(struct cli_session *s, int fd, uint64_t size, bool by_syscall, bool hashes,
+                 struct cli_transfer *t);
 /* Reports a file as one line of text or one element of the JSON array. */
 void cli_report_text(const struct cli_session *s, const struct cli_transfer *t);
 struct json_object *cli_report_json(const struct cli_session *s, const struct cli_transfer *t);

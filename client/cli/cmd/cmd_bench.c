@@ -10,9 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "client/cli/cmd/cli_copy.h"
 #include "client/cli/cmd/cmd_bench_rows.h"
 #include "client/cli/common/out.h"
@@ -35,60 +32,18 @@ static void method_failed(struct method *m, const char *why)
     snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
-/* Reads into the buffer, or into host memory for read(2). */
-static ssize_t get_chunk(struct cli_session *s, const struct method *m, int fd, uint64_t at)
-{
-    size_t len = buffer_len(s->buffer);
-    struct gpunvme_result r;
-
-    if (!m->path) {
-        ssize_t n = pread(fd, s->host, len, (off_t)at);
-        return n < 0 ? -errno : n;
-    }
-    return transfer_read(s->buffer, fd, 0, at, len, &r);
-}
-
-static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state_t *hash,
-                       size_t len)
-{
-    int err = m->path ? buffer_copy_out(s->buffer, 0, s->host, len) : 0;
-
-    if (!err)
-        XXH3_64bits_update(hash, s->host, len);
-    return err;
-}
-
 /* Reads the whole file. *seconds excludes hashing. */
-static int bench_read_to_end(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
-                             struct cli_progress *progress, double *seconds)
-{
-    ssize_t n;
-
-    do {
-        double start = now_seconds();
-        n = get_chunk(s, m, fd, m->bytes);
-        *seconds += now_seconds() - start;
-        int err = n > 0 && hash ? add_to_hash(s, m, hash, (size_t)n) : 0;
-        if (n < 0 || err) {
-            method_failed(m, m->path || err ? gpunvme_error() : strerror((int)-n));
-            return -EIO;
-        }
-        m->bytes += (uint64_t)n;
-        cli_progress_step(progress, m->bytes);
-    } while (n > 0);
-    return 0;
-}
-
 static int bench_read_all(struct cli_session *s, struct method *m, int fd, uint64_t size,
-                          XXH3_state_t *hash, double *seconds)
+                          bool hashes, double *seconds)
 {
-    struct cli_progress progress;
+    struct cli_transfer t = {.file = m->name};
+    int err = cli_read_all(s, fd, size, !m->path, hashes, &t);
 
-    m->bytes = 0;
-    *seconds = 0;
-    cli_progress_start(&progress, m->name, size, s->options.quiet);
-    int err = bench_read_to_end(s, m, fd, hash, &progress, seconds);
-    cli_progress_end(&progress);
+    m->bytes = t.bytes;
+    m->xxh3 = t.xxh3;
+    *seconds = t.seconds;
+    if (err)
+        method_failed(m, gpunvme_error());
     return err;
 }
 
@@ -122,30 +77,18 @@ static int choose_path(struct cli_session *s, struct method *m)
 }
 
 /* Measures once, and keeps the best rate of all turns. */
-static void bench_measure(struct cli_session *s, struct method *m, int fd, uint64_t size)
+static void bench_measure(struct cli_session *s, struct method *m, int fd, uint64_t size,
+                          bool hashes)
 {
     double seconds;
 
     m->done = false;
     if (choose_path(s, m) || (m->copies ? bench_copy_all(s, m, size, &seconds)
-                                        : bench_read_all(s, m, fd, size, NULL, &seconds)))
+                                        : bench_read_all(s, m, fd, size, hashes, &seconds)))
         return;
     double rate = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
     if (rate > m->gb_per_s)
         m->gb_per_s = rate;
-    m->done = true;
-}
-
-static void hash_method(struct cli_session *s, struct method *m, int fd, uint64_t size)
-{
-    XXH3_state_t hash;
-    double seconds;
-
-    XXH3_64bits_reset(&hash);
-    if (choose_path(s, m) || bench_read_all(s, m, fd, size, &hash, &seconds))
-        return;
-    m->xxh3 = XXH3_64bits_digest(&hash);
-    m->gb_per_s = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
     m->done = true;
 }
 
@@ -230,7 +173,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
     /* The methods take turns, so that other load disturbs all of them. */
     for (size_t i = 0; i < TURNS * n; i++) {
         if (i < n || methods[i % n].done)
-            bench_measure(s, &methods[i % n], fd, (uint64_t)st.st_size);
+            bench_measure(s, &methods[i % n], fd, (uint64_t)st.st_size, false);
     }
     for (size_t i = 0; i < n; i++) {
         if (!methods[i].done)
@@ -255,7 +198,7 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
         return 1;
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        hash_method(s, &methods[i], fd, (uint64_t)st.st_size);
+        bench_measure(s, &methods[i], fd, (uint64_t)st.st_size, true);
         if (!methods[i].done)
             failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
         else if (methods[n - 1].done || i < n - 1)

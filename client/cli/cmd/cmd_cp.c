@@ -19,7 +19,7 @@
 
 #include "client/cli/cmd/cli_copy.h"
 #include "client/cli/common/out.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/client_internal.h"
 #include "support/bytes_text.h"
 
 #define MODE_BITS 0777u
@@ -32,7 +32,7 @@ struct copy {
     void *memory;
     size_t size; /* bytes of memory */
     uint64_t bytes, xxh3;
-    uint32_t read_path, write_path; /* GPUNVME_PATH_* */
+    struct gpunvme_result read, written; /* only their paths */
     double seconds;
 };
 
@@ -52,7 +52,7 @@ static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
         cli_error(c->source, "%s", gpunvme_error());
         return -1;
     }
-    cli_add_path(&c->read_path, r.path);
+    gpunvme_add_result(&c->read, r.path, 0, 0, false);
     if (hash)
         XXH3_64bits_update(hash, c->memory, (size_t)n);
     ssize_t written = n ? gpunvme_write(c->writer, c->memory, (size_t)n, c->bytes, &r) : 0;
@@ -60,7 +60,7 @@ static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
         cli_error(c->target, "%s", written < 0 ? gpunvme_error() : strerror(ENOSPC));
         return -1;
     }
-    cli_add_path(&c->write_path, n ? r.path : 0);
+    gpunvme_add_result(&c->written, n ? r.path : 0, 0, 0, false);
     c->bytes += (uint64_t)n;
     return n;
 }
@@ -125,17 +125,17 @@ static void cp_report(const struct copying *p, const struct copy *c)
     snprintf(hash, sizeof(hash), "%016" PRIx64, c->xxh3);
     if (!p->files) {
         printf("%s: %s, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n", c->target,
-               bytes_text(c->bytes, bytes), cli_path_name(c->read_path),
-               cli_path_name(c->write_path), c->seconds, rate, p->options.checksum ? ", XXH3 " : "",
-               p->options.checksum ? hash : "");
+               bytes_text(c->bytes, bytes), cli_path_name(c->read.path),
+               cli_path_name(c->written.path), c->seconds, rate,
+               p->options.checksum ? ", XXH3 " : "", p->options.checksum ? hash : "");
         return;
     }
     struct json_object *o = json_object_new_object();
     json_object_object_add(o, "source", json_object_new_string(c->source));
     json_object_object_add(o, "file", json_object_new_string(c->target));
     json_object_object_add(o, "bytes", json_object_new_uint64(c->bytes));
-    json_object_object_add(o, "read_path", json_object_new_string(cli_path_name(c->read_path)));
-    json_object_object_add(o, "write_path", json_object_new_string(cli_path_name(c->write_path)));
+    json_object_object_add(o, "read_path", json_object_new_string(cli_path_name(c->read.path)));
+    json_object_object_add(o, "write_path", json_object_new_string(cli_path_name(c->written.path)));
     json_object_object_add(o, "seconds", json_object_new_double(c->seconds));
     json_object_object_add(o, "gb_per_s", json_object_new_double(rate));
     if (p->options.checksum)

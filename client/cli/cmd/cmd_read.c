@@ -2,48 +2,7 @@
 /* `gpunvme read` reads files into GPU memory and can print their hashes. */
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "client/cli/cmd/cli_copy.h"
-#include "support/clock.h"
-
-static int hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len)
-{
-    if (!s->options.checksum)
-        return 0;
-    int err = buffer_copy_out(s->buffer, 0, s->host, len);
-    if (!err)
-        XXH3_64bits_update(hash, s->host, len);
-    return err;
-}
-
-static int cmd_read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_transfer *t)
-{
-    XXH3_state_t hash;
-    struct cli_progress progress;
-    ssize_t n;
-    int err = 0;
-
-    XXH3_64bits_reset(&hash);
-    cli_progress_start(&progress, t->file, size, s->options.quiet);
-    do {
-        struct gpunvme_result r;
-        double start = now_seconds();
-        n = transfer_read(s->buffer, fd, 0, t->bytes, buffer_len(s->buffer), &r);
-        double seconds = now_seconds() - start;
-        if (n < 0) {
-            err = (int)n;
-        } else {
-            cli_account(t, &r, (uint64_t)n, seconds);
-            err = hash_chunk(s, &hash, (size_t)n);
-        }
-        cli_progress_step(&progress, t->bytes);
-    } while (!err && n > 0);
-    cli_progress_end(&progress);
-    t->xxh3 = XXH3_64bits_digest(&hash);
-    return err ? cli_error(t->file, "%s", gpunvme_error()) : 0;
-}
 
 static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
 {
@@ -52,9 +11,9 @@ static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
 
     if (fd < 0)
         return 1;
-    int failed = cmd_read_chunks(s, fd, (uint64_t)st.st_size, t);
+    int err = cli_read_all(s, fd, (uint64_t)st.st_size, false, s->options.checksum, t);
     close(fd);
-    return failed;
+    return err ? cli_error(t->file, "%s", gpunvme_error()) : 0;
 }
 
 static int cmd_read_read_files(struct cli_session *s, char **files, int n)
