@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 
+import numpy as np
 import pytest
 
 
@@ -85,6 +86,21 @@ def tmpfs():
 @pytest.fixture(params=["tmpfs", "mount"])
 def folder(request):
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(name="content")
+def fixture_content(request):
+    """SIZE random bytes: a constant of the module."""
+    return np.random.default_rng(1).integers(0, 256, request.module.SIZE, dtype=np.uint8)
+
+
+@pytest.fixture(name="path")
+def fixture_path(folder, content):
+    """A file with the content."""
+    name = os.path.join(folder, "file")
+    content.tofile(name)
+    yield name
+    os.unlink(name)
 
 
 class DeviceArray:

@@ -1,27 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Arrays of libraries other than torch, cupy and numpy: in host memory, on a GPU where there is one."""
 
-import os
-
 import numpy as np
 import pytest
 
 import gpunvme
 
 SIZE = 100_000
-
-
-@pytest.fixture(name="content")
-def fixture_content():
-    return np.random.default_rng(3).integers(0, 256, SIZE, dtype=np.uint8)
-
-
-@pytest.fixture(name="path")
-def fixture_path(folder, content):
-    name = os.path.join(folder, "arrays")
-    content.tofile(name)
-    yield name
-    os.unlink(name)
 
 
 @pytest.fixture(name="jax")

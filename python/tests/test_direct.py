@@ -11,11 +11,6 @@ import gpunvme
 SIZE = 3_000_001
 
 
-@pytest.fixture(name="content")
-def fixture_content():
-    return np.random.default_rng(11).integers(0, 256, SIZE, dtype=np.uint8)
-
-
 @pytest.fixture(name="path")
 def fixture_path(mount, content):
     name = os.path.join(mount, "direct")

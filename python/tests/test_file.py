@@ -18,19 +18,6 @@ import gpunvme
 SIZE = 1_000_003
 
 
-@pytest.fixture(name="content")
-def fixture_content():
-    return np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8)
-
-
-@pytest.fixture(name="path")
-def fixture_path(folder, content):
-    name = os.path.join(folder, "file")
-    content.tofile(name)
-    yield name
-    os.unlink(name)
-
-
 def buffers():
     return [np.zeros(5000, dtype=np.uint8), np.zeros(1250, dtype=np.float32), bytearray(5000),
             memoryview(bytearray(5000)), np.zeros((50, 100), dtype=np.int8)]

@@ -32,19 +32,6 @@ def fixture_cupy():
     return cupy
 
 
-@pytest.fixture(name="content")
-def fixture_content():
-    return np.random.default_rng(5).integers(0, 256, SIZE, dtype=np.uint8)
-
-
-@pytest.fixture(name="path")
-def fixture_path(folder, content):
-    name = os.path.join(folder, "gpu-file")
-    content.tofile(name)
-    yield name
-    os.unlink(name)
-
-
 def expected_path(path):
     """What a large transfer of GPU memory takes."""
     with gpunvme.open(path) as f:

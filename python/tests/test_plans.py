@@ -16,19 +16,6 @@ from test_safetensors import save
 SIZE = 5_000_000
 
 
-@pytest.fixture(name="content")
-def fixture_content():
-    return np.random.default_rng(9).integers(0, 256, SIZE, dtype=np.uint8)
-
-
-@pytest.fixture(name="path")
-def fixture_path(folder, content):
-    name = os.path.join(folder, "plans")
-    content.tofile(name)
-    yield name
-    os.unlink(name)
-
-
 @pytest.fixture(name="catalogue")
 def fixture_catalogue(path):
     name = path + ".json"
