@@ -33,17 +33,15 @@ void check_cap(struct check *c, uint64_t cap)
                   "registers read as ones: the controller does not answer");
         return;
     }
-    check_add(c, entries > MQES_SMALL ? CHECK_OK : CHECK_WARN, "cap.mqes",
-              entries > MQES_SMALL ? NULL : "works; use more queues, -o queues=",
-              "queues of up to %u entries", entries);
-    check_add(c, bits(cap, 37, 8) & CSS_NVM ? CHECK_OK : CHECK_FAIL, "cap.css",
-              bits(cap, 37, 8) & CSS_NVM ? NULL : "this drive cannot be used", "command sets %#x%s",
-              bits(cap, 37, 8),
-              bits(cap, 37, 8) & CSS_NVM ? " (NVM)" : ", the NVM command set is not there");
-    check_add(c, bits(cap, 48, 4) ? CHECK_FAIL : CHECK_OK, "cap.mpsmin",
-              bits(cap, 48, 4) ? "this drive cannot be used" : NULL,
-              "memory pages from %llu bytes%s", 4096ull << bits(cap, 48, 4),
-              bits(cap, 48, 4) ? ", 4096 is not offered" : "");
+    check_that(c, entries > MQES_SMALL, CHECK_WARN, "cap.mqes",
+               "works; use more queues, -o queues=", "queues of up to %u entries", entries);
+    bool nvm = bits(cap, 37, 8) & CSS_NVM;
+    check_that(c, nvm, CHECK_FAIL, "cap.css", "this drive cannot be used", "command sets %#x%s",
+               bits(cap, 37, 8), nvm ? " (NVM)" : ", the NVM command set is not there");
+    unsigned page = bits(cap, 48, 4);
+    check_that(c, !page, CHECK_FAIL, "cap.mpsmin", "this drive cannot be used",
+               "memory pages from %llu bytes%s", 4096ull << page,
+               page ? ", 4096 is not offered" : "");
     check_add(c, CHECK_OK, "cap.to", NULL, "ready within %u ms at most, doorbells %u bytes apart",
               bits(cap, 24, 8) * 500, 4u << bits(cap, 32, 4));
 }
@@ -51,10 +49,9 @@ void check_cap(struct check *c, uint64_t cap)
 void check_regions(struct check *c, unsigned limit)
 {
     if (limit)
-        check_add(c, limit < REGIONS_FEW ? CHECK_WARN : CHECK_OK, "dma_regions",
-                  limit < REGIONS_FEW ? "register few buffers: data of further ones is staged"
-                                      : NULL,
-                  "%u DMA regions at most, of which a mount takes some ten", limit);
+        check_that(c, limit >= REGIONS_FEW, CHECK_WARN, "dma_regions",
+                   "register few buffers: data of further ones is staged",
+                   "%u DMA regions at most, of which a mount takes some ten", limit);
     else
         check_add(c, CHECK_OK, "dma_regions", NULL, "no limit to DMA regions is known");
 }
@@ -72,9 +69,9 @@ static void check_mdts(struct check *c, const struct nvme_id_facts *facts)
     if (!facts->mdts)
         check_add(c, CHECK_OK, "mdts", NULL, "no limit to the size of a transfer");
     else
-        check_add(c, facts->mdts < MDTS_SMALL ? CHECK_WARN : CHECK_OK, "mdts",
-                  facts->mdts < MDTS_SMALL ? "works, with more commands for the same bytes" : NULL,
-                  "up to %" PRIu64 " bytes a command", facts->mdts);
+        check_that(c, facts->mdts >= MDTS_SMALL, CHECK_WARN, "mdts",
+                   "works, with more commands for the same bytes",
+                   "up to %" PRIu64 " bytes a command", facts->mdts);
 }
 
 void check_ctrlr_page(struct check *c, const void *page)
@@ -137,16 +134,14 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
     usable_formats(page, formats, sizeof(formats));
     info.command_set = command_set;
     const char *reason = nvme_ns_unusable(&info);
-    bool usable = !reason;
     remedy_of(command_set, formats, advice, sizeof(advice));
-    check_add(c, usable ? CHECK_OK : CHECK_FAIL, "lba", usable ? NULL : advice,
-              "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s%s%s",
-              nsid, info.lba_size, info.metadata, formats[0] ? formats : "none", usable ? "" : "; ",
-              usable ? "" : reason);
-    check_add(c, info.read_only ? CHECK_WARN : CHECK_OK, "write_protect",
-              info.read_only ? "mount it with -o ro, or lift the protection" : NULL,
-              "namespace %" PRIu32 ": %s", nsid,
-              info.read_only ? "write protected" : "can be written");
+    check_that(c, !reason, CHECK_FAIL, "lba", advice,
+               "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s%s%s",
+               nsid, info.lba_size, info.metadata, formats[0] ? formats : "none",
+               reason ? "; " : "", reason ? reason : "");
+    check_that(c, !info.read_only, CHECK_WARN, "write_protect",
+               "mount it with -o ro, or lift the protection", "namespace %" PRIu32 ": %s", nsid,
+               info.read_only ? "write protected" : "can be written");
 }
 
 /* Only a mount finds out whether a PCI drive reaches GPU memory. */

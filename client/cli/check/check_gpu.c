@@ -134,9 +134,9 @@ static void check_modules(struct check *c, const char *root)
     bool open = strstr(line, "Open Kernel Module") != NULL;
     bool known = find_version(line, &major, &minor);
     if (known)
-        check_add(c, open ? CHECK_OK : CHECK_WARN, "nvidia_modules",
-                  open ? NULL : "the open modules also export GPU memory as a dma-buf",
-                  "%s kernel modules, version %u.%u", open ? "open" : "closed", major, minor);
+        check_that(c, open, CHECK_WARN, "nvidia_modules",
+                   "the open modules also export GPU memory as a dma-buf",
+                   "%s kernel modules, version %u.%u", open ? "open" : "closed", major, minor);
     else
         check_add(c, CHECK_WARN, "nvidia_modules", NULL, "version not understood: %s", line);
     if (!known)
@@ -155,10 +155,9 @@ static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
 
     if (gpu->numa_node >= 0)
         snprintf(node, sizeof(node), ", NUMA node %d", gpu->numa_node);
-    check_add(c, driven ? CHECK_OK : CHECK_WARN, "gpu",
-              driven ? NULL : "load NVIDIA's modules: modprobe nvidia",
-              "%s, %s, window of %llu MiB%s", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
-              (unsigned long long)(gpu->window_len >> 20), node);
+    check_that(c, driven, CHECK_WARN, "gpu", "load NVIDIA's modules: modprobe nvidia",
+               "%s, %s, window of %llu MiB%s", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
+               (unsigned long long)(gpu->window_len >> 20), node);
     if (driven && gpu->window_len < P2P_WINDOW)
         check_add(c, CHECK_WARN, "p2p_window", "turn Resizable BAR on in the firmware",
                   "%s: the window is too small to show a drive much GPU memory", gpu->bdf);

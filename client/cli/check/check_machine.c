@@ -70,12 +70,10 @@ static void check_memlock(struct check *c)
         check_add(c, CHECK_OK, "memlock", NULL, "no limit for this user");
         return;
     }
-    bool enough = limit.rlim_cur >= MEMLOCK_ENOUGH;
-    check_add(c, enough ? CHECK_OK : CHECK_WARN, "memlock",
-              enough ? NULL
-                     : "raise it in /etc/security/limits.d, or LimitMEMLOCK= in a systemd unit: "
-                       "VFIO counts all memory that the drive can reach",
-              "this user may lock %" PRIu64 " KiB", (uint64_t)limit.rlim_cur >> 10);
+    check_that(c, limit.rlim_cur >= MEMLOCK_ENOUGH, CHECK_WARN, "memlock",
+               "raise it in /etc/security/limits.d, or LimitMEMLOCK= in a systemd unit: "
+               "VFIO counts all memory that the drive can reach",
+               "this user may lock %" PRIu64 " KiB", (uint64_t)limit.rlim_cur >> 10);
 }
 
 static void check_hugepages(struct check *c, const char *root)
@@ -142,12 +140,10 @@ static void check_lockdown(struct check *c, const char *root)
 
     if (pci_sysfs_text(line, sizeof(line), "%s/sys/kernel/security/lockdown", root) != 0)
         return;
-    bool off = strstr(line, "[none]") != NULL;
-    check_add(c, off ? CHECK_OK : CHECK_WARN, "lockdown",
-              off ? NULL
-                  : "VFIO works; gpunvme regs cannot read a drive of the kernel's driver, and "
-                    "unsigned kernel modules are refused (Secure Boot)",
-              "kernel lockdown: %s", line);
+    check_that(c, strstr(line, "[none]") != NULL, CHECK_WARN, "lockdown",
+               "VFIO works; gpunvme regs cannot read a drive of the kernel's driver, and "
+               "unsigned kernel modules are refused (Secure Boot)",
+               "kernel lockdown: %s", line);
 }
 
 void check_machine(struct check *c, const char *root)

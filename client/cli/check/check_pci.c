@@ -62,21 +62,18 @@ static void check_pci_check_link(struct check *c, const struct pci_device *pci)
     if (!pci->link_speed[0] || !pci->link_width)
         check_add(c, CHECK_OK, "link", NULL, "PCIe link not said (an emulated drive?)");
     else
-        check_add(c, pci->link_width < pci->link_width_max ? CHECK_WARN : CHECK_OK, "link",
-                  pci->link_width < pci->link_width_max
-                      ? "the slot, the riser or the BIOS limits it"
-                      : NULL,
-                  "PCIe %s, x%u of x%u", pci->link_speed, pci->link_width, pci->link_width_max);
+        check_that(c, pci->link_width >= pci->link_width_max, CHECK_WARN, "link",
+                   "the slot, the riser or the BIOS limits it", "PCIe %s, x%u of x%u",
+                   pci->link_speed, pci->link_width, pci->link_width_max);
 }
 
 static void check_bar(struct check *c, const struct pci_device *pci)
 {
-    check_add(c, pci->bar0_len < BAR0_MIN ? CHECK_FAIL : CHECK_OK, "bar0",
-              pci->bar0_len < BAR0_MIN ? "look at dmesg: the BIOS gave it no addresses" : NULL,
-              "BAR0 of %" PRIu64 " bytes", pci->bar0_len);
-    check_add(c, pci->can_reset ? CHECK_OK : CHECK_WARN, "reset",
-              pci->can_reset ? NULL : "a drive that hangs needs a power cycle",
-              pci->can_reset ? "can be reset from outside" : "has no function level reset");
+    check_that(c, pci->bar0_len >= BAR0_MIN, CHECK_FAIL, "bar0",
+               "look at dmesg: the BIOS gave it no addresses", "BAR0 of %" PRIu64 " bytes",
+               pci->bar0_len);
+    check_that(c, pci->can_reset, CHECK_WARN, "reset", "a drive that hangs needs a power cycle",
+               pci->can_reset ? "can be reset from outside" : "has no function level reset");
 }
 
 static void check_distance(struct check *c, const char *root, const struct pci_device *pci,
@@ -86,12 +83,11 @@ static void check_distance(struct check *c, const char *root, const struct pci_d
     bool far = d == PCI_DISTANCE_FAR ||
                (pci->numa_node >= 0 && gpu->numa_node >= 0 && pci->numa_node != gpu->numa_node);
 
-    check_add(c, far ? CHECK_WARN : CHECK_OK, "topology",
-              far ? "works, but transfers cross between processors or root complexes; use a slot "
-                    "near the GPU"
-                  : NULL,
-              "GPU %s: %s, NUMA nodes %d and %d", gpu->bdf, cli_distance_text(d), pci->numa_node,
-              gpu->numa_node);
+    check_that(c, !far, CHECK_WARN, "topology",
+               "works, but transfers cross between processors or root complexes; use a slot near "
+               "the GPU",
+               "GPU %s: %s, NUMA nodes %d and %d", gpu->bdf, cli_distance_text(d), pci->numa_node,
+               gpu->numa_node);
 }
 
 void check_pci(struct check *c, const char *root, const struct pci_device *pci)

@@ -41,6 +41,9 @@ struct check {
  */
 void check_add(struct check *c, enum check_level level, const char *id, const char *advice,
                const char *text, ...) __attribute__((format(printf, 5, 6)));
+/* Adds a finding that is OK without advice, or else has the level and the advice. */
+#define check_that(c, ok, otherwise, id, advice, ...) \
+    check_add(c, (ok) ? CHECK_OK : (otherwise), id, (ok) ? NULL : (advice), __VA_ARGS__)
 void check_free(struct check *c);
 void check_print(const struct check *c, struct cli_out *o);
 
