@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,15 +233,13 @@ static int rows_draw(struct rows *r, uint32_t n)
 
 static void rows_add(struct cli_table *t, const struct rows *r, int way, uint32_t n, double best)
 {
-    char rows[24], us[32], rate[32], ranges[24];
-    const char *cells[] = {rows, way_names[way], us, rate, way == TABLE ? ranges : NULL};
-
-    snprintf(rows, sizeof(rows), "%" PRIu32, n);
-    snprintf(us, sizeof(us), "%.0f", best * 1e6);
-    snprintf(rate, sizeof(rate), "%.0f", (double)n / best);
-    snprintf(ranges, sizeof(ranges), "%" PRIu32, r->status.reads);
-    if (best > 0)
-        cli_table_add(t, cells);
+    if (best <= 0)
+        return;
+    const struct cli_value cells[] = {CLI_NUMBER(n), CLI_TEXT(way_names[way]),
+                                      CLI_NUMBER((uint64_t)(best * 1e6 + 0.5)),
+                                      CLI_NUMBER((uint64_t)((double)n / best + 0.5)),
+                                      way == TABLE ? CLI_NUMBER(r->status.reads) : CLI_TEXT(NULL)};
+    cli_table_add(t, cells);
 }
 
 /* All ways run in every turn, so that other load disturbs each of them. */

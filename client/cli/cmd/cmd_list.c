@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <libnvme.h>
 #include <linux/fs.h>
 #include <stdbool.h>
@@ -40,19 +39,17 @@ static const struct cli_column fs_columns[FS_COLUMNS] = {
 static bool file_systems_add(struct cli_table *t, const char *device, const char *label,
                              const uint8_t *uuid, uint64_t bytes, const char *mounted_on)
 {
-    char uuid_text[UUID_STR_LEN], size[24];
-    const char *cells[FS_COLUMNS] = {[FS_DEVICE] = device, [FS_MOUNTED_ON] = mounted_on};
+    char uuid_text[UUID_STR_LEN];
 
-    if (*label)
-        cells[FS_LABEL] = label;
-    if (uuid) {
+    if (uuid)
         uuid_unparse_lower(uuid, uuid_text);
-        cells[FS_UUID] = uuid_text;
-    }
-    if (bytes) {
-        snprintf(size, sizeof(size), "%" PRIu64, bytes);
-        cells[FS_SIZE] = size;
-    }
+    const struct cli_value cells[FS_COLUMNS] = {
+        [FS_DEVICE] = CLI_TEXT(device),
+        [FS_LABEL] = CLI_TEXT(*label ? label : NULL),
+        [FS_UUID] = CLI_TEXT(uuid ? uuid_text : NULL),
+        [FS_SIZE] = bytes ? CLI_NUMBER(bytes) : CLI_TEXT(NULL),
+        [FS_MOUNTED_ON] = CLI_TEXT(mounted_on),
+    };
     return cli_table_add(t, cells);
 }
 
@@ -170,7 +167,7 @@ struct listing {
     bool failed; /* out of memory */
 };
 
-static void add_row(struct listing *l, const char *const *cells)
+static void add_row(struct listing *l, const struct cli_value *cells)
 {
     if (!cli_table_add(&l->drives, cells))
         l->failed = true;
@@ -197,38 +194,33 @@ static const char *mounted_on(const struct listing *l, const char *bdf, const ch
     return m ? m->point : NULL;
 }
 
-static const char *numa_text(const struct pci_device *pci, char *buf, size_t len)
+static struct cli_value numa_of(const struct pci_device *pci)
 {
-    if (!pci || pci->numa_node < 0)
-        return NULL;
-    snprintf(buf, len, "%d", pci->numa_node);
-    return buf;
+    return !pci || pci->numa_node < 0 ? CLI_TEXT(NULL) : CLI_NUMBER((uint64_t)pci->numa_node);
 }
 
 static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 {
-    char node[64], numa[16], size[24], lba[16];
+    char node[64];
     const struct pci_device *pci = c ? pci_of(l, c) : NULL;
     uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
-    snprintf(size, sizeof(size), "%" PRIu64, nvme_ns_get_lba_count(n) * lba_size);
-    snprintf(lba, sizeof(lba), "%" PRIu64, lba_size);
-    const char *const cells[DRIVE_COLUMNS] = {
-        [DEVICE] = node,
-        [ADDRESS] = pci ? pci->bdf
-                    : c ? nvme_ctrl_get_address(c)
-                        : NULL,
-        [DRIVER] = pci ? pci->driver
-                   : c ? nvme_ctrl_get_transport(c)
-                       : NULL,
-        [NUMA] = numa_text(pci, numa, sizeof(numa)),
-        [SERIAL] = nvme_ns_get_serial(n),
-        [MODEL] = nvme_ns_get_model(n),
-        [FIRMWARE] = nvme_ns_get_firmware(n),
-        [SIZE] = size,
-        [LBA_SIZE] = lba,
-        [MOUNT] = mounted_on(l, NULL, node),
+    const struct cli_value cells[DRIVE_COLUMNS] = {
+        [DEVICE] = CLI_TEXT(node),
+        [ADDRESS] = CLI_TEXT(pci ? pci->bdf
+                             : c ? nvme_ctrl_get_address(c)
+                                 : NULL),
+        [DRIVER] = CLI_TEXT(pci ? pci->driver
+                            : c ? nvme_ctrl_get_transport(c)
+                                : NULL),
+        [NUMA] = numa_of(pci),
+        [SERIAL] = CLI_TEXT(nvme_ns_get_serial(n)),
+        [MODEL] = CLI_TEXT(nvme_ns_get_model(n)),
+        [FIRMWARE] = CLI_TEXT(nvme_ns_get_firmware(n)),
+        [SIZE] = CLI_NUMBER(nvme_ns_get_lba_count(n) * lba_size),
+        [LBA_SIZE] = CLI_NUMBER(lba_size),
+        [MOUNT] = CLI_TEXT(mounted_on(l, NULL, node)),
     };
     add_row(l, cells);
 }
@@ -236,18 +228,18 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 /* Adds a controller that shows no namespaces, or not to this user. */
 static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
 {
-    char node[64], numa[16];
+    char node[64];
     const struct pci_device *pci = pci_of(l, c);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
-    const char *const cells[DRIVE_COLUMNS] = {
-        [DEVICE] = node,
-        [ADDRESS] = pci ? pci->bdf : nvme_ctrl_get_address(c),
-        [DRIVER] = pci ? pci->driver : nvme_ctrl_get_transport(c),
-        [NUMA] = numa_text(pci, numa, sizeof(numa)),
-        [SERIAL] = nvme_ctrl_get_serial(c),
-        [MODEL] = nvme_ctrl_get_model(c),
-        [FIRMWARE] = nvme_ctrl_get_firmware(c),
+    const struct cli_value cells[DRIVE_COLUMNS] = {
+        [DEVICE] = CLI_TEXT(node),
+        [ADDRESS] = CLI_TEXT(pci ? pci->bdf : nvme_ctrl_get_address(c)),
+        [DRIVER] = CLI_TEXT(pci ? pci->driver : nvme_ctrl_get_transport(c)),
+        [NUMA] = numa_of(pci),
+        [SERIAL] = CLI_TEXT(nvme_ctrl_get_serial(c)),
+        [MODEL] = CLI_TEXT(nvme_ctrl_get_model(c)),
+        [FIRMWARE] = CLI_TEXT(nvme_ctrl_get_firmware(c)),
     };
     add_row(l, cells);
 }
@@ -290,16 +282,16 @@ static int add_kernel_drives(struct listing *l)
 /* Adds a drive of VFIO, or one without a driver. */
 static void add_pci_drive(struct listing *l, const struct pci_device *pci)
 {
-    char device[64] = "", numa[16];
+    char device[64] = "";
 
     if (pci->kernel_name[0])
         snprintf(device, sizeof(device), "/dev/%s", pci->kernel_name);
     else if (strcmp(pci->driver, "vfio-pci") == 0)
         snprintf(device, sizeof(device), "vfio:%s", pci->bdf);
-    const char *const cells[DRIVE_COLUMNS] = {
-        [DEVICE] = device[0] ? device : NULL,           [ADDRESS] = pci->bdf,
-        [DRIVER] = pci->driver[0] ? pci->driver : NULL, [NUMA] = numa_text(pci, numa, sizeof(numa)),
-        [MOUNT] = mounted_on(l, pci->bdf, NULL),
+    const struct cli_value cells[DRIVE_COLUMNS] = {
+        [DEVICE] = CLI_TEXT(device[0] ? device : NULL),           [ADDRESS] = CLI_TEXT(pci->bdf),
+        [DRIVER] = CLI_TEXT(pci->driver[0] ? pci->driver : NULL), [NUMA] = numa_of(pci),
+        [MOUNT] = CLI_TEXT(mounted_on(l, pci->bdf, NULL)),
     };
     add_row(l, cells);
 }
@@ -319,7 +311,8 @@ static int list_collect(struct listing *l)
     }
     for (size_t i = 0; !err && i < l->ours.n; i++) {
         const struct cli_mount *m = &l->ours.all[i];
-        const char *const cells[] = {m->device, m->point, m->options};
+        const struct cli_value cells[] = {CLI_TEXT(m->device), CLI_TEXT(m->point),
+                                          CLI_TEXT(m->options)};
         l->failed |= !cli_table_add(&l->mounts, cells);
     }
     cli_table_sort(&l->drives);

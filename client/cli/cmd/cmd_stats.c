@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command `gpunvme stats` prints counters of mounts. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +14,10 @@
 
 static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
 {
-    char below[24], count[24];
+    uint64_t us = metrics_bucket_us(i);
+    const struct cli_value cells[] = {CLI_TEXT(metrics_ops[op]), CLI_TEXT(metrics_paths[path]),
+                                      us ? CLI_NUMBER(us) : CLI_TEXT(NULL), CLI_NUMBER(n)};
 
-    snprintf(below, sizeof(below), "%" PRIu64, metrics_bucket_us(i));
-    snprintf(count, sizeof(count), "%" PRIu64, n);
-    const char *const cells[] = {metrics_ops[op], metrics_paths[path],
-                                 metrics_bucket_us(i) ? below : NULL, count};
     return cli_table_add(t, cells);
 }
 
@@ -74,10 +71,9 @@ static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_s
     for (unsigned i = 0; i < 3 * GPUNVME_CALLS_PATHS; i++) {
         unsigned op = i / GPUNVME_CALLS_PATHS, path = i % GPUNVME_CALLS_PATHS;
         const struct gpunvme_calls_of *c = &stats->calls.by[op][path];
-        char count[24], bytes[24];
-        snprintf(count, sizeof(count), "%" PRIu64, metrics_calls(&c->latency));
-        snprintf(bytes, sizeof(bytes), "%" PRIu64, c->bytes);
-        const char *const cells[] = {metrics_ops[op], metrics_paths[path], count, bytes};
+        const struct cli_value cells[] = {CLI_TEXT(metrics_ops[op]), CLI_TEXT(metrics_paths[path]),
+                                          CLI_NUMBER(metrics_calls(&c->latency)),
+                                          CLI_NUMBER(c->bytes)};
         ok &= !c->bytes || cli_table_add(&t, cells);
     }
     if (!ok)

@@ -2,36 +2,29 @@
 /* Prints the GPUs of a mount. */
 #include "client/cli/common/gpus_table.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <uuid/uuid.h>
 
 #include "client/cli/common/cli.h"
 #include "fusefs/metrics.h"
 
-#define NUMBERS 5u
-
 static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
 {
     static const char *const states[] = {"closed", "open", "lost"};
-    char uuid[UUID_STR_LEN], node[8], numbers[NUMBERS][24];
-    const uint64_t values[NUMBERS] = {g->tier, g->queues, g->buffers, g->read_bytes,
-                                      g->written_bytes};
+    char uuid[UUID_STR_LEN];
 
     uuid_unparse_lower(g->uuid, uuid);
-    snprintf(node, sizeof(node), "%d", g->numa_node);
-    for (unsigned i = 0; i < NUMBERS; i++)
-        snprintf(numbers[i], sizeof(numbers[i]), "%" PRIu64, values[i]);
-    const char *const cells[] = {uuid,
-                                 g->name,
-                                 g->state < 3 ? states[g->state] : NULL,
-                                 numbers[0],
-                                 numbers[1],
-                                 numbers[2],
-                                 numbers[3],
-                                 numbers[4],
-                                 g->numa_node < 0 ? NULL : node,
-                                 metrics_distance(g->distance)};
+    const struct cli_value cells[] = {
+        CLI_TEXT(uuid),
+        CLI_TEXT(g->name),
+        CLI_TEXT(g->state < 3 ? states[g->state] : NULL),
+        CLI_NUMBER(g->tier),
+        CLI_NUMBER(g->queues),
+        CLI_NUMBER(g->buffers),
+        CLI_NUMBER(g->read_bytes),
+        CLI_NUMBER(g->written_bytes),
+        g->numa_node < 0 ? CLI_TEXT(NULL) : CLI_NUMBER((uint64_t)g->numa_node),
+        CLI_TEXT(metrics_distance(g->distance)),
+    };
     return cli_table_add(t, cells);
 }
 

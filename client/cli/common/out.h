@@ -63,7 +63,7 @@ void cli_out_list_end(struct cli_out *o);
 
 /*
  * Records that are printed as aligned columns or as a JSON list of objects. A
- * cell is NULL if the record has no value there; it is printed as "-" or null.
+ * cell without a value is printed as "-" or null.
  */
 enum cli_cell {
     CLI_CELL_TEXT,
@@ -71,6 +71,14 @@ enum cli_cell {
     CLI_CELL_BYTES,  /* decimal in JSON, with a unit in text */
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
+
+struct cli_value {
+    const char *text; /* of a column of texts or flags; NULL: none */
+    uint64_t number;  /* of the other columns */
+    bool is_number;
+};
+#define CLI_TEXT(value)   ((struct cli_value){.text = (value)})
+#define CLI_NUMBER(value) ((struct cli_value){.number = (value), .is_number = true})
 
 struct cli_column {
     const char *key, *title;
@@ -80,12 +88,12 @@ struct cli_column {
 struct cli_table {
     const struct cli_column *columns;
     size_t n_columns;
-    char **cells; /* row by row */
+    char **cells; /* row by row, as text; NULL: none */
     size_t n_cells;
 };
 
 /* Copies a row. Without memory it leaves the table unchanged and returns false. */
-bool cli_table_add(struct cli_table *t, const char *const *cells);
+bool cli_table_add(struct cli_table *t, const struct cli_value *cells);
 /* Sorts by the first column, numbers by value; rows without one are last. */
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);

@@ -208,12 +208,10 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
     unsigned used = (ns->flbas & 0xfu) | (ns->nlbaf > 15 ? (ns->flbas >> 1) & 0x30u : 0);
 
     for (unsigned i = 0; i < n; i++) {
-        char index[8], size[24], metadata[8], performance[4];
-        snprintf(index, sizeof(index), "%u", i);
-        snprintf(size, sizeof(size), "%llu", ns->lbaf[i].ds < 64 ? 1ull << ns->lbaf[i].ds : 0);
-        snprintf(metadata, sizeof(metadata), "%u", ns->lbaf[i].ms);
-        snprintf(performance, sizeof(performance), "%u", ns->lbaf[i].rp & 3u);
-        const char *const cells[] = {index, size, metadata, performance, i == used ? "yes" : "no"};
+        const struct nvme_lbaf *f = &ns->lbaf[i];
+        const struct cli_value cells[] = {CLI_NUMBER(i), CLI_NUMBER(f->ds < 64 ? 1ull << f->ds : 0),
+                                          CLI_NUMBER(f->ms), CLI_NUMBER(f->rp & 3u),
+                                          CLI_TEXT(i == used ? "yes" : "no")};
         cli_table_add(&table, cells);
     }
     cli_table_print(&table, o, "lba_formats");

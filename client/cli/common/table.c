@@ -8,16 +8,18 @@
 #include "client/cli/common/out.h"
 #include "support/bytes_text.h"
 
-bool cli_table_add(struct cli_table *t, const char *const *cells)
+bool cli_table_add(struct cli_table *t, const struct cli_value *cells)
 {
-    char **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
+    char digits[24], **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
 
     if (!grown)
         return false;
     t->cells = grown;
     for (size_t i = 0; i < t->n_columns; i++) {
-        char *copy = cells[i] ? strdup(cells[i]) : NULL;
-        if (cells[i] && !copy) {
+        const char *text = cells[i].is_number ? digits : cells[i].text;
+        snprintf(digits, sizeof(digits), "%" PRIu64, cells[i].number);
+        char *copy = text ? strdup(text) : NULL;
+        if (text && !copy) {
             while (i > 0)
                 free(t->cells[t->n_cells + --i]);
             return false;

@@ -93,8 +93,9 @@ class Table : public ::testing::Test
     {
         table_.columns = kColumns;
         table_.n_columns = 3;
-        const char *const first[] = {"/dev/nvme0n1", "1920383410176", "512"};
-        const char *const second[] = {"vfio:0000:c1:00.0", nullptr, nullptr};
+        const cli_value first[] = {
+            {"/dev/nvme0n1", 0, false}, {nullptr, 1920383410176, true}, {nullptr, 512, true}};
+        const cli_value second[] = {{"vfio:0000:c1:00.0", 0, false}, {}, {}};
         ASSERT_TRUE(cli_table_add(&table_, first));
         ASSERT_TRUE(cli_table_add(&table_, second));
     }
@@ -126,8 +127,7 @@ TEST_F(Table, AlignsItsColumns)
 
 TEST_F(Table, SortsNumbersInNamesAsNumbers)
 {
-    const char *const tenth[] = {"/dev/nvme10n1", "1", "512"};
-    const char *const none[] = {nullptr, "2", "512"};
+    const cli_value tenth[] = {{"/dev/nvme10n1", 0, false}, {}, {}}, none[3] = {};
     ASSERT_TRUE(cli_table_add(&table_, none));
     ASSERT_TRUE(cli_table_add(&table_, tenth));
     cli_table_sort(&table_);
