@@ -32,12 +32,10 @@ struct Way {
 class Bounce : public HoleRig<Way>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        HoleRig::SetUp();
-        if (!IsSkipped() && !HasFatalFailure()) {
-            ASSERT_EQ(set_path(0), 0);
-        }
+        ASSERT_NO_FATAL_FAILURE(HoleRig::set_up());
+        ASSERT_EQ(set_path(0), 0);
     }
 
     int set_path(uint32_t path)
@@ -161,10 +159,10 @@ TEST_P(Bounce, ReadsLists)
 
 TEST_P(Bounce, RefusesWhatTheMountWouldRefuse)
 {
-    const std::string name = mount_->path("file");
+    const std::string name = mounted_->path("file");
     int write_only = open(name.c_str(), O_WRONLY | O_CLOEXEC);
     int append = open(name.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
-    int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
+    int directory = open(mounted_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
     int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     EXPECT_EQ(transfer_read(local_, write_only, 0, 0, 10, nullptr), -EBADF);
     EXPECT_EQ(transfer_write(local_, append, 0, 0, 10, nullptr), -EBADF);
@@ -191,7 +189,7 @@ TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
     memcpy(own_.data(), bytes.data(), kRoom);
     uint64_t at = 0;
     ssize_t n;
-    int fd = open(mount_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int fd = open(mounted_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     while ((n = transfer_write(local_, fd, 0, at, kRoom, nullptr)) == static_cast<ssize_t>(kRoom))
         at += kRoom;
     EXPECT_EQ(transfer_write(local_, fd, 0, at + static_cast<uint64_t>(std::max<ssize_t>(n, 0)),

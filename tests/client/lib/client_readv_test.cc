@@ -139,8 +139,8 @@ TEST_P(ReadvTest, APieceThatCannotBeHasItsOwnErrorOnEveryWay)
 
 TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
 {
-    int write_only = open(mount_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
-    int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
+    int write_only = open(mounted_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
+    int directory = open(mounted_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
     int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     const struct {
         int fd, error;

@@ -15,30 +15,21 @@ using namespace places;
 namespace
 {
 
-class DirectFile : public ::testing::Test
+class DirectFile : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount("executor=cpu,direct=all")) << mount_->log();
-        path_ = mount_->mountpoint() + "/file";
+        ASSERT_NO_FATAL_FAILURE(mount("executor=cpu,direct=all", 128u << 20));
+        path_ = mounted_->mountpoint() + "/file";
         ASSERT_TRUE(make_file(path_, bytes_));
         ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
         open_file(path_);
     }
 
-    void TearDown() override
+    void let_go() override
     {
         gpunvme_close(io_);
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
 
     void open_file(const std::string &path)
@@ -56,12 +47,10 @@ class DirectFile : public ::testing::Test
     }
 
     std::vector<char> bytes_ = some_bytes(3 << 20, 8);
-    std::unique_ptr<Mounted> mount_;
     std::string path_;
     struct gpunvme *io_ = nullptr;
     struct gpunvme_file *file_ = nullptr;
     struct gpunvme_file *direct_ = nullptr;
-    int fd_ = -1;
 };
 
 TEST_F(DirectFile, ReadsIntoMemoryOfTheMount)

@@ -23,44 +23,33 @@ constexpr size_t kFile = (3u << 20) + 4321, kHole = 1u << 20, kHoleLength = 3000
 constexpr size_t kRoom = 4u << 20;
 
 // Way::options are those of the mount.
-template <class Way> class HoleRig : public ::testing::TestWithParam<Way>
+template <class Way> class HoleRig : public MountedTest, public ::testing::WithParamInterface<Way>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount(this->GetParam().options)) << mount_->log();
-        ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(mount(this->GetParam().options, 128u << 20));
+        ASSERT_EQ(connection_open(mounted_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         ASSERT_EQ(buffer_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
         ASSERT_EQ(buffer_register(g_, own_.data(), own_.size(), true, &local_), 0)
             << gpunvme_error();
         make_file();
     }
 
-    void TearDown() override
+    void let_go() override
     {
-        if (fd_ >= 0)
-            close(fd_);
         connection_close(g_);
-        if (mount_ && g_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
 
-    std::unique_ptr<Mounted> mount_;
     struct connection *g_ = nullptr;
     struct gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
-    int fd_ = -1;
     std::vector<char> file_ = some_bytes(kFile, 2), own_ = std::vector<char>(kRoom);
 
   private:
     void make_file()
     {
         std::fill_n(file_.begin() + kHole, kHoleLength, 0);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        fd_ = open(mounted_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
         ASSERT_GE(fd_, 0);
         size_t rest = kHole + kHoleLength;
         ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));

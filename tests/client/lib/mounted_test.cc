@@ -36,30 +36,26 @@ std::string xxh3(const std::string &bytes)
     return text;
 }
 
-class CommandOnMount : public ::testing::Test
+class CommandOnMount : public MountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(256u << 20);
-        ASSERT_TRUE(mount_->mount()) << mount_->log();
+        mount("", 256u << 20);
     }
 
     void make(const std::string &name, const std::string &bytes)
     {
-        std::ofstream(mount_->path(name)) << bytes;
+        std::ofstream(mounted_->path(name)) << bytes;
         struct stat st;
-        ASSERT_EQ(stat(mount_->path(name).c_str(), &st), 0);
+        ASSERT_EQ(stat(mounted_->path(name).c_str(), &st), 0);
         ASSERT_EQ(static_cast<size_t>(st.st_size), bytes.size());
     }
 
     std::string content(const std::string &name)
     {
         std::stringstream all;
-        all << std::ifstream(mount_->path(name)).rdbuf();
+        all << std::ifstream(mounted_->path(name)).rdbuf();
         return all.str();
     }
 
@@ -75,13 +71,11 @@ class CommandOnMount : public ::testing::Test
         EXPECT_EQ(number(root.get(), "schema_version"), 1u);
         return root;
     }
-
-    std::unique_ptr<Mounted> mount_;
 };
 
 TEST_F(CommandOnMount, InfoTellsWhoServesTheMount)
 {
-    Json root = json({"info", mount_->mountpoint()});
+    Json root = json({"info", mounted_->mountpoint()});
     EXPECT_NE(text(root.get(), "executor"), "none");
     EXPECT_EQ(text(root.get(), "transport"), "sim");
     EXPECT_EQ(number(root.get(), "block_size"), 4096u);
@@ -93,14 +87,14 @@ TEST_F(CommandOnMount, InfoTellsWhoServesTheMount)
 
 TEST_F(CommandOnMount, InfoTellsOfTheDirectPath)
 {
-    ASSERT_TRUE(mount_->unmount()) << mount_->log();
-    ASSERT_TRUE(mount_->mount("direct=all")) << mount_->log();
-    Json root = json({"info", mount_->mountpoint()});
+    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    ASSERT_TRUE(mounted_->mount("direct=all")) << mounted_->log();
+    Json root = json({"info", mounted_->mountpoint()});
     EXPECT_TRUE(flag(root.get(), "direct"));
     EXPECT_GT(number(root.get(), "lease_queues"), 0u);
     EXPECT_EQ(number(root.get(), "lease_tier"), 1u);
     std::string output;
-    EXPECT_EQ(run_program({GPUNVME, "info", mount_->mountpoint()}, &output), 0);
+    EXPECT_EQ(run_program({GPUNVME, "info", mounted_->mountpoint()}, &output), 0);
     EXPECT_NE(output.find("Direct path for you:"), std::string::npos) << output;
     EXPECT_NE(output.find("Queues to lease:"), std::string::npos) << output;
 }
@@ -110,11 +104,12 @@ TEST_F(CommandOnMount, ReadTellsBytesPathAndChecksumOfEachFile)
     std::string bytes = some_bytes(3000001);
     make("a", bytes);
     make("empty", "");
-    Json root = json({"read", "-q", "-c", "-b", "1M", mount_->path("a"), mount_->path("empty")});
+    Json root =
+        json({"read", "-q", "-c", "-b", "1M", mounted_->path("a"), mounted_->path("empty")});
     struct json_object *files = member(root.get(), "files");
     ASSERT_EQ(json_object_array_length(files), 2u);
     struct json_object *a = json_object_array_get_idx(files, 0);
-    EXPECT_EQ(text(a, "file"), mount_->path("a"));
+    EXPECT_EQ(text(a, "file"), mounted_->path("a"));
     EXPECT_EQ(number(a, "bytes"), bytes.size());
     EXPECT_EQ(text(a, "path"), "gpu");
     EXPECT_EQ(text(a, "xxh3"), xxh3(bytes));
@@ -129,7 +124,7 @@ TEST_F(CommandOnMount, ThePathAskedForIsTakenAndSaid)
     std::string bytes = some_bytes(3000001);
     make("a", bytes);
     for (const char *path : {"bounce", "gpu", "auto"}) {
-        Json root = json({"read", "-q", "-c", "-p", path, mount_->path("a")});
+        Json root = json({"read", "-q", "-c", "-p", path, mounted_->path("a")});
         struct json_object *a = json_object_array_get_idx(member(root.get(), "files"), 0);
         bool bounce = std::string(path) == "bounce";
         EXPECT_EQ(text(a, "path"), bounce ? "bounce" : "gpu");
@@ -141,10 +136,10 @@ TEST_F(CommandOnMount, ThePathAskedForIsTakenAndSaid)
 TEST_F(CommandOnMount, WriteMakesTheFileWhatTheSourceIs)
 {
     std::string bytes = some_bytes(1500000), before = some_bytes(2000000);
-    std::string source = mount_->path("source");
+    std::string source = mounted_->path("source");
     make("source", bytes);
     make("copy", before); // longer: nothing of it may stay
-    Json root = json({"write", "-c", "-b", "1M", source, mount_->path("copy")});
+    Json root = json({"write", "-c", "-b", "1M", source, mounted_->path("copy")});
     struct json_object *file = json_object_array_get_idx(member(root.get(), "files"), 0);
     EXPECT_EQ(number(file, "bytes"), bytes.size());
     EXPECT_EQ(text(file, "xxh3"), xxh3(bytes));
@@ -154,11 +149,11 @@ TEST_F(CommandOnMount, WriteMakesTheFileWhatTheSourceIs)
 TEST_F(CommandOnMount, ExtentsCoverTheFile)
 {
     make("a", some_bytes(1000000));
-    int fd = open(mount_->path("a").c_str(), O_RDWR | O_CLOEXEC);
+    int fd = open(mounted_->path("a").c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(fd, 0);
     ASSERT_EQ(fsync(fd), 0);
     close(fd);
-    Json root = json({"extents", mount_->path("a")});
+    Json root = json({"extents", mounted_->path("a")});
     struct json_object *extents = member(root.get(), "extents");
     uint64_t end = 0;
     for (size_t i = 0; i < json_object_array_length(extents); i++) {
@@ -173,25 +168,27 @@ TEST_F(CommandOnMount, AMissingFileAmongOthersIsNamedAndTheOthersAreRead)
 {
     make("a", "abc");
     std::string output;
-    EXPECT_EQ(run_program({GPUNVME, "read", mount_->path("a"), mount_->path("none")}, &output), 1);
-    EXPECT_NE(output.find(mount_->path("a") + ": 3 bytes"), std::string::npos) << output;
-    EXPECT_NE(output.find("gpunvme: " + mount_->path("none") + ": No such file"), std::string::npos)
+    EXPECT_EQ(run_program({GPUNVME, "read", mounted_->path("a"), mounted_->path("none")}, &output),
+              1);
+    EXPECT_NE(output.find(mounted_->path("a") + ": 3 bytes"), std::string::npos) << output;
+    EXPECT_NE(output.find("gpunvme: " + mounted_->path("none") + ": No such file"),
+              std::string::npos)
         << output;
 }
 
 TEST_F(CommandOnMount, ADirectoryIsNotRead)
 {
     std::string output;
-    EXPECT_EQ(run_program({GPUNVME, "read", mount_->mountpoint()}, &output), 1);
+    EXPECT_EQ(run_program({GPUNVME, "read", mounted_->mountpoint()}, &output), 1);
     EXPECT_NE(output.find("not a regular file"), std::string::npos) << output;
 }
 
 TEST_F(CommandOnMount, AFullDeviceEndsAWriteWithOneLine)
 {
-    std::string source = mount_->path("sparse"), output;
+    std::string source = mounted_->path("sparse"), output;
     make("sparse", "");
     ASSERT_EQ(truncate(source.c_str(), 1 << 30), 0);
-    EXPECT_EQ(run_program({GPUNVME, "write", source, mount_->path("big")}, &output), 1);
+    EXPECT_EQ(run_program({GPUNVME, "write", source, mounted_->path("big")}, &output), 1);
     EXPECT_NE(output.find("big: "), std::string::npos) << output;
     EXPECT_NE(output.find("No space left"), std::string::npos) << output;
 }
