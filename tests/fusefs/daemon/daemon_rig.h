@@ -17,6 +17,12 @@
 extern "C" {
 #endif
 
+/*
+ * The deadline of commands for tests that lose some. Other commands, also those
+ * of the mount, end before it on a busy machine.
+ */
+#define RIG_DEADLINE_MS 1000u
+
 struct rig_config {
     unsigned deadline_ms; /* of a command; 0: the daemon's default */
     unsigned max_buffers; /* 0: the daemon's default */

@@ -12,7 +12,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/fusefs/daemon/transfer/deadline.h"
 #include "tests/fusefs/daemon/transfer/readv_rig.h"
 #include "tests/threads.h"
 
@@ -187,7 +186,7 @@ TEST_F(Readv, WithoutFallbackARefusedPieceHasItsErrorAndTheOthersAreRead)
 
 TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     fail(SIM_FAULT_LOSE, 0, 20, 1);
     for (uint32_t path : {GPUNVME_PATH_MIXED, GPUNVME_PATH_GPU}) {
         spread(100, 4096);
@@ -200,7 +199,7 @@ TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
 
 TEST_F(Readv, WithoutFallbackALostCommandOnlyCostsTime)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     fail(SIM_FAULT_LOSE, 0, 20, 1);
     spread(100, 4096);
     gpunvme_ioc_readv v = read_batch(100, GPUNVME_NO_FALLBACK);
@@ -224,7 +223,7 @@ TEST_F(Readv, WithoutFallbackAPieceThatTheDriveRefusesOnceIsReadAgain)
 // However many: the drive is ready when they are read again.
 TEST_F(Readv, WithoutFallbackPiecesOfADriveThatWasNotReadyAreReadAgain)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     for (uint64_t i = 0; i < 100; i++)
         pieces()[i] = {i * 4096, i * 4096, 4096, -1}; // a command each
     fail(SIM_FAULT_STATUS, kNotReady, 0, 100);
@@ -246,7 +245,7 @@ TEST_F(Readv, WithoutFallbackPiecesThatTheDriveAlwaysRefusesHaveItsError)
 
 TEST_F(Readv, WithoutFallbackABatchWhoseCommandsAreAlwaysLostEnds)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     for (uint64_t i = 0; i < 100; i++)
         pieces()[i] = {i * 4096, i * 4096, 4096, -1}; // a command each
     fail(SIM_FAULT_LOSE, 0, 20, 0);
@@ -259,7 +258,7 @@ TEST_F(Readv, WithoutFallbackABatchWhoseCommandsAreAlwaysLostEnds)
 
 TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     fail(SIM_FAULT_FATAL, 0, 30000, 1);
     spread(kPieces, 64);
     gpunvme_ioc_readv v = read_batch(kPieces);

@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
-#include "tests/fusefs/daemon/transfer/deadline.h"
 
 namespace
 {
@@ -150,7 +149,7 @@ TEST_F(Transfer, ReadErrorIsAnErrorWithoutFallback)
 
 TEST_F(Transfer, LostCommandFallsBackAndTheQueueReturns)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     fail(SIM_FAULT_LOSE, kRead, 0, 1);
     EXPECT_NE(move_all().path & GPUNVME_PATH_BOUNCE, 0u);
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 1u);
@@ -170,7 +169,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 // A late command would move data of reused blocks.
 TEST_F(Transfer, NoCommandIsInFlightWhenATransferReleasesItsBlocks)
 {
-    open(with(&rig_config::deadline_ms, kDeadlineMs));
+    open(with(&rig_config::deadline_ms, RIG_DEADLINE_MS));
     for (bool write : {false, true}) {
         fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 0);
         gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
@@ -322,7 +321,7 @@ TEST_F(Transfer, ABufferOfTheBouncePathBouncesWhereAGpuIsRequired)
 
 TEST_F(Transfer, BouncedTransfersSurviveAnErrorAndALostCommand)
 {
-    open(with(&rig_config::gpu_off, true, with(&rig_config::deadline_ms, kDeadlineMs)));
+    open(with(&rig_config::gpu_off, true, with(&rig_config::deadline_ms, RIG_DEADLINE_MS)));
     fail(SIM_FAULT_STATUS, kRead, kUnrecoveredRead, 1);
     gpunvme_ioc_rw rw = move_all();
     EXPECT_EQ(rw.path, GPUNVME_PATH_BOUNCE);

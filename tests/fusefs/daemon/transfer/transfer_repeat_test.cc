@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
-#include "tests/fusefs/daemon/transfer/deadline.h"
 #include "tests/threads.h"
 
 namespace
@@ -87,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Repeat, ::testing::Values(false, true),
 
 TEST_P(Repeat, ALostCommandOnlyCostsTime)
 {
-    open(kDeadlineMs);
+    open(RIG_DEADLINE_MS);
     fail(SIM_FAULT_LOSE, 0, 1);
     gpunvme_ioc_rw rw;
     ASSERT_EQ(transfer(&rw), 0);
@@ -140,7 +139,7 @@ TEST_P(Repeat, AStatusThatForbidsItIsNotRepeated)
 
 TEST_P(Repeat, CommandsThatAreLostEachTimeEndTheTransfer)
 {
-    open(kDeadlineMs);
+    open(RIG_DEADLINE_MS);
     fail(SIM_FAULT_LOSE, 0, 0);
     gpunvme_ioc_rw rw;
     EXPECT_EQ(transfer(&rw), -ETIMEDOUT);
@@ -170,7 +169,7 @@ TEST_P(Repeat, ATransferWaitsForAChangeOfAccess)
 
 TEST_P(Repeat, ALostCommandBeforeTheCallersDeadlineIsSentAgain)
 {
-    open(kDeadlineMs);
+    open(RIG_DEADLINE_MS);
     fail(SIM_FAULT_LOSE, 0, 1);
     gpunvme_ioc_rw rw;
     ASSERT_EQ(transfer(&rw, 0, 60000), 0);
@@ -180,7 +179,7 @@ TEST_P(Repeat, ALostCommandBeforeTheCallersDeadlineIsSentAgain)
 // The only queue waits for recovery when the second transfer would take it.
 TEST_P(Repeat, TheLostCommandOfAnotherTransferOnlyCostsTime)
 {
-    open(kDeadlineMs);
+    open(RIG_DEADLINE_MS);
     fail(SIM_FAULT_LOSE, 0, 1);
     gpunvme_ioc_rw rws[4];
     int errors[4];
