@@ -3,7 +3,6 @@
  * Finds users of a drive: mounts, swap, volume managers, exclusive openers and
  * foreign signatures.
  */
-#include <blkid/blkid.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "blockdev/bd_signature.h"
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
 
@@ -220,57 +220,19 @@ static void use_check_device(struct use *u, const char *subject, const char *nam
 
 /* --- Exclusive openers, signatures ----------------------------------------------------------- */
 
-static blkid_probe use_new_probe(int fd)
-{
-    blkid_probe probe = blkid_new_probe();
-
-    if (!probe || blkid_probe_set_device(probe, fd, 0, 0) == 0)
-        return probe;
-    blkid_free_probe(probe);
-    return NULL;
-}
-
-static void describe_signature(struct use *u, const char *name, blkid_probe probe)
-{
-    const char *type;
-
-    if (blkid_probe_lookup_value(probe, "TYPE", &type, NULL) == 0)
-        object(u, USE_SIGNATURE, -EEXIST, "%s holds %s", name, type);
-    else if (blkid_probe_lookup_value(probe, "PTTYPE", &type, NULL) == 0)
-        object(u, USE_SIGNATURE, -EEXIST, "%s holds a partition table (%s)", name, type);
-    else
-        object(u, USE_SIGNATURE, -EEXIST, "%s holds an unknown signature", name);
-}
-
 static void find_signature(struct use *u, const char *name, int fd)
 {
     char magic[OWN_MAGIC_LEN];
-    blkid_probe probe;
+    struct bd_signature found;
 
     if (pread(fd, magic, sizeof(magic), 0) == OWN_MAGIC_LEN &&
         memcmp(magic, OWN_MAGIC, OWN_MAGIC_LEN) == 0)
         return;
-    probe = use_new_probe(fd);
-    if (!probe) {
+    int rc = bd_signature_find(fd, 0, 0, NULL, NULL, &found);
+    if (rc > 0)
+        object(u, USE_SIGNATURE, -EEXIST, "%s holds %s", name, found.name);
+    else if (rc < 0)
         object(u, USE_UNKNOWN, -EIO, "%s cannot be read", name);
-        return;
-    }
-    blkid_probe_enable_superblocks(probe, 1);
-    blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE);
-    blkid_probe_enable_partitions(probe, 1);
-    switch (blkid_do_safeprobe(probe)) {
-    case 0:
-        describe_signature(u, name, probe);
-        break;
-    case 1:
-        break;
-    case -2:
-        object(u, USE_SIGNATURE, -EEXIST, "%s holds several signatures", name);
-        break;
-    default:
-        object(u, USE_UNKNOWN, -EIO, "%s cannot be read", name);
-    }
-    blkid_free_probe(probe);
 }
 
 /*
