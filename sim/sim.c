@@ -114,7 +114,7 @@ static int open_media(struct sim *s)
         if (rc)
             return rc;
         ns->track =
-            s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->null_media && !ns->read_only;
+            s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->read_only;
         ns->syncs = s->cfg.flush_to_disk && ns->is_file && !ns->in_memory && !ns->read_only;
         rc = ns->track ? sim_cache_open(ns) : 0;
         if (rc)
@@ -271,7 +271,7 @@ int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t le
 {
     struct sim_ns *ns = sim_ns_get(s, nsid);
 
-    if (!ns || !ns->base)
+    if (!ns)
         return -EINVAL;
     uint64_t bytes = ns->lbas << ns->lba_shift;
     if (offset > bytes || len > bytes - offset)

@@ -45,11 +45,6 @@ struct sim_ns_config {
      */
     uint16_t metadata;
     bool zoned;
-    /*
-     * Completes commands at once without moving data, to measure the command
-     * path.
-     */
-    bool null_media;
 };
 
 /* Zero in a field means its default. */

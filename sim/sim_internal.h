@@ -187,7 +187,7 @@ struct sim_undo {
 
 struct sim_ns {
     pthread_mutex_t lock; /* protects undo */
-    unsigned char *base;  /* NULL for null media */
+    unsigned char *base;
     /*
      * Only the thread of admin commands changes both fields, and it only
      * increases them. An LBA that a thread sees is mapped.
@@ -198,7 +198,7 @@ struct sim_ns {
     int fd;             /* -1 without a file */
     uint32_t lba_size;
     unsigned lba_shift;
-    bool read_only, null_media, is_file, track, pinned;
+    bool read_only, is_file, track, pinned;
     bool in_memory;    /* a file without a disk (tmpfs) */
     bool syncs;        /* durable means fdatasync(): see sim_flush.c */
     bool grows;        /* with its file, while `fixed` is false */

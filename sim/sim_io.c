@@ -134,8 +134,6 @@ static uint16_t io_transfer(struct sim_thread *th, struct sim_cmd *cmd, struct s
     if (st != NVME_OK)
         return st;
     count_transfer(th, !write, bytes);
-    if (ns->null_media)
-        return NVME_OK;
     if (write && sim_is_cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
         return NVME_ERR_INTERNAL;
     if (!all_host(th)) {
@@ -445,7 +443,7 @@ static void prefetch_media(struct sim_thread *th, struct sim_cmd *const *cmds, u
     const struct nvme_sqe *q = i < n ? &cmds[i]->sqe : NULL;
     const struct sim_ns *ns = q && q->opcode == NVME_IO_READ ? sim_ns_get(th->s, q->nsid) : NULL;
 
-    if (!ns || ns->null_media || !in_range(ns, sim_slba(q), sim_nlb(q)))
+    if (!ns || !in_range(ns, sim_slba(q), sim_nlb(q)))
         return;
     size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
     for (size_t at = 0; at < bytes && at < MEDIA_BYTES; at += SIM_CACHE_LINE)

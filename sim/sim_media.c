@@ -82,7 +82,7 @@ static int map_media(struct sim_ns *ns)
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg)
 {
     uint64_t bytes = cfg->bytes;
-    int rc = 0;
+    int rc;
 
     ns->fd = -1;
     ns->lba_size = cfg->lba_size ? cfg->lba_size : 4096;
@@ -90,14 +90,12 @@ int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg)
         return -EINVAL;
     ns->lba_shift = ns->lba_size == 512 ? 9 : 12;
     ns->read_only = cfg->read_only;
-    ns->null_media = cfg->null_media;
-    if (!cfg->null_media)
-        rc = cfg->path ? open_image(ns, cfg, &bytes) : media_open_memory(ns, cfg, &bytes);
+    rc = cfg->path ? open_image(ns, cfg, &bytes) : media_open_memory(ns, cfg, &bytes);
     ns->lbas = bytes >> ns->lba_shift;
     ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
     if (rc == 0 && !ns->lbas)
         rc = -EINVAL;
-    if (rc == 0 && !ns->null_media)
+    if (rc == 0)
         rc = map_media(ns);
     if (rc)
         sim_media_close(ns);
@@ -209,7 +207,7 @@ uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     static const unsigned char zeros[NVME_PAGE_SIZE];
     uint16_t st = NVME_OK;
 
-    if (ns->null_media || punch(ns, offset, bytes))
+    if (punch(ns, offset, bytes))
         return NVME_OK;
     for (uint64_t done = 0; done < bytes && st == NVME_OK; done += ns->lba_size)
         st = sim_media_write(ns, offset + done, zeros, ns->lba_size);

@@ -501,8 +501,7 @@ static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine)
         s->ns[i].fixed = true;
     sim_resume(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        pinned[i] = s->ns[i].base &&
-                    dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
+        pinned[i] = dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
     sim_pause(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         s->ns[i].fixed = s->ns[i].pinned = pinned[i];

@@ -201,18 +201,6 @@ TEST(DataNamespaces, ReadOnlyRefusesWrites)
     EXPECT_EQ(r.run(q, io(NVME_IO_READ, 0, 1, a->iova)), 0);
 }
 
-TEST(DataNamespaces, NullMediaMovesNothing)
-{
-    struct sim_config c = small_config();
-    c.ns[0].null_media = true;
-    Rig r(c);
-    Queue &q = r.create(1, 8);
-    auto a = r.dma(4096);
-    fill(a->addr, 4096, 3);
-    EXPECT_EQ(r.run(q, io(NVME_IO_READ, 0, 1, a->iova)), 0);
-    EXPECT_TRUE(holds(a->addr, 4096, 3));
-}
-
 TEST(DataMap, RefusesUnreachableMemory)
 {
     Rig r(small_config());
