@@ -82,13 +82,13 @@ static inline uint16_t io_check_range(struct sim_thread *th, const struct sim_cm
 static uint16_t io_host_copy(struct sim_thread *th, const struct sim_ns *ns,
                              const struct nvme_sqe *q)
 {
-    uint64_t at = sim_slba(q) << ns->lba_shift;
+    unsigned char *media = ns->base + (sim_slba(q) << ns->lba_shift);
     uint16_t st = NVME_OK;
 
-    for (unsigned i = 0; i < th->n_spans && st == NVME_OK; at += th->spans[i++].len) {
+    for (unsigned i = 0; i < th->n_spans && st == NVME_OK; media += th->spans[i++].len) {
         const struct sim_span *p = &th->spans[i];
-        st = q->opcode == NVME_IO_READ ? sim_media_read(ns, at, p->host, p->len)
-                                       : sim_media_write(ns, at, p->host, p->len);
+        st = q->opcode == NVME_IO_READ ? sim_media_read(ns, media, p->host, p->len)
+                                       : sim_media_write(ns, media, p->host, p->len);
     }
     return st;
 }

@@ -133,10 +133,16 @@ void sim_media_refresh(struct sim_ns *ns)
     ns->lbas = lbas;
 }
 
-static int media_read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
+/* Copies by calls on the file, which give an error where an access would raise a signal. */
+static int media_move(const struct sim_ns *ns, bool write, const unsigned char *media, void *data,
+                      size_t len)
 {
+    off_t offset = media - ns->base;
+
     for (size_t done = 0; done < len;) {
-        ssize_t n = pread(fd, to + done, len - done, (off_t)(offset + done));
+        char *at = (char *)data + done;
+        ssize_t n = write ? pwrite(ns->fd, at, len - done, offset + (off_t)done)
+                          : pread(ns->fd, at, len - done, offset + (off_t)done);
 
         if (n <= 0)
             return n ? -errno : -EIO; /* the file was truncated */
@@ -145,23 +151,10 @@ static int media_read_file(int fd, uint64_t offset, unsigned char *to, size_t le
     return 0;
 }
 
-static int media_write_file(int fd, uint64_t offset, const unsigned char *from, size_t len)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = pwrite(fd, from + done, len - done, (off_t)(offset + done));
-
-        if (n < 0)
-            return -errno;
-        done += (size_t)n;
-    }
-    return 0;
-}
-
 /* Reads the file if its mapping fails, which gives data or the error. */
-uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
+uint16_t sim_media_read(const struct sim_ns *ns, const unsigned char *media, void *to, size_t len)
 {
-    if (sim_copy_to_target(to, ns->base + offset, len) ||
-        media_read_file(ns->fd, offset, to, len) == 0)
+    if (sim_copy_to_target(to, media, len) || media_move(ns, false, media, to, len) == 0)
         return NVME_OK;
     return NVME_ERR_UNRECOVERED_READ;
 }
@@ -178,13 +171,14 @@ bool sim_media_is_shrunk(const struct sim_ns *ns)
            (uint64_t)st.st_size < ns->lbas << ns->lba_shift;
 }
 
-uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len)
+uint16_t sim_media_write(const struct sim_ns *ns, unsigned char *media, const void *from,
+                         size_t len)
 {
-    if (sim_copy_from_target(ns->base + offset, from, len))
+    if (sim_copy_from_target(media, from, len))
         return NVME_OK;
     if (sim_media_is_shrunk(ns))
         return NVME_ERR_WRITE_FAULT;
-    int err = media_write_file(ns->fd, offset, from, len);
+    int err = media_move(ns, true, media, (void *)from, len);
     if (err == -ENOSPC || err == -EDQUOT)
         return NVME_ERR_CAPACITY;
     return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
@@ -210,6 +204,6 @@ uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     if (punch(ns, offset, bytes))
         return NVME_OK;
     for (uint64_t done = 0; done < bytes && st == NVME_OK; done += ns->lba_size)
-        st = sim_media_write(ns, offset + done, zeros, ns->lba_size);
+        st = sim_media_write(ns, ns->base + offset + done, zeros, ns->lba_size);
     return st;
 }

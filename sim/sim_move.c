@@ -49,18 +49,6 @@ static void move_note(struct sim_cmd *cmd, uint16_t status)
         cmd->status = status;
 }
 
-static uint16_t media_write(const struct sim_ns *ns, const unsigned char *media, const void *from,
-                            size_t len)
-{
-    return sim_media_write(ns, (uint64_t)(media - ns->base), from, len);
-}
-
-static uint16_t media_read(const struct sim_ns *ns, const unsigned char *media, void *to,
-                           size_t len)
-{
-    return sim_media_read(ns, (uint64_t)(media - ns->base), to, len);
-}
-
 /* Ends commands whose copies failed, and copies bounced writes to the media. */
 static SIM_APART void move_hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
 {
@@ -71,8 +59,8 @@ static SIM_APART void move_hand_over(struct sim *s, const struct sim_sub *sub, b
         if (!ok)
             cmd->status = NVME_ERR_DATA_TRANSFER;
         else if (ref->media && !cmd->dead)
-            move_note(cmd, media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media,
-                                       sub->copies[i].host, sub->copies[i].len));
+            move_note(cmd, sim_media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media,
+                                           sub->copies[i].host, sub->copies[i].len));
     }
 }
 
@@ -241,7 +229,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_move *m, struct s
     sub->ring_end = r->head;
     if (!sub->to_device)
         return host;
-    move_note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
+    move_note(cmd, sim_media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
     if (cmd->corrupt) {
         host[sim_random(&th->rng) % *len] ^= 1;
         cmd->corrupt = false; /* the bit is flipped, so the rest is copied unchanged */
@@ -284,8 +272,8 @@ static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned
 static size_t move_host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_span *p,
                              unsigned char *media)
 {
-    move_note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
-                                                    : media_read(ns, media, p->host, p->len));
+    move_note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? sim_media_write(ns, media, p->host, p->len)
+                                                    : sim_media_read(ns, media, p->host, p->len));
     return p->len;
 }
 
