@@ -169,24 +169,13 @@ static struct vfio *vfio_create(const struct vfio_api *api)
 }
 
 static const struct vfio_api *choose_api(const char *root, const struct pci_device *p,
-                                         const struct vfio_opts *opts,
-                                         const struct nvme_reason *why)
+                                         const struct vfio_opts *opts)
 {
-    enum vfio_api_choice wanted = opts ? opts->api : VFIO_API_AUTO;
-
-    if (opts && opts->noiommu)
+    if (opts->noiommu)
         return &vfio_noiommu_api;
-    if (wanted == VFIO_API_AUTO && opts && opts->device_memory &&
-        vfio_group_usable(root, p->iommu_group))
+    if (opts->device_memory && vfio_group_usable(root, p->iommu_group))
         return &vfio_group_api;
-    if (wanted != VFIO_API_GROUP && vfio_iommufd_usable(root, p->bdf))
-        return &vfio_iommufd_api;
-    if (wanted != VFIO_API_IOMMUFD)
-        return &vfio_group_api;
-    nvme_say(why, 0,
-             "this kernel has no iommufd for it, or there are no rights on it: /dev/iommu and "
-             "/dev/vfio/devices");
-    return NULL;
+    return vfio_iommufd_usable(root, p->bdf) ? &vfio_iommufd_api : &vfio_group_api;
 }
 
 /* A PCI function has one user of VFIO at a time. */
@@ -201,27 +190,26 @@ static uint64_t vfio_lock_id(const char *bdf)
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
                  struct nvme_transport **out, char *why, size_t len)
 {
+    static const struct vfio_opts defaults;
     const struct nvme_reason w = {.text = why, .len = len};
-    const struct vfio_api *api;
     struct pci_device p;
     struct vfio *v;
-    bool noiommu = opts && opts->noiommu;
-    int rc = noiommu ? pci_check_noiommu(root, bdf, why, len) : pci_check_vfio(root, bdf, why, len);
+    int rc;
 
+    opts = opts ? opts : &defaults;
+    rc = opts->noiommu ? pci_check_noiommu(root, bdf, why, len)
+                       : pci_check_vfio(root, bdf, why, len);
     if (!rc)
         rc = pci_find(root, bdf, &p, why, len);
     if (rc)
         return rc;
-    api = choose_api(root, &p, opts, &w);
-    if (!api)
-        return -ENOTSUP;
-    v = vfio_create(api);
+    v = vfio_create(choose_api(root, &p, opts));
     if (!v)
         return nvme_why(why, len, -ENOMEM, "out of memory");
-    rc = api->open(v, root, &p, &w);
+    rc = v->api->open(v, root, &p, &w);
     if (!rc)
         rc = vfio_pci_open(v, &w);
-    if (!rc && opts && opts->device_memory && !noiommu)
+    if (!rc && opts->device_memory && !opts->noiommu)
         vfio_device_mem_open(v);
     v->t.lock = vfio_lock_id(p.bdf);
     if (rc) {

@@ -28,15 +28,12 @@
 extern "C" {
 #endif
 
-enum vfio_api_choice { VFIO_API_AUTO = 0, VFIO_API_GROUP, VFIO_API_IOMMUFD };
-
 struct vfio_opts {
-    enum vfio_api_choice api;
     /*
-     * If set, map() accepts device memory, VFIO_API_AUTO prefers the group
-     * interface if this process may open its nodes, and a guard process keeps
-     * the mappings of a killed process until the kernel has reset the drive.
-     * Ignored with noiommu.
+     * If set, map() accepts device memory, the group interface is preferred if
+     * this process may open its nodes, and a guard process keeps the mappings of
+     * a killed process until the kernel has reset the drive. Ignored with
+     * noiommu.
      */
     bool device_memory;
     /*

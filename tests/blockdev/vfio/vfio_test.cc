@@ -323,13 +323,10 @@ class VfioOpen : public ::testing::Test
         return (size_t)std::distance(begin(folder), end(folder));
     }
 
-    int open(enum vfio_api_choice api = VFIO_API_AUTO)
+    int open()
     {
-        struct vfio_opts opts = {};
-
-        opts.api = api;
         why[0] = 0;
-        return vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why));
+        return vfio_open_at(tree.root(), BDF, nullptr, &t, why, sizeof(why));
     }
 
     /* All that sysfs shows of a drive VFIO can have; dev is empty. */
@@ -398,8 +395,6 @@ TEST_F(VfioOpen, ReportsMissingNodes)
     bound();
     EXPECT_EQ(open(), -ENOTSUP);
     EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
-    EXPECT_EQ(open(VFIO_API_IOMMUFD), -ENOTSUP);
-    EXPECT_TRUE(says("no iommufd")) << why;
 }
 
 TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
@@ -419,8 +414,6 @@ TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
     tree.dir(PciTree::device(BDF) + "/vfio-dev/vfio3");
     EXPECT_EQ(open(), -ENOTTY);
     EXPECT_TRUE(says("VFIO does not open it")) << why;
-    EXPECT_EQ(open(VFIO_API_GROUP), -ENOTSUP);
-    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
     tree.remove("dev/vfio/devices/vfio3");
     EXPECT_EQ(open(), -ENOTSUP);
     EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
