@@ -29,9 +29,6 @@ extern "C" {
  */
 #define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * PAGE_BYTES)
 
-/* Maximum size of a window or scratch area in bytes. */
-#define DATA_CHECK_WINDOW (2u * DATA_CHECK_LONGEST)
-
 /* Maximum number of pieces in a list. */
 #define DATA_CHECK_PIECES 256u
 
@@ -86,7 +83,7 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
 /*
  * Checks reads like data_check_device(), and writes, in the scratch area at
  * `start`, a multiple of PAGE_BYTES. The area is twice the longest command (at
- * most DATA_CHECK_WINDOW). Its former content is written back, also after a
+ * most 2 * DATA_CHECK_LONGEST). Its former content is written back, also after a
  * failure, and compared. No other program may use the device, and the content
  * is lost if the process dies in between. interrupted() may be NULL; it is
  * called between commands, and the test ends with -EINTR if it returns true.

@@ -164,7 +164,6 @@ void sim_reserve_log_read(struct sim *s);
 #define SIM_ERR_AER_LIMIT        0x105u
 #define SIM_ERR_INVALID_LOG_PAGE 0x109u
 #define SIM_ERR_NOT_SAVEABLE     0x10du
-#define SIM_ERR_NOT_CHANGEABLE   0x10eu
 #define SIM_FIRMWARE             "1"
 #define SIM_CTRL_ID              1u
 #define SIM_KELVIN               310u /* the temperature, which never changes */

@@ -341,18 +341,17 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
 /*
  * Maps the caller's memory like the transport's map(), and counts the region.
  * Returns -ENOSPC if the controller keeps no more regions than the driver and
- * leases need themselves. If the transport maps files, all memory of one file
- * (open file description) shares a region, which covers as much of the file as
- * the controller accepts and lasts until the last of it is unmapped.
+ * leases need themselves, depending on `purpose`. If the transport maps files,
+ * all memory of one file (open file description) shares a region, which covers
+ * as much of the file as the controller accepts and lasts until the last of it
+ * is unmapped.
  */
-int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
-/* The purpose of a mapping; nvme_map() uses NVME_MAP_BUFFER. */
 enum nvme_map_for {
     NVME_MAP_BUFFER, /* leaves regions to the driver and to leases */
     NVME_MAP_LEASE,  /* leaves regions only to the driver: for memory that cannot be staged */
 };
-int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
-                 uint64_t *iova);
+int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
+             uint64_t *iova);
 /*
  * Removes a mapping of nvme_map(). Returns errors of unmap(). After -ETIMEDOUT
  * the memory must not be used for anything else. The driver then tries again on

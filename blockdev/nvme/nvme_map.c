@@ -233,8 +233,8 @@ static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned
     return 0;
 }
 
-int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
-                 uint64_t *iova)
+int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
+             uint64_t *iova)
 {
     unsigned left = spare(c, purpose);
     bool shares = c->t->maps_files && mem->addr && mem->fd >= 0;
@@ -244,11 +244,6 @@ int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map
     rc = shares ? share_file(c, mem, left, iova) : nvme_region_map(c, mem, left, iova);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
-}
-
-int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
-{
-    return nvme_map_for(c, mem, NVME_MAP_BUFFER, iova);
 }
 
 static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)

@@ -105,11 +105,8 @@ static_assert(offsetof(struct nvme_cqe, status) == 14, "status at byte 14");
  * "NVMe status" always means the CQE's status word shifted right by one: SC in
  * 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14. Zero is success.
  */
-#define NVME_STATUS(cqe_status)   ((uint16_t)((cqe_status) >> 1))
-#define NVME_STATUS_SC(st)        ((st)&0xffu)
-#define NVME_STATUS_SCT(st)       (((st) >> 8) & 0x7u)
-#define NVME_STATUS_DNR           (1u << 14)
-#define NVME_STATUS_MAKE(sct, sc) ((uint16_t)(((sct) << 8) | (sc)))
+#define NVME_STATUS(cqe_status) ((uint16_t)((cqe_status) >> 1))
+#define NVME_STATUS_DNR         (1u << 14)
 
 enum nvme_admin_command {
     NVME_ADMIN_DELETE_SQ = 0x00,
@@ -160,7 +157,6 @@ enum nvme_io_command {
 #define NVME_AER_TYPE_IO     6u /* specific to an I/O command set */
 #define NVME_AER_NS_CHANGED  (0u << 8)
 #define NVME_AER_RESERVATION (0u << 8)
-#define NVME_AER_KIND(dw0)   ((dw0)&0xff07u)
 
 /* Changed Namespace List (BASE 5.16.1.5), in CDW10 of Get Log Page. */
 #define NVME_LOG_CHANGED_NS  0x04u
@@ -191,25 +187,12 @@ enum nvme_cns {
     NVME_CNS_CTRL_NVM = 0x06, /* I/O command set specific, CSI 0 in CDW11 */
 };
 
-/*
- * Status code types (BASE 3.3.3.2.1), and the codes that this project uses by
- * name.
- */
-enum nvme_sct {
-    NVME_SCT_ITS_GENERIC = 0,
-    NVME_SCT_ITS_COMMAND = 1,
-    NVME_SCT_ITS_MEDIA = 2,
-    NVME_SCT_ITS_PATH = 3,
-};
-
-/* SCT << 8 | SC */
+/* The statuses that this project uses by name (BASE 3.3.3.2.1): SCT << 8 | SC. */
 enum nvme_status_value {
     NVME_OK = 0x000,
     NVME_ERR_INVALID_OPCODE = 0x001,
     NVME_ERR_INVALID_FIELD = 0x002,
-    NVME_ERR_CID_CONFLICT = 0x003,
     NVME_ERR_DATA_TRANSFER = 0x004,
-    NVME_ERR_POWER_LOSS = 0x005,
     NVME_ERR_INTERNAL = 0x006,
     NVME_ERR_ABORT_REQUESTED = 0x007,
     NVME_ERR_SQ_DELETED = 0x008,

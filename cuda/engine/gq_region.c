@@ -34,7 +34,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_m
     err = nvme_dma_alloc(c, table_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
     if (err)
         return err;
-    err = nvme_map_for(c, &imp->mem, purpose, &out->iova);
+    err = nvme_map(c, &imp->mem, purpose, &out->iova);
     if (err) {
         nvme_dma_free(c, &out->prps);
         return err;

@@ -54,7 +54,7 @@ class Dma : public FakeTest
     {
         nvme_mem mem = part(-1, 0, 4096);
         int rc;
-        while ((rc = nvme_map(c, &mem, &iova)) == 0)
+        while ((rc = nvme_map(c, &mem, NVME_MAP_BUFFER, &iova)) == 0)
             iovas.push_back(iova);
         return rc;
     }
@@ -244,11 +244,11 @@ TEST_F(Dma, AFileWhoseUnmapIsLateIsNotSharedAndUnmappedLater)
     open();
     unsigned before = regions();
     nvme_mem mem = part(file(8192), 0, 8192);
-    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &late), 0);
     fake.late_unmaps = 1;
     EXPECT_EQ(nvme_unmap(c, late), -ETIMEDOUT);
     EXPECT_EQ(regions(), before + 1) << "the controller has it";
-    ASSERT_EQ(nvme_map(c, &mem, &again), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &again), 0);
     EXPECT_NE(again, late);
     EXPECT_EQ(fake.maps.count(late), 0u);
     EXPECT_EQ(regions(), before + 1);
@@ -263,7 +263,7 @@ TEST_F(Dma, APartOfAFileIsMappedWhereTheWholeFileIsRefused)
     open();
     nvme_mem mem = part(file(1 << 20), 4096, 8192);
     fake.longest_map = 8192;
-    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), 0);
     EXPECT_EQ(fake.maps[iova].len, 8192u);
     EXPECT_EQ(fake.maps[iova].fd_offset, 4096u);
     EXPECT_EQ(nvme_unmap(c, iova), 0);
@@ -278,7 +278,7 @@ TEST_F(Dma, AFileThatIsRefusedLeavesNoDescriptor)
     fake.longest_map = 4096;
     int before = dup(mem.fd);
     ::close(before);
-    EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), -EINVAL);
     int after = dup(mem.fd);
     ::close(after);
     EXPECT_EQ(after, before);
@@ -293,11 +293,11 @@ TEST_F(Dma, AFileMayGetDescriptorZero)
     open();
     nvme_mem mem = part(file(1 << 20), 4096, 8192);
     ::close(0);
-    EXPECT_EQ(nvme_map(c, &mem, &iova), 0);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), 0);
     EXPECT_EQ(fcntl(0, F_GETFD), FD_CLOEXEC);
     EXPECT_EQ(nvme_unmap(c, iova), 0);
     fake.longest_map = 4096;
-    EXPECT_EQ(nvme_map(c, &mem, &iova), -EINVAL);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), -EINVAL);
     EXPECT_EQ(fcntl(0, F_GETFD), -1);
     dup2(input, 0);
     ::close(input);
@@ -334,7 +334,7 @@ TEST_F(Dma, AFileWithoutADescriptorIsNotMapped)
     ::close(next);
     few = {(rlim_t)next, all.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-    EXPECT_EQ(nvme_map(c, &mem, &iova), -EMFILE);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), -EMFILE);
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &all), 0);
     EXPECT_EQ(fake.maps.size(), before);
 }
@@ -346,9 +346,9 @@ TEST_F(Dma, ALackOfMemoryIsAnErrorOfTheMap)
     open();
     nvme_mem mem = part(file(8192), 0, 8192);
     out_of_memory = true;
-    EXPECT_EQ(nvme_map(c, &mem, &iova), -ENOMEM);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), -ENOMEM);
     out_of_memory = false;
-    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), 0);
     EXPECT_EQ(nvme_unmap(c, iova), 0);
 }
 
@@ -360,11 +360,11 @@ TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)
     open();
     unsigned before = regions();
     nvme_mem mem = part(-1, 0, 4096);
-    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &late), 0);
     fake.late_unmaps = 2;
     EXPECT_FALSE(nvme_dma_is_late(c));
     EXPECT_EQ(nvme_unmap(c, late), -ETIMEDOUT);
-    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &late), 0);
     EXPECT_EQ(regions(), before + 2) << "late for the second time";
     EXPECT_TRUE(nvme_dma_is_late(c));
     EXPECT_EQ(nvme_unmap(c, late), 0);
@@ -413,10 +413,11 @@ TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
     EXPECT_EQ(regions(), 56u);
     ASSERT_EQ(nvme_dma_alloc(c, 16 << 20, &large), 0) << "an arena more";
     EXPECT_EQ(nvme_unmap(c, iovas.back()), 0);
-    EXPECT_EQ(nvme_map(c, &mem, &iovas.back()), -ENOSPC) << "the arena has taken its place";
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iovas.back()), -ENOSPC)
+        << "the arena has taken its place";
     iovas.pop_back();
     nvme_dma_free(c, &large);
-    ASSERT_EQ(nvme_map(c, &mem, &iova), 0);
+    ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), 0);
     iovas.push_back(iova);
     unmap_all();
     EXPECT_EQ(regions(), 1u);
@@ -433,11 +434,11 @@ TEST_F(Dma, BuffersLeaveRegionsToLeases)
     nvme_dma_regions(c, &budget);
     EXPECT_TRUE(budget.full);
     for (unsigned i = 0; i < 4; i++) {
-        ASSERT_EQ(nvme_map_for(c, &mem, NVME_MAP_LEASE, &iova), 0) << i;
+        ASSERT_EQ(nvme_map(c, &mem, NVME_MAP_LEASE, &iova), 0) << i;
         iovas.push_back(iova);
-        EXPECT_EQ(nvme_map(c, &mem, &iova), -ENOSPC);
+        EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_BUFFER, &iova), -ENOSPC);
     }
-    EXPECT_EQ(nvme_map_for(c, &mem, NVME_MAP_LEASE, &iova), -ENOSPC);
+    EXPECT_EQ(nvme_map(c, &mem, NVME_MAP_LEASE, &iova), -ENOSPC);
     EXPECT_EQ(regions(), 60u) << "the rest is the driver's";
     unmap_all();
 }
@@ -456,11 +457,11 @@ TEST_F(Dma, PartsOfAFileShareARegionWhereFilesAreMapped)
     unsigned before = regions();
     nvme_mem first = part(fd, 0x3000, 0x1000), second = part(again, 0x8000, 0x2000);
     nvme_mem another = part(file(1 << 20), 0x3000, 0x1000);
-    ASSERT_EQ(nvme_map(c, &first, &a), 0);
-    ASSERT_EQ(nvme_map(c, &second, &b), 0);
+    ASSERT_EQ(nvme_map(c, &first, NVME_MAP_BUFFER, &a), 0);
+    ASSERT_EQ(nvme_map(c, &second, NVME_MAP_BUFFER, &b), 0);
     EXPECT_EQ(b - a, 0x5000u);
     EXPECT_EQ(regions(), before + 1);
-    ASSERT_EQ(nvme_map(c, &another, &other), 0);
+    ASSERT_EQ(nvme_map(c, &another, NVME_MAP_BUFFER, &other), 0);
     EXPECT_EQ(regions(), before + 2) << "another file, of the same size";
     EXPECT_EQ(nvme_unmap(c, a), 0);
     EXPECT_EQ(regions(), before + 2) << "the second is in use";
@@ -477,9 +478,9 @@ TEST_F(Dma, AGrownFileGetsAnotherRegion)
     open();
     int fd = file(0x10000);
     nvme_mem first = part(fd, 0, 0x1000), later = part(fd, 0x10000, 0x1000);
-    ASSERT_EQ(nvme_map(c, &first, &a), 0);
+    ASSERT_EQ(nvme_map(c, &first, NVME_MAP_BUFFER, &a), 0);
     ASSERT_EQ(ftruncate(fd, 0x20000), 0);
-    ASSERT_EQ(nvme_map(c, &later, &b), 0);
+    ASSERT_EQ(nvme_map(c, &later, NVME_MAP_BUFFER, &b), 0);
     EXPECT_EQ(regions(), 3u);
     EXPECT_EQ(fake.maps.at(b - 0x10000).len, 0x20000u);
     EXPECT_EQ(nvme_unmap(c, b), 0);
@@ -497,8 +498,8 @@ TEST_F(Dma, AFailedControllerLosesASharedRegionAtOnce)
     open();
     int fd = file(1 << 20);
     nvme_mem first = part(fd, 0, 0x1000), second = part(fd, 0x1000, 0x1000);
-    ASSERT_EQ(nvme_map(c, &first, &a), 0);
-    ASSERT_EQ(nvme_map(c, &second, &b), 0);
+    ASSERT_EQ(nvme_map(c, &first, NVME_MAP_BUFFER, &a), 0);
+    ASSERT_EQ(nvme_map(c, &second, NVME_MAP_BUFFER, &b), 0);
     fake.never_disabled = true;
     EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
     EXPECT_EQ(fake.maps.count(a), 1u);
