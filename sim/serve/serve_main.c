@@ -5,6 +5,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,76 +21,18 @@
 #define DEFAULT_BYTES (64u << 20)
 #define SWAPS_LAST    511u /* pages N and N + 1 are in one list page */
 
-enum long_option {
-    OPT_LBA = 256,
-    OPT_MDTS,
-    OPT_THREADS,
-    OPT_IO_QUEUES,
-    OPT_MAX_DEPTH,
-    OPT_STRIDE,
-    OPT_READY_MS,
-    OPT_LATENCY_US,
-    OPT_DMA_MAPS,
-    OPT_SEED,
-    OPT_REORDER,
-    OPT_NO_SGL,
-    OPT_NO_CACHE,
-    OPT_NO_ABORT,
-    OPT_NO_RESET,
-    OPT_NO_MMAP,
-    OPT_NO_CHAINS,
-    OPT_SWAPS,
-    OPT_WRAPS,
-    OPT_SHARED,
-    OPT_METADATA,
-    OPT_ZONED,
-    OPT_NO_MDTS,
-    OPT_KEEPS_QUEUES,
-    OPT_STUCK,
-    OPT_SECOND,
-    OPT_STRICT,
-    OPT_PCI_ID,
-    OPT_RESERVATIONS,
-};
-
-static const struct argp_option argp_options[] = {
-    {"image", 'i', "FILE", 0, "Image file of a namespace; once for each (default: memory)", 0},
-    {"size", 's', "SIZE", 0, "Bytes of each namespace in memory, with K, M, G or T (64M)", 0},
-    {"namespaces", 'n', "N", 0, "Number of namespaces, 1 to 8", 0},
-    {"lba", OPT_LBA, "512|4096", 0, "Size of an LBA (4096)", 0},
-    {"read-only", 'r', NULL, 0, "All namespaces are write protected", 0},
-    {"shared", OPT_SHARED, NULL, 0, "Other servers with this option serve the images too", 0},
-    {"reservations", OPT_RESERVATIONS, "FILE", 0,
-     "Offer reservations, kept in FILE together with the other servers that name it", 0},
-    {"metadata", OPT_METADATA, "N", 0, "Say that an LBA has N bytes of metadata (0)", 0},
-    {"zoned", OPT_ZONED, NULL, 0, "Say that all namespaces are zoned", 0},
-    {"mdts", OPT_MDTS, "SIZE", 0, "Largest transfer (128K)", 1},
-    {"threads", OPT_THREADS, "N", 0, "Threads of the controller (1)", 1},
-    {"io-queues", OPT_IO_QUEUES, "N", 0, "Pairs of I/O queues offered (112)", 1},
-    {"max-depth", OPT_MAX_DEPTH, "N", 0, "Entries of a queue at most (256)", 1},
-    {"doorbell-stride", OPT_STRIDE, "N", 0, "CAP.DSTRD (0)", 1},
-    {"ready-ms", OPT_READY_MS, "N", 0, "Time from CC.EN to CSTS.RDY (0)", 1},
-    {"latency-us", OPT_LATENCY_US, "N", 0, "Time each command takes (0)", 1},
-    {"reorder", OPT_REORDER, NULL, 0, "Complete commands out of order", 1},
-    {"seed", OPT_SEED, "N", 0, "Of everything that is drawn", 1},
-    {"no-sgl", OPT_NO_SGL, NULL, 0, "Offer no SGLs", 1},
-    {"no-volatile-cache", OPT_NO_CACHE, NULL, 0, "Say that there is no volatile write cache", 1},
-    {"fault", 'f', "SPEC", 0, "Inject a fault: KIND[,KEY[=VALUE]]..., see gpunvme-sim(1)", 2},
-    {"no-abort", OPT_NO_ABORT, NULL, 0, "Abort ends nothing", 2},
-    {"no-reset", OPT_NO_RESET, NULL, 0, "Offer no DEVICE_RESET", 2},
-    {"no-mmap", OPT_NO_MMAP, NULL, 0, "Offer no doorbells that can be mapped", 2},
-    {"dma-maps", OPT_DMA_MAPS, "N", 0, "Keep N regions of memory, and do not say so", 2},
-    {"no-prp-chains", OPT_NO_CHAINS, NULL, 0, "Take each entry of a PRP list for a data page", 2},
-    {"swaps-prps", OPT_SWAPS, "N[,read|,write]", OPTION_ARG_OPTIONAL,
-     "Swap pages N and N + 1 of a PRP list (1, of all commands)", 2},
-    {"wraps-short", OPT_WRAPS, NULL, 0, "Keep data of less than a page in the page of PRP1", 2},
-    {"no-mdts", OPT_NO_MDTS, NULL, 0, "Refuse transfers above --mdts, and do not say so", 2},
-    {"keeps-queues", OPT_KEEPS_QUEUES, NULL, 0, "CC.EN = 0 deletes no I/O queues", 2},
-    {"stuck", OPT_STUCK, NULL, 0, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 2},
-    {"second-client", OPT_SECOND, "refuse|wait", 0, "What a second client gets (refuse)", 2},
-    {"pci-id", OPT_PCI_ID, "VENDOR:DEVICE", 0, "PCI ids, in hexadecimal (1b36:0010)", 1},
-    {"strict", OPT_STRICT, NULL, 0, "Exit with status 3 when a driver made mistakes", 2},
-    {0},
+/*
+ * An option with the field that it sets: a flag, which has no value, a number up
+ * to `max`, or a size if `max` is 0. Fields of a namespace are those of the first
+ * one, which the others are made equal to. Other options have a function.
+ */
+struct serve_option {
+    const char *name, *arg, *doc;
+    char letter; /* or 0 */
+    int group;   /* of --help */
+    void (*set)(struct serve_options *o, struct argp_state *state, const char *arg);
+    size_t offset, len; /* bytes in struct serve_options */
+    uint64_t max;
 };
 
 static uint64_t serve_options_number(struct argp_state *state, const char *name, const char *text,
@@ -177,59 +120,89 @@ static void set_second(struct serve_options *o, struct argp_state *state, const 
         argp_error(state, "--second-client: '%s' is neither refuse nor wait", arg);
 }
 
-/* Sets the options without a value. */
-static bool options_set_flag(struct serve_options *o, int key)
+static void set_latency(struct serve_options *o, struct argp_state *state, const char *arg)
 {
-    bool *const flags[] = {
-        [OPT_REORDER - OPT_LBA] = &o->cfg.reorder,
-        [OPT_NO_SGL - OPT_LBA] = &o->cfg.no_sgl,
-        [OPT_NO_CACHE - OPT_LBA] = &o->cfg.no_volatile_cache,
-        [OPT_NO_ABORT - OPT_LBA] = &o->cfg.no_abort,
-        [OPT_NO_RESET - OPT_LBA] = &o->cfg.no_reset,
-        [OPT_NO_MMAP - OPT_LBA] = &o->no_mmap,
-        [OPT_NO_CHAINS - OPT_LBA] = &o->cfg.no_prp_chains,
-        [OPT_WRAPS - OPT_LBA] = &o->cfg.wraps_short,
-        [OPT_NO_MDTS - OPT_LBA] = &o->cfg.no_mdts,
-        [OPT_KEEPS_QUEUES - OPT_LBA] = &o->cfg.keeps_queues,
-        [OPT_STUCK - OPT_LBA] = &o->stuck,
-        [OPT_SHARED - OPT_LBA] = &o->cfg.ns[0].shared,
-        [OPT_ZONED - OPT_LBA] = &o->cfg.ns[0].zoned,
-        [OPT_STRICT - OPT_LBA] = &o->strict,
-    };
-
-    if (key < OPT_LBA || key > OPT_STRICT || !flags[key - OPT_LBA])
-        return false;
-    *flags[key - OPT_LBA] = true;
-    return true;
+    o->cfg.latency_ns = serve_options_number(state, "latency-us", arg, 60000000) * 1000;
 }
 
-/* The options whose value is a plain number. */
-static error_t options_set_number(struct serve_options *o, struct argp_state *state, int key,
-                                  const char *arg)
+static void set_reservations(struct serve_options *o, struct argp_state *state, const char *arg)
 {
-    const struct {
-        int key;
-        const char *name;
-        uint64_t max;
-        unsigned *value;
-    } numbers[] = {
-        {OPT_THREADS, "threads", 64, &o->cfg.threads},
-        {OPT_IO_QUEUES, "io-queues", 4095, &o->cfg.io_queues},
-        {OPT_MAX_DEPTH, "max-depth", 65536, &o->cfg.max_depth},
-        {OPT_STRIDE, "doorbell-stride", 8, &o->cfg.doorbell_stride},
-        {OPT_READY_MS, "ready-ms", 120000, &o->cfg.ready_ms},
-        {OPT_DMA_MAPS, "dma-maps", DMA_MAX_MAPS, &o->dma_maps},
-        {'n', "namespaces", SIM_MAX_NAMESPACES, &o->cfg.namespaces},
-    };
+    (void)state;
+    o->cfg.reservations = arg;
+}
 
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (numbers[i].key != key)
-            continue;
-        *numbers[i].value =
-            (unsigned)serve_options_number(state, numbers[i].name, arg, numbers[i].max);
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
+#define FIELD(f) NULL, offsetof(struct serve_options, f), sizeof(((struct serve_options *)0)->f)
+
+static const struct serve_option options[] = {
+    {"image", "FILE", "Image file of a namespace; once for each (default: memory)", 'i', 0,
+     add_image, 0, 0, 0},
+    {"size", "SIZE", "Bytes of each namespace in memory, with K, M, G or T (64M)", 's', 0,
+     FIELD(cfg.ns[0].bytes), 0},
+    {"namespaces", "N", "Number of namespaces, 1 to 8", 'n', 0, FIELD(cfg.namespaces),
+     SIM_MAX_NAMESPACES},
+    {"lba", "512|4096", "Size of an LBA (4096)", 0, 0, FIELD(cfg.ns[0].lba_size), 4096},
+    {"read-only", NULL, "All namespaces are write protected", 'r', 0, FIELD(cfg.ns[0].read_only),
+     1},
+    {"shared", NULL, "Other servers with this option serve the images too", 0, 0,
+     FIELD(cfg.ns[0].shared), 1},
+    {"reservations", "FILE",
+     "Offer reservations, kept in FILE together with the other servers that name it", 0, 0,
+     set_reservations, 0, 0, 0},
+    {"metadata", "N", "Say that an LBA has N bytes of metadata (0)", 0, 0,
+     FIELD(cfg.ns[0].metadata), 4096},
+    {"zoned", NULL, "Say that all namespaces are zoned", 0, 0, FIELD(cfg.ns[0].zoned), 1},
+    {"mdts", "SIZE", "Largest transfer (128K)", 0, 1, FIELD(cfg.mdts), 0},
+    {"threads", "N", "Threads of the controller (1)", 0, 1, FIELD(cfg.threads), 64},
+    {"io-queues", "N", "Pairs of I/O queues offered (112)", 0, 1, FIELD(cfg.io_queues), 4095},
+    {"max-depth", "N", "Entries of a queue at most (256)", 0, 1, FIELD(cfg.max_depth), 65536},
+    {"doorbell-stride", "N", "CAP.DSTRD (0)", 0, 1, FIELD(cfg.doorbell_stride), 8},
+    {"ready-ms", "N", "Time from CC.EN to CSTS.RDY (0)", 0, 1, FIELD(cfg.ready_ms), 120000},
+    {"latency-us", "N", "Time each command takes (0)", 0, 1, set_latency, 0, 0, 0},
+    {"reorder", NULL, "Complete commands out of order", 0, 1, FIELD(cfg.reorder), 1},
+    {"seed", "N", "Of everything that is drawn", 0, 1, FIELD(cfg.seed), UINT64_MAX},
+    {"no-sgl", NULL, "Offer no SGLs", 0, 1, FIELD(cfg.no_sgl), 1},
+    {"no-volatile-cache", NULL, "Say that there is no volatile write cache", 0, 1,
+     FIELD(cfg.no_volatile_cache), 1},
+    {"fault", "SPEC", "Inject a fault: KIND[,KEY[=VALUE]]..., see gpunvme-sim(1)", 'f', 2,
+     add_fault, 0, 0, 0},
+    {"no-abort", NULL, "Abort ends nothing", 0, 2, FIELD(cfg.no_abort), 1},
+    {"no-reset", NULL, "Offer no DEVICE_RESET", 0, 2, FIELD(cfg.no_reset), 1},
+    {"no-mmap", NULL, "Offer no doorbells that can be mapped", 0, 2, FIELD(no_mmap), 1},
+    {"dma-maps", "N", "Keep N regions of memory, and do not say so", 0, 2, FIELD(dma_maps),
+     DMA_MAX_MAPS},
+    {"no-prp-chains", NULL, "Take each entry of a PRP list for a data page", 0, 2,
+     FIELD(cfg.no_prp_chains), 1},
+    {"swaps-prps", "N[,read|,write]", "Swap pages N and N + 1 of a PRP list (1, of all commands)",
+     0, 2, set_swaps, 0, 0, 0},
+    {"wraps-short", NULL, "Keep data of less than a page in the page of PRP1", 0, 2,
+     FIELD(cfg.wraps_short), 1},
+    {"no-mdts", NULL, "Refuse transfers above --mdts, and do not say so", 0, 2, FIELD(cfg.no_mdts),
+     1},
+    {"keeps-queues", NULL, "CC.EN = 0 deletes no I/O queues", 0, 2, FIELD(cfg.keeps_queues), 1},
+    {"stuck", NULL, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 0, 2, FIELD(stuck), 1},
+    {"second-client", "refuse|wait", "What a second client gets (refuse)", 0, 2, set_second, 0, 0,
+     0},
+    {"pci-id", "VENDOR:DEVICE", "PCI ids, in hexadecimal (1b36:0010)", 0, 1, set_pci_id, 0, 0, 0},
+    {"strict", NULL, "Exit with status 3 when a driver made mistakes", 0, 2, FIELD(strict), 1},
+};
+
+#define OPTIONS    (sizeof(options) / sizeof(options[0]))
+#define FIRST_LONG 256 /* key of the first option; those with a letter have it as their key */
+
+static int key_of(size_t i)
+{
+    return options[i].letter ? options[i].letter : FIRST_LONG + (int)i;
+}
+
+static void set_field(struct serve_options *o, struct argp_state *state,
+                      const struct serve_option *option, const char *arg)
+{
+    uint64_t v = 1;
+
+    if (arg)
+        v = option->max ? serve_options_number(state, option->name, arg, option->max)
+                        : size(state, option->name, arg);
+    memcpy((char *)o + option->offset, &v, option->len); /* little-endian */
 }
 
 /* Checks what the simulator would refuse without a reason. */
@@ -250,50 +223,17 @@ static void options_check(const struct serve_options *o, struct argp_state *stat
 static error_t options_set_option(int key, char *arg, struct argp_state *state)
 {
     struct serve_options *o = state->input;
-    struct sim_ns_config *ns = &o->cfg.ns[0]; /* the others become like it */
 
-    if (options_set_flag(o, key))
+    for (size_t i = 0; i < OPTIONS; i++) {
+        if (key_of(i) != key)
+            continue;
+        if (options[i].set)
+            options[i].set(o, state, arg);
+        else
+            set_field(o, state, &options[i], arg);
         return 0;
+    }
     switch (key) {
-    case 'i':
-        add_image(o, state, arg);
-        return 0;
-    case 's':
-        ns->bytes = size(state, "size", arg);
-        return 0;
-    case OPT_LATENCY_US:
-        o->cfg.latency_ns = serve_options_number(state, "latency-us", arg, 60000000) * 1000;
-        return 0;
-    case OPT_SEED:
-        o->cfg.seed = serve_options_number(state, "seed", arg, UINT64_MAX);
-        return 0;
-    case 'r':
-        ns->read_only = true;
-        return 0;
-    case OPT_LBA:
-        ns->lba_size = (uint32_t)serve_options_number(state, "lba", arg, 4096);
-        return 0;
-    case OPT_METADATA:
-        ns->metadata = (uint16_t)serve_options_number(state, "metadata", arg, 4096);
-        return 0;
-    case OPT_MDTS:
-        o->cfg.mdts = (unsigned)size(state, "mdts", arg);
-        return 0;
-    case OPT_PCI_ID:
-        set_pci_id(o, state, arg);
-        return 0;
-    case OPT_RESERVATIONS:
-        o->cfg.reservations = arg;
-        return 0;
-    case OPT_SWAPS:
-        set_swaps(o, state, arg);
-        return 0;
-    case OPT_SECOND:
-        set_second(o, state, arg);
-        return 0;
-    case 'f':
-        add_fault(o, state, arg);
-        return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num == 0)
             o->socket = arg;
@@ -305,33 +245,34 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
         options_check(o, state);
         return 0;
     default:
-        return options_set_number(o, state, key, arg);
+        return ARGP_ERR_UNKNOWN;
     }
 }
 
 /* Prints completions for a shell, which completes SOCKET itself, like a file. */
 static void serve_options_complete(int n, char **words)
 {
-    struct option_words options[sizeof(argp_options) / sizeof(argp_options[0])];
-    size_t n_options = 0;
+    struct option_words known[OPTIONS];
 
-    for (const struct argp_option *o = argp_options; o->name; o++) {
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const struct serve_option *o = &options[i];
         /* "refuse|wait" lists the possible words, "VENDOR:DEVICE" lists none. */
         bool names_words = o->arg && strchr(o->arg, '|') && !strchr(o->arg, ',');
-        options[n_options++] =
-            (struct option_words){.name = o->name,
-                                  .letter = o->key < OPT_LBA ? (char)o->key : '\0',
-                                  .has_value = o->arg != NULL,
-                                  .values = names_words ? o->arg : NULL,
-                                  .help = o->doc};
+
+        known[i] = (struct option_words){.name = o->name,
+                                         .letter = o->letter,
+                                         .has_value = o->arg != NULL,
+                                         .values = names_words ? o->arg : NULL,
+                                         .help = o->doc};
     }
-    option_words_print(options, n_options, n > 1 ? words[n - 2] : "", n > 0 ? words[n - 1] : "");
+    option_words_print(known, OPTIONS, n > 1 ? words[n - 2] : "", n > 0 ? words[n - 1] : "");
 }
 
 /* Parses the command line. Exits with a message if it is invalid. */
 static void serve_options_parse(struct serve_options *o, int argc, char **argv)
 {
-    static const struct argp argp = {
+    struct argp_option argp_options[OPTIONS + 1] = {0};
+    const struct argp argp = {
         .options = argp_options,
         .parser = options_set_option,
         .args_doc = "SOCKET",
@@ -344,6 +285,14 @@ static void serve_options_parse(struct serve_options *o, int argc, char **argv)
                                         .mdts = 128u << 10,
                                         .max_depth = 256,
                                         .ns = {{.bytes = DEFAULT_BYTES, .lba_size = 4096}}}};
+    for (size_t i = 0; i < OPTIONS; i++)
+        argp_options[i] =
+            (struct argp_option){.name = options[i].name,
+                                 .key = key_of(i),
+                                 .arg = options[i].arg,
+                                 .flags = options[i].set == set_swaps ? OPTION_ARG_OPTIONAL : 0,
+                                 .doc = options[i].doc,
+                                 .group = options[i].group};
     argp_parse(&argp, argc, argv, 0, NULL, o);
     /* A vector for each CQ, as Linux's driver wants it for a processor each. */
     o->cfg.vectors = 1 + (o->cfg.io_queues ? o->cfg.io_queues : SIM_IO_QUEUES);
