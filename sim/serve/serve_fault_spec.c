@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Parses the faults on the command line of gpunvme-sim. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,56 +84,50 @@ static int parse_lbas(char *text, struct sim_fault *f)
     return f->lbas ? 0 : -EINVAL;
 }
 
-enum key {
-    KEY_OP,
-    KEY_ADMIN,
-    KEY_LBA,
-    KEY_QID,
-    KEY_SKIP,
-    KEY_TIMES,
-    KEY_ONE_IN,
-    KEY_STATUS,
-    KEY_MS
+#define FIELD(f) offsetof(struct sim_fault, f), sizeof(((struct sim_fault *)0)->f)
+
+/* The keys whose value is a number up to `max`, which is stored in a field in units of `unit`. */
+static const struct {
+    const char *name;
+    size_t offset, len; /* bytes in struct sim_fault */
+    uint64_t max, unit;
+} numbers[] = {
+    {"qid", FIELD(qid), UINT16_MAX, 1},     {"skip", FIELD(skip), UINT32_MAX, 1},
+    {"times", FIELD(times), UINT32_MAX, 1}, {"one-in", FIELD(one_in), UINT32_MAX, 1},
+    {"status", FIELD(status), 0x7fff, 1},   {"ms", FIELD(delay_ns), UINT32_MAX, MS},
 };
 
-static char *const keys[] = {
-    [KEY_OP] = "op",         [KEY_ADMIN] = "admin",
-    [KEY_LBA] = "lba",       [KEY_QID] = "qid",
-    [KEY_SKIP] = "skip",     [KEY_TIMES] = "times",
-    [KEY_ONE_IN] = "one-in", [KEY_STATUS] = "status",
-    [KEY_MS] = "ms",         NULL,
-};
-
-static int fault_spec_set_number(int key, const char *value, struct sim_fault *f)
+static bool is_key(const char *item, const char *key)
 {
-    uint64_t n, most = key == KEY_QID ? UINT16_MAX : key == KEY_STATUS ? 0x7fff : UINT32_MAX;
+    size_t len = strcspn(item, "=");
 
-    if (!value || !number_parse(value, 0, most, &n))
-        return -EINVAL;
-    if (key == KEY_QID)
-        f->qid = (uint16_t)n;
-    else if (key == KEY_STATUS)
-        f->status = (uint16_t)n;
-    else if (key == KEY_MS)
-        f->delay_ns = n * MS;
-    else
-        *(key == KEY_SKIP ? &f->skip : key == KEY_TIMES ? &f->times : &f->one_in) = (unsigned)n;
-    return 0;
+    return strlen(key) == len && strncmp(item, key, len) == 0;
 }
 
-static int parse_key(int key, char *value, struct sim_fault *f)
+/* Parses KEY or KEY=VALUE. */
+static int parse_item(char *item, struct sim_fault *f)
 {
-    if (key < 0)
-        return -EINVAL;
-    if (key == KEY_OP)
+    char *equals = strchr(item, '='), *value = equals ? equals + 1 : NULL;
+    uint64_t n;
+
+    if (is_key(item, "op"))
         return parse_opcode(value, f);
-    if (key == KEY_LBA)
+    if (is_key(item, "lba"))
         return parse_lbas(value, f);
-    if (key == KEY_ADMIN) {
+    if (is_key(item, "admin")) {
         f->admin = true;
         return value ? -EINVAL : 0;
     }
-    return fault_spec_set_number(key, value, f);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (!is_key(item, numbers[i].name))
+            continue;
+        if (!value || !number_parse(value, 0, numbers[i].max, &n))
+            return -EINVAL;
+        n *= numbers[i].unit;
+        memcpy((char *)f + numbers[i].offset, &n, numbers[i].len); /* little-endian */
+        return 0;
+    }
+    return -EINVAL;
 }
 
 /* Names the key that a rule of this kind lacks, or returns NULL. */
@@ -152,7 +147,7 @@ static const char *missing(const struct sim_fault *f)
 int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len)
 {
     struct sim_fault f = {0};
-    char *copy = strdup(spec), *rest = copy, *value, *item;
+    char *copy = strdup(spec), *rest = copy, *item;
     int rc = -EINVAL;
 
     if (!copy)
@@ -165,9 +160,8 @@ int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t
         goto out;
     }
     while (rest && *rest) {
-        item = rest;
-        int key = getsubopt(&rest, keys, &value);
-        if (parse_key(key, value, &f) != 0) {
+        item = strsep(&rest, ",");
+        if (parse_item(item, &f) != 0) {
             snprintf(why, len, "'%s' is not possible there, see gpunvme-sim(1)", item);
             goto out;
         }
