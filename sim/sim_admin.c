@@ -308,9 +308,8 @@ static uint16_t admin_run(struct admin *a)
     case NVME_ADMIN_DELETE_CQ:
         return delete_cq(a);
     case NVME_ADMIN_SET_FEATURES:
-        return sim_set_features(a);
     case NVME_ADMIN_GET_FEATURES:
-        return sim_get_features(a);
+        return sim_features(a);
     case NVME_ADMIN_ABORT:
         return admin_abort_command(a);
     case NVME_ADMIN_ASYNC_EVENT:

@@ -19,8 +19,7 @@ uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status);
 /* sim_identify.c, sim_log.c, sim_features.c: return a status. */
 uint16_t sim_identify(struct admin *a);
 uint16_t sim_get_log_page(struct admin *a);
-uint16_t sim_set_features(struct admin *a);
-uint16_t sim_get_features(struct admin *a);
+uint16_t sim_features(struct admin *a); /* sets or gets one */
 /* Returns true if the feature is supported. */
 bool sim_feature_known(const struct sim *s, uint32_t fid);
 

@@ -36,22 +36,6 @@ static int features_find(uint32_t fid)
     return -1;
 }
 
-bool sim_feature_known(const struct sim *s, uint32_t fid)
-{
-    switch (fid) {
-    case NVME_FEAT_VOLATILE_WRITE_CACHE:
-        return !s->cfg.no_volatile_cache;
-    case NVME_FEAT_FID_TEMP_THRESH:
-    case NVME_FEAT_NUM_QUEUES:
-    case NVME_FEAT_FID_IRQ_CONFIG:
-        return true;
-    case NVME_FEAT_HOST_ID:
-        return s->reservations.shared != NULL;
-    default:
-        return features_find(fid) >= 0;
-    }
-}
-
 void sim_features_reset(struct sim_features *f)
 {
     memset(f, 0, sizeof(*f));
@@ -73,99 +57,74 @@ static bool any_io_queue(const struct sim *s)
     return false;
 }
 
-static uint16_t set_queues(struct admin *a)
+/* --- Each function sets one feature, or returns its value ------------------------------------- */
+
+static uint16_t features_queues(struct admin *a, bool set)
 {
     uint32_t sqs = a->sqe->cdw11 & 0xffff, cqs = a->sqe->cdw11 >> 16;
 
-    if (sqs == 0xffff || cqs == 0xffff)
+    if (set && (sqs == 0xffff || cqs == 0xffff))
         return NVME_ERR_INVALID_FIELD;
-    if (any_io_queue(a->s))
+    if (set && any_io_queue(a->s))
         return NVME_ERR_SEQUENCE;
     uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
-    a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
+    if (set)
+        a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
     a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
     return NVME_OK;
 }
 
-static uint16_t set_cache(struct admin *a)
+static uint16_t features_cache(struct admin *a, bool set)
 {
-    a->s->wce = a->sqe->cdw11 & 1;
-    return a->s->wce ? NVME_OK : sim_flush_now(a->s);
+    if (!set)
+        a->result = a->s->wce;
+    else
+        a->s->wce = a->sqe->cdw11 & 1;
+    return set && !a->s->wce ? sim_flush_now(a->s) : NVME_OK;
 }
 
-/*
- * Returns the threshold that CDW11 names, over or under, of the composite
- * temperature, which is the only sensor; NULL for another one.
- */
-static uint16_t *features_threshold(struct admin *a, bool set)
+/* The composite temperature is the only sensor. CDW11 names its threshold, over or under. */
+static uint16_t features_threshold(struct admin *a, bool set)
 {
     uint32_t sensor = a->sqe->cdw11 >> 16 & 0xf, kind = a->sqe->cdw11 >> 20 & 3;
+    struct sim_features *f = &a->s->features;
+    uint16_t *kelvin = kind == UNDER_TEMPERATURE ? &f->under_kelvin : &f->over_kelvin;
 
     if ((sensor && !(set && sensor == ALL_SENSORS)) || kind > UNDER_TEMPERATURE ||
         a->sqe->cdw11 >> 22)
-        return NULL;
-    return kind == UNDER_TEMPERATURE ? &a->s->features.under_kelvin : &a->s->features.over_kelvin;
-}
-
-static uint16_t set_threshold(struct admin *a)
-{
-    uint16_t *kelvin = features_threshold(a, true);
-
-    if (kelvin)
-        *kelvin = (uint16_t)a->sqe->cdw11;
-    return kelvin ? NVME_OK : NVME_ERR_INVALID_FIELD;
-}
-
-static uint16_t get_threshold(struct admin *a)
-{
-    const uint16_t *kelvin = features_threshold(a, false);
-
-    if (kelvin)
-        a->result = *kelvin;
-    return kelvin ? NVME_OK : NVME_ERR_INVALID_FIELD;
-}
-
-/* Returns true if the vector of CDW11 exists; vector 0 does even without MSI-X. */
-static bool features_vector_valid(const struct admin *a)
-{
-    uint32_t vector = a->sqe->cdw11 & 0xffff;
-
-    return vector == 0 || vector < a->s->cfg.vectors;
-}
-
-static uint16_t set_vector(struct admin *a)
-{
-    uint32_t vector = a->sqe->cdw11 & 0xffff;
-    uint64_t bit = 1ull << (vector % 64);
-
-    if (!features_vector_valid(a) || a->sqe->cdw11 >> 17)
         return NVME_ERR_INVALID_FIELD;
-    if (a->sqe->cdw11 & NO_COALESCING)
-        a->s->features.no_coalescing[vector / 64] |= bit;
+    if (set)
+        *kelvin = (uint16_t)a->sqe->cdw11;
     else
-        a->s->features.no_coalescing[vector / 64] &= ~bit;
+        a->result = *kelvin;
     return NVME_OK;
 }
 
-static uint16_t get_vector(struct admin *a)
+/* Vector 0 exists even without MSI-X. */
+static uint16_t features_vector(struct admin *a, bool set)
 {
-    uint32_t vector = a->sqe->cdw11 & 0xffff;
+    uint32_t vector = a->sqe->cdw11 & 0xffff, off = a->sqe->cdw11 & NO_COALESCING;
 
-    if (!features_vector_valid(a))
+    if ((vector && vector >= a->s->cfg.vectors) || (set && a->sqe->cdw11 >> 17))
         return NVME_ERR_INVALID_FIELD;
-    bool off = a->s->features.no_coalescing[vector / 64] >> (vector % 64) & 1;
-    a->result = vector | (off ? NO_COALESCING : 0);
+    uint64_t bit = 1ull << (vector % 64), *word = &a->s->features.no_coalescing[vector / 64];
+    if (set)
+        *word = off ? *word | bit : *word & ~bit;
+    else
+        a->result = vector | (*word & bit ? NO_COALESCING : 0);
     return NVME_OK;
 }
 
 /* The identifier may be set once between two resets. Only identifiers of 16 bytes are accepted. */
-static uint16_t features_set_host(struct admin *a)
+static uint16_t features_host(struct admin *a, bool set)
 {
     uint8_t *host = a->s->features.host, id[SIM_HOST_ID] = {0};
     static const uint8_t none[SIM_HOST_ID];
 
     if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
         return NVME_ERR_INVALID_FIELD;
+    if (!set)
+        return sim_give(a->th, a->sqe, host, SIM_HOST_ID, 0, SIM_HOST_ID);
     uint16_t st = sim_take(a->th, a->sqe, id, sizeof(id));
     if (st != NVME_OK)
         return st;
@@ -176,11 +135,41 @@ static uint16_t features_set_host(struct admin *a)
     return NVME_OK;
 }
 
-static uint16_t features_get_host(struct admin *a)
+static uint16_t features_kept(struct admin *a, bool set)
 {
-    if (a->sqe->cdw11 != NVME_HOST_ID_LONG)
+    int i = features_find(a->sqe->cdw10 & 0xff);
+
+    if (set && a->sqe->cdw11 & ~kept[i].mask)
         return NVME_ERR_INVALID_FIELD;
-    return sim_give(a->th, a->sqe, a->s->features.host, SIM_HOST_ID, 0, SIM_HOST_ID);
+    if (set)
+        a->s->features.kept[i] = a->sqe->cdw11;
+    else
+        a->result = a->s->features.kept[i];
+    return NVME_OK;
+}
+
+/* Returns the function of a feature, or NULL if it is not supported. */
+static uint16_t (*features_function(const struct sim *s, uint32_t fid))(struct admin *a, bool set)
+{
+    switch (fid) {
+    case NVME_FEAT_NUM_QUEUES:
+        return features_queues;
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        return s->cfg.no_volatile_cache ? NULL : features_cache;
+    case NVME_FEAT_FID_TEMP_THRESH:
+        return features_threshold;
+    case NVME_FEAT_FID_IRQ_CONFIG:
+        return features_vector;
+    case NVME_FEAT_HOST_ID:
+        return s->reservations.shared ? features_host : NULL;
+    default:
+        return features_find(fid) >= 0 ? features_kept : NULL;
+    }
+}
+
+bool sim_feature_known(const struct sim *s, uint32_t fid)
+{
+    return features_function(s, fid) != NULL;
 }
 
 /* Error Recovery concerns a namespace or all of them; the value is the same. */
@@ -191,55 +180,15 @@ static bool features_nsid_valid(struct admin *a, uint32_t fid)
     return fid != NVME_FEAT_FID_ERR_RECOVERY || nsid == SIM_NSID_ALL || sim_ns_get(a->s, nsid);
 }
 
-uint16_t sim_set_features(struct admin *a)
+uint16_t sim_features(struct admin *a)
 {
+    bool set = a->sqe->opcode == NVME_ADMIN_SET_FEATURES;
     uint32_t fid = a->sqe->cdw10 & 0xff;
-    int i = features_find(fid);
 
-    if (!sim_feature_known(a->s, fid) || !features_nsid_valid(a, fid))
+    if (!sim_feature_known(a->s, fid) || !features_nsid_valid(a, fid) ||
+        (!set && (a->sqe->cdw10 & SELECT)))
         return NVME_ERR_INVALID_FIELD;
-    if (a->sqe->cdw10 & SAVE)
+    if (set && (a->sqe->cdw10 & SAVE))
         return SIM_ERR_NOT_SAVEABLE;
-    switch (fid) {
-    case NVME_FEAT_NUM_QUEUES:
-        return set_queues(a);
-    case NVME_FEAT_VOLATILE_WRITE_CACHE:
-        return set_cache(a);
-    case NVME_FEAT_FID_TEMP_THRESH:
-        return set_threshold(a);
-    case NVME_FEAT_FID_IRQ_CONFIG:
-        return set_vector(a);
-    case NVME_FEAT_HOST_ID:
-        return features_set_host(a);
-    default:
-        if (a->sqe->cdw11 & ~kept[i].mask)
-            return NVME_ERR_INVALID_FIELD;
-        a->s->features.kept[i] = a->sqe->cdw11;
-        return NVME_OK;
-    }
-}
-
-uint16_t sim_get_features(struct admin *a)
-{
-    uint32_t fid = a->sqe->cdw10 & 0xff;
-
-    if (!sim_feature_known(a->s, fid) || !features_nsid_valid(a, fid) || (a->sqe->cdw10 & SELECT))
-        return NVME_ERR_INVALID_FIELD;
-    switch (fid) {
-    case NVME_FEAT_NUM_QUEUES:
-        a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
-        return NVME_OK;
-    case NVME_FEAT_VOLATILE_WRITE_CACHE:
-        a->result = a->s->wce;
-        return NVME_OK;
-    case NVME_FEAT_FID_TEMP_THRESH:
-        return get_threshold(a);
-    case NVME_FEAT_FID_IRQ_CONFIG:
-        return get_vector(a);
-    case NVME_FEAT_HOST_ID:
-        return features_get_host(a);
-    default:
-        a->result = a->s->features.kept[features_find(fid)];
-        return NVME_OK;
-    }
+    return features_function(a->s, fid)(a, set);
 }
