@@ -438,6 +438,10 @@ struct sim_transport {
     struct nvme_transport t;
     struct sim *s;
 };
+static inline struct sim *sim_of(struct nvme_transport *t)
+{
+    return ((struct sim_transport *)t)->s;
+}
 
 /* sim_thread.c */
 int sim_threads_start(struct sim *s);

@@ -8,7 +8,7 @@
 static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, bool at,
                        uint64_t *iova)
 {
-    struct sim *s = ((struct sim_transport *)tr)->s;
+    struct sim *s = sim_of(tr);
     uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
 
     if (!mem->len || ((start | mem->len) & (NVME_PAGE_SIZE - 1)))
@@ -159,7 +159,7 @@ static int wait_for_copies(struct sim *s, uint64_t iova)
 
 int sim_unmap(struct nvme_transport *tr, uint64_t iova)
 {
-    struct sim *s = ((struct sim_transport *)tr)->s;
+    struct sim *s = sim_of(tr);
     int rc = -ENOENT;
     bool device = false;
 

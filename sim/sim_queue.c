@@ -58,7 +58,7 @@ static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
 
 uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid)
 {
-    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim *s = sim_of(t);
 
     return atomic_load_explicit(&s->sqs[qid].submitted, memory_order_relaxed);
 }

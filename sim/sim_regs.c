@@ -9,11 +9,6 @@
 #define CC_FIXED_WHILE_ENABLED \
     ((7u << NVME_CC_CSS_SHIFT) | (0xfu << NVME_CC_MPS_SHIFT) | (7u << NVME_CC_AMS_SHIFT))
 
-static struct sim *regs_of(struct nvme_transport *t)
-{
-    return ((struct sim_transport *)t)->s;
-}
-
 /* CAP.TO and CRTO.CRWMT have units of 500 ms; there is a margin for a loaded machine. */
 static uint64_t regs_timeout(const struct sim *s)
 {
@@ -76,7 +71,7 @@ static uint64_t read_reg(struct sim *s, uint32_t offset)
 
 static uint64_t locked_read(struct nvme_transport *t, uint32_t offset)
 {
-    struct sim *s = regs_of(t);
+    struct sim *s = sim_of(t);
 
     if (atomic_load(&s->gone))
         return UINT64_MAX;
@@ -237,7 +232,7 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
 
 void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
-    struct sim *s = regs_of(t);
+    struct sim *s = sim_of(t);
 
     if (atomic_load(&s->gone))
         return;
@@ -249,7 +244,7 @@ void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 {
-    struct sim *s = regs_of(t);
+    struct sim *s = sim_of(t);
 
     if (atomic_load(&s->gone))
         return;

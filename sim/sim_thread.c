@@ -32,6 +32,15 @@ static bool anyone_parked(struct sim *s, unsigned from)
     return false;
 }
 
+/* Returns true if the owner has seen the last store to the doorbell. */
+static bool is_seen(struct sim *s, unsigned q, bool cq)
+{
+    size_t w = sim_doorbell_word(s, q, cq);
+
+    return atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
+           atomic_load_explicit(&s->seen[w], memory_order_relaxed);
+}
+
 /* Wakes the owners of changed doorbells. Any thread may call it. */
 static bool wake_owners(struct sim *s)
 {
@@ -39,10 +48,7 @@ static bool wake_owners(struct sim *s)
 
     for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
         for (unsigned cq = 0; cq < 2; cq++) {
-            size_t w = sim_doorbell_word(s, q, cq);
-
-            if (atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
-                atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+            if (is_seen(s, q, cq))
                 continue;
             sim_wake(&s->threads[sim_owner(s, q, cq)]);
             any = true;
@@ -63,7 +69,7 @@ static bool wake_owners(struct sim *s)
  */
 void sim_expect(struct nvme_transport *t, unsigned queues)
 {
-    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim *s = sim_of(t);
 
     atomic_fetch_or(&s->expected, queues > 1 ? SIM_EXPECTED_OF_ALL : SIM_EXPECTED);
     atomic_fetch_add(&s->kicks, 1);
@@ -74,7 +80,7 @@ void sim_expect(struct nvme_transport *t, unsigned queues)
 /* Stores of the last holder are processed while they count as its. */
 void sim_keep_polling(struct nvme_transport *t, int change)
 {
-    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim *s = sim_of(t);
 
     sim_pause(s);
     sim_sweep_doorbells(&s->threads[0], 0, s->doorbells_len / sizeof(uint32_t), 1);
@@ -234,14 +240,9 @@ static bool news_for(struct sim_thread *th)
     if (sim_flush_news(th))
         return true;
     for (unsigned q = 0, top = atomic_load(&s->top_queue); q <= top; q++) {
-        for (unsigned cq = 0; cq < 2; cq++) {
-            size_t w = sim_doorbell_word(s, q, cq);
-
-            if (sim_owner(s, q, cq) == th->index &&
-                atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) !=
-                    atomic_load_explicit(&s->seen[w], memory_order_relaxed))
+        for (unsigned cq = 0; cq < 2; cq++)
+            if (sim_owner(s, q, cq) == th->index && !is_seen(s, q, cq))
                 return true;
-        }
     }
     return false;
 }
@@ -419,15 +420,6 @@ static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
     return !leaves_work(th, sq);
 }
 
-/* Returns true if the owner has seen the last doorbell and executes the commands. */
-static bool is_seen(struct sim *s, uint16_t qid)
-{
-    size_t w = sim_doorbell_word(s, qid, false);
-
-    return atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
-           atomic_load_explicit(&s->seen[w], memory_order_relaxed);
-}
-
 static void lent_leave(struct sim_thread *th)
 {
     atomic_fetch_add(&th->s->kicks, 1); /* see sim_expect(); th->left was stored before */
@@ -446,7 +438,7 @@ static void note_lent(struct sim_sq *sq)
 
 void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
 {
-    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim *s = sim_of(t);
     struct sim_thread *th = &s->threads[sim_owner(s, qid, false)];
 
     note_lent(&s->sqs[qid]);
@@ -460,7 +452,7 @@ void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
                 lent_leave(th);
             return;
         }
-        if (is_seen(s, qid))
+        if (is_seen(s, qid, false)) /* so the owner executes the commands */
             return;
     }
     sim_expect(t, 1);

@@ -16,11 +16,6 @@
 #define SYNC_MS    600000u
 #define DURABLE_MS (2 * SYNC_MS)
 
-static struct sim *sim_transport_of(struct nvme_transport *t)
-{
-    return ((struct sim_transport *)t)->s;
-}
-
 /*
  * Sets the registers to their state after a function level reset. The threads
  * are paused, except at creation.
@@ -38,7 +33,7 @@ static void registers_clear(struct sim *s)
 
 static int transport_reset(struct nvme_transport *t)
 {
-    struct sim *s = sim_transport_of(t);
+    struct sim *s = sim_of(t);
 
     if (s->cfg.no_reset)
         return -ENOTSUP;
@@ -62,7 +57,7 @@ static void doorbells_close(struct sim *s)
 
 static void transport_close(struct nvme_transport *t)
 {
-    struct sim *s = sim_transport_of(t);
+    struct sim *s = sim_of(t);
 
     pthread_mutex_lock(&s->reg_lock);
     if ((atomic_load(&s->cc) & NVME_CC_ENABLE) && !atomic_load(&s->gone))
