@@ -20,9 +20,9 @@
 #include "blockdev/bd_pr.h"
 #include "blockdev/bdev.h"
 #include "support/file_lock.h"
+#include "support/page.h"
 
-#define ZEROES_CHUNK  (256u << 10)
-#define DMA_ALIGNMENT 4096u
+#define ZEROES_CHUNK (256u << 10)
 
 struct file_dev {
     struct bd_dev dev;
@@ -165,11 +165,6 @@ static int file_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     return rc;
 }
 
-static size_t file_whole_pages(size_t len)
-{
-    return (len + DMA_ALIGNMENT - 1) & ~(size_t)(DMA_ALIGNMENT - 1);
-}
-
 static void *file_dma_alloc(struct bd_dev *dev, size_t len)
 {
     void *buf;
@@ -177,15 +172,14 @@ static void *file_dma_alloc(struct bd_dev *dev, size_t len)
     (void)dev;
     if (len == 0 || len > SIZE_MAX / 2)
         return NULL;
-    buf = mmap(NULL, file_whole_pages(len), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-               0);
+    buf = mmap(NULL, page_whole(len), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return buf == MAP_FAILED ? NULL : buf;
 }
 
 static void file_dma_free(struct bd_dev *dev, void *buf, size_t len)
 {
     (void)dev;
-    munmap(buf, file_whole_pages(len));
+    munmap(buf, page_whole(len));
 }
 
 static void file_close(struct bd_dev *dev)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/sim_internal.h"
+#include "support/page.h"
 #include "support/processors.h"
 
 #define RED_HAT 0x1b36u /* PCI vendor of QEMU's controller */
@@ -88,7 +89,7 @@ static int init_queues(struct sim *s)
     unsigned n = s->cfg.io_queues + 1;
     size_t bytes = (size_t)(2 * n) << (2 + s->cfg.doorbell_stride);
 
-    s->doorbells_len = (bytes + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
+    s->doorbells_len = page_whole(bytes);
     s->seen = alloc_lines(s->doorbells_len);
     s->owner = calloc(2 * n, sizeof(*s->owner));
     s->admin_spans = calloc(SIM_MAX_SPANS, sizeof(*s->admin_spans));
@@ -113,8 +114,7 @@ static int open_media(struct sim *s)
 
         if (rc)
             return rc;
-        ns->track =
-            s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->read_only;
+        ns->track = s->cfg.track_cache && !s->cfg.no_volatile_cache && !ns->read_only;
         ns->syncs = s->cfg.flush_to_disk && ns->is_file && !ns->in_memory && !ns->read_only;
         rc = ns->track ? sim_cache_open(ns) : 0;
         if (rc)

@@ -11,6 +11,7 @@
 
 #include "sim/sim_internal.h"
 #include "support/file_lock.h"
+#include "support/page.h"
 
 /* Returns true for a regular file on tmpfs, but not for a device node on it. */
 static bool is_in_memory(int fd)
@@ -92,7 +93,7 @@ int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg)
     ns->read_only = cfg->read_only;
     rc = cfg->path ? open_image(ns, cfg, &bytes) : media_open_memory(ns, cfg, &bytes);
     ns->lbas = bytes >> ns->lba_shift;
-    ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
+    ns->len = page_whole(bytes);
     if (rc == 0 && !ns->lbas)
         rc = -EINVAL;
     if (rc == 0)
@@ -128,7 +129,7 @@ void sim_media_refresh(struct sim_ns *ns)
     uint64_t bytes = lbas << ns->lba_shift;
     if (lbas <= ns->lbas)
         return;
-    ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
+    ns->len = page_whole(bytes);
     madvise(ns->base + old, ns->len - old, MADV_HUGEPAGE); /* optional, as above */
     ns->lbas = lbas;
 }

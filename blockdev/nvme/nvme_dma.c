@@ -10,11 +10,7 @@
 #include <linux/memfd.h>
 
 #include "blockdev/nvme/nvme_internal.h"
-
-static size_t dma_whole_pages(size_t len)
-{
-    return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
-}
+#include "support/page.h"
 
 /*
  * Returns the bytes to map. Where addresses are physical, each allocation has a
@@ -134,7 +130,7 @@ static size_t next_arena(const struct nvme_ctrlr *c, struct nvme_share share, si
         return share.pairs * (len + NVME_PAGE_SIZE);
     for (const struct nvme_arena *a = c->arenas; a; a = a->next)
         all += a->share ? 0 : a->dma.len;
-    all = dma_whole_pages(all / 2);
+    all = page_whole(all / 2);
     if (all < NVME_ARENA_MIN)
         all = NVME_ARENA_MIN;
     return all < len ? len : all;
@@ -231,9 +227,9 @@ int nvme_dma_alloc_shared(struct nvme_ctrlr *c, struct nvme_share share, size_t 
     if (len == 0 || len > SIZE_MAX / 4)
         return -EINVAL;
     if (c->t->physical)
-        return alloc_own(c, dma_whole_pages(len), out);
+        return alloc_own(c, page_whole(len), out);
     pthread_mutex_lock(&c->dma_lock);
-    rc = take_piece(c, share, dma_whole_pages(len), out);
+    rc = take_piece(c, share, page_whole(len), out);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
 }

@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_internal.h"
+#include "support/page.h"
 
 #define QUEUE_CONTIGUOUS 1u /* CDW11 of both creations: PC */
-
-static size_t qpair_whole_pages(size_t len)
-{
-    return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
-}
 
 /* Returns the memory of both rings, which are contiguous with the SQ first. */
 static struct nvme_dma rings(const struct nvme_qpair *qp)
@@ -30,8 +26,8 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     struct nvme_dma mem = {0};
     int rc;
 
-    qp->sq_len = qpair_whole_pages(qp->depth * sizeof(struct nvme_sqe));
-    qp->cq_len = qpair_whole_pages(qp->depth * sizeof(struct nvme_cqe));
+    qp->sq_len = page_whole(qp->depth * sizeof(struct nvme_sqe));
+    qp->cq_len = page_whole(qp->depth * sizeof(struct nvme_cqe));
     rc = nvme_dma_alloc_shared(c, qp->share, qp->sq_len + qp->cq_len, &mem);
     if (rc)
         return rc;
