@@ -58,33 +58,33 @@ static bool reserve_is_shared(struct nvme_ctrlr *c, uint32_t nsid)
            (nvme_ns_info(c, nsid, &ns) == 0 && ns.shared);
 }
 
-#define RESERVE_WAY_OUT \
-    "unmount it there first, or mount it once with reservation=preempt if that host is dead"
-
-static void reserve_explain(int err, uint32_t nsid, const struct nvme_holder *holder, char *why,
-                            size_t len)
+/*
+ * Returns the result of bd_reserve() for an attempt that ended with err, and
+ * stores the sentence. `about` precedes it, `holder` has the reservation, and
+ * `missing` says what has no reservations.
+ */
+static int reserve_result(int err, enum bd_reserve how, const char *about, const char *holder,
+                          const char *missing, char *why, size_t len)
 {
-    char id[UUID_STR_LEN];
-
-    uuid_unparse(holder->host_id, id);
-    switch (err) {
-    case -EBUSY:
-        snprintf(why, len, "namespace %u: reserved by the host with the identifier %s: %s", nsid,
-                 id, RESERVE_WAY_OUT);
-        break;
-    case -ENOTSUP:
+    if (!err)
+        return 1;
+    if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
+        return 0;
+    if (err == -EBUSY)
         snprintf(why, len,
-                 "namespace %u: the controller has no reservations (ONCS, RESCAP), or no host "
-                 "identifiers; mount it with reservation=auto",
-                 nsid);
-        break;
-    default:
-        snprintf(why, len, "namespace %u: it cannot be reserved: %s", nsid, strerror(-err));
-    }
+                 "%sreserved by %s: unmount it there first, or mount it once with "
+                 "reservation=preempt if that host is dead",
+                 about, holder);
+    else if (err == -ENOTSUP)
+        snprintf(why, len, "%s%s; mount it with reservation=auto", about, missing);
+    else
+        snprintf(why, len, "%sit cannot be reserved: %s", about, strerror(-err));
+    return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
 }
 
 int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len)
 {
+    char about[32], id[UUID_STR_LEN], host[96];
     struct nvme_holder holder = {0};
 
     if (len)
@@ -92,37 +92,18 @@ int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *w
     if (how == BD_RESERVE_OFF || (how == BD_RESERVE_AUTO && !reserve_is_shared(c, nsid)))
         return 0;
     int err = nvme_reserve(c, nsid, how == BD_RESERVE_PREEMPT, &holder);
-    if (!err)
-        return 1;
-    if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
-        return 0;
-    reserve_explain(err, nsid, &holder, why, len);
-    return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
-}
-
-static void reserve_explain_disk(int err, uint64_t holder, char *why, size_t len)
-{
-    switch (err) {
-    case -EBUSY:
-        if (holder)
-            snprintf(why, len, "reserved by the host with the key %#llx: %s",
-                     (unsigned long long)holder, RESERVE_WAY_OUT);
-        else
-            snprintf(why, len, "reserved by another host: %s", RESERVE_WAY_OUT);
-        break;
-    case -ENOTSUP:
-        snprintf(why, len,
-                 "the device or the kernel's driver has no reservations (partitions have none); "
-                 "mount it with reservation=auto");
-        break;
-    default:
-        snprintf(why, len, "it cannot be reserved: %s", strerror(-err));
-    }
+    uuid_unparse(holder.host_id, id);
+    snprintf(host, sizeof(host), "the host with the identifier %s", id);
+    snprintf(about, sizeof(about), "namespace %u: ", nsid);
+    return reserve_result(
+        err, how, about, host,
+        "the controller has no reservations (ONCS, RESCAP), or no host identifiers", why, len);
 }
 
 int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how, char *why,
                     size_t len)
 {
+    char host[64] = "another host";
     uint64_t key, holder = 0;
 
     if (len)
@@ -133,10 +114,9 @@ int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reser
     int err = key && dev->ops->reserve
                   ? dev->ops->reserve(dev, key, how == BD_RESERVE_PREEMPT, &holder)
                   : -ENOTSUP;
-    if (!err)
-        return 1;
-    if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
-        return 0;
-    reserve_explain_disk(err, holder, why, len);
-    return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
+    if (holder)
+        snprintf(host, sizeof(host), "the host with the key %#llx", (unsigned long long)holder);
+    return reserve_result(
+        err, how, "", host,
+        "the device or the kernel's driver has no reservations (partitions have none)", why, len);
 }
