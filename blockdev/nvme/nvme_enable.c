@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <nvme/types.h>
 
+#include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "support/clock.h"
 #include "support/wait.h"
@@ -36,31 +37,21 @@ int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
 {
     size_t admin_doorbells = (size_t)8 << NVME_CAP_DSTRD(c->cap);
 
-    if (c->cap == UINT64_MAX) {
-        *what = "its registers read all-ones, the device does not answer";
-        return -EIO;
-    }
-    if (c->cap == 0) {
-        *what = "its registers read 0: it is a virtual function (SR-IOV) that is offline, give it "
-                "queues and set it online with nvme virt-mgmt, or its memory space is off";
-        return -ENODEV;
-    }
-    if (!(NVME_CAP_CSS(c->cap) & CSS_NVM)) {
-        *what = "it has no NVM command set (CAP.CSS)";
-        return -ENOTSUP;
-    }
-    if (NVME_CAP_MPSMIN(c->cap) > NVME_CAP_MPSMAX(c->cap) || NVME_CAP_MQES(c->cap) == 0) {
-        *what = "its capabilities cannot be (CAP.MPSMIN, CAP.MQES)";
-        return -EPROTO;
-    }
-    if (NVME_CAP_MPSMIN(c->cap) > 0) {
-        *what = "it has no 4 KiB memory pages (CAP.MPSMIN)";
-        return -ENOTSUP;
-    }
-    if (admin_doorbells > c->t->doorbells_len) {
-        *what = "its doorbell stride exceeds its doorbells (CAP.DSTRD)";
-        return -EPROTO;
-    }
+    if (c->cap == UINT64_MAX)
+        return nvme_wrong(what, -EIO, "its registers read all-ones, the device does not answer");
+    if (c->cap == 0)
+        return nvme_wrong(
+            what, -ENODEV,
+            "its registers read 0: it is a virtual function (SR-IOV) that is offline, give it "
+            "queues and set it online with nvme virt-mgmt, or its memory space is off");
+    if (!(NVME_CAP_CSS(c->cap) & CSS_NVM))
+        return nvme_wrong(what, -ENOTSUP, "it has no NVM command set (CAP.CSS)");
+    if (NVME_CAP_MPSMIN(c->cap) > NVME_CAP_MPSMAX(c->cap) || NVME_CAP_MQES(c->cap) == 0)
+        return nvme_wrong(what, -EPROTO, "its capabilities cannot be (CAP.MPSMIN, CAP.MQES)");
+    if (NVME_CAP_MPSMIN(c->cap) > 0)
+        return nvme_wrong(what, -ENOTSUP, "it has no 4 KiB memory pages (CAP.MPSMIN)");
+    if (admin_doorbells > c->t->doorbells_len)
+        return nvme_wrong(what, -EPROTO, "its doorbell stride exceeds its doorbells (CAP.DSTRD)");
     return 0;
 }
 

@@ -64,22 +64,14 @@ static bool entry_size_ok(uint8_t field, unsigned log2_size)
 
 static int check_ctrlr(const struct nvme_id_ctrl *id, const char **what)
 {
-    if (id->cntrltype != CNTRLTYPE_NOT_SAID && id->cntrltype != CNTRLTYPE_IO) {
-        *what = "not an I/O controller (CNTRLTYPE)";
-        return -ENOTSUP;
-    }
-    if (!entry_size_ok(id->sqes, SQES_64)) {
-        *what = "no 64-byte submission entries (SQES)";
-        return -EPROTO;
-    }
-    if (!entry_size_ok(id->cqes, CQES_16)) {
-        *what = "no 16-byte completion entries (CQES)";
-        return -EPROTO;
-    }
-    if (id->nn == 0 || id->nn == UINT32_MAX) {
-        *what = "number of namespaces that cannot be (NN)";
-        return -EPROTO;
-    }
+    if (id->cntrltype != CNTRLTYPE_NOT_SAID && id->cntrltype != CNTRLTYPE_IO)
+        return nvme_wrong(what, -ENOTSUP, "not an I/O controller (CNTRLTYPE)");
+    if (!entry_size_ok(id->sqes, SQES_64))
+        return nvme_wrong(what, -EPROTO, "no 64-byte submission entries (SQES)");
+    if (!entry_size_ok(id->cqes, CQES_16))
+        return nvme_wrong(what, -EPROTO, "no 16-byte completion entries (CQES)");
+    if (id->nn == 0 || id->nn == UINT32_MAX)
+        return nvme_wrong(what, -EPROTO, "number of namespaces that cannot be (NN)");
     return 0;
 }
 
@@ -134,23 +126,15 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     unsigned index = format_index(id);
     const struct nvme_lbaf *format;
 
-    if (id->nsze == 0) {
-        *what = "namespace not active";
-        return -ENODEV;
-    }
-    if (index > id->nlbaf || index >= sizeof(id->lbaf) / sizeof(id->lbaf[0])) {
-        *what = "LBA format out of range (FLBAS, NLBAF)";
-        return -EPROTO;
-    }
+    if (id->nsze == 0)
+        return nvme_wrong(what, -ENODEV, "namespace not active");
+    if (index > id->nlbaf || index >= sizeof(id->lbaf) / sizeof(id->lbaf[0]))
+        return nvme_wrong(what, -EPROTO, "LBA format out of range (FLBAS, NLBAF)");
     format = &id->lbaf[index];
-    if (format->ds < 9 || format->ds > 24) {
-        *what = "LBA size that cannot be (LBADS)";
-        return -EPROTO;
-    }
-    if (id->nsze > (UINT64_MAX >> 1) >> format->ds || id->ncap > id->nsze) {
-        *what = "namespace size that cannot be (NSZE, NCAP)";
-        return -EPROTO;
-    }
+    if (format->ds < 9 || format->ds > 24)
+        return nvme_wrong(what, -EPROTO, "LBA size that cannot be (LBADS)");
+    if (id->nsze > (UINT64_MAX >> 1) >> format->ds || id->ncap > id->nsze)
+        return nvme_wrong(what, -EPROTO, "namespace size that cannot be (NSZE, NCAP)");
     out->nsid = nsid;
     out->lba_size = 1u << format->ds;
     out->lbas = id->nsze;

@@ -25,6 +25,13 @@ struct nvme_id_facts {
     bool ns_events;    /* it reports changed namespaces (OAES) */
 };
 
+/* Names what is wrong, and returns rc. */
+static inline int nvme_wrong(const char **what, int rc, const char *name)
+{
+    *what = name;
+    return rc;
+}
+
 /*
  * page holds NVME_IDENTIFY_LEN bytes as the controller returned them. Returns
  * 0, -EPROTO (invalid) or -ENOTSUP (a kind of controller that this driver does
