@@ -75,56 +75,50 @@ enum pci_distance {
 enum pci_distance pci_distance(const char *root, const char *a, const char *b);
 
 /*
- * Checks that no one else uses the drive's block devices. Returns 0 if it can
- * be taken. Returns -EBUSY, with the user in `why`, if a block device of the
- * drive or of its partitions is mounted, is swap, belongs to LVM, md, dm or
- * bcache (sysfs holders), is open exclusively, or if the kernel is just
- * starting the drive. Returns -EEXIST if it is unused but a namespace holds a
- * foreign signature; `why` names its kind. Returns the error of the inspection
+ * The following functions take a device of pci_find() or pci_list().
+ *
+ * pci_check_unused() checks that no one else uses the drive's block devices.
+ * Returns 0 if it can be taken. Returns -EBUSY, with the user in `why`, if a
+ * block device of the drive or of its partitions is mounted, is swap, belongs to
+ * LVM, md, dm or bcache (sysfs holders), is open exclusively, or if the kernel is
+ * just starting the drive. Returns -EEXIST if it is unused but a namespace holds
+ * a foreign signature; `why` names its kind. Returns the error of the inspection
  * if a block device cannot be inspected (-EACCES without root). Only the
  * kernel's driver shows block devices; under another driver nothing is known,
  * and the result is 0.
  */
-int pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_unused(const char *root, const struct pci_device *p, char *why, size_t len);
 /*
- * Checks that VFIO can give this device to this process now. Returns 0, -ENODEV
- * if it is absent or no NVMe controller, -EBUSY if another driver has it (bind
- * it first), -EXDEV if devices of its IOMMU group, named in `why`, are not
- * bound to VFIO, and -ENOTSUP if there is no IOMMU or the VFIO module is not
- * loaded.
+ * Checks that VFIO can give this device to this process now. Returns 0, -EBUSY
+ * if another driver has it (bind it first), -EXDEV if devices of its IOMMU
+ * group, named in `why`, are not bound to VFIO, and -ENOTSUP if there is no
+ * IOMMU or the VFIO module is not loaded.
  */
-int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_vfio(const char *root, const struct pci_device *p, char *why, size_t len);
 /*
  * Like pci_check_vfio(), for VFIO's noiommu mode. Returns -EINVAL if an IOMMU
  * guards the device, and -ENOTSUP if the mode is off or missing in this kernel,
  * or VFIO is not loaded.
  */
-int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_noiommu(const char *root, const struct pci_device *p, char *why, size_t len);
 
 /*
- * Hands the device to `driver` ("vfio-pci") by driver_override, from any
- * current driver. Does nothing if that driver has it already. Does not check
- * whether its block devices are in use. If the driver does not take the device,
- * it returns to its previous driver. Returns -ENOENT if the driver is not
- * loaded, -ENOTSUP for vfio-pci without an IOMMU (which is known only after the
- * attempt if the device has had no driver yet), -EBUSY if the device is in use
- * through VFIO, -EACCES without root, and -ETIMEDOUT if the driver did not
- * take it.
+ * Hands the device to vfio-pci by driver_override, from any current driver. Does
+ * nothing if that driver has it already. Does not check whether its block
+ * devices are in use. If vfio-pci does not take the device, it returns to its
+ * previous driver. Returns -ENOENT if vfio-pci is not loaded, -ENOTSUP without an
+ * IOMMU (which is known only after the attempt if the device has had no driver
+ * yet), -EBUSY if the device is in use through VFIO, -EACCES without root, and
+ * -ETIMEDOUT if vfio-pci did not take it. If `dry` is true, it changes nothing,
+ * and returns the errors that can be determined in advance.
  */
-int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
-/*
- * Returns the errors of pci_bind() that can be determined in advance; changes
- * nothing.
- */
-int pci_check_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
+int pci_bind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
 /*
  * Clears driver_override and lets the kernel choose the driver; also returns 0
  * if none matches. Returns -EBUSY if the device is in use through VFIO, and
- * -EACCES without root.
+ * -EACCES without root. If `dry` is true, it changes nothing.
  */
-int pci_unbind(const char *root, const char *bdf, char *why, size_t len);
-/* Returns -EBUSY like pci_unbind(), but changes nothing. */
-int pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
+int pci_unbind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
 
 #ifdef __cplusplus
 }

@@ -8,17 +8,17 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "support/clock.h"
+#include "support/wait.h"
 
 #define VFIO_DRIVER "vfio-pci"
 #define IDLE_DRIVER "pci-stub" /* holds a device and does nothing with it, so VFIO allows it */
 #define BIND_MS     1000       /* the kernel usually binds before write() returns */
-#define POLL_NS     5000000
+#define POLL_MS     5
 
 #define NO_IOMMU                                                               \
     "no IOMMU guards it: switch VT-d or AMD-Vi on in the BIOS, and boot with " \
@@ -105,31 +105,21 @@ static int check_noiommu_mode(const char *root, const char *bdf, char *why, size
                     bdf);
 }
 
-int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_noiommu(const char *root, const struct pci_device *p, char *why, size_t len)
 {
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
-
-    if (rc)
-        return rc;
-    if (p.iommu_group >= 0)
+    if (p->iommu_group >= 0)
         return nvme_why(why, len, -EINVAL, "an IOMMU guards it (group %d): leave noiommu out",
-                        p.iommu_group);
-    rc = check_noiommu_mode(root, p.bdf, why, len);
-    return rc ? rc : bind_check_driver(root, &p, why, len);
+                        p->iommu_group);
+    int rc = check_noiommu_mode(root, p->bdf, why, len);
+    return rc ? rc : bind_check_driver(root, p, why, len);
 }
 
-int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_vfio(const char *root, const struct pci_device *p, char *why, size_t len)
 {
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
-
-    if (rc)
-        return rc;
-    if (p.iommu_group < 0)
+    if (p->iommu_group < 0)
         return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
-    rc = bind_check_driver(root, &p, why, len);
-    return rc ? rc : bind_check_group(root, &p, why, len);
+    int rc = bind_check_driver(root, p, why, len);
+    return rc ? rc : bind_check_group(root, p, why, len);
 }
 
 /* --- Handing over ---------------------------------------------------------------------------- */
@@ -142,25 +132,19 @@ static int explain_write(int rc, const char *what, char *why, size_t len)
     return rc ? nvme_why(why, len, rc, "cannot %s: %s", what, strerror(-rc)) : 0;
 }
 
-static bool driver_is(const char *root, const char *bdf, const char *driver)
+static int wait_for_driver(const char *root, const char *bdf)
 {
+    uint64_t deadline = deadline_after_ms(BIND_MS);
     char now[SYSFS_NAME];
 
-    pci_sysfs_link(now, sizeof(now), DEVICES "%s/driver", root, bdf);
-    return strcmp(now, driver) == 0;
-}
-
-static int wait_for_driver(const char *root, const char *bdf, const char *driver)
-{
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-    uint64_t deadline = deadline_after_ms(BIND_MS);
-
-    while (!driver_is(root, bdf, driver)) {
+    for (;;) {
+        pci_sysfs_link(now, sizeof(now), DEVICES "%s/driver", root, bdf);
+        if (strcmp(now, VFIO_DRIVER) == 0)
+            return 0;
         if (now_ns() > deadline)
             return -ETIMEDOUT;
-        nanosleep(&pause, NULL);
+        wait_ms(POLL_MS);
     }
-    return 0;
 }
 
 /*
@@ -215,8 +199,7 @@ static int bind_probe(const char *root, const char *bdf)
     return pci_sysfs_write(bdf, "%s/sys/bus/pci/drivers_probe", root);
 }
 
-static int bind_hand_over(const char *root, const struct pci_device *p, const char *driver,
-                          char *why, size_t len)
+static int bind_hand_over(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     int rc = bind_release(root, p, why, len);
 
@@ -225,11 +208,11 @@ static int bind_hand_over(const char *root, const struct pci_device *p, const ch
     rc = bind_probe(root, p->bdf);
     if (rc == -EACCES || rc == -EPERM || rc == -EROFS)
         return explain_write(rc, "give it to a driver", why, len);
-    if (wait_for_driver(root, p->bdf, driver) == 0)
+    if (wait_for_driver(root, p->bdf) == 0)
         return 0;
     return nvme_why(why, len, rc ? rc : -ETIMEDOUT,
-                    "%s did not take it: dmesg may say why. It was given back to the kernel",
-                    driver);
+                    VFIO_DRIVER " did not take it: dmesg may say why. It was given back to the "
+                                "kernel");
 }
 
 /*
@@ -250,86 +233,57 @@ static bool group_may_come(const char *root, const struct pci_device *p)
 }
 
 /* Replaces the reason of a refusal if it was that no IOMMU guards the device. */
-static int explain_refusal(const char *root, const char *bdf, const char *driver, int rc, char *why,
-                           size_t len)
+static int explain_refusal(const char *root, const char *bdf, int rc, char *why, size_t len)
 {
     struct pci_device p;
 
-    if (strcmp(driver, VFIO_DRIVER) != 0 || pci_read(root, bdf, &p) || p.iommu_group >= 0 ||
-        noiommu_is_on(root))
+    if (pci_read(root, bdf, &p) || p.iommu_group >= 0 || noiommu_is_on(root))
         return rc;
     return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
 }
 
-static int check_bind(const char *root, const struct pci_device *p, const char *driver, char *why,
-                      size_t len)
+static int check_bind(const char *root, const struct pci_device *p, char *why, size_t len)
 {
-    if (!pci_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
-        return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
-                        driver);
-    if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root) &&
-        !group_may_come(root, p))
+    if (!pci_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+        return nvme_why(why, len, -ENOENT,
+                        "the driver " VFIO_DRIVER " is not loaded: run modprobe " VFIO_DRIVER);
+    if (p->iommu_group < 0 && !noiommu_is_on(root) && !group_may_come(root, p))
         return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
     return check_release(root, p, why, len);
 }
 
-int pci_check_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
+int pci_bind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len)
 {
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
+    int rc = strcmp(p->driver, VFIO_DRIVER) == 0 ? 0 : check_bind(root, p, why, len);
 
-    if (rc || strcmp(p.driver, driver) == 0)
+    if (rc || dry || strcmp(p->driver, VFIO_DRIVER) == 0)
         return rc;
-    return check_bind(root, &p, driver, why, len);
-}
-
-int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
-{
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
-
-    if (rc || strcmp(p.driver, driver) == 0)
-        return rc;
-    rc = check_bind(root, &p, driver, why, len);
+    rc = explain_write(set_override(root, p->bdf, VFIO_DRIVER), "choose its driver", why, len);
     if (rc)
         return rc;
-    rc = explain_write(set_override(root, p.bdf, driver), "choose its driver", why, len);
-    if (rc)
-        return rc;
-    rc = bind_hand_over(root, &p, driver, why, len);
+    rc = bind_hand_over(root, p, why, len);
     if (rc) {
-        rc = explain_refusal(root, p.bdf, driver, rc, why, len);
-        set_override(root, p.bdf, "\n");
-        bind_probe(root, p.bdf);
+        rc = explain_refusal(root, p->bdf, rc, why, len);
+        set_override(root, p->bdf, "\n");
+        bind_probe(root, p->bdf);
     }
     return rc;
 }
 
-int pci_check_unbind(const char *root, const char *bdf, char *why, size_t len)
-{
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
-
-    return rc ? rc : check_release(root, &p, why, len);
-}
-
-int pci_unbind(const char *root, const char *bdf, char *why, size_t len)
+int pci_unbind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len)
 {
     char chosen[SYSFS_NAME];
-    struct pci_device p;
-    int rc = pci_find(root, bdf, &p, why, len);
+    int rc;
 
-    if (rc)
-        return rc;
-    pci_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p.bdf);
-    if (strcmp(p.driver, VFIO_DRIVER) != 0 && strcmp(chosen, VFIO_DRIVER) != 0)
+    pci_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p->bdf);
+    if (strcmp(p->driver, VFIO_DRIVER) != 0 && strcmp(chosen, VFIO_DRIVER) != 0)
         return 0;
-    rc = bind_release(root, &p, why, len);
-    if (rc)
+    rc = dry ? check_release(root, p, why, len) : bind_release(root, p, why, len);
+    if (rc || dry)
         return rc;
-    rc = set_override(root, p.bdf, "\n");
+    rc = set_override(root, p->bdf, "\n");
     if (!rc)
-        rc = bind_probe(root, p.bdf);
+        rc = bind_probe(root, p->bdf);
     /* The device stays without a driver if none is loaded that matches. */
     return rc == -EINVAL || rc == -ENODEV ? 0 : explain_write(rc, "give it back", why, len);
 }

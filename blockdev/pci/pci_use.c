@@ -324,18 +324,17 @@ static void check_state(struct use *u, const struct pci_device *p)
             object(u, USE_EXCLUSIVE, -EBUSY, "the kernel is starting or resetting it: try again");
 }
 
-int pci_check_unused(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_unused(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     struct use u = {.root = root, .rank = USE_NONE, .why = why, .len = len};
     struct sysfs_names names;
-    struct pci_device p;
     char disk[SYSFS_NAME];
-    int rc = pci_find(root, bdf, &p, why, len);
 
-    if (rc || !p.kernel_name[0])
-        return rc;
-    check_state(&u, &p);
-    rc = pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p.bdf, p.kernel_name);
+    if (!p->kernel_name[0])
+        return 0;
+    check_state(&u, p);
+    int rc =
+        pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p->bdf, p->kernel_name);
     if (rc)
         return nvme_why(why, len, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
     for (int i = 0; i < names.n; i++)

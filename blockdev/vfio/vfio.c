@@ -197,10 +197,10 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     int rc;
 
     opts = opts ? opts : &defaults;
-    rc = opts->noiommu ? pci_check_noiommu(root, bdf, why, len)
-                       : pci_check_vfio(root, bdf, why, len);
+    rc = pci_find(root, bdf, &p, why, len);
     if (!rc)
-        rc = pci_find(root, bdf, &p, why, len);
+        rc = opts->noiommu ? pci_check_noiommu(root, &p, why, len)
+                           : pci_check_vfio(root, &p, why, len);
     if (rc)
         return rc;
     v = vfio_create(choose_api(root, &p, opts));

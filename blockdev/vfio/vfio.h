@@ -49,7 +49,7 @@ struct vfio_opts {
  * Opens the drive bdf, an address that pci_parse() accepts. opts may be NULL.
  * On an error `why` holds a sentence with the cause and the next step. Returns
  * -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV and -ENOTSUP like
- * pci_check_vfio() (with noiommu like pci_check_noiommu()), -EACCES without
+ * pci_find() and pci_check_vfio() (with noiommu like pci_check_noiommu()), -EACCES without
  * rights on /dev/vfio/N, and -EPROTO if BAR0 is too small or its doorbells
  * cannot be mapped.
  */

@@ -26,7 +26,7 @@ static void check_pci_check_driver(struct check *c, const char *root, const stru
               pci->kernel_name[0] ? " as " : "", pci->kernel_name);
     if (!pci->kernel_name[0])
         return;
-    int err = pci_check_unused(root, pci->bdf, why, sizeof(why));
+    int err = pci_check_unused(root, pci, why, sizeof(why));
     if (err == -EBUSY)
         check_add(c, CHECK_WARN, "in_use", "it cannot be taken while that is so", "%s", why);
     else if (err)
@@ -52,7 +52,7 @@ static void check_pci_check_group(struct check *c, const char *root, const struc
     check_add(c, CHECK_OK, "group", NULL, "IOMMU group %d, %u device%s in it%s", pci->iommu_group,
               pci->group_devices, pci->group_devices == 1 ? "" : "s",
               pci->iommu_identity ? ", untranslated until VFIO takes it (iommu=pt)" : "");
-    int err = pci_check_vfio(root, pci->bdf, why, sizeof(why));
+    int err = pci_check_vfio(root, pci, why, sizeof(why));
     if (err == -EXDEV)
         check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s", why);
 }

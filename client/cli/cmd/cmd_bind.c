@@ -27,10 +27,11 @@ static int bind_find(const char *text, struct pci_device *pci)
 #define VFIO_DRIVER "vfio-pci"
 
 /* Refuses a used drive always, one with a signature without --force. */
-static int check_unused(const struct cli_options *options, const char *bdf)
+static int check_unused(const struct cli_options *options, const struct pci_device *pci)
 {
     char why[512] = "";
-    int err = pci_check_unused("", bdf, why, sizeof(why));
+    const char *bdf = pci->bdf;
+    int err = pci_check_unused("", pci, why, sizeof(why));
 
     if (err == -EEXIST && options->force) {
         cli_error(bdf, "%s; taken all the same (--force)", why);
@@ -63,11 +64,13 @@ static bool say_mounted(const char *bdf)
 static void say_next(const char *bdf)
 {
     char why[512] = "";
-    bool noiommu = pci_check_noiommu("", bdf, why, sizeof(why)) == 0;
+    struct pci_device now;
+    bool found = pci_find("", bdf, &now, why, sizeof(why)) == 0;
+    bool noiommu = found && pci_check_noiommu("", &now, why, sizeof(why)) == 0;
 
     if (noiommu)
         printf("no IOMMU guards it: it can write to any memory of this machine\n");
-    else if (pci_check_vfio("", bdf, why, sizeof(why)) != 0)
+    else if (!found || pci_check_vfio("", &now, why, sizeof(why)) != 0)
         printf("not usable yet: %s\n", why);
     printf("next, to format it:  mkfs.gpunvme %svfio:%s\n"
            "or, to mount it:     gpunvmefs vfio:%s MOUNTPOINT%s\n"
@@ -86,17 +89,15 @@ static int bind_drive(const struct cli_options *options, const struct pci_device
             say_next(pci->bdf);
         return 0;
     }
-    if (check_unused(options, pci->bdf))
+    if (check_unused(options, pci))
         return 1;
-    if (pci_check_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
+    if (pci_bind("", pci, options->dry_run, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be taken from %s and bound to " VFIO_DRIVER "; nothing is done\n",
                pci->bdf, was);
         return 0;
     }
-    if (pci_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
-        return cli_error(pci->bdf, "%s", why);
     printf("%s: bound to " VFIO_DRIVER " (before: %s)\n", pci->bdf, was);
     say_next(pci->bdf);
     return 0;
@@ -132,15 +133,13 @@ static int unbind_drive(const struct cli_options *options, const struct pci_devi
 
     if (unbind_check_unmounted(pci))
         return 1;
-    if (pci_check_unbind("", pci->bdf, why, sizeof(why)))
+    if (pci_unbind("", pci, options->dry_run, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
                pci->driver[0] ? pci->driver : "no driver");
         return 0;
     }
-    if (pci_unbind("", pci->bdf, why, sizeof(why)))
-        return cli_error(pci->bdf, "%s", why);
     if (pci_read("", pci->bdf, &now) != 0)
         return cli_error(pci->bdf, "gone");
     if (!now.driver[0])

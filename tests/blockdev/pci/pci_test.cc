@@ -20,34 +20,34 @@ const char *const OTHER = "0000:c1:00.1";
 class Pci : public ::testing::Test
 {
   protected:
+    /* Calls f with the drive as the kernel shows it now. */
+    template <typename F> int call(F f)
+    {
+        struct pci_device p;
+
+        why[0] = 0;
+        int rc = pci_find(tree.root(), BDF, &p, why, sizeof(why));
+        return rc ? rc : f(tree.root(), &p);
+    }
+
     int unused()
     {
-        why[0] = 0;
-        return pci_check_unused(tree.root(), BDF, why, sizeof(why));
+        return call([&](auto... p) { return pci_check_unused(p..., why, sizeof(why)); });
     }
 
     int vfio()
     {
-        why[0] = 0;
-        return pci_check_vfio(tree.root(), BDF, why, sizeof(why));
+        return call([&](auto... p) { return pci_check_vfio(p..., why, sizeof(why)); });
     }
 
-    int bind()
+    int bind(bool dry = false)
     {
-        why[0] = 0;
-        return pci_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
-    }
-
-    int check_bind()
-    {
-        why[0] = 0;
-        return pci_check_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
+        return call([&](auto... p) { return pci_bind(p..., dry, why, sizeof(why)); });
     }
 
     int unbind()
     {
-        why[0] = 0;
-        return pci_unbind(tree.root(), BDF, why, sizeof(why));
+        return call([&](auto... p) { return pci_unbind(p..., false, why, sizeof(why)); });
     }
 
     std::string driver()
@@ -383,11 +383,11 @@ TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
 {
     idle_drive();
     FakeKernel kernel(tree, BDF, "nvme");
-    ASSERT_EQ(check_bind(), 0) << why;
+    ASSERT_EQ(bind(true), 0) << why;
     EXPECT_EQ(driver(), "nvme") << "a check changes nothing";
     ASSERT_EQ(bind(), 0) << why;
     EXPECT_EQ(driver(), "vfio-pci");
-    ASSERT_EQ(check_bind(), 0) << why;
+    ASSERT_EQ(bind(true), 0) << why;
     ASSERT_EQ(bind(), 0) << why;
     EXPECT_EQ(kernel.probes, 1);
     ASSERT_EQ(unbind(), 0) << why;
@@ -415,10 +415,10 @@ TEST_F(Pci, BindingNeedsTheModuleAndAnIommu)
     tree.driver(BDF, "nvme");
     EXPECT_EQ(bind(), -ENOENT);
     EXPECT_STREQ(why, "the driver vfio-pci is not loaded: run modprobe vfio-pci");
-    EXPECT_EQ(check_bind(), -ENOENT) << "a dry run says so, too";
+    EXPECT_EQ(bind(true), -ENOENT) << "a dry run says so, too";
     tree.dir("sys/bus/pci/drivers/vfio-pci");
     EXPECT_EQ(bind(), -ENOTSUP);
-    EXPECT_EQ(check_bind(), -ENOTSUP);
+    EXPECT_EQ(bind(true), -ENOTSUP);
     EXPECT_EQ(driver(), "nvme");
     tree.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
     FakeKernel kernel(tree, BDF, "nvme");
@@ -432,7 +432,7 @@ TEST_F(Pci, AGroupThatAppearsAtTheFirstProbeIsWaitedFor)
     tree.dir("sys/class/iommu/virtio0");
     FakeKernel kernel(tree, BDF, "nvme");
     kernel.makes_group = 3;
-    EXPECT_EQ(check_bind(), 0) << why;
+    EXPECT_EQ(bind(true), 0) << why;
     ASSERT_EQ(bind(), 0) << why;
     EXPECT_EQ(driver(), "vfio-pci");
     EXPECT_EQ(vfio(), 0) << why;
