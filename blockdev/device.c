@@ -103,34 +103,9 @@ bool bd_name_is_ctrlr(const struct bd_name *name)
     return name->kind == BD_KIND_VFIO || name->kind == BD_KIND_VFIO_USER;
 }
 
-static int device_opened(const struct bd_open_opts *opts, const struct nvme_reason *p)
-{
-    return opts && opts->opened ? opts->opened(opts->arg, p->text, p->len) : 0;
-}
-
-static int device_open_vfio(const struct bd_name *name, const struct bd_open_opts *opts,
-                            struct nvme_transport **out, const struct nvme_reason *p)
-{
-    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu,
-                                   .device_memory = opts && opts->device_memory};
-    int err = vfio_open(name->path, &vfio, out, p->text, p->len);
-
-    if (err)
-        return err;
-    err = device_opened(opts, p);
-    if (err)
-        (*out)->ops->close(*out);
-    return err;
-}
-
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len)
 {
-    const struct vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0,
-                                        .silence_ms = opts ? opts->silence_ms : 0,
-                                        .opened = opts ? opts->opened : NULL,
-                                        .arg = opts ? opts->arg : NULL};
-    const struct nvme_reason p = {why, len};
     uint8_t host_id[16];
     int err = -EINVAL;
 
@@ -138,9 +113,9 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
         why[0] = '\0';
     bd_host_id(name, host_id);
     if (name->kind == BD_KIND_VFIO)
-        err = device_open_vfio(name, opts, out, &p);
+        err = vfio_open(name->path, opts, out, why, len);
     else if (name->kind == BD_KIND_VFIO_USER)
-        err = vfio_user_open(name->path, &user, out, why, len);
+        err = vfio_user_open(name->path, opts, out, why, len);
     else
         return nvme_why(why, len, err, "no controller");
     if (err && len && !why[0])
@@ -161,7 +136,7 @@ static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t
 
     switch (err) {
     case 0:
-        err = device_opened(opts, p);
+        err = bd_call_opened(opts, p->text, p->len);
         if (!err && !(flags & BD_OPEN_READ_ONLY))
             err = bd_reserve_disk(out->dev, host_id, BD_RESERVE_AUTO, p->text, p->len);
         if (err > 0)
@@ -312,7 +287,7 @@ static int open_ctrlr(const struct bd_name *name, bool read_only, const struct b
 
     if (err)
         return err;
-    if (opts && opts->deadline_ms)
+    if (opts->deadline_ms)
         nvme.admin_timeout_ms = nvme.io_timeout_ms = opts->deadline_ms;
     err = nvme_ctrlr_open(t, &nvme, &out->ctrlr);
     if (err) {

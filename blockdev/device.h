@@ -41,24 +41,9 @@ int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len);
 /* Returns true if the name means a controller, which bd_open_transport() opens. */
 bool bd_name_is_ctrlr(const struct bd_name *name);
 
-struct bd_open_opts {
-    bool noiommu;         /* see vfio.h */
-    bool device_memory;   /* see vfio.h */
-    unsigned deadline_ms; /* limit for admin and I/O commands; 0 selects nvme.h's default */
-    unsigned silence_ms;  /* see vfio_user.h */
-    /*
-     * May be NULL. It is called when the files and sockets of the device
-     * are open and no data of it has been read, so that the caller can enter a
-     * sandbox. The function returns 0, or -errno and stores a sentence in why;
-     * then the device is closed.
-     */
-    int (*opened)(void *arg, char *why, size_t len);
-    void *arg;
-};
-
 /*
- * Opens the transport of a controller (BD_KIND_VFIO or BD_KIND_VFIO_USER). opts
- * may be NULL. Returns 0, or -errno with a sentence in `why`.
+ * Opens the transport of a controller (BD_KIND_VFIO or BD_KIND_VFIO_USER).
+ * Returns 0, or -errno with a sentence in `why`.
  */
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len);

@@ -203,6 +203,42 @@ struct nvme_transport {
     unsigned durable_ms;
 };
 
+/* How to open a device (device.h) and its transport. Zero in a field means its default. */
+struct bd_open_opts {
+    /*
+     * Drives a PCI device without an IOMMU through VFIO's noiommu mode, which needs
+     * root. The drive can then write to any memory of the machine, so this is only
+     * for machines without other users. Memory comes from the large pages that root
+     * has reserved; at least 8 of them must be free (-ENOMEM).
+     */
+    bool noiommu;
+    /*
+     * map() of a PCI drive accepts device memory, the group interface of VFIO is
+     * preferred if this process may open its nodes, and a guard process keeps the
+     * mappings of a killed process until the kernel has reset the drive. Ignored
+     * with noiommu.
+     */
+    bool device_memory;
+    /*
+     * Limit for the connection to a server and each message to it, and for admin
+     * and I/O commands; 10,000 by default.
+     */
+    unsigned deadline_ms;
+    unsigned silence_ms; /* how long a reset waits for a silent server; 20,000 by default */
+    /*
+     * May be NULL. It is called when the files and sockets of the device are open
+     * and no data of it has been read, so that the caller can enter a sandbox. The
+     * function returns 0, or -errno and stores a sentence in why; then the device
+     * is closed.
+     */
+    int (*opened)(void *arg, char *why, size_t len);
+    void *arg;
+};
+static inline int bd_call_opened(const struct bd_open_opts *opts, char *why, size_t len)
+{
+    return opts->opened ? opts->opened(opts->arg, why, len) : 0;
+}
+
 /*
  * Returns true if a controller has answered: neither half of a valid CAP is
  * all-ones or 0 (3.1.4.1: MQES, CSS).

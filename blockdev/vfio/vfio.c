@@ -169,7 +169,7 @@ static struct vfio *vfio_create(const struct vfio_api *api)
 }
 
 static const struct vfio_api *choose_api(const char *root, const struct pci_device *p,
-                                         const struct vfio_opts *opts)
+                                         const struct bd_open_opts *opts)
 {
     if (opts->noiommu)
         return &vfio_noiommu_api;
@@ -187,17 +187,14 @@ static uint64_t vfio_lock_id(const char *bdf)
     return bd_lock_id(BD_LOCK_PCI, name[0], name[1]);
 }
 
-int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
+int vfio_open_at(const char *root, const char *bdf, const struct bd_open_opts *opts,
                  struct nvme_transport **out, char *why, size_t len)
 {
-    static const struct vfio_opts defaults;
     const struct nvme_reason w = {.text = why, .len = len};
     struct pci_device p;
     struct vfio *v;
-    int rc;
+    int rc = pci_find(root, bdf, &p, why, len);
 
-    opts = opts ? opts : &defaults;
-    rc = pci_find(root, bdf, &p, why, len);
     if (!rc)
         rc = opts->noiommu ? pci_check_noiommu(root, &p, why, len)
                            : pci_check_vfio(root, &p, why, len);
@@ -212,6 +209,8 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     if (!rc && opts->device_memory && !opts->noiommu)
         vfio_device_mem_open(v);
     v->t.lock = vfio_lock_id(p.bdf);
+    if (!rc)
+        rc = bd_call_opened(opts, why, len);
     if (rc) {
         vfio_destroy(v);
         return rc;
@@ -220,8 +219,8 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     return 0;
 }
 
-int vfio_open(const char *bdf, const struct vfio_opts *opts, struct nvme_transport **out, char *why,
-              size_t len)
+int vfio_open(const char *bdf, const struct bd_open_opts *opts, struct nvme_transport **out,
+              char *why, size_t len)
 {
     return vfio_open_at("", bdf, opts, out, why, len);
 }

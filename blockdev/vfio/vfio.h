@@ -8,7 +8,7 @@
  * nvme.h enables the controller. The transport uses iommufd if the kernel has
  * it, else the group interface. Memory can be mapped up to RLIMIT_MEMLOCK,
  * except by root. Device memory is mapped by its handle (device_mem.h) if
- * vfio_opts.device_memory is set, which takes the group interface: iommufd pins
+ * bd_open_opts.device_memory is set, which takes the group interface: iommufd pins
  * pages, and device memory has none (-EFAULT).
  *
  * After a reset, its own or one requested through sysfs, the kernel waits up to
@@ -28,33 +28,16 @@
 extern "C" {
 #endif
 
-struct vfio_opts {
-    /*
-     * If set, map() accepts device memory, the group interface is preferred if
-     * this process may open its nodes, and a guard process keeps the mappings of
-     * a killed process until the kernel has reset the drive. Ignored with
-     * noiommu.
-     */
-    bool device_memory;
-    /*
-     * Drives a device without an IOMMU through VFIO's noiommu mode, which needs
-     * root. The drive can then write to any memory of the machine, so this is only
-     * for machines without other users. Memory comes from the large pages that root
-     * has reserved; at least 8 of them must be free (-ENOMEM).
-     */
-    bool noiommu;
-};
-
 /*
- * Opens the drive bdf, an address that pci_parse() accepts. opts may be NULL.
+ * Opens the drive bdf, an address that pci_parse() accepts.
  * On an error `why` holds a sentence with the cause and the next step. Returns
  * -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV and -ENOTSUP like
  * pci_find() and pci_check_vfio() (with noiommu like pci_check_noiommu()), -EACCES without
  * rights on /dev/vfio/N, and -EPROTO if BAR0 is too small or its doorbells
  * cannot be mapped.
  */
-int vfio_open(const char *bdf, const struct vfio_opts *opts, struct nvme_transport **out, char *why,
-              size_t len);
+int vfio_open(const char *bdf, const struct bd_open_opts *opts, struct nvme_transport **out,
+              char *why, size_t len);
 
 /*
  * Call after -ENOMEM from map(). Returns true, with the next step in `why`, if

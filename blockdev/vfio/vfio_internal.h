@@ -72,12 +72,12 @@ struct vfio {
     pthread_mutex_t lock;    /* protects iova, and orders map and unmap */
     struct nvme_iova iova;   /* ranges of device memory are owned by a struct device_mem */
     struct vfio_guard guard; /* for a noiommu drive, and for device memory */
-    bool device_memory;      /* vfio_opts.device_memory is set and a guard runs */
+    bool device_memory;      /* bd_open_opts.device_memory is set and a guard runs */
     int unguarded;           /* -errno of a guard that did not start; otherwise 0 */
 };
 
 /* Like vfio_open(), with sysfs and /dev looked up below `root` (for tests). */
-int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
+int vfio_open_at(const char *root, const char *bdf, const struct bd_open_opts *opts,
                  struct nvme_transport **out, char *why, size_t len);
 
 /* Returns true if this device has a node for iommufd that the process may open. */

@@ -41,7 +41,7 @@ extern "C" {
 struct vfio_user_conn {
     int fd;
     unsigned timeout_ms; /* per call */
-    unsigned silence_ms; /* see vfio_user_opts; 0 during open: no reply may be late */
+    unsigned silence_ms; /* see bd_open_opts; 0 during open: no reply may be late */
     uint16_t id;         /* ID of the last command */
     bool late;           /* its reply is still missing; atomic, read without the lock */
     uint16_t late_command;

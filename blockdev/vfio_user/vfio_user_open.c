@@ -288,11 +288,11 @@ static uint64_t vfio_user_lock_id(const char *path)
     return stat(path, &st) == 0 ? bd_lock_id(BD_LOCK_SOCKET, st.st_dev, st.st_ino) : 0;
 }
 
-int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct nvme_transport **out,
+int vfio_user_open(const char *path, const struct bd_open_opts *opts, struct nvme_transport **out,
                    char *why, size_t len)
 {
     const struct nvme_reason w = {.text = why, .len = len};
-    unsigned timeout_ms = opts && opts->timeout_ms ? opts->timeout_ms : DEFAULT_MS;
+    unsigned timeout_ms = opts->deadline_ms ? opts->deadline_ms : DEFAULT_MS;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int rc, fd;
 
@@ -308,7 +308,7 @@ int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct n
         close(fd);
         return explain_connect(path, rc, timeout_ms, &w);
     }
-    rc = opts && opts->opened ? opts->opened(opts->arg, why, len) : 0;
+    rc = bd_call_opened(opts, why, len);
     if (rc) {
         close(fd);
         return rc;
@@ -316,7 +316,7 @@ int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct n
     rc = vfio_user_start(fd, timeout_ms, out, &w);
     if (rc == 0)
         (*out)->lock = vfio_user_lock_id(path);
-    if (rc == 0 && opts && opts->silence_ms)
+    if (rc == 0 && opts->silence_ms)
         ((struct vfio_user *)*out)->conn.silence_ms = opts->silence_ms;
     return rc;
 }

@@ -122,11 +122,12 @@ class OpenTest : public ::testing::Test
     {
         bd_name name;
         int err = bd_name_parse(text.c_str(), &name, why_, sizeof(why_));
-        return err ? err : bd_open(&name, flags, 0, nullptr, &opened_, why_, sizeof(why_));
+        return err ? err : bd_open(&name, flags, 0, &defaults, &opened_, why_, sizeof(why_));
     }
 
     char path_[32] = "/tmp/gpunvme-device-XXXXXX";
     char why_[256] = "";
+    const bd_open_opts defaults = {};
     bd_opened opened_ = {};
 };
 
@@ -223,7 +224,7 @@ TEST_F(OpenTest, AFileIsNoTransport)
     bd_name name;
     nvme_transport *t = nullptr;
     ASSERT_EQ(bd_name_parse(path_, &name, why_, sizeof(why_)), 0);
-    EXPECT_EQ(bd_open_transport(&name, nullptr, &t, why_, sizeof(why_)), -EINVAL);
+    EXPECT_EQ(bd_open_transport(&name, &defaults, &t, why_, sizeof(why_)), -EINVAL);
 }
 
 } // namespace

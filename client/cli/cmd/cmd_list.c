@@ -88,7 +88,7 @@ static int file_systems_read_label(const char *device, struct lay_label *label, 
 
     if (bd_name_parse(device, &name, why, len) != 0)
         return -EINVAL;
-    int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, NULL, &opened, why, len);
+    int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, &(struct bd_open_opts){0}, &opened, why, len);
     if (err)
         return err;
     err = bd_read(opened.dev, 0, label, sizeof(*label));

@@ -224,7 +224,7 @@ class NoiommuOpen : public ::testing::Test
 
     void refused(int rc, const char *sentence, bool noiommu = true)
     {
-        struct vfio_opts opts = {};
+        bd_open_opts opts = {};
 
         opts.noiommu = noiommu;
         why[0] = 0;

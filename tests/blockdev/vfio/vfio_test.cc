@@ -326,7 +326,7 @@ class VfioOpen : public ::testing::Test
     int open()
     {
         why[0] = 0;
-        return vfio_open_at(tree.root(), BDF, nullptr, &t, why, sizeof(why));
+        return vfio_open_at(tree.root(), BDF, &defaults, &t, why, sizeof(why));
     }
 
     /* All that sysfs shows of a drive VFIO can have; dev is empty. */
@@ -342,6 +342,7 @@ class VfioOpen : public ::testing::Test
         return strstr(why, text) != nullptr;
     }
 
+    const bd_open_opts defaults = {};
     PciTree tree;
     struct nvme_transport *t = nullptr;
     char why[256] = "";
@@ -350,9 +351,9 @@ class VfioOpen : public ::testing::Test
 
 TEST_F(VfioOpen, ReportsAnInvalidAddress)
 {
-    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, why, sizeof(why)), -EINVAL);
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, why, sizeof(why)), -EINVAL);
     EXPECT_TRUE(says("no PCI address")) << why;
-    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, nullptr, 0), -EINVAL);
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, nullptr, 0), -EINVAL);
 }
 
 TEST_F(VfioOpen, ReportsADeviceThatIsAbsentOrNoNvme)

@@ -56,8 +56,8 @@ class VfioUserE2e : public ::testing::Test
 
     int connect()
     {
-        vfio_user_opts o = {};
-        o.timeout_ms = message_ms;
+        bd_open_opts o = {};
+        o.deadline_ms = message_ms;
         o.silence_ms = silence_ms;
         return vfio_user_open(server->path.c_str(), &o, &t, why, sizeof(why));
     }

@@ -224,8 +224,8 @@ class Socket : public VfioUser
 
     int open_path(const std::string &name, unsigned timeout_ms = DEADLINE_MS)
     {
-        vfio_user_opts opts = {};
-        opts.timeout_ms = timeout_ms;
+        bd_open_opts opts = {};
+        opts.deadline_ms = timeout_ms;
         int rc = 0;
         took = seconds([&] { rc = vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
         EXPECT_LT(took, BOUND_S);
