@@ -109,13 +109,13 @@ int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
     return 0;
 }
 
-static bool areas_overlap(const struct vfio_user_sparse_area *a,
-                          const struct vfio_user_sparse_area *b)
+static bool areas_overlap(const struct vfio_region_sparse_mmap_area *a,
+                          const struct vfio_region_sparse_mmap_area *b)
 {
     return a->offset < b->offset + b->size && b->offset < a->offset + a->size;
 }
 
-static int add_area(struct vfio_user_region *r, const struct vfio_user_sparse_area *area,
+static int add_area(struct vfio_user_region *r, const struct vfio_region_sparse_mmap_area *area,
                     const struct nvme_reason *why)
 {
     if (area->size == 0 || area->offset > r->size || area->size > r->size - area->offset)
@@ -133,8 +133,8 @@ static int add_area(struct vfio_user_region *r, const struct vfio_user_sparse_ar
 static int take_sparse(const unsigned char *reply, size_t len, size_t at,
                        struct vfio_user_region *r, const struct nvme_reason *why)
 {
-    struct vfio_user_sparse_mmap head;
-    struct vfio_user_sparse_area area;
+    struct vfio_region_info_cap_sparse_mmap head;
+    struct vfio_region_sparse_mmap_area area;
 
     if (len - at < sizeof(head))
         return nvme_say(why, -EPROTO, "a capability of a region is cut off");
@@ -156,9 +156,9 @@ static int take_region_caps(const unsigned char *reply, size_t len, size_t at,
                             struct vfio_user_region *r, bool *sparse, const struct nvme_reason *why)
 {
     for (unsigned n = 0; at; n++) {
-        struct vfio_user_cap_header h;
+        struct vfio_info_cap_header h;
 
-        if (at < sizeof(struct vfio_user_region_info) || at > len - sizeof(h) || n == MAX_CAPS)
+        if (at < sizeof(struct vfio_region_info) || at > len - sizeof(h) || n == MAX_CAPS)
             return nvme_say(why, -EPROTO, "the capabilities of a region lead nowhere");
         memcpy(&h, reply + at, sizeof(h));
         if (h.id == VFIO_REGION_INFO_CAP_SPARSE_MMAP) {
@@ -175,7 +175,7 @@ static int take_region_caps(const unsigned char *reply, size_t len, size_t at,
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
                            struct vfio_user_region *out, const struct nvme_reason *why)
 {
-    struct vfio_user_region_info info;
+    struct vfio_region_info info;
     bool sparse = false;
     int rc = 0;
 
@@ -196,7 +196,7 @@ int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
     if (info.flags & VFIO_REGION_INFO_FLAG_CAPS)
         rc = take_region_caps(payload, len, info.cap_offset, out, &sparse, why);
     if (rc == 0 && !sparse && info.size)
-        rc = add_area(out, &(struct vfio_user_sparse_area){.size = info.size}, why);
+        rc = add_area(out, &(struct vfio_region_sparse_mmap_area){.size = info.size}, why);
     return rc;
 }
 
@@ -204,7 +204,7 @@ int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_us
                              const struct nvme_reason *why)
 {
     for (unsigned i = 0; i < bar0->n_areas; i++) {
-        const struct vfio_user_sparse_area *a = &bar0->areas[i];
+        const struct vfio_region_sparse_mmap_area *a = &bar0->areas[i];
         uint64_t len = a->offset + a->size - DOORBELLS;
 
         if (a->offset > DOORBELLS || a->offset + a->size < DOORBELLS + NVME_PAGE_SIZE)

@@ -124,7 +124,7 @@ struct vfio_user_region {
     uint64_t size;
     uint64_t offset; /* offset of the region in its file */
     unsigned n_areas;
-    struct vfio_user_sparse_area areas[VFIO_USER_MAX_AREAS];
+    struct vfio_region_sparse_mmap_area areas[VFIO_USER_MAX_AREAS];
 };
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
                            struct vfio_user_region *out, const struct nvme_reason *why);

@@ -79,7 +79,7 @@ static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
 static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
                            struct vfio_user_fds *fds, const struct nvme_reason *why)
 {
-    struct vfio_user_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
+    struct vfio_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
     unsigned char reply[VFIO_USER_MAX_REPLY];
     struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_GET_REGION_INFO,
                               .payload = &info,

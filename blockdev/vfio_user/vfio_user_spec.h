@@ -129,66 +129,26 @@ struct vfio_user_device_info {
 static_assert(sizeof(struct vfio_user_device_info) == 16, "device info is 16 bytes");
 
 /*
- * VFIO_USER_DEVICE_GET_REGION_INFO: command and reply. A region that can be
- * mapped comes with its descriptor. With VFIO_REGION_INFO_FLAG_CAPS,
- * capabilities follow at cap_offset (from the start of this struct) if the
- * command's argsz has room for them.
+ * These messages have the structs of the kernel's VFIO:
+ * - VFIO_USER_DEVICE_GET_REGION_INFO: struct vfio_region_info, as command and
+ *   reply. A region that can be mapped comes with its descriptor; `offset` is that
+ *   of the region in the file. With VFIO_REGION_INFO_FLAG_CAPS, capabilities
+ *   follow at cap_offset (from the start of the struct) if the command's argsz has
+ *   room for them. The only one used is vfio_region_info_cap_sparse_mmap, version
+ *   1; offsets of its areas are in the region.
+ * - VFIO_USER_DEVICE_GET_IRQ_INFO: struct vfio_irq_info, as command and reply.
+ * - VFIO_USER_DEVICE_SET_IRQS: struct vfio_irq_set, whose argsz includes the data.
+ *   count bytes follow with VFIO_IRQ_SET_DATA_BOOL. With VFIO_IRQ_SET_DATA_EVENTFD
+ *   descriptors are attached; none removes the interrupts. The reply has no
+ *   payload.
  */
-struct vfio_user_region_info {
-    uint32_t argsz;
-    uint32_t flags; /* VFIO_REGION_INFO_FLAG_* */
-    uint32_t index; /* VFIO_PCI_*_REGION_INDEX */
-    uint32_t cap_offset;
-    uint64_t size;
-    uint64_t offset; /* offset of the region in the descriptor's file */
-};
-static_assert(sizeof(struct vfio_user_region_info) == 32, "region info is 32 bytes");
-static_assert(offsetof(struct vfio_user_region_info, size) == 16, "size at byte 16");
-
-/* Precedes each capability: "VFIO cap header format". */
-struct vfio_user_cap_header {
-    uint16_t id; /* VFIO_REGION_INFO_CAP_SPARSE_MMAP */
-    uint16_t version;
-    uint32_t next; /* offset from the start of the region info; 0: the last */
-};
-static_assert(sizeof(struct vfio_user_cap_header) == 8, "capability header is 8 bytes");
-
-/* The mappable parts of a region. nr_areas areas follow. */
-struct vfio_user_sparse_mmap {
-    struct vfio_user_cap_header header; /* version 1 */
-    uint32_t nr_areas;
-    uint32_t reserved;
-};
-static_assert(sizeof(struct vfio_user_sparse_mmap) == 16, "sparse mmap head is 16 bytes");
-
-struct vfio_user_sparse_area {
-    uint64_t offset; /* offset in the region; add the region's offset for mmap(2) */
-    uint64_t size;
-};
-static_assert(sizeof(struct vfio_user_sparse_area) == 16, "sparse area is 16 bytes");
-
-/* VFIO_USER_DEVICE_GET_IRQ_INFO: command and reply. */
-struct vfio_user_irq_info {
-    uint32_t argsz;
-    uint32_t flags; /* VFIO_IRQ_INFO_* */
-    uint32_t index; /* VFIO_PCI_*_IRQ_INDEX */
-    uint32_t count;
-};
-static_assert(sizeof(struct vfio_user_irq_info) == 16, "IRQ info is 16 bytes");
-
-/*
- * VFIO_USER_DEVICE_SET_IRQS: count bytes follow with VFIO_IRQ_SET_DATA_BOOL.
- * With VFIO_IRQ_SET_DATA_EVENTFD descriptors are attached; none removes the
- * interrupts. The reply has no payload.
- */
-struct vfio_user_irq_set {
-    uint32_t argsz; /* size of the payload including the data */
-    uint32_t flags; /* VFIO_IRQ_SET_* */
-    uint32_t index;
-    uint32_t start;
-    uint32_t count;
-};
-static_assert(sizeof(struct vfio_user_irq_set) == 20, "IRQ set is 20 bytes");
+static_assert(sizeof(struct vfio_region_info) == 32, "region info is 32 bytes");
+static_assert(offsetof(struct vfio_region_info, size) == 16, "size at byte 16");
+static_assert(sizeof(struct vfio_info_cap_header) == 8, "capability header is 8 bytes");
+static_assert(sizeof(struct vfio_region_info_cap_sparse_mmap) == 16, "its areas follow");
+static_assert(sizeof(struct vfio_region_sparse_mmap_area) == 16, "sparse area is 16 bytes");
+static_assert(sizeof(struct vfio_irq_info) == 16, "IRQ info is 16 bytes");
+static_assert(sizeof(struct vfio_irq_set) == 20, "IRQ set is 20 bytes");
 
 /*
  * VFIO_USER_REGION_READ and _WRITE: a write's command and a read's reply carry

@@ -138,13 +138,13 @@ static int get_info(struct serve_session *s, const struct serve_message *m, stru
 }
 
 /* The doorbells have the same offset in their file as in BAR0. */
-static void put_bar0(const struct serve_session *s, struct vfio_user_region_info *info,
-                     uint32_t room, struct serve_reply *r)
+static void put_bar0(const struct serve_session *s, struct vfio_region_info *info, uint32_t room,
+                     struct serve_reply *r)
 {
-    const struct vfio_user_sparse_mmap head = {
+    const struct vfio_region_info_cap_sparse_mmap head = {
         .header = {.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP, .version = 1}, .nr_areas = 1};
-    const struct vfio_user_sparse_area area = {.offset = NVME_REG_DOORBELLS,
-                                               .size = s->t->doorbells_len};
+    const struct vfio_region_sparse_mmap_area area = {.offset = NVME_REG_DOORBELLS,
+                                                      .size = s->t->doorbells_len};
 
     info->flags |= VFIO_REGION_INFO_FLAG_MMAP;
     info->argsz = sizeof(*info) + sizeof(head) + sizeof(area);
@@ -167,12 +167,12 @@ static void put_bar0(const struct serve_session *s, struct vfio_user_region_info
 static int get_region_info(struct serve_session *s, const struct serve_message *m,
                            struct serve_reply *r)
 {
-    struct vfio_user_region_info in, info;
+    struct vfio_region_info in, info;
 
     if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) ||
         in.index >= VFIO_PCI_NUM_REGIONS)
         return EINVAL;
-    info = (struct vfio_user_region_info){
+    info = (struct vfio_region_info){
         .argsz = sizeof(info), .index = in.index, .size = serve_region_bytes(s, in.index)};
     if (info.size)
         info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
@@ -196,11 +196,11 @@ static uint32_t irq_count(const struct serve_session *s, uint32_t index)
 static int get_irq_info(struct serve_session *s, const struct serve_message *m,
                         struct serve_reply *r)
 {
-    struct vfio_user_irq_info in;
+    struct vfio_irq_info in;
 
     if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
         return EINVAL;
-    struct vfio_user_irq_info info = {
+    struct vfio_irq_info info = {
         .argsz = sizeof(info),
         .flags = VFIO_IRQ_INFO_EVENTFD,
         .index = in.index,
@@ -221,7 +221,7 @@ static bool one_bit(uint32_t v)
  * Sets eventfds, which are closed with the message, or triggers vectors. A
  * request without vectors removes all eventfds.
  */
-static int set_msix(struct serve_session *s, const struct vfio_user_irq_set *in,
+static int set_msix(struct serve_session *s, const struct vfio_irq_set *in,
                     const struct serve_message *m)
 {
     uint32_t data = in->flags & VFIO_IRQ_SET_DATA_TYPE_MASK;
@@ -244,7 +244,7 @@ static int set_msix(struct serve_session *s, const struct vfio_user_irq_set *in,
 /* The descriptors of other interrupts are accepted, and closed with the message. */
 static int set_irqs(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
-    struct vfio_user_irq_set in;
+    struct vfio_irq_set in;
 
     (void)r;
     if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)

@@ -52,7 +52,7 @@ TEST_F(Drive, WorksWithMessagesOnly)
     Server server({"--strict", "--no-mmap"});
     Client c(server.path);
     Reply r = c.region_info(BAR0);
-    EXPECT_EQ(r.as<struct vfio_user_region_info>().flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
+    EXPECT_EQ(r.as<struct vfio_region_info>().flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
     EXPECT_EQ(r.fd, -1);
     exercise(c, false);
 }

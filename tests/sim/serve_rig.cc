@@ -246,7 +246,7 @@ Reply Client::version(uint16_t major, uint16_t minor, const std::string &json, b
 
 Reply Client::region_info(uint32_t index, uint32_t argsz)
 {
-    struct vfio_user_region_info i = {};
+    struct vfio_region_info i = {};
     i.argsz = argsz;
     i.index = index;
     return call(VFIO_USER_DEVICE_GET_REGION_INFO, bytes_of(i));
@@ -323,9 +323,9 @@ Driver::Driver(Client &client, bool mapped_doorbells) : c(client), fd(make_memfd
     if (!mapped_doorbells)
         return;
     Reply r = c.region_info(VFIO_PCI_BAR0_REGION_INDEX);
-    auto info = r.as<struct vfio_user_region_info>();
-    auto area =
-        r.as<struct vfio_user_sparse_area>(info.cap_offset + sizeof(struct vfio_user_sparse_mmap));
+    auto info = r.as<struct vfio_region_info>();
+    auto area = r.as<struct vfio_region_sparse_mmap_area>(
+        info.cap_offset + sizeof(struct vfio_region_info_cap_sparse_mmap));
     void *p = mmap(nullptr, area.size, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd,
                    static_cast<off_t>(info.offset + area.offset));
     EXPECT_NE(p, MAP_FAILED);

@@ -142,7 +142,7 @@ struct Interrupts : Strangers {
     int set(uint32_t start, const std::vector<int> &fds, uint32_t count,
             uint32_t flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER)
     {
-        struct vfio_user_irq_set s = {sizeof(s), flags, VECTORS, start, count};
+        struct vfio_irq_set s = {sizeof(s), flags, VECTORS, start, count};
         return c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), fds).error();
     }
     uint16_t create_cq(uint32_t vector)
@@ -188,7 +188,7 @@ TEST_F(Interrupts, CapabilityAndTableDescribeTheVectors)
     uint32_t bits = space.as<uint32_t>(head + at + PCI_MSIX_PBA);
     EXPECT_EQ(table & PCI_MSIX_TABLE_BIR, bits & PCI_MSIX_PBA_BIR);
     uint32_t bar = table & PCI_MSIX_TABLE_BIR;
-    uint64_t bytes = c.region_info(bar).as<struct vfio_user_region_info>().size;
+    uint64_t bytes = c.region_info(bar).as<struct vfio_region_info>().size;
     EXPECT_EQ(table & PCI_MSIX_TABLE_OFFSET, 0u);
     EXPECT_GE(bits & PCI_MSIX_PBA_OFFSET, 113u * PCI_MSIX_ENTRY_SIZE);
     EXPECT_GE(bytes, (bits & PCI_MSIX_PBA_OFFSET) + 16u);
@@ -239,8 +239,8 @@ TEST_F(Interrupts, AClientCanTriggerThem)
     ASSERT_EQ(set(5, {events[0], events[1]}, 2), 0);
     ASSERT_EQ(set(6, {}, 1, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER), 0);
     EXPECT_TRUE(signalled(events[1]));
-    struct vfio_user_irq_set s = {
-        sizeof(s) + 2, VFIO_IRQ_SET_DATA_BOOL | VFIO_IRQ_SET_ACTION_TRIGGER, VECTORS, 5, 2};
+    struct vfio_irq_set s = {sizeof(s) + 2, VFIO_IRQ_SET_DATA_BOOL | VFIO_IRQ_SET_ACTION_TRIGGER,
+                             VECTORS, 5, 2};
     Bytes m = bytes_of(s);
     m.insert(m.end(), {1, 0});
     ASSERT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, m).error(), 0);
@@ -266,9 +266,8 @@ TEST(InterruptMistakes, AreRefused)
     c.bus_master();
     ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     int event = eventfd(0, EFD_CLOEXEC);
-    struct vfio_user_irq_set s = {sizeof(s),
-                                  VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
-                                  VFIO_PCI_MSIX_IRQ_INDEX, 0, 2};
+    struct vfio_irq_set s = {sizeof(s), VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                             VFIO_PCI_MSIX_IRQ_INDEX, 0, 2};
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event}).error(), EINVAL);
     int file = make_memfd(4096);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event, file}).error(), EINVAL)

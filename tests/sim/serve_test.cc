@@ -73,18 +73,18 @@ TEST_F(Serve, DoorbellsOfBar0CanBeMapped)
 {
     Client c(server.path);
     Reply r = c.region_info(BAR0);
-    auto info = r.as<struct vfio_user_region_info>();
+    auto info = r.as<struct vfio_region_info>();
     ASSERT_EQ(info.argsz, 64u);
     EXPECT_EQ(info.size, 0x4000u);
     EXPECT_EQ(info.flags,
               static_cast<uint32_t>(VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
                                     VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS));
-    auto cap = r.as<struct vfio_user_sparse_mmap>(info.cap_offset);
+    auto cap = r.as<struct vfio_region_info_cap_sparse_mmap>(info.cap_offset);
     EXPECT_EQ(cap.header.id, VFIO_REGION_INFO_CAP_SPARSE_MMAP);
     EXPECT_EQ(cap.header.version, 1);
     EXPECT_EQ(cap.header.next, 0u);
     ASSERT_EQ(cap.nr_areas, 1u);
-    auto area = r.as<struct vfio_user_sparse_area>(info.cap_offset + sizeof(cap));
+    auto area = r.as<struct vfio_region_sparse_mmap_area>(info.cap_offset + sizeof(cap));
     EXPECT_EQ(area.offset, 0x1000u);
     EXPECT_EQ(area.size, 0x1000u);
     struct stat st;
@@ -97,9 +97,9 @@ TEST_F(Serve, DoorbellsOfBar0CanBeMapped)
 TEST_F(Serve, RegionInfoThatDoesNotFitReportsItsSize)
 {
     Client c(server.path);
-    Reply r = c.region_info(BAR0, sizeof(struct vfio_user_region_info));
-    EXPECT_EQ(r.data.size(), sizeof(struct vfio_user_region_info));
-    auto info = r.as<struct vfio_user_region_info>();
+    Reply r = c.region_info(BAR0, sizeof(struct vfio_region_info));
+    EXPECT_EQ(r.data.size(), sizeof(struct vfio_region_info));
+    auto info = r.as<struct vfio_region_info>();
     EXPECT_EQ(info.argsz, 64u);
     EXPECT_EQ(info.cap_offset, 0u);
     EXPECT_FALSE(info.flags & VFIO_REGION_INFO_FLAG_CAPS) << "QEMU refuses it without an offset";
@@ -111,7 +111,7 @@ TEST_F(Serve, OtherRegionsAreEmpty)
 {
     Client c(server.path);
     for (uint32_t i = 1; i < VFIO_PCI_NUM_REGIONS; i++) {
-        auto info = c.region_info(i).as<struct vfio_user_region_info>();
+        auto info = c.region_info(i).as<struct vfio_region_info>();
         EXPECT_EQ(info.index, i);
         EXPECT_EQ(info.size, i == CONFIG || i == MSIX ? 4096u : 0u);
         EXPECT_EQ(info.flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
@@ -124,7 +124,7 @@ TEST_F(Serve, AClientThatAcceptsNoDescriptorsGetsNone)
     Client c(server.path, false);
     ASSERT_EQ(c.version(0, 1, "{\"capabilities\":{\"max_msg_fds\":0}}").error(), 0);
     Reply r = c.region_info(BAR0);
-    EXPECT_EQ(r.as<struct vfio_user_region_info>().flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
+    EXPECT_EQ(r.as<struct vfio_region_info>().flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
     EXPECT_EQ(r.fd, -1);
 }
 
@@ -181,22 +181,20 @@ TEST_F(Serve, RegistersAcceptFourAndEightBytes)
 TEST_F(Serve, OtherInterruptsAreAcceptedAndNeverRaised)
 {
     Client c(server.path);
-    struct vfio_user_irq_info q = {sizeof(q), 0, VFIO_PCI_INTX_IRQ_INDEX, 0};
-    auto intx = c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).as<struct vfio_user_irq_info>();
+    struct vfio_irq_info q = {sizeof(q), 0, VFIO_PCI_INTX_IRQ_INDEX, 0};
+    auto intx = c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).as<struct vfio_irq_info>();
     EXPECT_EQ(intx.count, 1u);
     EXPECT_TRUE(intx.flags & VFIO_IRQ_INFO_EVENTFD);
     q.index = VFIO_PCI_MSIX_IRQ_INDEX;
-    EXPECT_EQ(
-        c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).as<struct vfio_user_irq_info>().count,
-        113u);
+    EXPECT_EQ(c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).as<struct vfio_irq_info>().count,
+              113u);
     q.index = VFIO_PCI_NUM_IRQS;
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).error(), EINVAL);
 
     size_t before = server.holdings().fds;
     int event = eventfd(0, EFD_CLOEXEC);
-    struct vfio_user_irq_set s = {sizeof(s),
-                                  VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
-                                  VFIO_PCI_INTX_IRQ_INDEX, 0, 1};
+    struct vfio_irq_set s = {sizeof(s), VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                             VFIO_PCI_INTX_IRQ_INDEX, 0, 1};
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event}).error(), 0);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s)).error(), 0);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event, event}).error(), EINVAL);

@@ -65,22 +65,22 @@ static void region_access(struct answer *all, unsigned i, uint16_t command, cons
 
 static void region(struct answer *all, unsigned i, uint32_t index, uint64_t bytes)
 {
-    struct {
-        struct vfio_user_region_info info;
-        struct vfio_user_sparse_mmap head;
-        struct vfio_user_sparse_area area;
-    } r = {
-        .info = {.argsz = sizeof(r),
-                 .flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE,
-                 .index = index,
-                 .cap_offset = sizeof(r.info),
-                 .size = bytes},
-        .head = {.header = {.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP, .version = 1}, .nr_areas = 1},
-        .area = {.offset = NVME_REG_DOORBELLS, .size = NVME_PAGE_SIZE}};
+    const struct vfio_region_info_cap_sparse_mmap head = {
+        .header = {.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP, .version = 1}, .nr_areas = 1};
+    const struct vfio_region_sparse_mmap_area area = {.offset = NVME_REG_DOORBELLS,
+                                                      .size = NVME_PAGE_SIZE};
+    struct vfio_region_info info = {.argsz = sizeof(info) + sizeof(head) + sizeof(area),
+                                    .flags =
+                                        VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE,
+                                    .index = index,
+                                    .cap_offset = sizeof(info),
+                                    .size = bytes};
 
     if (index == VFIO_PCI_BAR0_REGION_INDEX)
-        r.info.flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
-    add(begin(all, i, VFIO_USER_DEVICE_GET_REGION_INFO), &r, sizeof(r));
+        info.flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
+    add(begin(all, i, VFIO_USER_DEVICE_GET_REGION_INFO), &info, sizeof(info));
+    add(&all[i], &head, sizeof(head));
+    add(&all[i], &area, sizeof(area));
 }
 
 static void good_answers(struct answer *all)

@@ -173,7 +173,7 @@ class Server
         case VFIO_USER_DEVICE_GET_INFO:
             return bytes_of(device);
         case VFIO_USER_DEVICE_GET_REGION_INFO:
-            return region_info(first<vfio_user_region_info>(m.payload).index);
+            return region_info(first<vfio_region_info>(m.payload).index);
         case VFIO_USER_REGION_READ:
         case VFIO_USER_REGION_WRITE:
             return access(m);
@@ -187,7 +187,7 @@ class Server
     std::vector<int> answer_fds(const Message &m)
     {
         bool bar0 = m.h.command == VFIO_USER_DEVICE_GET_REGION_INFO &&
-                    first<vfio_user_region_info>(m.payload).index == 0;
+                    first<vfio_region_info>(m.payload).index == 0;
         return bar0 ? std::vector<int>{doorbells} : std::vector<int>{};
     }
 
@@ -215,14 +215,14 @@ class Server
     Hook hook;
     std::string version_data{"{\"capabilities\":{\"max_msg_fds\":8}}\0", 34};
     vfio_user_device_info device{16, VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET, 9, 5};
-    std::vector<vfio_user_sparse_area> areas{{0x1000, 0x1000}};
-    vfio_user_region_info bar0{0,
-                               VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
-                                   VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS,
-                               0,
-                               32,
-                               BAR0,
-                               0};
+    std::vector<vfio_region_sparse_mmap_area> areas{{0x1000, 0x1000}};
+    vfio_region_info bar0{0,
+                          VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
+                              VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS,
+                          0,
+                          32,
+                          BAR0,
+                          0};
     alignas(8) uint8_t registers[0x1000] = {};
     uint8_t config[256] = {};
 
@@ -233,14 +233,14 @@ class Server
     Bytes region_info(uint32_t index)
     {
         if (index == VFIO_PCI_CONFIG_REGION_INDEX)
-            return bytes_of(vfio_user_region_info{
+            return bytes_of(vfio_region_info{
                 32, VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE, index, 0, 256, 0});
-        vfio_user_sparse_mmap head{
+        vfio_region_info_cap_sparse_mmap head{
             {VFIO_REGION_INFO_CAP_SPARSE_MMAP, 1, 0}, static_cast<uint32_t>(areas.size()), 0};
         Bytes list;
         for (auto &a : areas)
             list = list + bytes_of(a);
-        vfio_user_region_info info = bar0;
+        vfio_region_info info = bar0;
         info.argsz = static_cast<uint32_t>(sizeof(info) + sizeof(head) + list.size());
         return bytes_of(info) + bytes_of(head) + list;
     }

@@ -372,7 +372,7 @@ TEST_F(Bar0, IsRefusedIfItsCapabilitiesFormARing)
 {
     answer([](Server &s, const Message &m) {
         Bytes b = s.answer(m);
-        vfio_user_cap_header ring{99, 1, 32};
+        vfio_info_cap_header ring{99, 1, 32};
         memcpy(&b[32], &ring, sizeof(ring));
         s.reply(m, b, s.answer_fds(m));
     });

@@ -117,7 +117,7 @@ TEST_F(VfioUser, DoorbellsAreTheServersPage)
 /* Positions of the doorbells, and the part of them that is mapped. */
 struct Layout {
     const char *name;
-    std::vector<vfio_user_sparse_area> areas;
+    std::vector<vfio_region_sparse_mmap_area> areas;
     size_t len;
 };
 
