@@ -181,17 +181,17 @@ static struct sim *new_sim(const struct sim_config *cfg)
 
 int sim_attach(struct sim *s, struct nvme_transport **transport)
 {
-    if (s->transport)
+    if (s->attached)
         return -EBUSY;
     int rc = sim_transport_create(s);
     if (rc)
         return rc;
     rc = sim_threads_start(s);
     if (rc) {
-        s->transport->t.ops->close(&s->transport->t);
+        s->t.ops->close(&s->t);
         return rc;
     }
-    *transport = &s->transport->t;
+    *transport = &s->t;
     return 0;
 }
 
@@ -231,7 +231,7 @@ void sim_free(struct sim *s)
 {
     if (!s)
         return;
-    assert(!s->transport);
+    assert(!s->attached);
     sim_destroy(s);
 }
 
@@ -240,7 +240,7 @@ static bool sim_cut_off(struct sim *s)
 {
     pthread_mutex_lock(&s->reg_lock);
     sim_pause(s);
-    bool connected = s->transport != NULL;
+    bool connected = s->attached;
     atomic_store(&s->gone, true);
     if (connected)
         sim_controller_stop(s);

@@ -360,6 +360,7 @@ struct sim_reservations {
 #define SIM_VIOLATION_TEXT  192u
 
 struct sim {
+    struct nvme_transport t; /* of the current driver */
     struct sim_config cfg;
     struct sim_ns ns[SIM_MAX_NAMESPACES];
     struct sim_thread *threads;
@@ -376,7 +377,7 @@ struct sim {
     uint64_t ready_at;
     _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; under reg_lock */
     uint32_t stuck_rdy; /* NVME_CSTS_READY or 0 */
-    struct sim_transport *transport;
+    bool attached;      /* a driver has the transport */
 
     /* Serialises map() and unmap(); protects the DMA engine and the pins. */
     pthread_mutex_t map_lock;
@@ -434,13 +435,9 @@ struct sim {
     uint64_t n_violations;
 };
 
-struct sim_transport {
-    struct nvme_transport t;
-    struct sim *s;
-};
 static inline struct sim *sim_of(struct nvme_transport *t)
 {
-    return ((struct sim_transport *)t)->s;
+    return (struct sim *)t; /* the first field */
 }
 
 /* sim_thread.c */

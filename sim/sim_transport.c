@@ -2,7 +2,6 @@
 /* Creates, resets and closes the transport of the simulated controller. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -72,8 +71,8 @@ static void transport_close(struct nvme_transport *t)
     sim_unmap_all(s);
     doorbells_close(s);
     close(t->removal_fd);
-    s->transport = NULL;
-    free(t);
+    s->attached = false;
+    t->ops = NULL; /* a later call of the caller crashes */
 }
 
 static const struct nvme_transport_ops transport_ops = {
@@ -136,37 +135,33 @@ static void reset_all(struct sim *s)
 
 int sim_transport_create(struct sim *s)
 {
-    struct sim_transport *st = calloc(1, sizeof(*st));
-    int rc;
+    int removal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = removal_fd < 0 ? -errno : transport_map_doorbells(s);
 
-    if (!st)
-        return -ENOMEM;
-    st->t.removal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rc = st->t.removal_fd < 0 ? -errno : transport_map_doorbells(s);
     if (rc) {
-        if (st->t.removal_fd >= 0)
-            close(st->t.removal_fd);
-        free(st);
+        if (removal_fd >= 0)
+            close(removal_fd);
         return rc;
     }
     reset_all(s);
-    st->s = s;
-    st->t.ops = &transport_ops;
-    st->t.copies_device_memory = true;
-    st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
-    st->t.doorbells_len = s->doorbells_len;
-    st->t.doorbells_are_mmio = false;
-    st->t.doorbells_fd = s->doorbells_fd;
-    st->t.doorbells_fd_offset = NVME_REG_DOORBELLS;
-    st->t.durable_ms = sim_syncs(s) ? DURABLE_MS : 0;
-    s->transport = st;
+    s->t = (struct nvme_transport){
+        .ops = &transport_ops,
+        .doorbells = (volatile uint32_t *)(void *)s->doorbells,
+        .doorbells_len = s->doorbells_len,
+        .copies_device_memory = true,
+        .doorbells_fd = s->doorbells_fd,
+        .doorbells_fd_offset = NVME_REG_DOORBELLS,
+        .removal_fd = removal_fd,
+        .durable_ms = sim_syncs(s) ? DURABLE_MS : 0,
+    };
+    s->attached = true;
     return 0;
 }
 
 void sim_request_close(struct sim *s)
 {
-    if (s->transport)
-        eventfd_write(s->transport->t.removal_fd, 1);
+    if (s->attached)
+        eventfd_write(s->t.removal_fd, 1);
 }
 
 int sim_doorbells_fd(const struct sim *s)
