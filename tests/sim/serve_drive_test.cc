@@ -117,9 +117,7 @@ TEST_F(Drive, StrictReportsTheRecordedMistakes)
     Server server({"--strict"});
     {
         Client c(server.path);
-        Driver d(c);
-        c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+        EnabledDriver d(c);
         d.doorbell(6, 1);
         for (int i = 0; i < 10; i++) { /* an idle thread sweeps all doorbells */
             EXPECT_EQ(d.identify(), 0);
@@ -135,14 +133,8 @@ TEST_F(Drive, DeviceResetDisablesAndKeepsTheMap)
 {
     Server server({"--strict", "--fault=hang,op=identify,times=1"});
     Client c(server.path);
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
-    struct nvme_sqe s = {};
-    s.opcode = NVME_ADMIN_IDENTIFY;
-    s.prp1 = Driver::IOVA + Driver::DATA;
-    s.cdw10 = NVME_CNS_CTRL;
-    EXPECT_EQ(d.run(0, s, 50), 0xffff);
+    EnabledDriver d(c);
+    EXPECT_EQ(d.identify(50), 0xffff);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), 0);
     EXPECT_EQ(c.read32(NVME_REG_CC), 0u);
     EXPECT_EQ(c.read32(NVME_REG_CSTS), 0u);
@@ -177,9 +169,7 @@ TEST_F(Drive, AMissingResetIsReportedAndRefused)
     Reply r = c.call(VFIO_USER_DEVICE_GET_INFO, bytes_of(in));
     EXPECT_EQ(r.as<struct vfio_user_device_info>().flags & VFIO_DEVICE_FLAGS_RESET, 0u);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), ENOTSUP);
-    c.bus_master();
-    Driver d(c);
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     uint16_t control = 0x8000; /* Initiate Function Level Reset */
     EXPECT_EQ(c.write(VFIO_PCI_CONFIG_REGION_INDEX, 0x58, bytes_of(control)), 0);
     EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_READY);
@@ -190,9 +180,7 @@ TEST_F(Drive, AfterRemovalItReadsAllOnesUntilTheNextClient)
     Server server({"--strict"});
     {
         Client c(server.path);
-        Driver d(c);
-        c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+        EnabledDriver d(c);
         kill(server.pid, SIGUSR2);
         c.read32(NVME_REG_VS);
         EXPECT_EQ(c.read32(NVME_REG_CSTS), UINT32_MAX);
@@ -214,19 +202,12 @@ TEST_F(Drive, FaultsAreInjected)
     Server server({"--strict", "--fault=status,op=read,lba=7+2,status=0x281,times=1",
                    "--fault=lose,op=write,lba=9,times=1"});
     Client c(server.path);
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     d.create_io_queue();
     EXPECT_EQ(d.rw(NVME_IO_READ, 6), 0);
     EXPECT_EQ(d.rw(NVME_IO_READ, 8), NVME_ERR_UNRECOVERED_READ);
     EXPECT_EQ(d.rw(NVME_IO_READ, 8), 0);
-    struct nvme_sqe s = {};
-    s.opcode = NVME_IO_WRITE;
-    s.nsid = 1;
-    s.prp1 = Driver::IOVA + Driver::DATA;
-    s.cdw10 = 9;
-    EXPECT_EQ(d.run(1, s, 50), 0xffff);
+    EXPECT_EQ(d.rw(NVME_IO_WRITE, 9, 50), 0xffff);
     EXPECT_EQ(d.rw(NVME_IO_WRITE, 9), 0);
     d.disable();
 }
@@ -252,11 +233,7 @@ TEST_F(Drive, AKilledClientLeavesNothing)
         c.bus_master();
         bool ok = d.enable() == NVME_CSTS_READY;
         d.create_io_queue();
-        struct nvme_sqe s = {};
-        s.opcode = NVME_IO_READ;
-        s.nsid = 1;
-        s.prp1 = Driver::IOVA + Driver::DATA;
-        d.run(1, s, 0); /* in flight */
+        d.rw(NVME_IO_READ, 0, 0); /* in flight */
         char byte = ok;
         if (::write(ready[1], &byte, 1) == 1)
             pause();

@@ -260,9 +260,7 @@ TEST_F(Hostile, AFileThatShrinksDoesNoHarm)
 {
     {
         Client c(server.path);
-        Driver d(c);
-        c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+        EnabledDriver d(c);
         ASSERT_EQ(d.identify(), 0);
         ASSERT_EQ(ftruncate(d.fd, 0), 0);
         d.doorbell(0, 5);

@@ -417,21 +417,27 @@ uint16_t Driver::run(unsigned qid, struct nvme_sqe sqe, unsigned wait_ms)
     return status;
 }
 
-uint16_t Driver::identify()
+uint16_t Driver::identify(unsigned wait_ms, uint64_t to)
 {
     struct nvme_sqe s = {};
     s.opcode = NVME_ADMIN_IDENTIFY;
-    s.prp1 = IOVA + DATA;
+    s.prp1 = to;
     s.cdw10 = NVME_CNS_CTRL;
-    return run(0, s);
+    return run(0, s, wait_ms);
 }
 
-uint16_t Driver::rw(uint8_t opcode, uint64_t lba)
+uint16_t Driver::rw(uint8_t opcode, uint64_t lba, unsigned wait_ms)
 {
     struct nvme_sqe s = {};
     s.opcode = opcode;
     s.nsid = 1;
     s.prp1 = IOVA + DATA;
     s.cdw10 = static_cast<uint32_t>(lba);
-    return run(1, s);
+    return run(1, s, wait_ms);
+}
+
+EnabledDriver::EnabledDriver(Client &client) : Driver(client)
+{
+    EXPECT_EQ(c.bus_master(), 0);
+    EXPECT_EQ(enable(), NVME_CSTS_READY);
 }

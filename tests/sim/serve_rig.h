@@ -115,8 +115,8 @@ struct Driver {
      * Runs one command. Returns its status; 0xffff: no completion in wait_ms.
      */
     uint16_t run(unsigned qid, struct nvme_sqe sqe, unsigned wait_ms = 10000);
-    uint16_t identify();
-    uint16_t rw(uint8_t opcode, uint64_t lba);
+    uint16_t identify(unsigned wait_ms = 10000, uint64_t to = IOVA + DATA);
+    uint16_t rw(uint8_t opcode, uint64_t lba, unsigned wait_ms = 10000);
     void doorbell(unsigned index, uint32_t v);
 
     static constexpr uint64_t IOVA = 0x10000000;
@@ -130,6 +130,11 @@ struct Driver {
     volatile uint32_t *doorbells = nullptr; /* nullptr: by message */
     uint32_t tail[2] = {}, head[2] = {};
     uint16_t phase[2] = {1, 1};
+};
+
+/* A driver that has switched bus mastering on and enabled the controller. */
+struct EnabledDriver : Driver {
+    explicit EnabledDriver(Client &client);
 };
 
 int make_memfd(size_t bytes);

@@ -25,15 +25,10 @@ struct Strangers : ::testing::Test {
 /* QEMU maps the guest's memory, which begins at address 0. */
 TEST_F(Strangers, MemoryAtAddressZeroIsReached)
 {
-    Driver d(c);
+    EnabledDriver d(c);
     int fd = make_memfd(1 << 20);
     ASSERT_EQ(c.map(0, 1 << 20, fd), 0);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
-    struct nvme_sqe s = {};
-    s.opcode = NVME_ADMIN_IDENTIFY;
-    s.cdw10 = NVME_CNS_CTRL; /* PRP1 is 0 */
-    EXPECT_EQ(d.run(0, s), 0);
+    EXPECT_EQ(d.identify(10000, 0), 0);
     char serial[7] = {};
     EXPECT_EQ(pread(fd, serial, sizeof(serial), 4), 7);
     EXPECT_EQ(memcmp(serial, "SIM0001", 7), 0);
@@ -87,9 +82,7 @@ TEST_F(Strangers, MemoryThatCannotBeReachedIsRecorded)
 /* Linux and SPDK leave CC.EN set after a shutdown, and take the memory away. */
 TEST_F(Strangers, AfterAShutdownTheDriverMayLeave)
 {
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     struct nvme_sqe event = {};
     event.opcode = NVME_ADMIN_ASYNC_EVENT;
     EXPECT_EQ(d.run(0, event, 20), 0xffff) << "outstanding";
@@ -104,9 +97,7 @@ TEST_F(Strangers, AFunctionLevelResetDisablesTheController)
 {
     const uint64_t express = 0x50;
     const uint32_t config = VFIO_PCI_CONFIG_REGION_INDEX;
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     auto offered = c.read(config, express + PCI_EXP_DEVCAP, 4)
                        .as<uint32_t>(sizeof(struct vfio_user_region_access));
     EXPECT_TRUE(offered & PCI_EXP_DEVCAP_FLR);
@@ -262,9 +253,7 @@ TEST(InterruptMistakes, AreRefused)
 {
     Server server;
     Client c(server.path);
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     int event = eventfd(0, EFD_CLOEXEC);
     struct vfio_irq_set s = {sizeof(s), VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
                              VFIO_PCI_MSIX_IRQ_INDEX, 0, 2};

@@ -274,9 +274,7 @@ TEST(ServeWait, ASecondClientWaitsForItsTurn)
 TEST_F(Serve, EndsProperlyWithAClientConnected)
 {
     Client c(server.path);
-    Driver d(c);
-    c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EnabledDriver d(c);
     EXPECT_EQ(server.stop(SIGINT), 0);
     EXPECT_NE(access(server.path.c_str(), F_OK), 0) << "the socket is gone";
 }
