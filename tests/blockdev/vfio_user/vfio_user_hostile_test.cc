@@ -246,7 +246,7 @@ struct Lie {
     const char *name;
     int err;
     const char *says;
-    void (*tell)(Server &s);
+    std::function<void(Server &s)> tell;
 };
 
 class Region : public Hostile, public ::testing::WithParamInterface<Lie>
@@ -259,46 +259,25 @@ TEST_P(Region, IsRefused)
     refused(GetParam().err, GetParam().says);
 }
 
+std::function<void(Server &s)> areas(const std::vector<vfio_region_sparse_mmap_area> &of_bar0)
+{
+    return [=](Server &s) { s.areas = of_bar0; };
+}
+
 const Lie lies[] = {
     {"NoMmap", -ENOTSUP, "no doorbells that can be mapped",
      [](Server &s) { s.bar0.flags &= ~VFIO_REGION_INFO_FLAG_MMAP; }},
     {"NoAreas", -ENOTSUP, "no doorbells that can be mapped", [](Server &s) { s.areas.clear(); }},
     {"AreaBehindTheFirstDoorbell", -ENOTSUP, "no doorbells that can be mapped",
-     [](Server &s) {
-         s.areas = {{0x2000, 0x2000}};
-     }},
-    {"AreaBeforeTheDoorbells", -ENOTSUP, "no doorbells that can be mapped",
-     [](Server &s) {
-         s.areas = {{0, 0x1000}};
-     }},
-    {"AreaOfHalfAPage", -ENOTSUP, "no doorbells that can be mapped",
-     [](Server &s) {
-         s.areas = {{0x1000, 0x800}};
-     }},
-    {"AreaOfNothing", -EPROTO, "not inside its region",
-     [](Server &s) {
-         s.areas = {{0x1000, 0}};
-     }},
-    {"AreaPastTheRegion", -EPROTO, "not inside its region",
-     [](Server &s) {
-         s.areas = {{0x1000, 0x4000}};
-     }},
-    {"AreaFarAway", -EPROTO, "not inside its region",
-     [](Server &s) {
-         s.areas = {{1ull << 63, 0x1000}};
-     }},
-    {"AreaThatOverflows", -EPROTO, "not inside its region",
-     [](Server &s) {
-         s.areas = {{0x1000, UINT64_MAX - 0xfff}};
-     }},
-    {"AreasThatOverlap", -EPROTO, "overlap",
-     [](Server &s) {
-         s.areas = {{0x1000, 0x2000}, {0x2000, 0x1000}};
-     }},
-    {"TheSameAreaTwice", -EPROTO, "overlap",
-     [](Server &s) {
-         s.areas = {{0x1000, 0x1000}, {0x1000, 0x1000}};
-     }},
+     areas({{0x2000, 0x2000}})},
+    {"AreaBeforeTheDoorbells", -ENOTSUP, "no doorbells that can be mapped", areas({{0, 0x1000}})},
+    {"AreaOfHalfAPage", -ENOTSUP, "no doorbells that can be mapped", areas({{0x1000, 0x800}})},
+    {"AreaOfNothing", -EPROTO, "not inside its region", areas({{0x1000, 0}})},
+    {"AreaPastTheRegion", -EPROTO, "not inside its region", areas({{0x1000, 0x4000}})},
+    {"AreaFarAway", -EPROTO, "not inside its region", areas({{1ull << 63, 0x1000}})},
+    {"AreaThatOverflows", -EPROTO, "not inside its region", areas({{0x1000, UINT64_MAX - 0xfff}})},
+    {"AreasThatOverlap", -EPROTO, "overlap", areas({{0x1000, 0x2000}, {0x2000, 0x1000}})},
+    {"TheSameAreaTwice", -EPROTO, "overlap", areas({{0x1000, 0x1000}, {0x1000, 0x1000}})},
     {"TooManyAreas", -ENOTSUP, "over 64 mappable areas",
      [](Server &s) {
          s.areas.clear();
