@@ -5,8 +5,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "blockdev/vfio_user/vfio_user_internal.h"
 #include "support/clock.h"
@@ -29,12 +27,6 @@ int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
     /* The server then releases our memory, and a poll sees the end. */
     shutdown(c->fd, SHUT_RDWR);
     return conn_wrong(c, trouble);
-}
-
-void vfio_user_close_fds(struct vfio_user_fds *fds)
-{
-    while (fds->n)
-        close(fds->fd[--fds->n]);
 }
 
 /* Returns 0 if the socket may be ready or broken, or -ETIMEDOUT. */
@@ -64,23 +56,10 @@ static int after_error(const struct vfio_user_conn *c, short events, uint64_t de
 static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t len, int fd,
                       uint64_t deadline)
 {
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
     const char *at = bytes;
 
-    control.head.cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(&control.head), &fd, sizeof(int));
     while (len) {
-        struct iovec iov = {.iov_base = (void *)at, .iov_len = len};
-        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-        if (fd >= 0 && at == bytes) {
-            msg.msg_control = &control;
-            msg.msg_controllen = sizeof(control);
-        }
-        ssize_t n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = fd_message_send(c->fd, at, len, &fd, fd >= 0 && at == bytes, MSG_DONTWAIT);
         int rc = n < 0 ? after_error(c, POLLOUT, deadline) : 0;
         if (rc)
             return rc;
@@ -90,40 +69,14 @@ static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t 
     return 0;
 }
 
-/* Keeps a message's descriptors; closes those without room. */
-static void conn_take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
-{
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
-        size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-            if (fds->n < VFIO_USER_MAX_FDS)
-                fds->fd[fds->n++] = fd;
-            else
-                close(fd);
-        }
-    }
-}
-
-static int recv_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, void *bytes, size_t len,
+static int recv_bytes(struct vfio_user_conn *c, struct fd_message *fds, void *bytes, size_t len,
                       uint64_t deadline)
 {
     char *at = bytes;
 
     while (len) {
-        char control[CMSG_SPACE(VFIO_USER_MAX_FDS * sizeof(int))]
-            __attribute__((aligned(__alignof__(struct cmsghdr))));
-        struct iovec iov = {.iov_base = at, .iov_len = len};
-        struct msghdr msg = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = control,
-                             .msg_controllen = sizeof(control)};
-        ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ssize_t n =
+            fd_message_receive(c->fd, at, len, fds, fds->n + VFIO_USER_MAX_FDS, MSG_DONTWAIT);
 
         if (n == 0)
             return -ECONNRESET;
@@ -133,8 +86,7 @@ static int recv_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, void 
                 return rc;
             continue;
         }
-        conn_take_fds(&msg, fds);
-        if (msg.msg_flags & MSG_CTRUNC)
+        if (fds->dropped)
             return conn_wrong(c, "more descriptors than were offered room");
         at += n;
         len -= (size_t)n;
@@ -142,7 +94,7 @@ static int recv_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, void 
     return 0;
 }
 
-static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_t len,
+static int skip_bytes(struct vfio_user_conn *c, struct fd_message *fds, size_t len,
                       uint64_t deadline)
 {
     char sink[4096];
@@ -162,7 +114,7 @@ static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_
  * cannot map (DMA_READ, DMA_WRITE); but all memory is sent with a descriptor,
  * and the socket is read only between commands.
  */
-static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
+static int refuse_command(struct vfio_user_conn *c, struct fd_message *fds,
                           const struct vfio_user_header *h, uint64_t deadline)
 {
     struct vfio_user_header reply = {.id = h->id,
@@ -175,13 +127,13 @@ static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
     if (h->size - sizeof(*h) > MAX_REFUSED)
         return conn_wrong(c, "a command longer than there is");
     rc = skip_bytes(c, fds, h->size - sizeof(*h), deadline);
-    vfio_user_close_fds(fds);
+    fd_message_close(fds);
     if (rc || h->flags & VFIO_USER_NO_REPLY)
         return rc;
     return send_bytes(c, &reply, sizeof(reply), -1, deadline);
 }
 
-static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
+static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct fd_message *fds,
                       const struct vfio_user_header *h, uint64_t deadline)
 {
     size_t len = h->size - sizeof(*h);
@@ -214,7 +166,7 @@ static uint64_t rest_ms(const struct vfio_user_conn *c)
  * bounds their number. Returns -EAGAIN if no byte has arrived by `until`. A
  * message whose first byte has arrived must be complete rest_ms() later.
  */
-static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
+static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct fd_message *fds,
                       uint64_t until)
 {
     for (;;) {
@@ -270,7 +222,7 @@ static bool conn_is_too_slow(struct vfio_user_conn *c)
 }
 
 /* Sends a command and waits for its reply; no earlier reply is late. */
-static int conn_call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
+static int conn_call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct fd_message *fds)
 {
     uint64_t until = deadline_after_ms(c->timeout_ms);
     int rc = send_command(c, m, until);
@@ -298,7 +250,7 @@ static int break_unless_late(struct vfio_user_conn *c, int rc)
 
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
 {
-    struct vfio_user_fds fds = {.n = 0};
+    struct fd_message fds = {.n = 0};
     int rc;
 
     m->reply_len = 0;
@@ -309,7 +261,7 @@ int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
     if (rc == 0 && m->fds)
         *m->fds = fds;
     else
-        vfio_user_close_fds(&fds);
+        fd_message_close(&fds);
     return break_unless_late(c, rc);
 }
 
@@ -333,14 +285,14 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts)
     unsigned char dropped[VFIO_USER_MAX_REPLY];
     struct vfio_user_msg m = {
         .command = c->late_command, .reply = dropped, .reply_max = sizeof(dropped)};
-    struct vfio_user_fds fds = {.n = 0};
+    struct fd_message fds = {.n = 0};
     int rc;
 
     if (c->gone)
         return -EIO;
     assert(c->late);
     rc = wait_reply(c, &m, &fds, patience(c, ms, counts));
-    vfio_user_close_fds(&fds);
+    fd_message_close(&fds);
     if (rc == -EAGAIN && counts && conn_is_too_slow(c))
         rc = -ETIMEDOUT;
     if (rc >= 0)

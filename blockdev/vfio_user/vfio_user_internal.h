@@ -12,6 +12,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/transport.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
+#include "support/fd_message.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,13 +56,6 @@ struct vfio_user_conn {
     const char *trouble; /* the server's mistake if it is gone by -EPROTO */
 };
 
-struct vfio_user_fds {
-    int fd[VFIO_USER_MAX_FDS];
-    unsigned n;
-};
-/* Closes all descriptors of the set. */
-void vfio_user_close_fds(struct vfio_user_fds *fds);
-
 /* A command and its reply. */
 struct vfio_user_msg {
     uint16_t command;
@@ -71,7 +65,7 @@ struct vfio_user_msg {
     void *reply;
     size_t reply_max, reply_len;
     /* Gets the reply's descriptors, on success the caller's; or NULL. */
-    struct vfio_user_fds *fds;
+    struct fd_message *fds;
     bool counts; /* a register access or reset: these eventually end a silent connection */
     /* The following field is for vfio_user_exchange() only. */
     unsigned late_ms; /* wait for the late reply to an earlier command */

@@ -77,7 +77,7 @@ static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
 
 /* On success the caller owns the descriptors. */
 static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
-                           struct vfio_user_fds *fds, const struct nvme_reason *why)
+                           struct fd_message *fds, const struct nvme_reason *why)
 {
     struct vfio_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
     unsigned char reply[VFIO_USER_MAX_REPLY];
@@ -94,7 +94,7 @@ static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user
         return vfio_user_explain(&u->conn, m.command, rc, why);
     rc = vfio_user_parse_region(reply, m.reply_len, index, out, why);
     if (rc)
-        vfio_user_close_fds(fds);
+        fd_message_close(fds);
     return rc;
 }
 
@@ -107,13 +107,13 @@ static int read_config(struct vfio_user *u, uint32_t offset, uint32_t *value)
 static int set_up_config(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct vfio_user_region config;
-    struct vfio_user_fds fds;
+    struct fd_message fds;
     uint32_t ids = 0, class_rev = 0;
     int rc = open_get_region(u, VFIO_PCI_CONFIG_REGION_INDEX, &config, &fds, why);
 
     if (rc)
         return rc;
-    vfio_user_close_fds(&fds);
+    fd_message_close(&fds);
     rc = read_config(u, PCI_IDS, &ids);
     if (rc == 0)
         rc = read_config(u, PCI_CLASS_REV, &class_rev);
@@ -172,7 +172,7 @@ static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
 {
     struct vfio_user_region bar0;
     struct vfio_user_doorbells d;
-    struct vfio_user_fds fds;
+    struct fd_message fds;
     int rc = open_get_region(u, VFIO_PCI_BAR0_REGION_INDEX, &bar0, &fds, why);
 
     if (rc)
@@ -183,7 +183,7 @@ static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
     /* There is one descriptor per area, or one for all of them. */
     if (rc == 0)
         rc = open_map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
-    vfio_user_close_fds(&fds);
+    fd_message_close(&fds);
     return rc;
 }
 

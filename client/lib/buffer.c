@@ -14,6 +14,7 @@
 #include "client/lib/mount_gpu.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/socket.h"
+#include "support/fd_message.h"
 #include "support/page.h"
 
 /* Returns a buffer without memory, or NULL with the error in *err. */
@@ -108,7 +109,7 @@ static void send_export(struct gpunvme_buffer *b, uint64_t *token)
     close(fd);
 }
 
-static_assert(1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= SOCKET_SENT_FDS,
+static_assert(1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= FD_MESSAGE_MAX,
               "one message has all descriptors");
 
 /* Returns a memfd with the table, or -errno. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/fd_message.h"
 
 #define SOCKET_TIMEOUT_S 10
 
@@ -77,26 +78,12 @@ static int send_fds(int s, const int *fds, unsigned n)
 {
     uint64_t zero = 0;
 
-    union {
-        char bytes[CMSG_SPACE(SOCKET_SENT_FDS * sizeof(int))];
-        struct cmsghdr align;
-    } control = {{0}};
-    struct iovec iov = {.iov_base = &zero, .iov_len = sizeof(zero)};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(n * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-    return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
+    return fd_message_send(s, &zero, sizeof(zero), fds, n, 0) == (ssize_t)sizeof(zero) ? 0 : -EIO;
 }
 
 int socket_send_several(struct connection *g, const int *fds, unsigned n, uint64_t *token)
 {
-    assert(n && n <= SOCKET_SENT_FDS);
+    assert(n && n <= FD_MESSAGE_MAX);
     int s = open_socket(g);
 
     if (s < 0)
@@ -117,50 +104,22 @@ int socket_send_memory(struct connection *g, int fd, uint64_t *token)
     return socket_send_several(g, &fd, 1, token);
 }
 
-/* Returns the number of descriptors in the message, and closes those that exceed the room. */
-static unsigned socket_take_fds(struct msghdr *msg, int *fds, unsigned room)
-{
-    unsigned n = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (n < room)
-                fds[n] = fd;
-            else
-                close(fd);
-            n++;
-        }
-    }
-    return n;
-}
-
 /* Receives one complete message, which the daemon sends in one call. */
 static int socket_receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
 {
-    union {
-        char bytes[CMSG_SPACE(SOCKET_FDS * sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec iov = {.iov_base = reply, .iov_len = sizeof(*reply)};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = sizeof(control.bytes)};
-    ssize_t got = recvmsg(s, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct fd_message in = {.n = 0};
+    ssize_t got = fd_message_receive(s, reply, sizeof(*reply), &in, n, MSG_DONTWAIT);
+
     if (got < 0)
         return -errno;
-    unsigned came = socket_take_fds(&msg, fds, n);
-    if (got == (ssize_t)sizeof(*reply) && came == n && !(msg.msg_flags & MSG_CTRUNC))
+    bool is_full = in.dropped && in.n < n; /* this process: the message has room for all */
+    if (got == (ssize_t)sizeof(*reply) && in.n == n && !in.dropped) {
+        memcpy(fds, in.fd, n * sizeof(*fds));
         return 0;
-    for (unsigned i = 0; i < came && i < n; i++)
-        close(fds[i]);
-    if (came < n && (msg.msg_flags & MSG_CTRUNC))
-        return -EMFILE; /* descriptors of this process: the message has room for all */
+    }
+    fd_message_close(&in);
+    if (is_full)
+        return -EMFILE;
     return got ? -EPROTO : -ENOENT;
 }
 

@@ -9,9 +9,7 @@
 
 /* Sends the memory fd to the daemon. REGISTER identifies it by the token. */
 int socket_send_memory(struct connection *g, int fd, uint64_t *token);
-/* Maximum number of descriptors in a message of Linux. */
-#define SOCKET_SENT_FDS 253u
-/* Sends n descriptors in one message, which all stand behind the token. */
+/* Sends up to FD_MESSAGE_MAX descriptors in one message, which all stand behind the token. */
 int socket_send_several(struct connection *g, const int *fds, unsigned n, uint64_t *token);
 
 /* Maximum number of descriptors in a reply. */

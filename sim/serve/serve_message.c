@@ -5,52 +5,17 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "sim/serve/serve_message.h"
-
-static void keep_fd(struct serve_message *m, int fd)
-{
-    if (m->n_fds < MESSAGE_MAX_FDS) {
-        m->fds[m->n_fds++] = fd;
-    } else {
-        close(fd);
-        m->too_many_fds = true;
-    }
-}
-
-static void keep_fds(struct serve_message *m, struct msghdr *h)
-{
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-            keep_fd(m, fd);
-        }
-    }
-    if (h->msg_flags & MSG_CTRUNC) /* the kernel has closed the remaining ones */
-        m->too_many_fds = true;
-}
 
 /* Receives up to len bytes: their number, 0 if there are none, -errno. */
 static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t len)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_MAX_FDS * sizeof(int))];
-    struct iovec iov = {.iov_base = to, .iov_len = len};
-    struct msghdr h = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = control,
-                       .msg_controllen = sizeof(control)};
-    ssize_t n = recvmsg(sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = fd_message_receive(sock, to, len, &m->fds, MESSAGE_MAX_FDS, MSG_DONTWAIT);
 
-    if (n > 0) {
-        keep_fds(m, &h);
+    if (n > 0)
         return n;
-    }
     if (n == 0)
         return -ECONNRESET;
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
@@ -83,52 +48,29 @@ int serve_message_receive(int sock, struct serve_message *m)
 
 void serve_message_done(struct serve_message *m)
 {
-    for (unsigned i = 0; i < m->n_fds; i++)
-        close(m->fds[i]);
-    m->n_fds = 0;
-    m->too_many_fds = false;
+    fd_message_close(&m->fds);
     m->have = 0;
 }
 
-static void attach_fd(struct msghdr *h, char *control, size_t len, int fd)
+/* Sends the bytes, and first the descriptor unless it is -1, within the socket's time limit. */
+static int send_all(int sock, const void *bytes, size_t len, int fd)
 {
-    h->msg_control = control;
-    h->msg_controllen = len;
-    struct cmsghdr *c = CMSG_FIRSTHDR(h);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(fd));
-    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-}
-
-/* Sends the message, within the socket's time limit. */
-static int send_all(int sock, struct msghdr *h)
-{
-    while (h->msg_iovlen > 0) {
-        ssize_t n = sendmsg(sock, h, MSG_NOSIGNAL);
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = fd_message_send(sock, at, len, &fd, fd >= 0, 0);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return errno == EAGAIN ? -ETIMEDOUT : -errno;
-        h->msg_control = NULL;
-        h->msg_controllen = 0;
-        while (h->msg_iovlen > 0 && (size_t)n >= h->msg_iov->iov_len) {
-            n -= (ssize_t)h->msg_iov->iov_len;
-            h->msg_iov++;
-            h->msg_iovlen--;
-        }
-        if (h->msg_iovlen > 0) {
-            h->msg_iov->iov_base = (char *)h->msg_iov->iov_base + n;
-            h->msg_iov->iov_len -= (size_t)n;
-        }
+        fd = -1;
+        at += n;
+        len -= (size_t)n;
     }
     return 0;
 }
 
 int serve_message_reply(int sock, const struct vfio_user_header *to, const struct serve_reply *r)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
     struct vfio_user_header head = {
         .id = to->id,
         .command = to->command,
@@ -136,14 +78,8 @@ int serve_message_reply(int sock, const struct vfio_user_header *to, const struc
         .flags = VFIO_USER_TYPE_REPLY | (r->error ? VFIO_USER_ERROR : 0),
         .error = (uint32_t)r->error,
     };
-    struct iovec iov[2] = {
-        {.iov_base = &head, .iov_len = sizeof(head)},
-        {.iov_base = (void *)r->payload, .iov_len = r->len},
-    };
-    struct msghdr h = {.msg_iov = iov, .msg_iovlen = !r->error && r->len ? 2 : 1};
 
     assert(r->error >= 0 && r->len <= sizeof(((struct serve_message *)0)->payload));
-    if (!r->error && r->fd >= 0)
-        attach_fd(&h, control, sizeof(control), r->fd);
-    return send_all(sock, &h);
+    int rc = send_all(sock, &head, sizeof(head), r->error ? -1 : r->fd);
+    return rc ? rc : send_all(sock, r->payload, head.size - sizeof(head), -1);
 }

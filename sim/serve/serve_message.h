@@ -6,10 +6,10 @@
 #ifndef SIM_SERVE_SERVE_MESSAGE_H
 #define SIM_SERVE_SERVE_MESSAGE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "blockdev/vfio_user/vfio_user_spec.h"
+#include "support/fd_message.h"
 
 #define MESSAGE_MAX_FDS     8
 #define MESSAGE_MAX_XFER    65536 /* bytes of data in one region access */
@@ -18,10 +18,8 @@
 struct serve_message {
     struct vfio_user_header header;
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
-    size_t have; /* bytes received, including the header */
-    int fds[MESSAGE_MAX_FDS];
-    unsigned n_fds;
-    bool too_many_fds; /* the remaining ones were closed */
+    size_t have;           /* bytes received, including the header */
+    struct fd_message fds; /* up to MESSAGE_MAX_FDS */
 };
 
 /*

@@ -232,9 +232,9 @@ static int set_msix(struct serve_session *s, const struct vfio_irq_set *in,
     if (in->count == 0)
         return -sim_set_interrupts(s->sim, 0, s->vectors, NULL);
     if (data == VFIO_IRQ_SET_DATA_EVENTFD)
-        return m->n_fds && m->n_fds != in->count
+        return m->fds.n && m->fds.n != in->count
                    ? EINVAL
-                   : -sim_set_interrupts(s->sim, in->start, in->count, m->n_fds ? m->fds : NULL);
+                   : -sim_set_interrupts(s->sim, in->start, in->count, m->fds.n ? m->fds.fd : NULL);
     for (uint32_t v = 0; v < in->count; v++)
         if (data == VFIO_IRQ_SET_DATA_NONE || wanted[v])
             sim_trigger_interrupt(s->sim, in->start + v);
@@ -259,7 +259,7 @@ static int set_irqs(struct serve_session *s, const struct serve_message *m, stru
         return EINVAL;
     if (data != VFIO_IRQ_SET_DATA_NONE && in.count == 0)
         return EINVAL;
-    if (m->n_fds > (data == VFIO_IRQ_SET_DATA_EVENTFD ? in.count : 0))
+    if (m->fds.n > (data == VFIO_IRQ_SET_DATA_EVENTFD ? in.count : 0))
         return EINVAL;
     return in.index == VFIO_PCI_MSIX_IRQ_INDEX ? set_msix(s, &in, m) : 0;
 }
@@ -298,9 +298,9 @@ static int map_dma(struct serve_session *s, const struct serve_message *m, struc
     struct vfio_user_dma_map map;
 
     (void)r;
-    if (!session_take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->n_fds > 1)
+    if (!session_take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->fds.n > 1)
         return EINVAL;
-    return -serve_dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
+    return -serve_dma_map(s->t, &map, m->fds.n ? m->fds.fd[0] : -1, s->dma_maps);
 }
 
 /* SPDK sends the descriptor of the memory, which is closed with the message. */
@@ -309,7 +309,7 @@ static int unmap_dma(struct serve_session *s, const struct serve_message *m, str
     struct vfio_user_dma_unmap unmap;
 
     if (!session_take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap) ||
-        m->n_fds > 1)
+        m->fds.n > 1)
         return EINVAL;
     int rc = -serve_dma_unmap(s->t, &unmap);
     if (rc == 0)
@@ -365,7 +365,7 @@ static int dispatch(struct serve_session *s, const struct serve_message *m, stru
         return EINVAL;
     if (!session_offered(c))
         return ENOTSUP;
-    if (m->too_many_fds || (m->n_fds && !commands[c].takes_fds))
+    if (m->fds.dropped || (m->fds.n && !commands[c].takes_fds))
         return EINVAL;
     return commands[c].handle(s, m, r);
 }

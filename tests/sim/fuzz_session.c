@@ -19,7 +19,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_session.h"
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 #define FILE_BYTES 65536
 #define MAX_FDS    11u

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 using Clock = std::chrono::steady_clock;
 
@@ -183,22 +183,16 @@ void Client::send(const Bytes &raw, const std::vector<int> &fds)
  */
 static bool receive_all(int sock, void *to, size_t len, int *fd)
 {
-    alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     for (size_t have = 0; have < len;) {
         struct pollfd p = {sock, POLLIN, 0};
         if (poll(&p, 1, PATIENCE_MS) != 1)
             return false;
-        struct iovec iov = {static_cast<char *>(to) + have, len - have};
-        struct msghdr h = {};
-        h.msg_iov = &iov;
-        h.msg_iovlen = 1;
-        h.msg_control = control;
-        h.msg_controllen = sizeof(control);
-        ssize_t n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
+        fd_message in = {};
+        ssize_t n = fd_message_receive(sock, static_cast<char *>(to) + have, len - have, &in, 1, 0);
         if (n <= 0)
             return false;
-        if (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c && c->cmsg_type == SCM_RIGHTS)
-            memcpy(fd, CMSG_DATA(c), sizeof(int));
+        if (in.n)
+            *fd = in.fd[0];
         have += static_cast<size_t>(n);
     }
     return true;

@@ -30,6 +30,7 @@
 #include "fusefs/daemon/base/ledger.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/clock.h"
+#include "support/fd_message.h"
 #include "support/minmax.h"
 
 #define MAX_TOKENS  256
@@ -62,7 +63,7 @@
 
 struct token {
     uint64_t value; /* 0 in a free entry */
-    struct fdsocket_fds *fds;
+    struct fd_message *fds;
     uid_t uid;
     time_t expires;
 };
@@ -120,17 +121,10 @@ static bool is_memory(int fd)
     return device_mem_is_handle(fd) || is_handle_of_cuda(fd);
 }
 
-void fdsocket_close_fds(struct fdsocket_fds *fds)
-{
-    for (size_t i = 0; i < fds->n; i++)
-        close(fds->at[i]);
-    fds->n = 0;
-}
-
 /* --- Segments --------------------------------------------------------------------------------- */
 
 static_assert(GPUNVME_MEMORY_SEGMENTS_MAX == GQ_SEGMENTS &&
-                  1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= FDSOCKET_FDS,
+                  1 + 2 * GPUNVME_MEMORY_SEGMENTS_MAX <= FD_MESSAGE_MAX,
               "one message has all descriptors");
 
 /* Only a memfd has seals. A read from it does not block. */
@@ -148,10 +142,10 @@ static int fdsocket_read_table(int fd, struct gpunvme_memory_segment *table)
     return (int)((size_t)st.st_size / sizeof(*table));
 }
 
-int fdsocket_segments(const struct fdsocket_fds *fds, struct gq_segment *out)
+int fdsocket_segments(const struct fd_message *fds, struct gq_segment *out)
 {
     struct gpunvme_memory_segment table[GPUNVME_MEMORY_SEGMENTS_MAX];
-    int n = fds->n ? fdsocket_read_table(fds->at[0], table) : -EINVAL;
+    int n = fds->n ? fdsocket_read_table(fds->fd[0], table) : -EINVAL;
     size_t next = 1;
 
     for (int i = 0; i < n; i++) {
@@ -159,8 +153,8 @@ int fdsocket_segments(const struct fdsocket_fds *fds, struct gq_segment *out)
 
         if ((table[i].flags && !exported) || table[i].reserved || next + exported >= fds->n)
             return -EINVAL;
-        out[i] = (struct gq_segment){.fd = fds->at[next],
-                                     .exported = exported ? fds->at[next + 1] : -1,
+        out[i] = (struct gq_segment){.fd = fds->fd[next],
+                                     .exported = exported ? fds->fd[next + 1] : -1,
                                      .offset = table[i].offset,
                                      .len = table[i].len};
         next += 1 + (size_t)exported;
@@ -181,10 +175,10 @@ static void token_end(struct fdsocket *s, struct token *t)
 
 static void token_clear(struct fdsocket *s, struct token *t)
 {
-    struct fdsocket_fds fds = *t->fds;
+    struct fd_message fds = *t->fds;
 
     token_end(s, t);
-    fdsocket_close_fds(&fds);
+    fd_message_close(&fds);
 }
 
 static struct token *free_token(struct fdsocket *s, time_t at)
@@ -215,7 +209,7 @@ static bool token_charge(struct fdsocket *s, uid_t uid, size_t n_fds)
  * Returns a token for the descriptors, or 0 if the user or the table has too
  * many.
  */
-static uint64_t token_make(struct fdsocket *s, struct fdsocket_fds *fds, uid_t uid)
+static uint64_t token_make(struct fdsocket *s, struct fd_message *fds, uid_t uid)
 {
     uint64_t value = 0;
 
@@ -231,7 +225,7 @@ static uint64_t token_make(struct fdsocket *s, struct fdsocket_fds *fds, uid_t u
     return charged ? value : 0;
 }
 
-int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdsocket_fds *out)
+int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fd_message *out)
 {
     int err = -ENOENT;
     time_t at = now_s();
@@ -254,37 +248,30 @@ int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdso
 
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
 {
-    struct fdsocket_fds fds;
+    struct fd_message fds;
     int err = fdsocket_take_all(s, token, uid, &fds);
 
     if (err)
         return err;
-    *fd = fds.at[0];
+    *fd = fds.fd[0];
     for (size_t i = 1; i < fds.n; i++)
-        close(fds.at[i]);
+        close(fds.fd[i]);
     return 0;
 }
 
-/* Stores the memory descriptors of the message, and closes all others. */
-static void received_fds(struct fdsocket *s, struct msghdr *msg, uid_t uid,
-                         struct fdsocket_fds *found)
+/* Keeps the descriptors of memory, and closes all others. */
+static void keep_memory(struct fdsocket *s, struct fd_message *in, uid_t uid)
 {
-    int rest[FDSOCKET_FDS];
-    size_t n_rest = 0;
+    int rest[FD_MESSAGE_MAX];
+    size_t n = 0, n_rest = 0;
 
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n && found->n + n_rest < FDSOCKET_FDS; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (is_memory(fd))
-                found->at[found->n++] = fd;
-            else
-                rest[n_rest++] = fd;
-        }
+    for (size_t i = 0; i < in->n; i++) {
+        if (is_memory(in->fd[i]))
+            in->fd[n++] = in->fd[i];
+        else
+            rest[n_rest++] = in->fd[i];
     }
+    in->n = n;
     closer_close(&s->closer, rest, n_rest, uid);
 }
 
@@ -304,9 +291,9 @@ static void fdsocket_discard(int fd)
 }
 
 /* The function owns the descriptors, also after an error. */
-static bool send_token(struct fdsocket *s, struct connection *c, struct fdsocket_fds *fds)
+static bool send_token(struct fdsocket *s, struct connection *c, struct fd_message *fds)
 {
-    struct fdsocket_fds *held = malloc(sizeof(*held));
+    struct fd_message *held = malloc(sizeof(*held));
     uint64_t token = 0;
 
     if (held) {
@@ -314,30 +301,12 @@ static bool send_token(struct fdsocket *s, struct connection *c, struct fdsocket
         token = token_make(s, held, c->uid);
     }
     if (!token) {
-        fdsocket_close_fds(fds);
+        fd_message_close(fds);
         free(held);
         return false;
     }
     return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
            (ssize_t)sizeof(token);
-}
-
-static bool send_reply(int socket, const struct gpunvme_reply *reply, const int *fds, size_t n)
-{
-    union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec iov = {.iov_base = (void *)reply, .iov_len = sizeof(*reply)};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    *c = (struct cmsghdr){
-        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
-    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*reply);
 }
 
 static bool serve_request(struct fdsocket *s, struct connection *c,
@@ -351,7 +320,8 @@ static bool serve_request(struct fdsocket *s, struct connection *c,
     int n = s->handler.serve(s->handler.context, request, c->uid, &reply, fds);
     if (n <= 0)
         return false;
-    bool sent = send_reply(c->fd, &reply, fds, (size_t)n);
+    bool sent = fd_message_send(c->fd, &reply, sizeof(reply), fds, (size_t)n, MSG_DONTWAIT) ==
+                (ssize_t)sizeof(reply);
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return sent;
@@ -368,21 +338,12 @@ union message {
  * others in this thread.
  */
 static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union message *in,
-                                size_t len, struct fdsocket_fds *fds)
+                                size_t len, struct fd_message *fds)
 {
-    union {
-        char bytes[CMSG_SPACE(FDSOCKET_FDS * sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec iov = {.iov_base = in, .iov_len = len};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = sizeof(control.bytes)};
-    ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    fds->n = 0;
-    if (n >= 0)
-        received_fds(s, &msg, c->uid, fds);
+    ssize_t n = fd_message_receive(c->fd, in, len, fds, FD_MESSAGE_MAX, MSG_DONTWAIT);
+
+    if (fds->n)
+        keep_memory(s, fds, c->uid);
     return n;
 }
 
@@ -393,7 +354,7 @@ static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union 
 static bool authorise(struct fdsocket *s, struct connection *c)
 {
     union message in = {.request.what = 0};
-    struct fdsocket_fds fds;
+    struct fd_message fds = {.n = 0};
     ssize_t n = recv(c->fd, &in.word, sizeof(in.word), MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0)
@@ -402,7 +363,7 @@ static bool authorise(struct fdsocket *s, struct connection *c)
         return false;
     fdsocket_receive(s, c, &in, sizeof(in.word), &fds);
     c->authorised = !fds.n && ledger_take(&s->authorised, c->uid, 1);
-    fdsocket_close_fds(&fds);
+    fd_message_close(&fds);
     return c->authorised;
 }
 
@@ -413,7 +374,7 @@ static bool authorise(struct fdsocket *s, struct connection *c)
 static bool serve_message(struct fdsocket *s, struct connection *c)
 {
     union message in = {.request.what = 1};
-    struct fdsocket_fds fds;
+    struct fd_message fds = {.n = 0};
 
     if (!c->authorised)
         return authorise(s, c);
@@ -426,7 +387,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     if (fds.n && n == (ssize_t)sizeof(in.word) && in.word == 0)
         return send_token(s, c, &fds);
     if (fds.n) {
-        fdsocket_close_fds(&fds);
+        fd_message_close(&fds);
         return false;
     }
     return n == (ssize_t)sizeof(in.request) && serve_request(s, c, &in.request);

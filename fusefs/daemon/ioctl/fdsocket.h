@@ -19,9 +19,10 @@
 #ifndef FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 #define FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "support/fd_message.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,26 +64,19 @@ const char *fdsocket_name(const struct fdsocket *s);
  * the mount.
  */
 uint64_t fdsocket_cookie(const struct fdsocket *s);
-/* SCM_MAX_FD of Linux: descriptors of a message at most. */
-#define FDSOCKET_FDS 253u
-struct fdsocket_fds {
-    size_t n;
-    int at[FDSOCKET_FDS];
-};
-void fdsocket_close_fds(struct fdsocket_fds *fds);
 /*
  * Reads the segments of GPUNVME_MEM_SEGMENTS, whose table is in the first
  * descriptor. Stores them, with their descriptors, in `out`, which has room for
  * GQ_SEGMENTS. Returns the number of segments, or -EINVAL if the table is not a
  * memfd of valid elements, or names another number of descriptors than were sent.
  */
-int fdsocket_segments(const struct fdsocket_fds *fds, struct gq_segment *out);
+int fdsocket_segments(const struct fd_message *fds, struct gq_segment *out);
 /*
  * Removes the descriptors of a token and gives them to the caller, in the order
  * of the message. Returns -ENOENT (no such token, or used or expired) or
  * -EACCES (another user's token, which remains valid).
  */
-int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fdsocket_fds *out);
+int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fd_message *out);
 /* Like fdsocket_take_all(), but closes all descriptors except the first. */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
 

@@ -193,7 +193,7 @@ static int register_segments(const struct ioctl_call *call, struct gq_mem *mem,
                              struct gpunvme_ioc_register *reg)
 {
     struct gq_segment segments[GQ_SEGMENTS];
-    struct fdsocket_fds fds;
+    struct fd_message fds;
     int err = fdsocket_take_all(call->daemon->socket, reg->token, call->uid, &fds);
 
     if (err)
@@ -204,7 +204,7 @@ static int register_segments(const struct ioctl_call *call, struct gq_mem *mem,
         mem->n_segments = (unsigned)n;
     }
     err = n < 0 ? n : register_buffer(call, mem, reg);
-    fdsocket_close_fds(&fds);
+    fd_message_close(&fds);
     return err;
 }
 

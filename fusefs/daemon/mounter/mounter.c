@@ -18,6 +18,7 @@
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
+#include "support/fd_message.h"
 #include "support/wait.h"
 
 /*
@@ -96,25 +97,17 @@ int mounter_start(struct mounter *m, const struct options *opts, const struct fu
  */
 static int receive_answer(const struct mounter *m, struct mounter_answer *answer, int *fd)
 {
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec iov = {.iov_base = answer, .iov_len = sizeof(*answer)};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof(control)};
+    struct fd_message in = {.n = 0};
     ssize_t n;
 
     *fd = -1;
-    while ((n = recvmsg(m->socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
-    }
+    do
+        n = fd_message_receive(m->socket, answer, sizeof(*answer), &in, 1, 0);
+    while (n < 0 && errno == EINTR);
     if (n <= 0)
         return n == 0 ? -EPIPE : -errno;
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head && head->cmsg_type == SCM_RIGHTS)
-        memcpy(fd, CMSG_DATA(head), sizeof(*fd));
+    if (in.n)
+        *fd = in.fd[0];
     return mounter_receive(m->socket, (char *)answer + n, sizeof(*answer) - (size_t)n);
 }
 

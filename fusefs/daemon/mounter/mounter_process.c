@@ -35,6 +35,7 @@
 #include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/fd_message.h"
 
 /* --- A loop device --------------------------------------------------------------------------- */
 
@@ -449,21 +450,8 @@ int mounter_send(int socket, const void *data, size_t len)
 /* Sends an answer with a descriptor, or without one if fd is -1. */
 static int send_answer(int socket, const struct mounter_answer *answer, int fd)
 {
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec iov = {.iov_base = (void *)answer, .iov_len = sizeof(*answer)};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t n = fd_message_send(socket, answer, sizeof(*answer), &fd, fd >= 0, 0);
 
-    if (fd >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof(control);
-        control.head = (struct cmsghdr){
-            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
-        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-    }
-    ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
     if (n < 0)
         return -errno;
     return mounter_send(socket, (const char *)answer + n, sizeof(*answer) - (size_t)n);

@@ -17,7 +17,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_internal.h"
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 #define MESSAGES  13u
 #define MAX_BYTES 6144u

@@ -24,7 +24,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 namespace vfio_user_fake
 {
@@ -72,21 +72,11 @@ inline bool recv_raw(int fd, void *to, size_t len, std::vector<int> *fds)
     size_t have = 0;
 
     while (have < len) {
-        alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
-        iovec iov{static_cast<char *>(to) + have, len - have};
-        msghdr msg{};
-        msg.msg_iov = &iov;
-        msg.msg_iovlen = 1;
-        msg.msg_control = control;
-        msg.msg_controllen = sizeof(control);
-        ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+        fd_message in = {};
+        ssize_t n = fd_message_receive(fd, static_cast<char *>(to) + have, len - have, &in, 16, 0);
         if (n <= 0)
             return false;
-        for (cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-            size_t first = fds->size();
-            fds->resize(first + (c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-            memcpy(&(*fds)[first], CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-        }
+        fds->insert(fds->end(), in.fd, in.fd + in.n);
         have += static_cast<size_t>(n);
     }
     return true;

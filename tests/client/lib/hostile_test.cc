@@ -21,8 +21,8 @@
 #include <gtest/gtest.h>
 
 #include "client/device/gd_types.h"
+#include "support/fd_message.h"
 #include "tests/client/lib/hostile_rig.h"
-#include "tests/fd_message.h"
 
 namespace
 {

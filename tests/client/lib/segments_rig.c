@@ -14,8 +14,7 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/connection.h"
 #include "client/lib/cuda_driver.h"
-
-#define ROOM 253
+#include "support/fd_message.h"
 
 struct segments_rig {
     struct connection g;
@@ -39,38 +38,27 @@ int __wrap_gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size
     return 0;
 }
 
-static void take_descriptors(const struct cmsghdr *c)
+static void take_descriptors(const struct fd_message *in)
 {
-    int fds[ROOM];
+    ssize_t n = pread(in->fd[0], seen.table, sizeof(seen.table), 0);
 
-    seen.descriptors = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    memcpy(fds, CMSG_DATA(c), (size_t)seen.descriptors * sizeof(int));
-
-    ssize_t n = pread(fds[0], seen.table, sizeof(seen.table), 0);
-
+    seen.descriptors = (int)in->n;
     seen.segments = n > 0 ? (uint32_t)((size_t)n / sizeof(seen.table[0])) : 0;
-    for (int i = 0; i < seen.descriptors; i++)
-        close(fds[i]);
 }
 
 /* Receives the cookie and a message with descriptors. Returns true if they came. */
 static bool receive(int s)
 {
-    union {
-        char bytes[CMSG_SPACE(ROOM * sizeof(int))];
-        struct cmsghdr align;
-    } control;
+    struct fd_message in = {.n = 0};
     uint64_t word;
-    struct iovec iov = {.iov_base = &word, .iov_len = sizeof(word)};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.bytes,
-                         .msg_controllen = sizeof(control.bytes)};
 
     if (recv(s, &word, sizeof(word), MSG_WAITALL) != (ssize_t)sizeof(word) ||
-        recvmsg(s, &msg, 0) != (ssize_t)sizeof(word) || !CMSG_FIRSTHDR(&msg))
+        fd_message_receive(s, &word, sizeof(word), &in, FD_MESSAGE_MAX, 0) !=
+            (ssize_t)sizeof(word) ||
+        !in.n)
         return false;
-    take_descriptors(CMSG_FIRSTHDR(&msg));
+    take_descriptors(&in);
+    fd_message_close(&in);
     return true;
 }
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 int connect_silently(const std::string &name)
 {

@@ -28,7 +28,7 @@
 #include "cuda/gq.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "gpunvme/gpunvme_ioctl.h"
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 #include "tests/fusefs/daemon/tcp_ends.h"
 #include "tests/fusefs/daemon/tokens.h"
 
@@ -89,23 +89,13 @@ class FdSocket : public ::testing::Test
 // Receives a reply and closes its descriptors; -1: the connection ended.
 int reply_fds(int s, gpunvme_reply *reply)
 {
-    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-    iovec iov = {reply, sizeof(*reply)};
-    msghdr msg = {};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    if (recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*reply)))
+    fd_message in = {};
+    if (fd_message_receive(s, reply, sizeof(*reply), &in, 4, 0) !=
+        static_cast<ssize_t>(sizeof(*reply)))
         return -1;
-    cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-    for (size_t i = 0; i < n; i++) {
-        int fd;
-        memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-        close(fd);
-    }
-    return static_cast<int>(n);
+    auto n = static_cast<int>(in.n);
+    fd_message_close(&in);
+    return n;
 }
 
 int asked(int s, uint64_t what, uint64_t id, uint64_t index)
@@ -169,14 +159,14 @@ uint64_t token_for_several(struct fdsocket *socket, int memory, size_t n)
 
 TEST_F(FdSocket, ATokenStandsForAllDescriptorsOfItsMessage)
 {
-    struct fdsocket_fds fds;
+    fd_message fds;
     int fd = -1;
     uint64_t all = token_for_several(socket_, memory_, 5),
              first = token_for_several(socket_, memory_, 3);
 
     ASSERT_EQ(fdsocket_take_all(socket_, all, getuid(), &fds), 0);
     ASSERT_EQ(fds.n, 5u);
-    fdsocket_close_fds(&fds);
+    fd_message_close(&fds);
     ASSERT_EQ(fdsocket_take(socket_, first, getuid(), &fd), 0);
     close(fd);
 }
@@ -192,12 +182,12 @@ int table_of(const std::vector<gpunvme_memory_segment> &entries, size_t bytes)
 int read_segments(const std::vector<gpunvme_memory_segment> &entries, size_t n_fds, gq_segment *out,
                   size_t bytes = 0)
 {
-    fdsocket_fds fds = {};
+    fd_message fds = {};
     int table = table_of(entries, bytes ? bytes : entries.size() * sizeof(entries[0]));
 
-    fds.at[fds.n++] = table;
+    fds.fd[fds.n++] = table;
     for (; fds.n < n_fds; fds.n++)
-        fds.at[fds.n] = 1000 + (int)fds.n;
+        fds.fd[fds.n] = 1000 + (int)fds.n;
     int n = fdsocket_segments(&fds, out);
     close(table);
     return n;
@@ -222,7 +212,7 @@ TEST(Segments, OfAnotherFormAreRefused)
     gq_segment out[GQ_SEGMENTS];
     const gpunvme_memory_segment plain = {0, 4096, 0, 0};
     std::vector<gpunvme_memory_segment> many(GPUNVME_MEMORY_SEGMENTS_MAX + 1, plain);
-    fdsocket_fds none = {}, no_table = {};
+    fd_message none = {}, no_table = {};
 
     EXPECT_EQ(fdsocket_segments(&none, out), -EINVAL);
     no_table.n = 2;
@@ -308,6 +298,8 @@ TEST_F(FdSocket, UsersLeaveTokensToOthers)
     ahead = 0;
 }
 
+constexpr size_t MANY = 64; // descriptors of a message
+
 TEST_F(FdSocket, UsersLeaveDescriptorsOfTokensToOthers)
 {
     if (geteuid() != 0)
@@ -316,21 +308,21 @@ TEST_F(FdSocket, UsersLeaveDescriptorsOfTokensToOthers)
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
     uint64_t all = std::min<uint64_t>(16384, limit.rlim_cur / 2), left = all - all / 4;
     for (int i = 0; i < 3; i++) {
-        int share = static_cast<int>((left - left / 2) / FD_MESSAGE_FDS);
-        EXPECT_EQ(tokens_of(4001 + i, socket_, memory_, FD_MESSAGE_FDS), share);
-        left -= static_cast<uint64_t>(share) * FD_MESSAGE_FDS;
+        int share = static_cast<int>((left - left / 2) / MANY);
+        EXPECT_EQ(tokens_of(4001 + i, socket_, memory_, MANY), share);
+        left -= static_cast<uint64_t>(share) * MANY;
     }
-    EXPECT_NE(token_for_several(socket_, memory_, FD_MESSAGE_FDS), 0u) << "root's";
+    EXPECT_NE(token_for_several(socket_, memory_, MANY), 0u) << "root's";
 }
 
 // A token that was used no longer charges its user for descriptors.
 TEST_F(FdSocket, AUsedTokenIsNoLongerCharged)
 {
-    struct fdsocket_fds fds;
+    fd_message fds;
     for (int i = 0; i < 600; i++) {
-        uint64_t used = token_for_several(socket_, memory_, FD_MESSAGE_FDS);
+        uint64_t used = token_for_several(socket_, memory_, MANY);
         ASSERT_EQ(fdsocket_take_all(socket_, used, getuid(), &fds), 0) << i;
-        fdsocket_close_fds(&fds);
+        fd_message_close(&fds);
     }
 }
 
@@ -530,20 +522,9 @@ int slow_socket(int *peer)
 // Sends `n` times the same descriptor with a word, and closes it.
 void send_and_close(int s, int fd, unsigned n, uint64_t word)
 {
-    alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
-    iovec iov = {&word, sizeof(word)};
-    msghdr msg = {};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
-    cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(n * sizeof(int));
-    for (unsigned i = 0; i < n; i++)
-        memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
-    EXPECT_EQ(sendmsg(s, &msg, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(word)));
+    std::vector<int> fds(n, fd);
+    EXPECT_EQ(fd_message_send(s, &word, sizeof(word), fds.data(), n, 0),
+              static_cast<ssize_t>(sizeof(word)));
     close(fd);
 }
 

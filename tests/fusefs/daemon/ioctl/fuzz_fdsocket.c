@@ -13,7 +13,7 @@
 
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "gpunvme/gpunvme_ioctl.h"
-#include "tests/fd_message.h"
+#include "support/fd_message.h"
 
 #define LEASE_ID 7u
 #define MAX_FDS  7u /* of one message; all bits set */
@@ -88,26 +88,17 @@ static void send_with_fds(int s, const void *data, size_t len, int fd, unsigned 
  */
 static void take_answers(const struct fuzz *f, int s)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
     uint64_t words[6];
     ssize_t n;
 
     do {
-        struct iovec iov = {.iov_base = words, .iov_len = sizeof(words)};
-        struct msghdr h = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = control,
-                           .msg_controllen = sizeof(control)};
+        struct fd_message in = {.n = 0};
         int fd;
 
-        n = recvmsg(s, &h, MSG_CMSG_CLOEXEC);
+        n = fd_message_receive(s, words, sizeof(words), &in, 4, 0);
         if (n < 0 && errno == EAGAIN)
             abort();
-        struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
-        for (size_t i = 0; c && CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            close(fd);
-        }
+        fd_message_close(&in);
         for (ssize_t i = 0; i < n / 8; i++) {
             if (fdsocket_take(f->socket, words[i], getuid(), &fd) == 0)
                 close(fd);

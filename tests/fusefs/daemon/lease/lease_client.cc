@@ -11,27 +11,18 @@
 #include <cstring>
 #include <utility>
 
+#include "support/fd_message.h"
 #include "tests/fusefs/daemon/tokens.h"
 
 std::vector<int> request(int s, const gpunvme_request &question, gpunvme_reply *reply)
 {
-    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-    iovec iov = {reply, sizeof(*reply)};
-    msghdr msg = {};
-    std::vector<int> fds;
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
+    fd_message in = {};
     if (send(s, &question, sizeof(question), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(sizeof(question)) ||
-        recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*reply)))
-        return fds;
-    for (cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-        fds.resize((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(fds.data(), CMSG_DATA(c), fds.size() * sizeof(int));
-    }
-    return fds;
+        fd_message_receive(s, reply, sizeof(*reply), &in, 4, 0) !=
+            static_cast<ssize_t>(sizeof(*reply)))
+        return {};
+    return {in.fd, in.fd + in.n};
 }
 
 Shared::Shared(int fd, size_t len, bool writable) : len_(len)
