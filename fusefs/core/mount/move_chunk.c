@@ -20,72 +20,11 @@ static bool move_chunk_is_present(struct ffs *fs, uint64_t addr, const void *dat
     return lay_age(data) == age && lay_block_crc(fs->geo.uuid, addr, data) == lay_get32(head->crc);
 }
 
-/*
- * Checks the entries of a segment and its blocks that are in use, all of which
- * are in place.
- */
-static int move_chunk_check_segment(struct ffs *fs, uint64_t segment, const uint8_t *data)
-{
-    const struct lay_entries *entries = (const void *)data;
-    int err = 0;
-
-    for (uint32_t b = 0; b < LAY_SEGMENT_BLOCKS && !err; b++) {
-        uint64_t addr = LAY_ADDR_CHUNK(segment, b);
-        uint32_t age = 0;
-        if (b == 0 || entries->used[b / 8] >> b % 8 & 1)
-            err = ffs_age_of(fs, addr, &age);
-        if (!err && age != 0 && !move_chunk_is_present(fs, addr, data + ffs_bytes(b), age))
-            err = -EUCLEAN;
-    }
-    return err;
-}
-
-static int move_chunk_compare(struct ffs *fs, uint64_t segment, uint64_t from, uint64_t to,
-                              uint8_t *data)
-{
-    const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
-    uint8_t *copy = data + bytes;
-    int err = bd_read(fs->dev, ffs_bytes(from), data, bytes);
-
-    if (!err)
-        err = bd_read(fs->dev, ffs_bytes(to), copy, bytes);
-    if (!err && memcmp(data, copy, bytes) != 0)
-        err = -EUCLEAN;
-    return err ? err : move_chunk_check_segment(fs, segment, data);
-}
-
-int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, void *data)
-{
-    const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
-    const uint32_t segments = lay_chunk_segments(&fs->geo);
-    int err = 0;
-
-    for (uint32_t i = 0; i < segments && !err; i++) {
-        err = bd_read(fs->dev, ffs_bytes(from) + i * bytes, data, bytes);
-        if (!err)
-            err = bd_write(fs->dev, ffs_bytes(to) + i * bytes, data, bytes, 0);
-    }
-    if (!err)
-        err = ffs_flush(fs);
-    for (uint32_t i = 0; i < segments && !err; i++)
-        err = move_chunk_compare(fs, first + i, from + i * LAY_SEGMENT_BLOCKS,
-                                 to + i * LAY_SEGMENT_BLOCKS, data);
-    return err;
-}
-
-/* --- A second place --------------------------------------------------------------------------- */
-
-bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first)
-{
-    return lay_has_copies(&fs->geo) && first % lay_chunk_segments(&fs->geo) == 0 &&
-           ffs_segment_mapped(&fs->chunks, first) && fs->chunks.copies[first] == 0;
-}
-
-/* A second place that is being made. */
+/* A copy that is being made. */
 struct move_chunk {
     struct ffs *fs;
     uint64_t first, from, to; /* first segment, and blocks of the device */
-    uint8_t *data;            /* DMA memory of FFS_CHUNK_COPY_BLOCKS */
+    uint8_t *data;            /* DMA memory of a segment */
     /*
      * Each block of the chunk has the age of its whole copy at `to`, or 0
      * without one.
@@ -113,7 +52,7 @@ static void move_chunk_note(const struct move_chunk *m, uint32_t segment, bool a
 }
 
 /*
- * Copies the chunk as it is and reads the result back, without locks. A block
+ * Copies the chunk as it is and reads the result back. Needs no lock: a block
  * that is written meanwhile is copied again later, like one that differs.
  */
 static int move_chunk_ahead(const struct move_chunk *m)
@@ -175,6 +114,26 @@ static int move_chunk_settle(const struct move_chunk *m, uint32_t segment)
             err = bd_read(m->fs->dev, ffs_bytes(m->to + from), &entries, sizeof(entries));
     }
     return err;
+}
+
+int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, void *data)
+{
+    struct move_chunk m = {.fs = fs, .first = first, .from = from, .to = to, .data = data};
+
+    m.ages = calloc(ffs_chunk_blocks(&fs->geo), sizeof(*m.ages));
+    int err = m.ages ? move_chunk_ahead(&m) : -ENOMEM;
+    for (uint32_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
+        err = move_chunk_settle(&m, i);
+    free(m.ages);
+    return err;
+}
+
+/* --- A second place --------------------------------------------------------------------------- */
+
+bool ffs_chunk_lacks_copy(const struct ffs *fs, uint64_t first)
+{
+    return lay_has_copies(&fs->geo) && first % lay_chunk_segments(&fs->geo) == 0 &&
+           ffs_segment_mapped(&fs->chunks, first) && fs->chunks.copies[first] == 0;
 }
 
 /*
@@ -277,7 +236,7 @@ static int move_chunk_add(struct move_chunk *m)
 
 int ffs_chunk_add_copy(struct ffs *fs, uint64_t first)
 {
-    const size_t bytes = ffs_bytes(FFS_CHUNK_COPY_BLOCKS);
+    const size_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
     uint64_t released = ffs_alloc_released(fs) + 1;
     struct move_chunk m = {.fs = fs, .first = first};
     bool tried = false;

@@ -5,15 +5,14 @@
 
 #include "fusefs/core/storage.h"
 
-#define FFS_CHUNK_CREDITS     8u /* bitmaps of both places, and two blocks of the map */
-#define FFS_CHUNK_COPY_BLOCKS (2 * LAY_SEGMENT_BLOCKS) /* of memory for a copy */
+#define FFS_CHUNK_CREDITS 8u /* bitmaps of both places, and two blocks of the map */
 
 /*
  * Copies the chunk with this first segment from one of its places to free
  * space, flushes, reads the result back, and checks that each block in use has
- * the age that is named. `data` is DMA memory of FFS_CHUNK_COPY_BLOCKS. The
- * caller has a handle; no image waits for a checkpoint, and none runs. Returns
- * 0, -EUCLEAN or the device's error.
+ * the age that is named. `data` is DMA memory of a segment. The caller has a
+ * handle; no image waits for a checkpoint, and none runs. Returns 0, -EUCLEAN,
+ * -ENOMEM or the device's error.
  */
 int ffs_chunk_copy(struct ffs *fs, uint64_t first, uint64_t from, uint64_t to, void *data);
 /*

@@ -19,7 +19,7 @@
 #include "fusefs/core/state.h"
 
 #define DATA_STEP 1024u /* blocks of data that one handle moves */
-static_assert(DATA_STEP >= FFS_CHUNK_COPY_BLOCKS, "chunks are copied through the same memory");
+static_assert(DATA_STEP >= LAY_SEGMENT_BLOCKS, "chunks are copied through the same memory");
 
 struct shrink {
     struct ffs *fs;
