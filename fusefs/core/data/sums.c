@@ -325,37 +325,25 @@ int ffs_sums_put(struct ffs_tx *tx, uint64_t block, uint64_t n, const uint32_t *
     return err;
 }
 
-static bool sums_has_any(const le32 *entries, uint64_t n)
-{
-    bool any = false;
-
-    for (uint64_t i = 0; i < n; i++)
-        any |= lay_get32(entries[i]) != LAY_NO_SUM;
-    return any;
-}
-
 /*
  * Returns true if any block of the range has a stored checksum, and drops the
- * pending ones. Takes ffs.meta.
+ * pending ones. Takes ffs.meta, which excludes a handle that is storing one.
  */
 static int sums_any(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 {
-    struct ffs_buf *buf;
+    le32 entries[LAY_SUMS_ENTRIES];
+    int err = 0;
 
     *any = false;
     ffs_meta_read(fs);
     sums_cancel(fs, block, n);
-    int err = 0;
+    ffs_meta_done(fs);
     for (uint64_t done = 0, part; done < n && !err && !*any; done += part) {
         part = sums_in_one(block + done, n - done);
-        err = sums_get_block(fs, block + done, &buf);
-        if (err)
-            break;
-        const struct lay_sums *s = buf->data;
-        *any = sums_has_any(&s->sums[(block + done) % LAY_SUMS_ENTRIES], part);
-        ffs_buf_put(buf);
+        err = sums_read_entries(fs, block + done, part, entries);
+        for (uint64_t i = 0; i < part && !err; i++)
+            *any |= lay_get32(entries[i]) != LAY_NO_SUM;
     }
-    ffs_meta_done(fs);
     return err;
 }
 
