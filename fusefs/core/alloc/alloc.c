@@ -632,7 +632,7 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
     return err;
 }
 
-static void alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
 {
     a->released++;
     for (uint64_t done = 0; done < len;) {
@@ -650,15 +650,10 @@ static void alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, b
     }
 }
 
-void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len)
-{
-    alloc_give_back(a, block, len, true);
-}
-
 void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len)
 {
     pthread_mutex_lock(&fs->alloc.lock);
-    ffs_alloc_give_back(&fs->alloc, block, len);
+    ffs_alloc_give_back(&fs->alloc, block, len, true);
     pthread_mutex_unlock(&fs->alloc.lock);
 }
 
@@ -690,7 +685,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
 
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < allocated->n; i++) {
-        alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
+        ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
         alloc_count_range(fs, &allocated->v[i], 1);
     }
     for (size_t i = 0; i < freed->n; i++) {

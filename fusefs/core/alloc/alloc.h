@@ -108,8 +108,11 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
  * to be allocated again unless they are pinned.
  */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
-/* Makes a busy range available again. The first one is called with alloc.lock held. */
-void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len);
+/*
+ * Makes a range available again, which was busy or, after the undo of a handle, taken. The first
+ * one is called with alloc.lock held, the second one for a busy range.
+ */
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
 void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len);
 /* Returns a number that changes when space is freed. */
 uint64_t ffs_alloc_released(struct ffs *fs);

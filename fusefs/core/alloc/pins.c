@@ -130,7 +130,7 @@ static void pin_release(struct ffs_alloc *a, const struct ffs_range *r, struct f
          * If `kept` has no memory for the range, it stays busy until the next mount, which is safe.
          */
         if (!keep)
-            ffs_alloc_give_back(a, block, len);
+            ffs_alloc_give_back(a, block, len, true);
         else if (!ffs_ranges_reserve(kept, 1))
             ffs_ranges_add(kept, block, len);
     }
