@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "mkfs/mkfs_core.h"
+#include "support/array.h"
 
 /*
  * Returns a 64th of the device, within 1024 to 32768 blocks, but at most a 16th
@@ -286,26 +287,13 @@ static int format_interrupted(const struct format *f)
     return f->params->interrupted && f->params->interrupted() ? -EINTR : 0;
 }
 
-/* Makes room for an element in an array that grows by doubling. Returns 0 or -ENOMEM. */
-static int format_grow(void **array, size_t count, size_t size)
-{
-    /* The array is full if its length is 0 or a power of two. */
-    if (count & (count - 1))
-        return 0;
-    void *bigger = realloc(*array, (count ? 2 * count : 1) * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    return 0;
-}
-
 static int format_write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = format_interrupted(f);
 
     assert(count <= BATCH_BLOCKS);
     for (uint64_t i = 0; i < count && !err; i++) {
-        err = format_grow((void **)&f->written, f->written_count, sizeof(*f->written));
+        err = array_grow((void **)&f->written, f->written_count, sizeof(*f->written));
         if (!err)
             f->written[f->written_count++] =
                 (struct format_written){block + i, lay_data_sum(f->buf + (i << LAY_BLOCK_SHIFT))};
@@ -526,7 +514,7 @@ static unsigned format_places(const struct format *f, uint64_t addr, uint64_t pl
 /* Remembers the age of the sealed block in the buffer. Returns 0 or -ENOMEM. */
 static int format_remember(struct format *f, uint64_t addr)
 {
-    int err = format_grow((void **)&f->aged, f->aged_count, sizeof(*f->aged));
+    int err = array_grow((void **)&f->aged, f->aged_count, sizeof(*f->aged));
 
     if (!err)
         f->aged[f->aged_count++] = (struct format_aged){addr, lay_age(f->buf)};

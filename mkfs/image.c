@@ -8,19 +8,8 @@
 #include <string.h>
 
 #include "layout/correct.h"
+#include "support/array.h"
 #include "support/minmax.h"
-
-int image_grow(void **array, size_t count, size_t size)
-{
-    /* The array can only be full when the count is zero or a power of two. */
-    if (count & (count - 1))
-        return 0;
-    void *bigger = realloc(*array, (count ? count * 2 : 1) * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    return 0;
-}
 
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out)
 {
@@ -412,30 +401,15 @@ void image_forget_names(struct image *img)
 
 /* --- Chunk map -------------------------------------------------------------------------------- */
 
-/* Returns the index of the first mapped segment that is not below this one. */
-static size_t image_map_lower(const struct image *img, uint64_t segment)
-{
-    size_t lo = 0, hi = img->segment_count;
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (img->segments[mid].segment < segment)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 size_t image_segment_index(const struct image *img, uint64_t segment)
 {
-    return image_map_lower(img, segment);
+    return array_lower(img->segments, img->segment_count, sizeof(*img->segments), segment);
 }
 
 struct image_segment image_find_segment(const struct image *img, uint64_t segment)
 {
     const struct image_segment none = {segment, LAY_NONE, LAY_NONE};
-    size_t i = image_map_lower(img, segment);
+    size_t i = image_segment_index(img, segment);
 
     return i < img->segment_count && img->segments[i].segment == segment ? img->segments[i] : none;
 }
@@ -447,7 +421,7 @@ uint64_t image_segment_block(const struct image *img, uint64_t segment)
 
 int image_set_segment(struct image *img, uint64_t segment, uint64_t block, uint64_t copy)
 {
-    size_t i = image_map_lower(img, segment);
+    size_t i = image_segment_index(img, segment);
     bool found = i < img->segment_count && img->segments[i].segment == segment;
     size_t behind = img->segment_count - i - found;
     int err = 0;
@@ -458,7 +432,7 @@ int image_set_segment(struct image *img, uint64_t segment, uint64_t block, uint6
     } else if (found) {
         img->segments[i] = (struct image_segment){segment, block, copy};
     } else if (block != LAY_NONE) {
-        err = image_grow((void **)&img->segments, img->segment_count, sizeof(*img->segments));
+        err = array_grow((void **)&img->segments, img->segment_count, sizeof(*img->segments));
         if (err)
             return err;
         memmove(&img->segments[i + 1], &img->segments[i], behind * sizeof(*img->segments));
@@ -501,7 +475,7 @@ void image_drop_map(struct image *img)
 /* Remembers a damaged block of the map. Returns 0 or -ENOMEM. */
 static int image_bad_map(struct image *img, uint64_t index, const char *why)
 {
-    int err = image_grow((void **)&img->bad_maps, img->bad_map_count, sizeof(*img->bad_maps));
+    int err = array_grow((void **)&img->bad_maps, img->bad_map_count, sizeof(*img->bad_maps));
 
     if (!err)
         img->bad_maps[img->bad_map_count++] = (struct image_bad_map){index, why};

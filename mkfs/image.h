@@ -179,12 +179,6 @@ bool image_map_is_bad(const struct image *img, uint64_t segment);
  */
 unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2]);
 
-/*
- * Makes room for one more element in an array that grows by doubling. Returns 0
- * or -ENOMEM.
- */
-int image_grow(void **array, size_t count, size_t size);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/array.h"
+
 struct replay {
     struct image *img;
     struct log *log;
@@ -18,7 +20,7 @@ struct replay {
 /* Keeps an image, and what `patch` owns. Returns 0 or -ENOMEM. */
 static int replay_add_image(struct log *log, struct image_patch patch)
 {
-    int err = image_grow((void **)&log->images, log->image_count, sizeof(patch));
+    int err = array_grow((void **)&log->images, log->image_count, sizeof(patch));
 
     if (err)
         return err;
@@ -61,7 +63,7 @@ static int replay_image(void *arg, uint64_t addr, uint64_t pos, const void *data
 static int replay_lacks(void *arg, unsigned log, uint64_t pos)
 {
     struct log *of = ((struct replay *)arg)->log;
-    int err = image_grow((void **)&of->lacks, of->lack_count, sizeof(*of->lacks));
+    int err = array_grow((void **)&of->lacks, of->lack_count, sizeof(*of->lacks));
 
     if (!err)
         of->lacks[of->lack_count++] = (struct lay_log_lack){pos, log};
@@ -88,7 +90,7 @@ static int replay_transaction(struct log *log)
         replay_cut(log, images);
         return more;
     }
-    int err = image_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
+    int err = array_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
     if (err)
         return err;
     log->transactions[log->transaction_count++] = tx;

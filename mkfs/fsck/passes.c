@@ -7,6 +7,7 @@
 
 #include "mkfs/fsck/fsck.h"
 #include "mkfs/fsck/store.h"
+#include "support/array.h"
 
 #define MAX_ROUNDS 16u
 
@@ -121,31 +122,12 @@ static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
     return store_put(f, addr, b);
 }
 
-/*
- * Returns the index of the first reported copy whose place is at or above this
- * one.
- */
-static size_t passes_find_copy(const struct fsck *f, uint64_t place)
-{
-    const struct fsck_copy *c = f->copies.items;
-    size_t lo = 0, hi = f->copies.count;
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (c[mid].place < place)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 /* Implements image.differs: reports each place once per round. */
 static int passes_differs(void *arg, uint64_t addr, uint64_t place)
 {
     struct fsck *f = arg;
-    size_t at = passes_find_copy(f, place);
     const struct fsck_copy *known = f->copies.items;
+    size_t at = array_lower(known, f->copies.count, sizeof(*known), place);
 
     if ((at < f->copies.count && known[at].place == place) || store_place_is_bad(f, place))
         return 0;

@@ -17,6 +17,7 @@
 #include "fusefs/core/state.h"
 #include "layout/label.h"
 #include "layout/log_reader.h"
+#include "support/array.h"
 
 struct recovery {
     struct ffs *fs;
@@ -91,16 +92,10 @@ static int recover_lacks(void *arg, unsigned log, uint64_t pos)
 {
     struct ffs_recovered *found = ((struct recovery *)arg)->found;
 
-    /* The capacity doubles. */
-    if ((found->lack_count & (found->lack_count - 1)) == 0) {
-        size_t want = found->lack_count ? 2 * found->lack_count : 1;
-        struct lay_log_lack *bigger = realloc(found->lacks, want * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        found->lacks = bigger;
-    }
-    found->lacks[found->lack_count++] = (struct lay_log_lack){pos, log};
-    return 0;
+    int err = array_grow((void **)&found->lacks, found->lack_count, sizeof(*found->lacks));
+    if (!err)
+        found->lacks[found->lack_count++] = (struct lay_log_lack){pos, log};
+    return err;
 }
 
 static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_lacks};

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/caches/caches_internal.h"
+#include "support/array.h"
 
 #define TEXT_MAX (16u << 20)
 
@@ -102,28 +103,20 @@ static void cache_mounts_add(struct caches *c, const struct mount_line *on,
     free(path);
     if (!inode)
         return;
-    uint64_t *grown = realloc(c->mounted, (c->n_mounted + 1) * sizeof(*grown));
-    if (grown) {
-        grown[c->n_mounted++] = ffs_ino(inode);
-        c->mounted = grown;
-    }
+    if (array_grow((void **)&c->mounted, c->n_mounted, sizeof(*c->mounted)) == 0)
+        c->mounted[c->n_mounted++] = ffs_ino(inode);
     ffs_iput(inode, 1);
 }
 
 /* Stores the lines of text, which they then point into, and returns how many. */
 static size_t mounts_split(char *text, struct mount_line **lines)
 {
-    size_t n = 0, room = 0;
+    size_t n = 0;
     char *rest;
 
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        if (n == room) {
-            room = room ? 2 * room : 64;
-            struct mount_line *grown = realloc(*lines, room * sizeof(*grown));
-            if (!grown)
-                break;
-            *lines = grown;
-        }
+        if (array_grow((void **)lines, n, sizeof(**lines)) != 0)
+            break;
         n += mounts_parse(line, &(*lines)[n]);
     }
     return n;

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Arrays that grow by doubling, and searches in sorted ones. */
+#ifndef SUPPORT_ARRAY_H
+#define SUPPORT_ARRAY_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+/*
+ * Makes room for one more element of `size` bytes in an array of `count` elements, all of which
+ * this function has made room for. Returns 0 or -ENOMEM.
+ */
+static inline int array_grow(void **array, size_t count, size_t size)
+{
+    /* The array is full only if its length is 0 or a power of two. */
+    if (count & (count - 1))
+        return 0;
+    void *bigger = realloc(*array, (count ? 2 * count : 1) * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    return 0;
+}
+
+/*
+ * Returns the index of the first of n sorted items of `size` bytes, which begin with a uint64_t,
+ * that is not below `key`, or n.
+ */
+static inline size_t array_lower(const void *items, size_t n, size_t size, uint64_t key)
+{
+    size_t lo = 0, hi = n;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (*(const uint64_t *)(const void *)((const char *)items + mid * size) < key)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+#endif
