@@ -17,8 +17,6 @@ static inline int lay_bad(const char **why, const char *what)
     return -EUCLEAN;
 }
 
-/* Returns true if all len bytes are zero. */
-bool lay_is_zero(const void *data, size_t len);
 /* Returns true if the nanoseconds are in range. */
 bool lay_time_ok(struct lay_time t);
 /* Returns the one bits in len bytes, a multiple of 8. */

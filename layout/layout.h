@@ -482,6 +482,8 @@ static inline const uint8_t *lay_xattr_value(const struct lay_xattr *x)
  */
 struct lay_time lay_time_make(int64_t sec, uint32_t nsec);
 int64_t lay_time_sec(struct lay_time t);
+/* Returns true if all len bytes are zero. */
+bool lay_is_zero(const void *data, size_t len);
 
 #ifdef __cplusplus
 }

@@ -734,13 +734,6 @@ static int format_flush(struct format *f)
 
 /* --- Verification ----------------------------------------------------------------------------- */
 
-static bool format_is_zero(const void *data, size_t len)
-{
-    const uint8_t *bytes = data;
-
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0;
-}
-
 static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
 {
     int err = 0;
@@ -748,7 +741,7 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     for (uint64_t n; count > 0 && !err; block += n, count -= n) {
         n = count < BATCH_BLOCKS ? count : BATCH_BLOCKS;
         err = format_read_blocks(f, block, n);
-        if (!err && !format_is_zero(f->buf, n << LAY_BLOCK_SHIFT))
+        if (!err && !lay_is_zero(f->buf, n << LAY_BLOCK_SHIFT))
             err = -EUCLEAN;
     }
     return err;

@@ -389,13 +389,6 @@ void fsck_free_slot(struct lay_inode_block *ib, unsigned slot)
     ib->used = (uint8_t)(ib->used & ~(1u << slot));
 }
 
-static bool slots_is_zero(const void *data, size_t len)
-{
-    const uint8_t *bytes = data;
-
-    return len == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0);
-}
-
 static bool slots_want(struct fit *fit, enum problem problem, bool report, const char *detail)
 {
     return report && fsck_report(fit->f, problem, detail, "inode %" PRIu64, fit->ino);
@@ -427,7 +420,7 @@ static void fit_free_slot(struct fit *fit, struct lay_inode_block *ib, unsigned 
     struct lay_inode rest = *fit->inode;
 
     rest.generation = lay_put32(0);
-    if (slots_is_zero(&rest, sizeof(rest)))
+    if (lay_is_zero(&rest, sizeof(rest)))
         return;
     if (slots_want(fit, PROBLEM_INODE_FREE, report, NULL))
         *save = true;
@@ -454,7 +447,7 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
 /* Corrects the slot of inode 0 in the first block. */
 static void fit_slot_zero(struct fit *fit, struct lay_inode_block *ib, bool report, bool *save)
 {
-    if (ib->used & 1 && slots_is_zero(fit->inode, sizeof(*fit->inode)))
+    if (ib->used & 1 && lay_is_zero(fit->inode, sizeof(*fit->inode)))
         return;
     if (slots_want(fit, PROBLEM_INODE_USED, report, NULL))
         *save = true;
@@ -467,7 +460,7 @@ static void fit_rest(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
 {
     uint64_t next = lay_get64(ib->next_free);
 
-    if (!slots_is_zero(ib->reserved, sizeof(ib->reserved))) {
+    if (!lay_is_zero(ib->reserved, sizeof(ib->reserved))) {
         if (report &&
             fsck_report(f, PROBLEM_INODE_RESERVED, NULL, "inode-file block %" PRIu64, index))
             *save = true;
