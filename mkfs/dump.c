@@ -661,7 +661,7 @@ static int dump_recover(struct dump *d)
 {
     const char *path = d->o->device.text, *why = NULL;
     bool lost = false;
-    struct lay_io io = image_io(&d->img);
+    struct lay_io io = ffs_io(d->img.dev);
     int err = lay_supers_read(&io, &d->img.geo, &d->supers);
 
     if (!err)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/core/ffs.h"
 #include "layout/correct.h"
 #include "support/array.h"
 #include "support/minmax.h"
@@ -520,32 +521,12 @@ int image_read_map(struct image *img, uint64_t chunks)
 
 /* --- Start and end ---------------------------------------------------------------------------- */
 
-static int image_io_read(void *dev, uint64_t block, void *data)
-{
-    return bd_read(dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE);
-}
-
-static int image_io_write(void *dev, uint64_t block, const void *data)
-{
-    return bd_write(dev, block << LAY_BLOCK_SHIFT, data, LAY_BLOCK_SIZE, 0);
-}
-
-static int image_io_flush(void *dev)
-{
-    return bd_flush(dev);
-}
-
-struct lay_io image_io(struct image *img)
-{
-    return (struct lay_io){image_io_read, image_io_write, image_io_flush, img->dev};
-}
-
 int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct lay_labels *labels)
 {
     memset(img, 0, sizeof(*img));
     img->dev = dev;
     img->device_blocks = dev->info.bytes >> LAY_BLOCK_SHIFT;
-    struct lay_io io = image_io(img);
+    struct lay_io io = ffs_io(img->dev);
     if (img->device_blocks == 0)
         return -EINVAL;
     int err = lay_labels_read(&io, img->device_blocks, reclaim, labels);

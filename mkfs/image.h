@@ -112,8 +112,6 @@ struct image {
 int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct lay_labels *labels);
 /* Frees the patches and the map. */
 void image_end(struct image *img);
-/* Returns the device for the functions of layout/label.h. */
-struct lay_io image_io(struct image *img);
 
 /*
  * Reads the metadata block of an address as after recovery, and sets img->age.

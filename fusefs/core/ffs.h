@@ -36,6 +36,7 @@ extern "C" {
 
 struct ffs;
 struct ffs_inode;
+struct lay_io;
 struct lay_label;
 
 /* Determines when reads set access times. */
@@ -99,6 +100,8 @@ struct ffs_mount_opts {
  */
 int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
 
+/* Returns the calls with which layout/label.h reads and writes the device. */
+struct lay_io ffs_io(struct bd_dev *dev);
 /*
  * Reads the label that counts (FORMAT.md 4.1), also if the file system is larger than the device.
  * Returns 0, or an error of lay_labels_read() other than -ERANGE.

@@ -144,8 +144,6 @@ struct ffs_reason {
 int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Returns the calls with which layout/label.h reads and writes the device. */
-struct lay_io ffs_io(struct bd_dev *dev);
 /* Returns a random number other than 0, for incarnations and logs. */
 uint64_t ffs_random(void);
 /*

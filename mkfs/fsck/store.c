@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "fusefs/core/ffs.h"
 #include "support/minmax.h"
 
 #define BUCKETS    1024u
@@ -407,7 +408,7 @@ static int new_incarnation(struct fsck *f)
 {
     struct lay_label next = *lay_labels_newest(&f->labels);
     uint64_t counter = lay_get64(next.incarnation.counter), id;
-    struct lay_io io = image_io(&f->img);
+    struct lay_io io = ffs_io(f->img.dev);
     int err = random_id(&id);
 
     if (err)
@@ -770,7 +771,7 @@ static void ahead_skip(struct fsck *f)
 static int store_recover(struct fsck *f)
 {
     struct store *s = f->store;
-    struct lay_io io = image_io(&f->img);
+    struct lay_io io = ffs_io(f->img.dev);
     const struct lay_log_mark *newest = &f->log.reader.newest;
     int err = new_incarnation(f);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fusefs/core/ffs.h"
 #include "mkfs/fsck/store.h"
 #include "support/minmax.h"
 
@@ -62,7 +63,7 @@ void fsck_labels(struct fsck *f)
 
 int fsck_read_log(struct fsck *f)
 {
-    struct lay_io io = image_io(&f->img);
+    struct lay_io io = ffs_io(f->img.dev);
 
     if (f->log_read)
         return 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 
+#include "fusefs/core/ffs.h"
 #include "mkfs/replay.h"
 #include "mkfs/walk.h"
 #include "tests/mkfs/mkfs_rig.h"
@@ -38,7 +39,7 @@ class ImageMap : public ToolTest
         const char *why = nullptr;
         ASSERT_EQ(bd_file_open(path("img").c_str(), 0, 0, &dev), 0);
         ASSERT_EQ(image_start(&image, dev, false, &labels), 0);
-        lay_io io = image_io(&image);
+        lay_io io = ffs_io(image.dev);
         ASSERT_EQ(lay_supers_read(&io, &image.geo, &supers), 0);
         ASSERT_EQ(replay_read(&image, &labels, &supers, &log), 0);
         ASSERT_EQ(replay_super(&image, &log, &supers, &super, &lost, &why), 0) << why;
