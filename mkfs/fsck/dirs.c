@@ -193,10 +193,11 @@ static void dirs_report_damage(void *arg, uint64_t addr, const char *why)
         fsck_mark(w->f, w->ino, FIX_MAP);
 }
 
-static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_inode *inode)
+static int check_directory(void *arg, uint64_t ino, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {
         .sound = dirs_claim_node, .damaged = dirs_report_damage, .name = take_name};
+    struct dir_walk *w = arg;
     struct walk_totals totals;
 
     w->ino = ino;
@@ -207,23 +208,6 @@ static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_in
     else
         w->f->incomplete = true;
     return err && err != -EUCLEAN ? err : w->err;
-}
-
-static int dirs_check_block(struct dir_walk *w, uint64_t index)
-{
-    struct fsck *f = w->f;
-    union lay_block b;
-    bool any = false;
-
-    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
-        any |= f->inodes[index * LAY_INODES_PER_BLOCK + slot].type == DT_DIR;
-    int err = any ? fsck_load_block(f, index, &b) : 0;
-    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && any && !err; slot++) {
-        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
-        if (f->inodes[ino].type == DT_DIR)
-            err = check_directory(w, ino, &b.inodes.inodes[slot]);
-    }
-    return err;
 }
 
 /*
@@ -252,13 +236,11 @@ static int judge_stray(struct fsck *f, const struct fsck_stray *s)
 int fsck_directories(struct fsck *f)
 {
     struct dir_walk *w = calloc(1, sizeof(*w));
-    int err = w ? 0 : -ENOMEM;
 
-    for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
-        w->f = f;
-        err = dirs_check_block(w, index);
-        fsck_progress(f, "directories", index + 1, f->inode_block_count);
-    }
+    if (!w)
+        return -ENOMEM;
+    w->f = f;
+    int err = fsck_each_inode(f, "directories", DT_DIR, 0, check_directory, w);
     free(w);
     const struct fsck_stray *strays = f->strays.items;
     /* An unreadable directory may hold the name that the parent field confirms. */

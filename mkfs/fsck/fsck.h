@@ -509,6 +509,14 @@ void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, 
 void fsck_free_slot(struct lay_inode_block *ib, unsigned slot);
 /* Reads a mapped inode block and makes it valid without reports. */
 int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
+/*
+ * Calls each() for the inodes in use of a type (DT_*; 0 means any) that have one
+ * of the repairs `fix` pending (0 means any), until it returns an error. `pass`
+ * is for fsck_progress(), or NULL.
+ */
+typedef int (*fsck_inode_fn)(void *arg, uint64_t ino, const struct lay_inode *inode);
+int fsck_each_inode(struct fsck *f, const char *pass, uint8_t type, uint16_t fix,
+                    fsck_inode_fn each, void *arg);
 
 /* --- Large values of attributes (large_values.c) ---------------------------------------------- */
 

@@ -51,33 +51,26 @@ static void paths_take_name(void *arg, const struct lay_dirent *d)
     paths_seek(p, p->dir);
 }
 
-static int paths_walk_block(struct paths *p, uint64_t index)
+static int paths_walk_directory(void *arg, uint64_t ino, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {.name = paths_take_name};
-    struct fsck *f = p->f;
-    union lay_block b;
-    int err = f->inode_blocks[index].addr ? fsck_load_block(f, index, &b) : -ENOENT;
+    struct paths *p = arg;
 
-    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++) {
-        p->dir = index * LAY_INODES_PER_BLOCK + slot;
-        if (f->inodes[p->dir].type == DT_DIR)
-            err = walk_names(&f->img, p->dir, &b.inodes.inodes[slot], &ops, p, NULL);
-        /* What a damaged directory still holds was walked. */
-        err = err == -EUCLEAN ? 0 : err;
-    }
-    return err == -ENOENT ? 0 : err;
+    p->dir = ino;
+    int err = walk_names(&p->f->img, ino, inode, &ops, p, NULL);
+    /* What a damaged directory still holds was walked. */
+    return err == -EUCLEAN ? 0 : err;
 }
 
 /* Walks all directories until no directory above a name is without one. */
 static int paths_walk(struct paths *p)
 {
     size_t before;
-    int err = 0;
+    int err;
 
     do {
         before = p->names.count;
-        for (uint64_t index = 0; index < p->f->inode_block_count && !err; index++)
-            err = paths_walk_block(p, index);
+        err = fsck_each_inode(p->f, NULL, DT_DIR, 0, paths_walk_directory, p);
     } while (!err && p->names.count > before);
     return err;
 }

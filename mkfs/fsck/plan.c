@@ -9,11 +9,11 @@
  * block that is lost or not sound, unless the inode's count of blocks proves
  * that no record is missing.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "mkfs/fsck/salvage.h"
 
@@ -287,12 +287,15 @@ int fsck_collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *i
     return err || !doubted ? err : salvage_add_range(s, 0, UINT64_MAX);
 }
 
-static int plan_make(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
+static int plan_make(void *arg, uint64_t ino, const struct lay_inode *inode)
 {
+    struct fsck *f = arg;
+
+    if (f->inodes[ino].fix & FIX_CLEAR)
+        return 0;
     struct plan *p = calloc(1, sizeof(*p));
     struct fsck_plan *plan = fsck_grow(&f->plans, sizeof(*plan));
     int err = p && plan ? 0 : -ENOMEM;
-
     if (!err) {
         p->f = f;
         p->ino = ino;
@@ -314,19 +317,7 @@ static int plan_make(struct fsck *f, uint64_t ino, const struct lay_inode *inode
 
 int fsck_plan_maps(struct fsck *f)
 {
-    union lay_block b;
-    int err = 0;
-
-    for (uint64_t ino = LAY_INO_ROOT; ino < fsck_inode_limit(f) && !err; ino++) {
-        uint64_t index = ino / LAY_INODES_PER_BLOCK;
-        if (f->inodes[ino].type != S_IFREG >> 12 || !(f->inodes[ino].fix & FIX_MAP) ||
-            f->inodes[ino].fix & FIX_CLEAR)
-            continue;
-        err = fsck_load_block(f, index, &b);
-        if (!err)
-            err = plan_make(f, ino, &b.inodes.inodes[ino % LAY_INODES_PER_BLOCK]);
-    }
-    return err;
+    return fsck_each_inode(f, NULL, DT_REG, FIX_MAP, plan_make, f);
 }
 
 const struct fsck_plan *fsck_find_plan(const struct fsck *f, uint64_t ino)

@@ -125,40 +125,36 @@ static int reserve_xattrs(struct fsck *f, uint64_t addr)
     return err;
 }
 
-static int reserve_inode(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
+/* The pass over the inodes that are to be repaired. */
+struct reserve {
+    struct fsck *f;
+    bool maps; /* some are without their map */
+};
+
+static int reserve_inode(void *arg, uint64_t ino, const struct lay_inode *inode)
 {
-    uint16_t fix = f->inodes[ino].fix;
+    struct reserve *r = arg;
+    uint16_t fix = r->f->inodes[ino].fix;
     unsigned kind = lay_get16(inode->map_kind);
     int err = 0;
 
+    r->maps |= (fix & FIX_MAP) != 0;
     if (fix & FIX_MAP && (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR || kind == LAY_MAP_INLINE))
-        err = reserve_map(f, ino, inode);
+        err = reserve_map(r->f, ino, inode);
     if (fix & FIX_MAP && kind == LAY_MAP_LINK)
-        fsck_keep(f, lay_get64(inode->map.link.block));
+        fsck_keep(r->f, lay_get64(inode->map.link.block));
     if (!err && fix & FIX_XATTR)
-        err = reserve_xattrs(f, lay_get64(inode->xattr));
+        err = reserve_xattrs(r->f, lay_get64(inode->xattr));
     return err;
 }
 
 int fsck_reserve(struct fsck *f)
 {
-    union lay_block b;
-    uint16_t fixes = 0;
-    int err = 0;
+    struct reserve r = {.f = f};
+    int err = fsck_each_inode(f, NULL, 0, FIX_MAP | FIX_XATTR, reserve_inode, &r);
 
-    for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
-        uint16_t fix = 0;
-        for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
-            fix |= f->inodes[index * LAY_INODES_PER_BLOCK + slot].fix;
-        fixes |= fix;
-        if (!(fix & (FIX_MAP | FIX_XATTR)) || f->inode_blocks[index].damaged)
-            continue;
-        err = fsck_load_block(f, index, &b);
-        for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++)
-            err = reserve_inode(f, index * LAY_INODES_PER_BLOCK + slot, &b.inodes.inodes[slot]);
-    }
     /* Lost leaves of trees matter only if something was unreadable. */
-    if (!err && fixes & FIX_MAP && f->incomplete)
+    if (!err && r.maps && f->incomplete)
         err = fsck_find_leaves(f);
     return err ? err : fsck_plan_maps(f);
 }

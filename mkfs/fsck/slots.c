@@ -595,3 +595,27 @@ int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b)
         fsck_fit_block(f, &b->inodes, index, addr, false, &save);
     return err;
 }
+
+int fsck_each_inode(struct fsck *f, const char *pass, uint8_t type, uint16_t fix,
+                    fsck_inode_fn each, void *arg)
+{
+    union lay_block b;
+    int err = 0;
+
+    for (uint64_t ino = 0, loaded = UINT64_MAX; ino < fsck_inode_limit(f) && !err; ino++) {
+        const struct inode_info *info = &f->inodes[ino];
+        uint64_t index = ino / LAY_INODES_PER_BLOCK;
+        if (pass && ino % LAY_INODES_PER_BLOCK == 0)
+            fsck_progress(f, pass, index, f->inode_block_count);
+        if (info->type == 0 || (type && info->type != type) || (fix && !(info->fix & fix)))
+            continue;
+        if (index != loaded)
+            err = fsck_load_block(f, index, &b);
+        loaded = index;
+        if (!err)
+            err = each(arg, ino, &b.inodes.inodes[ino % LAY_INODES_PER_BLOCK]);
+    }
+    if (pass)
+        fsck_progress(f, pass, f->inode_block_count, f->inode_block_count);
+    return err;
+}
