@@ -16,60 +16,32 @@ struct totals {
     bool whole; /* no bitmap remains damaged */
 };
 
-/* One line reports blocks that have the same finding. */
-struct range {
-    struct fsck *f;
-    enum problem problem; /* PROBLEM_COUNT if no range is open */
-    uint64_t first, len;
-    bool fix; /* a range of the group is to be repaired */
-};
-
-static void end_range(struct range *r)
+static enum problem bitmaps_judge(const struct fsck *f, uint64_t block, bool marked)
 {
-    if (r->problem != PROBLEM_COUNT &&
-        fsck_report(r->f, r->problem, NULL, "blocks %" PRIu64 " to %" PRIu64, r->first,
-                    r->first + r->len - 1))
-        r->fix = true;
-    r->problem = PROBLEM_COUNT;
-}
-
-static void add_to_range(struct range *r, enum problem problem, uint64_t block)
-{
-    if (r->problem == problem && r->first + r->len == block) {
-        r->len++;
-        return;
-    }
-    end_range(r);
-    r->problem = problem;
-    r->first = block;
-    r->len = 1;
-}
-
-static void compare_block(struct range *r, uint64_t block, bool marked)
-{
-    bool claimed = fsck_is_claimed(r->f, block);
+    bool claimed = fsck_is_claimed(f, block);
 
     if (claimed && !marked)
-        add_to_range(r, PROBLEM_BITMAP_FREE, block);
+        return PROBLEM_BITMAP_FREE;
     /* An unreadable object may own blocks that look lost. */
-    else if (marked && !claimed && !r->f->incomplete)
-        add_to_range(r, PROBLEM_BITMAP_LEAK, block);
+    return marked && !claimed && !f->incomplete ? PROBLEM_BITMAP_LEAK : PROBLEM_COUNT;
 }
 
 /* Skips words that agree, which are most words of a large file system. */
-static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t group)
+static void compare_group(struct fsck_range *r, const struct lay_bitmap *bm, uint64_t group)
 {
     static const struct fsck_group none;
     const struct fsck_group *g = r->f->groups[group] ? r->f->groups[group] : &none;
+    uint64_t first = group * LAY_GROUP_BLOCKS, bits;
     uint32_t blocks = lay_group_blocks(&r->f->img.geo, group);
-    uint64_t bits;
 
     for (uint32_t b = 0; b < blocks; b += 64) {
         memcpy(&bits, bm->bits + b / 8, sizeof(bits));
+        if (bits == g->claimed[b / 64])
+            fsck_range_add(r, PROBLEM_COUNT, first + b);
         for (uint32_t i = b; bits != g->claimed[b / 64] && i < b + 64 && i < blocks; i++)
-            compare_block(r, group * LAY_GROUP_BLOCKS + i, bits >> i % 64 & 1);
+            fsck_range_add(r, bitmaps_judge(r->f, first + i, bits >> i % 64 & 1), first + i);
     }
-    end_range(r);
+    fsck_range_add(r, PROBLEM_COUNT, first + blocks);
 }
 
 /* Creates the bitmap that matches the claims. */
@@ -139,7 +111,7 @@ bool fsck_in_use(struct fsck *f, uint64_t block, uint64_t len)
 static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, bool *sound)
 {
     uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
-    struct range range = {.f = f, .problem = PROBLEM_COUNT};
+    struct fsck_range range = {.f = f, .where = "", .problem = PROBLEM_COUNT};
     const char *why = "cannot be read";
     int err = bitmaps_read(f, group, b, &why);
 

@@ -468,20 +468,13 @@ static int map_note_block(struct chunk_map *m, uint64_t index)
     return fsck_has(&m->blocks, index) ? 0 : fsck_append(&m->blocks, &index, sizeof(index));
 }
 
-/* Reports what all other repairs depend on. */
-static void map_must(struct fsck *f, bool yes)
-{
-    if (!yes)
-        f->refused = true;
-}
-
 static void map_report_chunk(struct chunk_map *m, uint64_t number, bool placed)
 {
     bool lost = !placed && m->found + m->empty < lay_get64(m->f->sb.chunks);
 
     m->dropped += lost;
-    map_must(m->f, fsck_report(m->f, lost ? PROBLEM_CHUNK_LOST : PROBLEM_MAP_SLOT, NULL,
-                               "chunk %" PRIu64, number));
+    fsck_must(m->f, fsck_report(m->f, lost ? PROBLEM_CHUNK_LOST : PROBLEM_MAP_SLOT, NULL,
+                                "chunk %" PRIu64, number));
 }
 
 /*
@@ -579,7 +572,7 @@ static void map_check_count(struct chunk_map *m)
 
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", found %" PRIu64, stated, m->found);
     if (m->found + m->empty < left)
-        map_must(f, yes = fsck_report(f, PROBLEM_CHUNK_LOST, detail, "chunks"));
+        fsck_must(f, yes = fsck_report(f, PROBLEM_CHUNK_LOST, detail, "chunks"));
     else if (m->found != left)
         yes = fsck_report(f, PROBLEM_SUPER_CHUNKS, detail, "superblock");
     if (yes && f->mode != FSCK_CHECK)
@@ -595,8 +588,8 @@ static int map_repair(struct chunk_map *m)
 
     for (size_t i = 0; i < f->img.bad_map_count && !err; i++) {
         const struct image_bad_map *bad = &f->img.bad_maps[i];
-        map_must(f, fsck_report(f, PROBLEM_MAP_BLOCK, bad->why, "block %" PRIu64 " of the map",
-                                bad->index));
+        fsck_must(f, fsck_report(f, PROBLEM_MAP_BLOCK, bad->why, "block %" PRIu64 " of the map",
+                                 bad->index));
         err = map_note_block(m, bad->index);
     }
     if (!err)

@@ -124,6 +124,17 @@ void fsck_want(struct fsck *f, enum problem problem, const char *detail, uint64_
         fsck_mark(f, ino, fix);
 }
 
+void fsck_range_add(struct fsck_range *r, enum problem problem, uint64_t block)
+{
+    if (problem == r->problem)
+        return;
+    if (r->problem != PROBLEM_COUNT)
+        r->fix |= fsck_report(r->f, r->problem, NULL, "%sblocks %" PRIu64 " to %" PRIu64, r->where,
+                              r->first, block - 1);
+    r->problem = problem;
+    r->first = block;
+}
+
 uint64_t fsck_problems(const struct fsck *f)
 {
     uint64_t sum = 0;

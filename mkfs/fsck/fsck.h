@@ -311,6 +311,25 @@ static inline void fsck_mark(struct fsck *f, uint64_t ino, uint16_t fix)
  */
 bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const char *object, ...)
     __attribute__((format(printf, 4, 5)));
+/* Returns `yes`, the answer for a repair that all others depend on, and records a refusal. */
+static inline bool fsck_must(struct fsck *f, bool yes)
+{
+    f->refused |= !yes;
+    return yes;
+}
+/*
+ * Reports blocks that have the same finding in one line: "blocks N to M", after
+ * `where`. The caller gives the finding of each block in order, or PROBLEM_COUNT
+ * if there is none, and PROBLEM_COUNT for the block behind the last one.
+ */
+struct fsck_range {
+    struct fsck *f;
+    const char *where;
+    enum problem problem; /* PROBLEM_COUNT if no range is open */
+    uint64_t first;
+    bool fix; /* one of them is to be repaired */
+};
+void fsck_range_add(struct fsck_range *r, enum problem problem, uint64_t block);
 /*
  * Formats a name for a terminal: each byte outside printable ASCII becomes \xNN.
  * `out` has 4 bytes per byte of the name, and one more. Returns out.

@@ -134,19 +134,6 @@ static void segments_make(const struct fsck_segment *s, bool keep, struct lay_en
     entries->free = lay_put32(LAY_SEGMENT_BLOCKS - used);
 }
 
-/* Describes blocks of a segment that have the same finding. */
-struct segments_range {
-    enum problem problem; /* PROBLEM_COUNT: none */
-    uint32_t first, end;
-};
-
-static bool segments_end(struct fsck *f, uint64_t segment, const struct segments_range *r)
-{
-    return r->problem != PROBLEM_COUNT &&
-           fsck_report(f, r->problem, NULL, "segment %" PRIu64 " blocks %u to %u", segment,
-                       r->first, r->end - 1);
-}
-
 /* Returns what is wrong with a block, or PROBLEM_COUNT. */
 static enum problem segments_judge(const struct segments_entries *e, const struct fsck_segment *s,
                                    uint32_t block)
@@ -163,18 +150,14 @@ static enum problem segments_judge(const struct segments_entries *e, const struc
 /* Compares sound entries with the claims; returns true if they are to be corrected. */
 static bool segments_compare(const struct segments_entries *e, const struct fsck_segment *s)
 {
-    struct segments_range r = {.problem = PROBLEM_COUNT};
-    bool fix = false;
+    char where[40];
+    struct fsck_range range = {.f = e->f, .where = where, .problem = PROBLEM_COUNT};
 
-    for (uint32_t i = 0; i <= LAY_SEGMENT_BLOCKS; i++) {
-        enum problem problem = i < LAY_SEGMENT_BLOCKS ? segments_judge(e, s, i) : PROBLEM_COUNT;
-        if (problem != r.problem) {
-            fix |= segments_end(e->f, s->segment, &r);
-            r = (struct segments_range){.problem = problem, .first = i};
-        }
-        r.end = i + 1;
-    }
-    return fix;
+    snprintf(where, sizeof(where), "segment %" PRIu64 " ", s->segment);
+    for (uint32_t i = 0; i < LAY_SEGMENT_BLOCKS; i++)
+        fsck_range_add(&range, segments_judge(e, s, i), i);
+    fsck_range_add(&range, PROBLEM_COUNT, LAY_SEGMENT_BLOCKS);
+    return range.fix;
 }
 
 /* *fix is true if the entries are to be corrected. */

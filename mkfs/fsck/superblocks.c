@@ -18,17 +18,6 @@
  */
 #define HIGHEST_TID (LAY_MAX_TID - (UINT64_C(1) << 32))
 
-/*
- * Returns `yes`, the answer for a repair that all others depend on, and records
- * a refusal.
- */
-static bool must(struct fsck *f, bool yes)
-{
-    if (!yes)
-        f->refused = true;
-    return yes;
-}
-
 /* --- Labels ----------------------------------------------------------------------------------- */
 
 /*
@@ -96,7 +85,7 @@ static bool label_is_lost(const struct fsck *f)
 /* Gives up what the log holds behind its whole transactions. */
 static void give_up(struct fsck *f, bool yes)
 {
-    if (!must(f, yes))
+    if (!fsck_must(f, yes))
         return;
     f->set_aside = true;
     f->empty_sums = true;
@@ -138,7 +127,7 @@ static void report_log(struct fsck *f)
     if (log->state == LOG_LOST)
         give_up(f, fsck_report(f, PROBLEM_JOURNAL_LOST, NULL, "log"));
     else if (label_is_lost(f))
-        must(f, fsck_report(f, PROBLEM_LABEL_LOST, NULL, "labels"));
+        fsck_must(f, fsck_report(f, PROBLEM_LABEL_LOST, NULL, "labels"));
     if (log->state == LOG_DAMAGED || (log->state == LOG_WHOLE && log->why && !label_is_lost(f)))
         report_gap(f);
     snprintf(detail, sizeof(detail), "blocks: %" PRIu64, log->reader.corrected);
@@ -254,7 +243,7 @@ static void check_super(struct fsck *f, unsigned i)
 void fsck_supers(struct fsck *f)
 {
     if (f->super_lost)
-        must(f, fsck_report(f, PROBLEM_SUPER_OLD, NULL, "superblock"));
+        fsck_must(f, fsck_report(f, PROBLEM_SUPER_OLD, NULL, "superblock"));
     /* While the log has an image, recovery may have been writing the places. */
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !image_find_patch(&f->img, LAY_ADDR_SUPER); i++)
         check_super(f, i);
