@@ -8,7 +8,9 @@
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
 
-void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+/* Makes an inode of a type in `mode`; a symbolic link has a target, and a device a number. */
+static void name_make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev,
+                      const char *target)
 {
     struct ffs_cred cred = op_cred(req);
     struct ffs_inode *dir;
@@ -16,44 +18,32 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
     int err = op_node(req, parent, &dir);
 
     if (!err) {
-        err = ffs_mknod(dir, name, mode, (uint32_t)rdev, &cred, &inode);
+        if (target)
+            err = ffs_symlink(dir, name, target, &cred, &inode);
+        else if (S_ISDIR(mode))
+            err = ffs_mkdir(dir, name, mode, &cred, &inode);
+        else
+            err = ffs_mknod(dir, name, mode, (uint32_t)rdev, &cred, &inode);
         if (!err)
             caches_adopt(op_daemon(req)->caches, dir, inode);
         ffs_iput(dir, 1);
     }
     op_reply_entry(req, err, inode);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+    name_make(req, parent, name, mode, rdev, NULL);
 }
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    struct ffs_cred cred = op_cred(req);
-    struct ffs_inode *dir;
-    struct ffs_inode *inode = NULL;
-    int err = op_node(req, parent, &dir);
-
-    if (!err) {
-        err = ffs_mkdir(dir, name, mode, &cred, &inode);
-        if (!err)
-            caches_adopt(op_daemon(req)->caches, dir, inode);
-        ffs_iput(dir, 1);
-    }
-    op_reply_entry(req, err, inode);
+    name_make(req, parent, name, S_IFDIR | (mode & 07777), 0, NULL);
 }
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-    struct ffs_cred cred = op_cred(req);
-    struct ffs_inode *dir;
-    struct ffs_inode *inode = NULL;
-    int err = op_node(req, parent, &dir);
-
-    if (!err) {
-        err = ffs_symlink(dir, name, target, &cred, &inode);
-        if (!err)
-            caches_adopt(op_daemon(req)->caches, dir, inode);
-        ffs_iput(dir, 1);
-    }
-    op_reply_entry(req, err, inode);
+    name_make(req, parent, name, S_IFLNK, 0, target);
 }
 
 /* The entry in the reply has the new link count. */
