@@ -159,54 +159,46 @@ void caches_prune(struct caches *c)
 
 /* --- Words of inodes ------------------------------------------------------------------------- */
 
-void caches_word_set(struct ffs_inode *inode, uint32_t mask, uint32_t bits)
+/*
+ * Replaces the bits `mask` of the word by `bits`, and adds `opens` (1, 0, -1) to
+ * its count unless that is saturated. Returns false if a bit of `forbidden` is
+ * set; the word is unchanged then.
+ */
+static bool table_change_word(struct ffs_inode *inode, uint32_t forbidden, uint32_t mask,
+                              uint32_t bits, int opens)
 {
     uint32_t *word = ffs_user_word(inode);
-    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST), next;
 
-    while (!__atomic_compare_exchange_n(word, &old, (old & ~mask) | bits, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST))
-        ;
+    do {
+        if (old & forbidden)
+            return false;
+        next = (old & ~mask) | bits;
+        if ((old & WORD_OPENS) != WORD_OPENS)
+            next += (uint32_t)opens * WORD_ONE_OPEN;
+    } while (
+        !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    return true;
+}
+
+void caches_word_set(struct ffs_inode *inode, uint32_t mask, uint32_t bits)
+{
+    table_change_word(inode, 0, mask, bits, 0);
 }
 
 bool caches_word_claim(struct ffs_inode *inode)
 {
-    uint32_t *word = ffs_user_word(inode);
-    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-
-    do {
-        if (old & WORD_OPENS)
-            return false;
-    } while (!__atomic_compare_exchange_n(word, &old, old | WORD_REMOVED, false, __ATOMIC_SEQ_CST,
-                                          __ATOMIC_SEQ_CST));
-    return true;
+    return table_change_word(inode, WORD_OPENS, 0, WORD_REMOVED, 0);
 }
 
 int caches_file_opened(struct ffs_inode *inode)
 {
-    uint32_t *word = ffs_user_word(inode);
-    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    uint32_t more;
-
-    do {
-        if (old & WORD_REMOVED)
-            return -ESTALE;
-        more = (old & WORD_OPENS) == WORD_OPENS ? old : old + WORD_ONE_OPEN;
-    } while (
-        !__atomic_compare_exchange_n(word, &old, more, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-    return 0;
+    return table_change_word(inode, WORD_REMOVED, 0, 0, 1) ? 0 : -ESTALE;
 }
 
 void caches_file_closed(struct ffs_inode *inode)
 {
-    uint32_t *word = ffs_user_word(inode);
-    uint32_t old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    uint32_t less;
-
-    do
-        less = (old & WORD_OPENS) == WORD_OPENS ? old : old - WORD_ONE_OPEN;
-    while (
-        !__atomic_compare_exchange_n(word, &old, less, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    table_change_word(inode, 0, 0, 0, -1);
 }
 
 bool caches_counts_use(struct ffs_inode *inode)
