@@ -28,4 +28,15 @@ static inline int std_files_fill(void)
     return 0;
 }
 
+/* Makes all three /dev/null, which closes the terminal or pipes that they were. */
+static inline void std_files_leave(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    for (int fd = 0; fd <= STDERR_FILENO && null >= 0; fd++)
+        dup2(null, fd);
+    if (null > STDERR_FILENO)
+        close(null);
+}
+
 #endif

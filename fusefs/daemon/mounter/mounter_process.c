@@ -36,6 +36,7 @@
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
 #include "support/fd_message.h"
+#include "support/std_files.h"
 
 /* --- A loop device --------------------------------------------------------------------------- */
 
@@ -495,20 +496,6 @@ static int go_to_mountpoint(struct process *p)
 }
 
 /*
- * Closes the terminal and the pipes of the daemon's caller, which a mount must
- * not keep open.
- */
-static void leave_terminal(void)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    for (int fd = 0; fd <= 2 && null >= 0; fd++)
-        dup2(null, fd);
-    if (null > 2)
-        close(null);
-}
-
-/*
  * Sets the flags of the mount that libfuse does not pass on. Without
  * strictatime and nodiratime the kernel shows relatime, which a later remount
  * would take for intended; kernels before 5.12 still show it. libfuse before
@@ -591,7 +578,7 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
         umount2(p->name, MNT_DETACH | UMOUNT_NOFOLLOW);
         return err;
     }
-    leave_terminal();
+    std_files_leave(); /* a mount must not keep the caller's terminal open */
     answer->readahead = readahead_raise(p->name, readahead);
     return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/std_files.h"
 
 /*
  * EOF without a byte means that the child ended before it reported. Its wait
@@ -65,11 +66,7 @@ static void background_report(int status_fd, unsigned char status)
 void background_ready(int status_fd)
 {
     log_to_syslog();
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; fd <= 2 && null >= 0; fd++)
-        dup2(null, fd);
-    if (null > 2)
-        close(null);
+    std_files_leave();
     background_report(status_fd, 0);
 }
 
