@@ -28,16 +28,14 @@ class Fsck : public ToolTest
 
 TEST_F(Fsck, FindsNothingInAFreshFileSystem)
 {
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out;
+    Result r = expect_exit(fsck(), 0);
     EXPECT_EQ(r.out, path("img") + ": clean\n");
 }
 
 TEST_F(Fsck, FindsNothingInAFileSystemWithOneOfEverything)
 {
     img.fill();
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out << r.err;
+    expect_exit(fsck(), 0);
 }
 
 TEST_F(Fsck, ChangesNothing)
@@ -97,9 +95,7 @@ TEST_F(Fsck, SeesTheFileSystemAsItIsAfterRecovery)
     img.fill();
     img.log({img.copy(img.root_leaf), img.copy(img.geo.supers[0])});
     std::memset(&img.at<uint8_t>(img.root_leaf), 0xee, LAY_BLOCK_SIZE);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out;
-    EXPECT_NE(r.out.find("Journal: 1 transactions replayed in memory"), std::string::npos);
+    expect_exit(fsck(), 0, "Journal: 1 transactions replayed in memory");
 }
 
 TEST_F(Fsck, UsesTheNewestImageOfABlock)
@@ -125,8 +121,7 @@ TEST_F(Fsck, TakesTheMapFromTheLog)
     lay_slot_set(&map.slots[0], img.segments[1], LAY_NONE);
     lay_slot_set(&map.slots[1], img.segments[0], LAY_NONE);
     img.seal(LAY_ADDR(LAY_KIND_MAP, 0));
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out;
+    expect_exit(fsck(), 0);
 }
 
 /* A chunk that was mapped before a crash: its blocks are in the log alone. */
@@ -136,8 +131,7 @@ TEST_F(Fsck, BelievesAMapWhoseBlocksAreInTheLog)
     std::vector<uint8_t> entries = img.copy(LAY_ADDR_CHUNK(1, 0));
     img.log({img.copy(LAY_ADDR(LAY_KIND_MAP, 0)), entries});
     std::memset(&img.at<uint8_t>(LAY_ADDR_CHUNK(1, 0)), 0xee, LAY_BLOCK_SIZE);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out;
+    expect_exit(fsck(), 0);
 }
 
 TEST_F(Fsck, RecoversSuperblocksThatWereTorn)
@@ -146,8 +140,7 @@ TEST_F(Fsck, RecoversSuperblocksThatWereTorn)
     img.log({img.copy(img.geo.supers[0])});
     for (uint64_t block : img.geo.supers)
         std::memset(&img.at<uint8_t>(block) + 512, 0, LAY_BLOCK_SIZE - 512);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 0) << r.out;
+    expect_exit(fsck(), 0);
 }
 
 TEST_F(Fsck, IgnoresATransactionThatWasNeverCommitted)
@@ -168,9 +161,7 @@ TEST_F(Fsck, FindsDamageBeforeALaterTransaction)
     img.log({img.copy(img.root_leaf)});
     /* The commit of the first. */
     std::memset(&img.at<uint8_t>(img.geo.log_start + 3) + 100, 0x5a, 100);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 4);
-    EXPECT_NE(r.out.find("F1002 transaction 2"), std::string::npos) << r.out;
+    expect_exit(fsck(), 4, "F1002 transaction 2");
 }
 
 TEST_F(Fsck, RefusesASuperblockInTheJournalWithAnotherGeometry)
@@ -180,9 +171,7 @@ TEST_F(Fsck, RefusesASuperblockInTheJournalWithAnotherGeometry)
     auto *moved = reinterpret_cast<lay_super *>(sb.data());
     moved->area.blocks = lay_put64(IMAGE_BYTES >> LAY_BLOCK_SHIFT << 1);
     img.log({sb});
-    Result r = fsck();
-    EXPECT_EQ(r.status, 4) << r.out;
-    EXPECT_NE(r.out.find("F1002"), std::string::npos) << r.out;
+    expect_exit(fsck(), 4, "F1002");
 }
 
 /* A terminal takes the bytes 0x80 to 0x9f for control characters, too. */
@@ -193,9 +182,7 @@ TEST_F(Fsck, PrintsNamesWithoutControlCharacters)
                              "31m\x1b[2J\x7f\\";
     add_name(img.at<lay_node>(img.root_leaf), img.geo, name, 4000, DT_REG);
     img.seal(img.root_leaf);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 4);
-    EXPECT_NE(r.out.find("name 'a\\x9b31m\\x1b[2J\\x7f\\x5c'"), std::string::npos) << r.out;
+    expect_exit(fsck(), 4, "name 'a\\x9b31m\\x1b[2J\\x7f\\x5c'");
 }
 
 TEST_F(Fsck, PrintsTheLongestName)
@@ -214,9 +201,7 @@ TEST_F(Fsck, FindsAChainOfAttributesThatFormsALoop)
     img.fill();
     img.at<lay_xattr_block>(img.xattr_next).next = lay_put64(img.xattr_block);
     img.seal(img.xattr_next);
-    Result r = fsck();
-    EXPECT_EQ(r.status, 4);
-    EXPECT_NE(r.out.find("F304 inode 7"), std::string::npos) << r.out;
+    expect_exit(fsck(), 4, "F304 inode 7");
 }
 
 TEST_F(Fsck, SurvivesValidBlocksFullOfNonsense)
@@ -250,8 +235,7 @@ class NoFsck : public ToolTest
   protected:
     void expect(int status, const std::string &line)
     {
-        Result r = run({FSCK, "-n", path("img")});
-        EXPECT_EQ(r.status, status);
+        Result r = expect_exit(run({FSCK, "-n", path("img")}), status);
         EXPECT_EQ(r.err, "fsck.gpunvme: " + path("img") + ": " + line + "\n");
     }
 };
@@ -348,9 +332,7 @@ TEST_F(Fsck, IsFoundByFsckOfTheSystem)
     write_file(fstab, path("img") + " /mnt fuse.gpunvmefs ro 0 2\n");
     img.super().area.free_blocks = lay_put64(5);
     img.set_clean(false);
-    Result r = run({"/sbin/fsck", "-A", "-p", "-T"}, env);
-    EXPECT_EQ(r.status, 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("F404 "), std::string::npos) << r.out;
+    expect_exit(run({"/sbin/fsck", "-A", "-p", "-T"}, env), 1, "F404 ");
     EXPECT_EQ(run({"/sbin/fsck", "-A", "-p", "-T"}, env).status, 0);
     EXPECT_EQ(fsck().status, 0);
 }

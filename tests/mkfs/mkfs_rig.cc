@@ -62,6 +62,14 @@ Result run(const std::vector<std::string> &args, const std::vector<std::string> 
     return r;
 }
 
+Result expect_exit(const Result &r, int status, const std::string &out, const std::string &err)
+{
+    EXPECT_EQ(r.status, status) << r.out << r.err;
+    EXPECT_NE(r.out.find(out), std::string::npos) << r.out;
+    EXPECT_NE(r.err.find(err), std::string::npos) << r.err;
+    return r;
+}
+
 ToolTest::ToolTest() : dir(new_directory())
 {
 }

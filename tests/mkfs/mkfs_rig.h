@@ -17,6 +17,9 @@ struct Result {
 
 /* Runs a program; the environment is that of the test, without SOURCE_DATE_EPOCH, plus `env`. */
 Result run(const std::vector<std::string> &args, const std::vector<std::string> &env = {});
+/* Expects an exit status, and texts in the output and the messages. Returns r. */
+Result expect_exit(const Result &r, int status, const std::string &out = "",
+                   const std::string &err = "");
 
 /* A directory of the test's own, removed at its end. */
 class ToolTest : public ::testing::Test

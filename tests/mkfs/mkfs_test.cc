@@ -63,8 +63,7 @@ TEST_F(Mkfs, MakesAFileThatOnlyItsOwnerMayOpen)
 
 TEST_F(Mkfs, PrintsASummary)
 {
-    Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
-    EXPECT_EQ(r.status, 0);
+    Result r = expect_exit(mkfs({"-s", "64M", "-U", UUID, "-L", "data"}), 0);
     EXPECT_EQ(
         r.out,
         "Device: " + path("img") + "\nFormat version: 3.3\nUUID: " + UUID +
@@ -84,8 +83,7 @@ TEST_F(Mkfs, MakesCopiesOfMetadataFrom1GiBOnOrOnRequest)
                  {"16M", "meta_copies", true},
                  {"16M", "data_csum,meta_copies,^data_csum", true}};
     for (const auto &c : cases) {
-        Result r = mkfs({"-f", "-s", c.size, "-O", c.features});
-        EXPECT_EQ(r.status, 0) << r.err;
+        Result r = expect_exit(mkfs({"-f", "-s", c.size, "-O", c.features}), 0);
         EXPECT_EQ(r.out.find("Copies of metadata: yes\n") != std::string::npos, c.copies) << c.size;
         EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
         unlink(path("img").c_str());
@@ -94,13 +92,10 @@ TEST_F(Mkfs, MakesCopiesOfMetadataFrom1GiBOnOrOnRequest)
 
 TEST_F(Mkfs, ReservesRoomForChecksumsOnRequest)
 {
-    Result r = mkfs({"-s", "64M", "-O", "data_csum"});
-    EXPECT_EQ(r.status, 0);
-    EXPECT_NE(r.out.find("Free blocks: 14311\nLog blocks: 1024\nChecksum blocks: 18\n"),
-              std::string::npos)
-        << r.out;
+    expect_exit(mkfs({"-s", "64M", "-O", "data_csum"}), 0,
+                "Free blocks: 14311\nLog blocks: 1024\nChecksum blocks: 18\n");
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
-    r = mkfs({"-f", "-s", "64M", "-O", "data_csum,^data_csum"});
+    Result r = mkfs({"-f", "-s", "64M", "-O", "data_csum,^data_csum"});
     EXPECT_EQ(r.out.find("Checksum"), std::string::npos);
     refused(mkfs({"-f", "-s", "64M", "-O", "data_csum,encrypt"}),
             "--features: 'encrypt' is not a feature");
@@ -231,9 +226,7 @@ TEST_F(Mkfs, ExtendsAFileAndUsesTheBeginningOfALongerOne)
 
 TEST_F(Mkfs, DryRunTouchesNothing)
 {
-    Result r = mkfs({"-n", "-s", "16M"});
-    EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_NE(r.out.find("Dry run: nothing was written\n"), std::string::npos);
+    expect_exit(mkfs({"-n", "-s", "16M"}), 0, "Dry run: nothing was written\n");
     EXPECT_FALSE(std::filesystem::exists(path("img")));
 
     std::string bytes(20 << 20, '\0');

@@ -100,8 +100,7 @@ TEST_F(Repair, OfManyProblemsAtOnce)
             std::string(c.id).rfind("F10", 0) != 0 && std::string(c.id) != "F202")
             c.spoil(img);
     }
-    Result r = fsck("-y");
-    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    expect_exit(fsck("-y"), 1);
     expect_clean();
     EXPECT_FALSE(list_files(path("img"), true).empty());
     expect_clean();
@@ -470,9 +469,7 @@ class DamagedLog : public Repair
 TEST_F(DamagedLog, IsReplayedUpToTheGapAndKept)
 {
     const std::string log = log_bytes();
-    Result r = fsck("-y");
-    EXPECT_EQ(r.status, 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("F1002 transaction 3"), std::string::npos) << r.out;
+    Result r = expect_exit(fsck("-y"), 1, "F1002 transaction 3");
     EXPECT_NE(r.out.find("The damaged log is kept: lost+found/journal-3\n"), std::string::npos)
         << r.out;
     expect_clean();
@@ -483,9 +480,7 @@ TEST_F(DamagedLog, IsReplayedUpToTheGapAndKept)
 
 TEST_F(DamagedLog, ListsWhatTheRestWouldHaveChanged)
 {
-    Result r = fsck("-n");
-    EXPECT_EQ(r.status, 4) << r.out;
-    EXPECT_NE(r.out.find("Given up: changes of inode 1 /\n"), std::string::npos) << r.out;
+    Result r = expect_exit(fsck("-n"), 4, "Given up: changes of inode 1 /\n");
     EXPECT_NE(r.out.find("Given up: changes of inode 2 /hard\n"), std::string::npos) << r.out;
 }
 
@@ -537,8 +532,7 @@ TEST_F(DamagedLog, IsNotAppliedWhileItIsDamaged)
 {
     EXPECT_EQ(fsck("-y").status, 1);
     write_file(path("log"), kept());
-    Result r = expect_not_applied();
-    EXPECT_EQ(r.status, 4) << r.out;
+    Result r = expect_exit(expect_not_applied(), 4);
     EXPECT_EQ(r.err, "fsck.gpunvme: " + path("img") + ": the log in the file is still damaged\n");
 }
 
@@ -547,9 +541,7 @@ TEST_F(DamagedLog, IsNotAppliedAfterAMount)
     EXPECT_EQ(fsck("-y").status, 1);
     mend();
     list_files(path("img"), true);
-    Result r = expect_not_applied();
-    EXPECT_EQ(r.status, 4) << r.out;
-    EXPECT_NE(r.err.find("written by a mount since this log was kept"), std::string::npos) << r.err;
+    expect_exit(expect_not_applied(), 4, "", "written by a mount since this log was kept");
 }
 
 TEST_F(DamagedLog, IsNotAppliedWithAnUnknownReadOnlyFeature)
@@ -567,9 +559,8 @@ TEST_F(DamagedLog, OfAnotherFileSystemIsRefused)
     EXPECT_EQ(fsck("-y").status, 1);
     Image other(path("other"), 0x33);
     write_file(path("log"), kept());
-    Result r = run({FSCK, "-y", "--replay", path("log"), path("other")});
-    EXPECT_EQ(r.status, 4) << r.out;
-    EXPECT_NE(r.err.find("the file is no log of this file system"), std::string::npos) << r.err;
+    expect_exit(run({FSCK, "-y", "--replay", path("log"), path("other")}), 4, "",
+                "the file is no log of this file system");
     EXPECT_EQ(run({FSCK, "-y", "--replay", path("none"), path("other")}).status, 4);
     EXPECT_EQ(run({FSCK, "-p", "--replay", path("log"), path("other")}).status, 16);
 }
@@ -585,8 +576,7 @@ TEST_F(Repair, WritesNothingWithAnUnknownReadOnlyFeature)
     img.seal_label();
     std::string before = read_file(path("img"));
     for (const char *mode : {"-p", "-y"}) {
-        Result r = fsck(mode);
-        EXPECT_EQ(r.status, 4) << r.out;
+        Result r = expect_exit(fsck(mode), 4);
         EXPECT_EQ(r.err, "fsck.gpunvme: " + path("img") +
                              ": has unknown read-only features 0x40, nothing is written; use a "
                              "newer version to repair it\n");
@@ -600,9 +590,7 @@ TEST_F(Repair, KeepsABlock0OfAnotherFileSystem)
     std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
     std::string before = read_file(path("img"));
     for (const char *mode : {"-n", "-p", "-y"}) {
-        Result r = fsck(mode);
-        EXPECT_EQ(r.status, 8) << r.out;
-        EXPECT_NE(r.err.find("holds no gpunvmefs file system"), std::string::npos) << r.err;
+        expect_exit(fsck(mode), 8, "", "holds no gpunvmefs file system");
     }
     EXPECT_THROW(list_files(path("img")), std::runtime_error);
     EXPECT_EQ(run({FSCK, "-n", "--reclaim", path("img")}).status, 4);
@@ -617,9 +605,7 @@ TEST_F(Repair, KeepsABlock0OfANewerFileSystem)
     lay_seal(&img.label(), 0);
     std::string before = read_file(path("img"));
     for (const char *mode : {"-n", "-p", "-y"}) {
-        Result r = fsck(mode);
-        EXPECT_EQ(r.status, 8) << r.out;
-        EXPECT_NE(r.err.find("has a newer format"), std::string::npos) << r.err;
+        expect_exit(fsck(mode), 8, "", "has a newer format");
     }
     EXPECT_TRUE(read_file(path("img")) == before);
 }
@@ -640,9 +626,7 @@ TEST_F(Repair, ReclaimsADeviceOnRequest)
 {
     fill();
     std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
-    Result r = run({FSCK, "-y", "--reclaim", path("img")});
-    EXPECT_EQ(r.status, 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("F409 "), std::string::npos) << r.out;
+    expect_exit(run({FSCK, "-y", "--reclaim", path("img")}), 1, "F409 ");
     expect_clean();
     expect_lost({});
 }
@@ -677,11 +661,9 @@ TEST_F(Repair, PreenTrustsAnOrderlyUnmount)
     img.mark(3000, 1, true);
     bm.free = lay_put32(lay_get32(bm.free) - 1);
     img.seal(img.geo.bitmap_start);
-    Result r = fsck("-p");
-    EXPECT_EQ(r.status, 0) << r.out;
+    Result r = expect_exit(fsck("-p"), 0);
     EXPECT_EQ(r.out, path("img") + ": clean, unmounted in order\n");
-    r = run({FSCK, "-p", "-f", path("img")});
-    EXPECT_EQ(r.status, 1) << r.out;
+    expect_exit(run({FSCK, "-p", "-f", path("img")}), 1);
     expect_clean();
 }
 
@@ -754,27 +736,21 @@ class OnTerminal : public Repair
 
 TEST_F(OnTerminal, MakesAcceptedRepairs)
 {
-    Result r = on_terminal(path("img"), "y\ny\ny\n");
-    EXPECT_EQ(r.status, 1) << r.out;
-    EXPECT_NE(r.out.find("Remove? [y/n/a]"), std::string::npos) << r.out;
+    expect_exit(on_terminal(path("img"), "y\ny\ny\n"), 1, "Remove? [y/n/a]");
     expect_clean();
 }
 
 TEST_F(OnTerminal, SkipsDeclinedRepairs)
 {
-    Result r = on_terminal(path("img"), "n\ny\n");
-    EXPECT_EQ(r.status, 4) << r.out;
-    r = fsck("-n");
-    EXPECT_EQ(r.status, 4);
-    EXPECT_NE(r.out.find("F703 "), std::string::npos) << r.out;
+    expect_exit(on_terminal(path("img"), "n\ny\n"), 4);
+    Result r = expect_exit(fsck("-n"), 4, "F703 ");
     EXPECT_NE(r.out.find("F406 "), std::string::npos) << "not marked: " << r.out;
     EXPECT_EQ(r.out.find("F710 "), std::string::npos) << r.out;
 }
 
 TEST_F(OnTerminal, AsksNoFurtherQuestionsAfterAll)
 {
-    Result r = on_terminal(path("img"), "a\n");
-    EXPECT_EQ(r.status, 1) << r.out;
+    expect_exit(on_terminal(path("img"), "a\n"), 1);
     expect_clean();
 }
 
@@ -789,9 +765,7 @@ TEST_F(OnTerminal, WritesNothingWithoutAYes)
 TEST_F(Repair, ShowsItsProgressOnATerminal)
 {
     ASSERT_EQ(run({MKFS, "-s", "256G", path("large")}).status, 0);
-    Result r = on_terminal(path("large"), "");
-    EXPECT_EQ(r.status, 0) << r.out;
-    EXPECT_NE(r.out.find("bitmaps      [==="), std::string::npos) << r.out;
+    expect_exit(on_terminal(path("large"), ""), 0, "bitmaps      [===");
     EXPECT_EQ(run({FSCK, "-n", path("large")}).err, "") << "no terminal";
 }
 

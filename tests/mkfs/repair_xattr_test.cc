@@ -42,12 +42,10 @@ TEST_F(RepairOfXattrs, KeepsWholeLargeValues)
     add_xattr(xb, "\1", "part");
     add_xattr(xb, "\2", "head");
     img.seal(img.xattr_next);
-    Result r = fsck("-y");
-    EXPECT_EQ(r.status, 1) << r.out << r.err;
-    EXPECT_NE(r.out.find("F805 inode 7: large extended attributes lack a part, or parts belong to "
-                         "none (values: 7)"),
-              std::string::npos)
-        << r.out;
+    Result r =
+        expect_exit(fsck("-y"), 1,
+                    "F805 inode 7: large extended attributes lack a part, or parts belong to "
+                    "none (values: 7)");
     EXPECT_NE(r.out.find("/attr: extended attributes may be lost"), std::string::npos) << r.out;
     expect_clean();
     Result dump = run({DUMP, "-i", "7", path("img")});

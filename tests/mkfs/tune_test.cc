@@ -39,8 +39,7 @@ class Tune : public ToolTest
 
 TEST_F(Tune, TheLabelChanges)
 {
-    Result r = tune({"-L", "new"});
-    EXPECT_EQ(r.status, 0) << r.err;
+    Result r = expect_exit(tune({"-L", "new"}), 0);
     shows(r, "new", 33554432);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
     shows(tune({"--label="}), "", 33554432);
@@ -49,9 +48,7 @@ TEST_F(Tune, TheLabelChanges)
 TEST_F(Tune, TheUuidChanges)
 {
     const std::string uuid = "8d0e2f5c-1b7a-4c11-9a53-1f6f0e6a7b10";
-    Result r = tune({"-U", uuid});
-    EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_NE(r.out.find("UUID: " + uuid + "\n"), std::string::npos) << r.out;
+    expect_exit(tune({"-U", uuid}), 0, "UUID: " + uuid + "\n");
     std::string before = run({DUMP, "-l", path("img")}).out;
     EXPECT_NE(before.find("  uuid: " + uuid + "\n"), std::string::npos) << before;
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
@@ -66,8 +63,7 @@ TEST_F(Tune, TheUuidChanges)
 
 TEST_F(Tune, AFileGrows)
 {
-    Result r = tune({"-s", "300M", "-L", "both"});
-    EXPECT_EQ(r.status, 0) << r.err;
+    Result r = expect_exit(tune({"-s", "300M", "-L", "both"}), 0);
     shows(r, "both", 314572800);
     EXPECT_EQ(std::filesystem::file_size(path("img")), 314572800u);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
@@ -79,8 +75,7 @@ TEST_F(Tune, AFileGrows)
 TEST_F(Tune, AFileShrinks)
 {
     EXPECT_EQ(tune({"-s", "200M"}).status, 0);
-    Result r = tune({"-s", "20M"});
-    EXPECT_EQ(r.status, 0) << r.err;
+    Result r = expect_exit(tune({"-s", "20M"}), 0);
     shows(r, "old", 20971520);
     EXPECT_EQ(std::filesystem::file_size(path("img")), 20971520u);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
@@ -115,11 +110,8 @@ TEST_F(Tune, AFullDiskLeavesTheFileUnchanged)
     if (mount("none", small.c_str(), "tmpfs", 0, "size=16m") != 0)
         GTEST_SKIP() << "only root mounts a small file system";
     EXPECT_EQ(run({MKFS, "-q", "-s", "32M", img}).status, 0);
-    Result r = run({TUNE, "-s", "2T", img});
-    EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("no space under it for the new bitmaps, 68177920 bytes"),
-              std::string::npos)
-        << r.err;
+    expect_exit(run({TUNE, "-s", "2T", img}), 1, "",
+                "no space under it for the new bitmaps, 68177920 bytes");
     EXPECT_EQ(std::filesystem::file_size(img), 33554432u);
     EXPECT_LT(std::filesystem::space(small).capacity / 2, std::filesystem::space(small).available);
     EXPECT_EQ(run({FSCK, "-n", img}).status, 0);
