@@ -72,9 +72,7 @@ TEST_F(FsAcl, TheModeShowsTheMask)
     Inode f = create("f", S_IFREG | 02640);
     ASSERT_EQ(set(f, one_user(6, 1)), 0);
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 02661});
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     EXPECT_EQ(get(f), one_user(6, 1));
     ASSERT_EQ(set(f, one_user(4), false, false), 0);
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0640});

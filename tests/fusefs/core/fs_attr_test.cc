@@ -98,8 +98,7 @@ TEST_F(FsAttr, OutsidersClearSetGroupIdWithoutExecution)
 
 TEST_F(FsAttr, AReadCountsAsAccessOncePerChange)
 {
-    Inode f = create("f");
-    write(f, 0, "x");
+    Inode f = create_with("f", "x");
     timespec made = attr(f).atime;
     read_all(f);
     timespec first = attr(f).atime;
@@ -180,8 +179,7 @@ TEST_F(FsFlags, AnImmutableFileDoesNotChange)
 
 TEST_F(FsFlags, AnAppendOnlyFileGrowsAtItsEnd)
 {
-    Inode f = create("f");
-    write(f, 0, "text");
+    Inode f = create_with("f", "text");
     ASSERT_EQ(set_flags(f, LAY_INODE_APPEND), 0);
     ffs_attr a = {};
     EXPECT_EQ(write(f, 3, "x"), -EPERM);
@@ -242,8 +240,7 @@ TEST_F(FsAttr, NamesChangeTheTimesOfTheirDirectory)
 
 TEST_F(FsAttr, AFileWithBlocksCannotBecomeGpuBound)
 {
-    Inode f = create("f");
-    write(f, 0, "x");
+    Inode f = create_with("f", "x");
     ffs_attr a = {};
     a.flags = LAY_INODE_GPU_BOUND;
     EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_FLAGS, nullptr), -EINVAL);
@@ -337,9 +334,7 @@ TEST_F(FsAttr, AFileMayHaveManyBlocksOfXattrs)
         ASSERT_EQ(set(f, "user." + std::to_string(i), value), 0);
     EXPECT_EQ(free_blocks(), before - 18);
     EXPECT_EQ(attr(f).blocks, 0u) << "they are not data";
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     for (int i = 0; i < 17; i += 2)
         ASSERT_EQ(ffs_removexattr(f, ("user." + std::to_string(i)).c_str()), 0);
     f.reset();
@@ -354,9 +349,7 @@ TEST_F(FsAttr, ValuesOfEveryLengthUpTo64KiBAreKept)
         std::string name = "user.v" + std::to_string(len);
         ASSERT_EQ(set(f, name, pattern(len, len)), 0) << len;
     }
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     std::string names(4096, 0);
     names.resize(static_cast<size_t>(ffs_listxattr(f, names.data(), names.size())));
     EXPECT_EQ(std::count(names.begin(), names.end(), '\0'), 13);
@@ -375,8 +368,7 @@ TEST_F(FsAttr, ValuesOfEveryLengthUpTo64KiBAreKept)
 
 TEST_F(FsAttr, AValueChangesBetweenOnePartAndMany)
 {
-    Inode f = create("f");
-    write(f, 0, "x");
+    Inode f = create_with("f", "x");
     uint64_t before = free_blocks();
     for (size_t len : {10u, 60000u, 5000u, 20u, 65536u, 65536u, 4000u}) {
         ASSERT_EQ(set(f, "user.a", pattern(len, len)), 0);

@@ -62,8 +62,7 @@ TEST_F(FsBasic, ARangeIsZeroedToTheByte)
     std::string want = data;
     want.replace(100, 20000, 20000, 0);
     for (uint32_t mode : {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE}) {
-        Inode f = create("f" + std::to_string(mode));
-        ASSERT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
+        Inode f = create_with("f" + std::to_string(mode), data);
         ASSERT_EQ(ffs_fallocate(f, mode, 100, 20000), 0);
         EXPECT_TRUE(read_all(f) == want) << mode;
     }
@@ -71,8 +70,7 @@ TEST_F(FsBasic, ARangeIsZeroedToTheByte)
 
 TEST_F(FsBasic, AReadPastTheEndIsEmpty)
 {
-    Inode f = create("a");
-    write(f, 0, "12345");
+    Inode f = create_with("a", "12345");
     EXPECT_EQ(read(f, 4, 10), "5");
     for (uint64_t at : {5u, 6u, 5000u})
         EXPECT_EQ(read(f, at, 10), "") << at;
@@ -80,8 +78,7 @@ TEST_F(FsBasic, AReadPastTheEndIsEmpty)
 
 TEST_F(FsBasic, TruncatedDataReadsAsZerosWhenTheFileGrowsAgain)
 {
-    Inode f = create("a");
-    write(f, 0, std::string(10000, 'x'));
+    Inode f = create_with("a", std::string(10000, 'x'));
     EXPECT_EQ(truncate(f, 5000), 0);
     EXPECT_EQ(truncate(f, 10000), 0);
     EXPECT_EQ(read_all(f), std::string(5000, 'x') + std::string(5000, 0));
@@ -103,8 +100,7 @@ TEST_F(FsBasic, RemovingEverythingFreesAllSpace)
 
 TEST_F(FsBasic, SeekDistinguishesDataFromHolesAndUnwrittenBlocks)
 {
-    Inode f = create("a");
-    write(f, 0, std::string(4096, 'a'));
+    Inode f = create_with("a", std::string(4096, 'a'));
     ASSERT_EQ(ffs_fallocate(f, 0, 8192, 4096), 0);
     write(f, 16384, "tail");
     EXPECT_EQ(ffs_seek(f, 0, SEEK_HOLE), 4096);
@@ -118,8 +114,7 @@ TEST_F(FsBasic, SeekDistinguishesDataFromHolesAndUnwrittenBlocks)
 
 TEST_F(FsBasic, AnUnlinkedFileExistsWhileItIsReferenced)
 {
-    Inode f = create("a");
-    write(f, 0, "still here");
+    Inode f = create_with("a", "still here");
     EXPECT_EQ(ffs_unlink(root, "a"), 0);
     EXPECT_EQ(lookup_error(root, "a"), -ENOENT);
     EXPECT_EQ(read_all(f), "still here");
@@ -190,8 +185,7 @@ TEST_F(FsBasic, ASmallNewFileIsDurableAfterFourWaitsForTheDevice)
     counted = {device.dev()->ops, 0};
     ops.submit = submit_counted;
     device.dev()->ops = &ops;
-    Inode f = create("f");
-    write(f, 0, "text");
+    Inode f = create_with("f", "text");
     EXPECT_EQ(ffs_fsync(f, false), 0);
     device.dev()->ops = counted.real;
     EXPECT_LE(counted.waits, 4u);

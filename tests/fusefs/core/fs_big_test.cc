@@ -25,9 +25,7 @@ TEST_F(FsBig, AHundredThousandNamesAreCreatedAndRemoved)
     EXPECT_EQ(listed.size(), 100002u);
     EXPECT_EQ(std::set<std::string>(listed.begin(), listed.end()).size(), 100002u);
     f.reset();
-    d.reset();
-    remount();
-    d = lookup("d");
+    remount(d, "d");
     for (int i = 0; i < 100000; i++)
         ASSERT_EQ(ffs_unlink(d, ("f" + std::to_string(i)).c_str()), 0) << i;
     EXPECT_EQ(attr(d).size, 4096u);
@@ -91,9 +89,7 @@ TEST_F(FsBig, ThousandsOfExtentsAreMappedAndFreed)
     for (uint64_t block = 0; block < 2 * n; block += 3)
         ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * 4096, 4096),
                   0);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     for (uint64_t block = 0; block < 2 * n; block += 2)
         ASSERT_EQ(read(f, block * 4096, 1)[0], block % 3 ? std::to_string(block)[0] : 0);
     ASSERT_EQ(truncate(f, 100 * 4096), 0);
@@ -139,9 +135,7 @@ TEST_F(FsBig, RunsAcrossTheBordersOfLeavesAreKept)
         ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, hole), 0);
         ASSERT_EQ(write(f, at, std::string(hole, 'y')), static_cast<ssize_t>(hole));
     }
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     for (uint64_t at = 0; at < (n - 12) * 8192; at += 20 * 4096) {
         ASSERT_TRUE(read(f, at, hole) == std::string(hole, 'y')) << at;
         ASSERT_EQ(read(f, at + hole, 8193), "x" + std::string(8191, 0) + "x");

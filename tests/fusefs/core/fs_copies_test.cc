@@ -114,8 +114,7 @@ TEST_F(FsCopies, AReadTakesTheOtherPlaceAndWritesTheFirstAgain)
             restore();
             uint64_t place = places_of(magic).at(0);
             damage(place, static_cast<Damage>(how));
-            ASSERT_EQ(mount(), 0);
-            EXPECT_EQ(read_everything(), 0);
+            expect_everything();
             // A block of ages or entries may have been read before the mount
             // began to write.
             if (magic == LAY_MAGIC_AGES || magic == LAY_MAGIC_ENTRIES)
@@ -253,8 +252,7 @@ class FsOnePlace : public FsCopies
             lost.push_back(places_of(magic).at(0));
         for (uint64_t place : lost)
             damage(place, ZERO);
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         EXPECT_EQ(counts().copied, lost.size());
         unmount();
         expect_fsck("-n", 0);
@@ -391,8 +389,7 @@ TEST_F(FsOnePlace, ACrashMeanwhileLosesNothing)
         device.fail(MemDevice::FAIL_FROM, 0);
         end_mount();
         device.fail(MemDevice::FAIL_NONE, 0);
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         EXPECT_TRUE(scrub_on_request().empty());
         unmount();
         expect_fsck("-n", 0);
@@ -416,8 +413,7 @@ TEST_F(FsCopies, AReadOnlyMountReadsTheCopyAndWritesNothing)
     damage(place, ZERO);
     const Image before = device.image();
     opts.read_only = true;
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     EXPECT_EQ(counts().copied + counts().damaged, 0u);
     unmount();
     EXPECT_TRUE(device.has(before));
@@ -432,8 +428,7 @@ TEST_F(FsCopies, BothPlacesAreWrong)
         std::vector<uint64_t> places = places_of(magic);
         at(places[0])[300] ^= 3;
         at(places[1])[301] ^= 1;
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         EXPECT_EQ(counts().corrected, 1u);
         EXPECT_EQ(counts().copied, 1u);
         unmount();
@@ -461,8 +456,7 @@ TEST_F(FsCopies, APreeningFsckWritesOnePlaceFromTheOther)
             expect_fsck("-n", 4);
             expect_fsck("-p -f", 1);
             expect_fsck("-n", 0);
-            ASSERT_EQ(mount(), 0);
-            EXPECT_EQ(read_everything(), 0);
+            expect_everything();
             EXPECT_EQ(counts().copied, 0u);
             unmount();
         }
@@ -521,8 +515,7 @@ TEST_P(FsBrokenPlace, FsckReportsItAndGoesOn)
             EXPECT_EQ(said.find("F203"), said.rfind("F203")) << said;
             EXPECT_EQ(said.find("F406"), std::string::npos) << "nothing is inconsistent" << said;
         }
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         unmount();
         mend();
     }
@@ -532,8 +525,7 @@ TEST_P(FsBrokenPlace, AMountReadsTheOtherPlaceAndWritesIt)
 {
     for (uint64_t place : places()) {
         break_place(place);
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         write(create("new"), 0, pattern(7, 10000));
         unmount();
         ASSERT_EQ(mount(), 0);
@@ -561,8 +553,7 @@ TEST_F(FsCopies, NoPlaceCanBeWritten)
     device.make_broken(places[0], places[1]);
     EXPECT_EQ(end_mount(), -EIO);
     device.make_broken(UINT64_MAX);
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     lookup("new");
     unmount();
     device.make_broken(places[0], places[1]);
@@ -600,8 +591,7 @@ TEST_F(FsCopies, HalfOfTheDeviceIsLost)
         }
         expect_fsck("-p -f", 1);
         expect_fsck("-n", 0);
-        ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(read_everything(), 0);
+        expect_everything();
         unmount();
     }
 }

@@ -53,8 +53,7 @@ TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
 
 TEST_F(FsCrafted, AnAttributeOfDamagedLengthIsRemovedWithItsParts)
 {
-    Inode f = create("f");
-    write(f, 0, "x");
+    Inode f = create_with("f", "x");
     const uint64_t before = free_blocks();
     const std::string value(9000, 'v');
     ASSERT_EQ(ffs_setxattr(f, "user.a", value.data(), value.size(), 0), 0);

@@ -123,8 +123,7 @@ TEST_F(FsCsum, ATransientErrorIsReadAgain)
 
 TEST_F(FsCsum, NewBlocksHaveChecksumsAndOverwrittenOnesGetThemLater)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(4, 64 * 4096));
+    Inode f = create_with("f", pattern(4, 64 * 4096));
     EXPECT_EQ(summed(f, 0, 64), 64u);
     write(f, 8 * 4096, pattern(5, 4 * 4096));
     EXPECT_EQ(summed(f, 0, 64), 60u);
@@ -142,8 +141,7 @@ TEST_F(FsCsum, NewBlocksHaveChecksumsAndOverwrittenOnesGetThemLater)
 
 TEST_F(FsCsum, AnAppendInPiecesCommitsNothing)
 {
-    Inode f = create("f");
-    write(f, 0, "begin");
+    Inode f = create_with("f", "begin");
     uint64_t tid = ffs_running_tid(fs);
     std::string all = "begin";
     for (int i = 0; i < 300; i++) {
@@ -160,8 +158,7 @@ TEST_F(FsCsum, AnAppendInPiecesCommitsNothing)
 
 TEST_F(FsCsum, AnOverwriteRemovesChecksumsDurably)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(8, 100 * 4096));
+    Inode f = create_with("f", pattern(8, 100 * 4096));
     ASSERT_EQ(ffs_sync(fs), 0);
     uint64_t tid = ffs_running_tid(fs);
     write(f, 4096, pattern(9, 50 * 4096));
@@ -186,8 +183,7 @@ TEST_F(FsCsum, AMappedWriteLeavesBlocksWithoutChecksum)
 
 TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(11, 10 * 4096));
+    Inode f = create_with("f", pattern(11, 10 * 4096));
     ffs_map map;
     ASSERT_EQ(ffs_map_write(f, 2 * 4096, 20 * 4096, &map), 0);
     for (size_t i = 0; i < map.count; i++)
@@ -206,8 +202,7 @@ TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
 // blocks.
 TEST_F(FsCsum, AWatchGetsNoChecksumsOfBlocksThatTheFileHasLeft)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(5, 8 * 4096));
+    Inode f = create_with("f", pattern(5, 8 * 4096));
     ffs_watch watch;
     ffs_map map;
     std::vector<uint32_t> sums(8, 1);
@@ -270,9 +265,7 @@ TEST_F(FsCsum, PunchedAndZeroedEdgesKeepTheirBlocksValid)
     ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_ZERO_RANGE, 50000, 20000), 0);
     data.replace(50000, 20000, 20000, '\0');
     EXPECT_EQ(read_all(f), data);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     EXPECT_EQ(read_all(f), data);
     EXPECT_EQ(summed(f, 4096, 1), 1u);
     EXPECT_EQ(summed(f, 12 * 4096, 1), 1u);
@@ -335,8 +328,7 @@ class FsScrub : public FsCsum
     // A file of n blocks that have lost their checksums.
     Inode without_sums(size_t n)
     {
-        Inode f = create("f");
-        write(f, 0, pattern(4, n * 4096));
+        Inode f = create_with("f", pattern(4, n * 4096));
         ffs_map map;
         EXPECT_EQ(ffs_map_write(f, 0, n * 4096, &map), 0);
         EXPECT_EQ(ffs_map_write_end(&map, n * 4096, nullptr), 0);
@@ -348,8 +340,7 @@ class FsScrub : public FsCsum
 
 TEST_F(FsScrub, CountsMatchingBlocks)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(1, 600 * 4096));
+    Inode f = create_with("f", pattern(1, 600 * 4096));
     write(f, 1000 * 4096, pattern(2, 4096));
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.matching, 601u);
@@ -359,8 +350,7 @@ TEST_F(FsScrub, CountsMatchingBlocks)
 
 TEST_F(FsScrub, NamesEachBlockThatDiffers)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(1, 600 * 4096));
+    Inode f = create_with("f", pattern(1, 600 * 4096));
     for (uint64_t block : {0, 255, 256, 599})
         flip(f, block * 4096 + block);
     ASSERT_EQ(scrub(f), 0);
@@ -384,9 +374,7 @@ TEST_F(FsScrub, AddsMissingChecksums)
     ASSERT_EQ(scrub(f, FFS_SCRUB_ADD), 0);
     EXPECT_EQ(found.added, 300u);
     EXPECT_EQ(summed(f, 0, 300), 300u);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     flip(f, 299 * 4096);
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.matching, 299u);
@@ -397,8 +385,7 @@ TEST_F(FsScrub, AddsMissingChecksums)
 TEST_F(FsScrub, CorrectsOneFlippedBitOnRequestOnly)
 {
     std::string data = pattern(1, 10 * 4096);
-    Inode f = create("f");
-    write(f, 0, data);
+    Inode f = create_with("f", data);
     flip(f, 3 * 4096 + 5); // where a metadata block has its checksum
     flip(f, 9 * 4096 + 4095);
     flip(f, 5 * 4096);
@@ -409,9 +396,7 @@ TEST_F(FsScrub, CorrectsOneFlippedBitOnRequestOnly)
     ASSERT_EQ(scrub(f, FFS_SCRUB_CORRECT), 0);
     ASSERT_EQ(found.nbad, 3u) << "each one is listed";
     EXPECT_TRUE(found.bad[0].corrected && !found.bad[1].corrected && found.bad[2].corrected);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     ASSERT_EQ(scrub(f), 0);
     ASSERT_EQ(found.nbad, 1u);
     EXPECT_EQ(found.bad[0].offset, 5u * 4096);
@@ -431,8 +416,7 @@ TEST_F(FsScrub, CorrectsNothingOnAReadOnlyMount)
 
 TEST_F(FsScrub, ComparesWithPendingChecksums)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(1, 3 * 4096));
+    Inode f = create_with("f", pattern(1, 3 * 4096));
     write(f, 4096, pattern(2, 4096));
     EXPECT_EQ(summed(f, 0, 3), 2u);
     ASSERT_EQ(scrub(f), 0);
@@ -460,8 +444,7 @@ TEST_F(FsScrub, NeedsSeveralCallsForMuchData)
 
 TEST_F(FsScrub, ManyBadBlocksAreNamedInSeveralCalls)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(1, 1000 * 4096));
+    Inode f = create_with("f", pattern(1, 1000 * 4096));
     for (uint64_t block = 0; block < 1000; block++)
         flip(f, block * 4096);
     uint64_t from = 0, bad = 0;
@@ -485,8 +468,7 @@ TEST_F(FsScrub, AHoleTakesNoTime)
 
 TEST_F(FsScrub, AnUnreadableBlockIsNamedAndTheOthersAreCompared)
 {
-    Inode f = create("f");
-    write(f, 0, pattern(1, 10 * 4096));
+    Inode f = create_with("f", pattern(1, 10 * 4096));
     device.fail(MemDevice::FAIL_ONCE, 0);
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.matching, 10u) << "one by one";

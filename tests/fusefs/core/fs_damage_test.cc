@@ -152,8 +152,7 @@ TEST_F(FsDamage, AFlippedBitOfEntriesIsCorrected)
 {
     uint64_t block = entries_of(LAY_MAGIC_XATTR);
     at(block)[100] ^= 8;
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     EXPECT_EQ(counts().corrected, 1u) << "they have the ages of what is read";
     EXPECT_EQ(ffs_removexattr(lookup("attr"), SLOW), 0);
     EXPECT_EQ(counts().corrected, 1u);
@@ -162,8 +161,7 @@ TEST_F(FsDamage, AFlippedBitOfEntriesIsCorrected)
 TEST_F(FsDamage, DamagedEntriesCostChangesOfTheirSegment)
 {
     at(entries_of(LAY_MAGIC_XATTR))[100] ^= 3;
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     Inode f = create("more");
     EXPECT_EQ(ffs_setxattr(f, SLOW, std::string(3000, 'v').data(), 3000, 0), 0)
         << "in another segment";
@@ -183,8 +181,7 @@ TEST_F(FsDamage, AFlippedBitOfTheChunkMapIsCorrected)
 {
     uint64_t block = blocks(LAY_MAGIC_MAP).at(0);
     at(block)[100] ^= 8;
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     EXPECT_EQ(counts().corrected, 2u) << "before the mount writes, and when it does";
     EXPECT_TRUE(is_sealed(at(block)));
     unmount();
@@ -291,8 +288,7 @@ TEST_F(FsDamageGroups, ADamagedBitmapCostsItsGroup)
     std::vector<uint64_t> bitmaps = blocks(LAY_MAGIC_BITMAP);
     ASSERT_GT(bitmaps.size(), 0u);
     at(bitmaps[0])[1000] ^= 3;
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(read_everything(), 0);
+    expect_everything();
     Inode f = create("more");
     EXPECT_EQ(write(f, 0, pattern(1, 1 << 20)), 1 << 20) << "in another group";
     EXPECT_EQ(read_all(f), pattern(1, 1 << 20));

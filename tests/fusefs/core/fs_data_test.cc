@@ -161,9 +161,7 @@ void FsData::run(int steps)
         step();
     ASSERT_EQ(attr(file).size, model.size());
     check_read(0, model.size() + 1);
-    file.reset();
-    remount();
-    file = lookup("f");
+    remount(file, "f");
     check_read(0, model.size() + 1);
 }
 

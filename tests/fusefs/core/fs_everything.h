@@ -40,6 +40,11 @@ class FsEverything : public FsTest
         EXPECT_EQ(ffs_setxattr(x, SLOW, value.data(), value.size(), 0), 0);
         EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
     }
+    void expect_everything()
+    {
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(read_everything(), 0);
+    }
     // Reads everything that make_everything() made, and returns the first error.
     int read_everything()
     {

@@ -121,8 +121,7 @@ TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
     for (long n = 0, failures = 0;; n++) {
         device.put(fresh);
         ASSERT_EQ(mount(), 0);
-        Inode f = create("f");
-        write(f, 0, "data");
+        Inode f = create_with("f", "data");
         allocations = n;
         int err = ffs_fsync(f, false);
         bool reached = allocations < 0;

@@ -128,9 +128,7 @@ TEST_F(FsExtent, EndsWhereItIsOverwritten)
     EXPECT_EQ(read_result(7 * kBlock, 1), -EIO);
     EXPECT_EQ(read_result(9 * kBlock, 1), -EIO);
     EXPECT_GT(attr(f).blocks, blocks);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     EXPECT_EQ(read(f, 8 * kBlock, kBlock), fresh);
     EXPECT_EQ(read_result(7 * kBlock, 1), -EIO);
     ASSERT_EQ(write(f, 5 * kBlock, part(5, 10)), static_cast<ssize_t>(10 * kBlock));
@@ -151,9 +149,7 @@ TEST_F(FsExtent, EndsInTheLastBlockWhenAllOfTheFileThereIsWritten)
 TEST_F(FsExtent, AllocationAloneKeepsIt)
 {
     ASSERT_EQ(ffs_fallocate(f, 0, 0, kAll * kBlock), 0);
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     EXPECT_EQ(read_result(8 * kBlock, 1), -EIO);
     EXPECT_EQ(ffs_seek(f, 0, SEEK_HOLE), static_cast<int64_t>(kAll * kBlock));
     ASSERT_EQ(write(f, 8 * kBlock, part(8, 1)), static_cast<ssize_t>(kBlock));

@@ -126,8 +126,7 @@ TEST_F(FsFault, ADamagedLogIsNotReplayedInPart)
 TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
 {
     for (bool by_write : {false, true}) {
-        Inode f = create(by_write ? "w" : "t");
-        write(f, 0, std::string(4096, 'a'));
+        Inode f = create_with(by_write ? "w" : "t", std::string(4096, 'a'));
         device.fail(MemDevice::FAIL_ONCE, 0);
         EXPECT_EQ(truncate(f, 100), -EIO) << "the rest of the block could not be zeroed";
         if (by_write)
@@ -141,8 +140,7 @@ TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
 // The orphan list tells the mount after a crash what to finish.
 TEST_F(FsFault, AnUnfinishedTruncationIsFinishedByTheNextMount)
 {
-    Inode f = create("f");
-    write(f, 0, std::string(3 * 4096, 'a'));
+    Inode f = create_with("f", std::string(3 * 4096, 'a'));
     ASSERT_EQ(truncate(f, 8192), 0) << "whole blocks";
     ffs_segment segment;
     ASSERT_EQ(ffs_extents(f, 0, &segment, 1), 1);
@@ -204,8 +202,7 @@ TEST_F(FsFault, AFailedWriteExposesNoStaleData)
 
 TEST_F(FsFault, TheNextSyncReportsAFailedFlush)
 {
-    Inode f = create("f");
-    write(f, 0, "first");
+    Inode f = create_with("f", "first");
     ASSERT_EQ(ffs_fsync(f, false), 0);
     write(f, 0, "other"); // in place
     ASSERT_EQ(ffs_sync(fs), 0);

@@ -232,6 +232,13 @@ void FsTest::remount()
     ASSERT_EQ(mount(), 0);
 }
 
+void FsTest::remount(Inode &inode, const std::string &name)
+{
+    inode.reset();
+    remount();
+    inode = lookup(name);
+}
+
 void FsTest::TearDown()
 {
     device.fail(MemDevice::FAIL_NONE, 0);
@@ -258,6 +265,13 @@ Inode FsTest::create(ffs_inode *dir, const std::string &name, uint32_t mode)
 {
     Inode i;
     EXPECT_EQ(ffs_mknod(dir, name.c_str(), mode, 0, &cred, i.out()), 0) << name;
+    return i;
+}
+
+Inode FsTest::create_with(const std::string &name, const std::string &data)
+{
+    Inode i = create(name);
+    EXPECT_EQ(write(i, 0, data), static_cast<ssize_t>(data.size())) << name;
     return i;
 }
 

@@ -176,6 +176,8 @@ class FsTest : public ::testing::Test
     // Unmounts if there is a mount, and returns the result of ffs_unmount().
     int end_mount();
     void remount();
+    // Remounts without the inode, and looks it up again.
+    void remount(Inode &inode, const std::string &name);
     // Unmounts, and leaves on the device what a power cut before would have left.
     void crash();
     // Returns a block of the device.
@@ -195,6 +197,8 @@ class FsTest : public ::testing::Test
     {
         return create(root, name, mode);
     }
+    // Creates a file with these bytes.
+    Inode create_with(const std::string &name, const std::string &data);
     Inode mkdir(ffs_inode *dir, const std::string &name, uint32_t mode = 0755);
     Inode mkdir(const std::string &name, uint32_t mode = 0755)
     {

@@ -28,8 +28,7 @@ TEST_F(FsMap, ABlockBetweenTwoExtentsJoinsThem)
 
 TEST_F(FsMap, ShowsDataHolesAndUnwrittenBlocksUpToTheEnd)
 {
-    Inode f = create("f");
-    write(f, 0, std::string(4096, 'a'));
+    Inode f = create_with("f", std::string(4096, 'a'));
     ASSERT_EQ(ffs_fallocate(f, 0, 8192, 4096), 0);
     write(f, 16384, "tail");
     ffs_map map;
@@ -48,8 +47,7 @@ TEST_F(FsMap, ShowsDataHolesAndUnwrittenBlocksUpToTheEnd)
 
 TEST_F(FsMap, BeyondTheEndIsEmpty)
 {
-    Inode f = create("f");
-    write(f, 0, "x");
+    Inode f = create_with("f", "x");
     ffs_map map;
     ASSERT_EQ(ffs_map_read(f, 1, 10, &map), 0);
     EXPECT_EQ(map.len, 0u);
@@ -61,8 +59,7 @@ TEST_F(FsMap, BeyondTheEndIsEmpty)
 TEST_F(FsMap, MappedBlocksAreNotReusedAfterTheFileIsGone)
 {
     std::string data(8u << 20, 'k');
-    Inode f = create("f");
-    write(f, 0, data);
+    Inode f = create_with("f", data);
     ffs_map map;
     ASSERT_EQ(ffs_map_read(f, 0, data.size(), &map), 0);
     ASSERT_EQ(truncate(f, 0), 0);
@@ -82,8 +79,7 @@ TEST_F(FsMap, MappedBlocksAreNotReusedAfterTheFileIsGone)
 
 TEST_F(FsMap, AnAbandonedReadKeepsItsBlocksForTheMount)
 {
-    Inode f = create("f");
-    write(f, 0, std::string(8u << 20, 'k'));
+    Inode f = create_with("f", std::string(8u << 20, 'k'));
     ffs_map map;
     ASSERT_EQ(ffs_map_read(f, 0, 8u << 20, &map), 0);
     uint64_t kept = map.segments[0].device;
@@ -140,8 +136,7 @@ TEST_F(FsMap, TheGenerationGrowsWithEveryChangeOfTheMapping)
 
 TEST_F(FsMap, AnUnusedMapForWritingChangesNothingVisible)
 {
-    Inode f = create("f");
-    write(f, 0, "abc");
+    Inode f = create_with("f", "abc");
     ffs_map map;
     ASSERT_EQ(ffs_map_write(f, 0, 20000, &map), 0);
     EXPECT_EQ(map.count, 2u);
@@ -166,8 +161,7 @@ TEST_F(FsMap, AShortWriteLeavesZerosAfterTheWrittenPart)
 // The transfer has written all of a block that was written before, but only a part of it counts.
 TEST_F(FsMap, BytesWrittenPastTheEndOfATransferAreZeroed)
 {
-    Inode f = create("f");
-    write(f, 0, std::string(4096, 'a'));
+    Inode f = create_with("f", std::string(4096, 'a'));
     ASSERT_EQ(truncate(f, 10), 0);
     ffs_map map;
     ASSERT_EQ(ffs_map_write(f, 0, 4096, &map), 0);
@@ -180,8 +174,7 @@ TEST_F(FsMap, BytesWrittenPastTheEndOfATransferAreZeroed)
 // What an append that no commit followed has left behind the end of a file, for example.
 TEST_F(FsMap, AMapForWritingPastTheEndLeavesZerosInBetween)
 {
-    Inode f = create("f");
-    write(f, 0, std::string(100, 'a'));
+    Inode f = create_with("f", std::string(100, 'a'));
     ffs_map map;
     ASSERT_EQ(ffs_map_read(f, 0, 100, &map), 0);
     memset(device.bytes() + map.segments[0].device + 100, 's', 3996);
@@ -348,8 +341,7 @@ TEST_F(FsCut, ATruncationIsFinishedAtTheNextMount)
 TEST_F(FsCut, DataThatATruncationCouldNotZeroIsZeroedAtTheNextMount)
 {
     {
-        Inode f = create("f");
-        write(f, 0, std::string(4096, 'x'));
+        Inode f = create_with("f", std::string(4096, 'x'));
         device.fail(MemDevice::FAIL_ONCE, 0);
         EXPECT_EQ(truncate(f, 10), -EIO);
         ASSERT_EQ(ffs_sync(fs), 0);
@@ -366,8 +358,7 @@ TEST_F(FsCut, SyncedDataSurvives)
     std::string data = pattern(5, 300000);
     cut(1000000, [&] {});
     {
-        Inode f = create("f");
-        write(f, 0, data);
+        Inode f = create_with("f", data);
         ASSERT_EQ(ffs_fsync(f, true), 0);
     }
     cut(0, [&] {});

@@ -306,8 +306,7 @@ TEST_F(FsPaused, AWriterWaitsForAReader)
 TEST_F(FsPaused, WritersOfAFileTakeTurns)
 {
     mount_without_thread();
-    Inode f = create("f");
-    write(f, 0, std::string(65536, 'o'));
+    Inode f = create_with("f", std::string(65536, 'o'));
     hold_back(BD_WRITE);
     std::thread first([&] { write(f, 0, std::string(8192, '1')); });
     wait_for_the_first();

@@ -52,8 +52,7 @@ template <typename Write> bool in_one_tick(struct ffs *fs, Write write)
 
 TEST_F(FsTimes, ASecondWriteOfATickChangesNoMetadata)
 {
-    Inode f = create("f");
-    write(f, 0, "first");
+    Inode f = create_with("f", "first");
     EXPECT_TRUE(in_one_tick(fs, [&] {
         write(f, 0, "other");
         uint64_t one = version(f);
@@ -65,8 +64,7 @@ TEST_F(FsTimes, ASecondWriteOfATickChangesNoMetadata)
 
 TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleChangesMetadata)
 {
-    Inode f = create("f");
-    write(f, 0, "first");
+    Inode f = create_with("f", "first");
     for (int i = 1; i < 100; i++) {
         write(f, 0, "other");
         write(f, i, "longer");
@@ -85,8 +83,7 @@ TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleChangesMetadata)
 
 TEST_F(FsTimes, AChangeAfterTimesWereReadIsVisible)
 {
-    Inode f = create("f");
-    write(f, 0, "first");
+    Inode f = create_with("f", "first");
     for (int i = 0; i < 1000; i++) {
         ffs_attr before = attr(f);
         write(f, 0, "other");
@@ -97,8 +94,7 @@ TEST_F(FsTimes, AChangeAfterTimesWereReadIsVisible)
 
 TEST_F(FsTimes, AChangeAfterAReadAndAFailedChangeIsVisible)
 {
-    Inode f = create("f");
-    write(f, 0, "first");
+    Inode f = create_with("f", "first");
     for (int i = 0; i < 1000; i++) {
         ffs_attr before = attr(f);
         ASSERT_EQ(ffs_removexattr(f, "user.none"), -ENODATA);
@@ -112,8 +108,7 @@ TEST_F(FsTimes, AReadOfTimesIsRememberedAfterEviction)
     for (int i = 0; i < 20; i++) {
         std::string name = "f" + std::to_string(i);
         {
-            Inode f = create(name);
-            write(f, 0, "first");
+            Inode f = create_with(name, "first");
         }
         ffs_attr before = attr(lookup(name));
         remount();
@@ -148,9 +143,7 @@ TEST_F(FsTimes, TheCallerMaySetTimesOfData)
     set.mtime = set.ctime = {1000000000, 7};
     ASSERT_EQ(ffs_setattr(f, &set, FFS_SET_MTIME | FFS_SET_CTIME, &set), 0);
     write(f, 0, "last");
-    f.reset();
-    remount();
-    f = lookup("f");
+    remount(f, "f");
     EXPECT_EQ(attr(f).mtime.tv_sec, 1000000000);
     EXPECT_EQ(attr(f).ctime.tv_nsec, 7);
     EXPECT_EQ(attr(f).size, 100000u);
