@@ -13,11 +13,6 @@ namespace
 class Ages : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        object_geometry(&geo);
-    }
-
     uint64_t name_of(uint64_t addr)
     {
         EXPECT_TRUE(lay_home_ok(&geo, addr)) << std::hex << addr;
@@ -32,7 +27,7 @@ class Ages : public ::testing::Test
         geo.map_blocks = lay_map_blocks(LAY_MAX_SEGMENTS);
     }
 
-    lay_geometry geo;
+    lay_geometry geo = object_geometry();
     unsigned index = 0;
 };
 
@@ -148,8 +143,7 @@ TEST_F(Ages, AreNotThoseOfLevel0)
 // Five groups; the second superblock is in the third one, and the log in the last.
 lay_geometry five_groups()
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     geo.incompat = LAY_INCOMPAT_DRAFT;
     geo.sums_start = geo.sums_blocks = geo.sums_len = 0;
     geo.blocks = 5 * LAY_GROUP_BLOCKS;
@@ -196,10 +190,9 @@ TEST(NewBlock, IsAMapBlockWithoutMappedSlotsUnlessItIsTheFirst)
 
 TEST(NewBlock, HasNoChecksumsAndNoAges)
 {
-    lay_geometry geo;
+    lay_geometry geo = object_geometry();
     lay_block b;
     const char *why = "";
-    object_geometry(&geo);
     ASSERT_TRUE(lay_new_block(&geo, LAY_ADDR(LAY_KIND_SUMS, 39), &b));
     ASSERT_EQ(lay_check_sums(&geo, &b.sums, 39, &why), 0) << why;
     for (le32 sum : b.sums.sums)
@@ -215,9 +208,8 @@ TEST(NewBlock, HasNoChecksumsAndNoAges)
 
 TEST(NewBlock, IsNoneOfAChunkAndNoSuperblock)
 {
-    lay_geometry geo;
+    lay_geometry geo = object_geometry();
     lay_block b;
-    object_geometry(&geo);
     for (uint64_t addr : {LAY_ADDR_CHUNK(0, 0), LAY_ADDR_CHUNK(0, 5), LAY_ADDR_SUPER})
         EXPECT_FALSE(lay_new_block(&geo, addr, &b));
 }

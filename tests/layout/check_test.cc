@@ -462,9 +462,8 @@ class Label : public ::testing::Test
 
 TEST_F(Label, AndSuperblockDefineTheGeometry)
 {
-    lay_geometry expected, geo;
+    lay_geometry expected = object_geometry(), geo;
     lay_block super;
-    object_geometry(&expected);
     ASSERT_EQ(check(), 0) << why;
     EXPECT_EQ(features, 0u);
     lay_label_geometry(&o.label, &geo);
@@ -540,8 +539,7 @@ TEST_F(Label, WithOtherUnknownFeaturesIsAcceptedWithItsReservedFields)
 TEST(Super, HasATransactionNumberBelowTheLimit)
 {
     lay_block o;
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     object_make(OBJECT_SUPER, &o);
     lay_seal(&o, LAY_MAX_TID);
     EXPECT_EQ(lay_check_super(&o.super, &geo, &geo, nullptr), 0);
@@ -552,8 +550,7 @@ TEST(Super, HasATransactionNumberBelowTheLimit)
 TEST(Super, MayBeOfAFileSystemThatIsSmallerThanItsMember)
 {
     lay_block o;
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     geo.blocks = 2 * OBJECT_BLOCKS;
     object_make(OBJECT_SUPER, &o);
     EXPECT_EQ(lay_check_super(&o.super, &geo, &geo, nullptr), 0);
@@ -562,9 +559,8 @@ TEST(Super, MayBeOfAFileSystemThatIsSmallerThanItsMember)
 
 std::vector<uint64_t> places(uint64_t addr)
 {
-    lay_geometry geo;
+    lay_geometry geo = object_geometry();
     uint64_t p[2];
-    object_geometry(&geo);
     unsigned n = lay_places(&geo, addr, p);
     return std::vector<uint64_t>(p, p + n);
 }
@@ -603,8 +599,7 @@ TEST(Addresses, OutsideTheFileSystemHaveNoPlace)
 TEST(Node, MayBeEmptyWhenItIsTheRoot)
 {
     lay_block o;
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     object_make(OBJECT_DIR_LEAF, &o);
     o.node.count = lay_put16(0);
     o.node.used = lay_put32(0);
@@ -618,8 +613,7 @@ TEST(Node, MayBeEmptyWhenItIsTheRoot)
 TEST(Node, HoldsNoExtentThatReachesPastItsRange)
 {
     lay_block o;
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     object_make(OBJECT_EXTENT_LEAF, &o);
     uint64_t last = lay_get64(o.node.u.extents[2].file_block);
     o.node.u.extents[2].len = lay_put32(10);
@@ -666,7 +660,7 @@ class LogImage : public ::testing::Test
         lay_geometry geo;
         lay_tag tag = {};
         lay_block o;
-        object_geometry(&geo);
+        geo = object_geometry();
         object_make(kind, &o);
         o.head.block = lay_put64(addr);
         o.head.owner = lay_put64(owner);
@@ -732,8 +726,7 @@ TEST_F(LogImage, HasTheAgeOfItsTag)
 
 TEST(Log, PositionsWrapToZero)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     EXPECT_EQ(lay_log_after(&geo, 0), 1u);
     EXPECT_EQ(lay_log_after(&geo, geo.log_blocks - 1), 0u);
 }

@@ -78,8 +78,7 @@ TEST(Sizes, OfChunksGrowFrom64TiBOnUpToTheLimit)
 
 TEST(Segments, AreTheSlotsOfWholeChunks)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     EXPECT_EQ(lay_segments(&geo), 2 * LAY_MAP_SLOTS);
     geo.chunk_shift = 4;
     geo.map_blocks = 1;
@@ -101,8 +100,7 @@ TEST(ChunkAddress, HasASegmentAndABlock)
 
 TEST(ChunkAddress, NamesABlockOtherThanTheEntriesOfASegmentInTheMap)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     for (uint64_t addr : {LAY_ADDR_CHUNK(0, 1), LAY_ADDR_CHUNK(335, 511)})
         EXPECT_TRUE(lay_chunk_addr_ok(&geo, addr));
     for (uint64_t addr :
@@ -113,8 +111,7 @@ TEST(ChunkAddress, NamesABlockOtherThanTheEntriesOfASegmentInTheMap)
 
 TEST(ChunkAddress, HasAHomeIfTheMapCanHaveItsSegment)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR_CHUNK(335, 0)));
     EXPECT_FALSE(lay_home_ok(&geo, LAY_ADDR_CHUNK(336, 0)));
     EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR(LAY_KIND_MAP, 1)));
@@ -149,7 +146,7 @@ class MapBlock : public ::testing::Test
   protected:
     void SetUp() override
     {
-        object_geometry(&geo);
+        geo = object_geometry();
         object_make(OBJECT_MAP, &o);
     }
 
@@ -223,7 +220,7 @@ TEST(InodeExtent, EndsWithItsSegment)
     lay_geometry geo;
     lay_extent e = {};
     const char *why = "";
-    object_geometry(&geo);
+    geo = object_geometry();
     auto check = [&](uint64_t addr, uint32_t len) {
         e.block = lay_put64(addr);
         e.len = lay_put32(len);
@@ -243,10 +240,9 @@ TEST(InodeExtent, EndsWithItsSegment)
 
 TEST(InodeExtent, IsWhatNodesOfTheInodeFileHold)
 {
-    lay_geometry geo;
+    lay_geometry geo = object_geometry();
     lay_block o;
     const char *why = "";
-    object_geometry(&geo);
     object_make(OBJECT_EXTENT_LEAF, &o);
     auto check = [&](uint64_t owner) {
         o.head.owner = lay_put64(owner);

@@ -21,7 +21,7 @@ class Copies : public ::testing::Test
   protected:
     void SetUp() override
     {
-        object_geometry(&geo);
+        geo = object_geometry();
         geo.incompat |= LAY_INCOMPAT_META_COPIES | LAY_INCOMPAT_TWO_LOGS;
         geo.log_copy = LOG;
         object_make(OBJECT_SUPER, &o);

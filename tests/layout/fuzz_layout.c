@@ -62,9 +62,8 @@ static void walk_values(enum object_kind kind, const union lay_block *o)
 
 static void walk_slots(enum object_kind kind, const union lay_block *o)
 {
-    struct lay_geometry geo;
+    struct lay_geometry geo = object_geometry();
 
-    object_geometry(&geo);
     for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
         uint64_t places[2];
         unsigned n = lay_slot_places(&o->map.slots[i], LAY_ADDR_CHUNK(i, 7), places);
@@ -89,10 +88,9 @@ static void walk(enum object_kind kind, const union lay_block *o)
  */
 static void flip(enum object_kind kind, union lay_block *o, unsigned bit)
 {
-    struct lay_geometry geo;
+    struct lay_geometry geo = object_geometry();
     union lay_block whole = *o;
 
-    object_geometry(&geo);
     o->bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     expect(object_check(kind, o, NULL) != 0, kind, "a flipped bit is accepted");
     int fixed = lay_correct(geo.uuid, object_addr(kind), o);

@@ -60,7 +60,7 @@ struct Ring {
 
     Ring()
     {
-        object_geometry(&geo);
+        geo = object_geometry();
         geo.log_blocks = RING;
     }
 

@@ -88,8 +88,7 @@ TEST(Time, KeepsSecondsBeforeTheEpochAndAfter2106)
 
 TEST(Range, AcceptsOnlyBlocksOutsideTheFixedAreas)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     const uint64_t first = geo.map_start + geo.map_len, next = LAY_LABEL_SECOND + 1;
     EXPECT_TRUE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first));
     EXPECT_FALSE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first + 1));
@@ -105,8 +104,7 @@ TEST(Range, AcceptsOnlyBlocksOutsideTheFixedAreas)
 
 TEST(Range, RefusesEmptyAndOverflowing)
 {
-    lay_geometry geo;
-    object_geometry(&geo);
+    lay_geometry geo = object_geometry();
     EXPECT_FALSE(lay_range_ok(&geo, 5000, 0));
     EXPECT_FALSE(lay_range_ok(&geo, 5000, UINT64_MAX));
     EXPECT_FALSE(lay_range_ok(&geo, UINT64_MAX, 2));

@@ -12,30 +12,32 @@
 #define SEGMENT     6u  /* of the block of entries */
 #define POSITION    10u /* of the records of the log */
 
-void object_geometry(struct lay_geometry *geo)
+struct lay_geometry object_geometry(void)
 {
-    memset(geo, 0, sizeof(*geo));
+    struct lay_geometry geo = {
+        .blocks = OBJECT_BLOCKS,
+        .incompat = LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_DRAFT,
+        .supers = {2, OBJECT_BLOCKS / 2},
+        .bitmap_start = 3,
+        .bitmap_blocks = 2,
+        .bitmap_len = 3,
+        .sums_start = 6,
+        .sums_blocks = 40,
+        .sums_len = 41,
+        .log_id = 0x1112131415161718,
+        .log_start = 47,
+        .log_blocks = 1024,
+        .map_start = 1071,
+        .map_blocks = 2,
+        .map_len = 3,
+        .chunk_shift = 1,
+        .reserve = 1,
+    };
+
     for (uint8_t i = 0; i < 16; i++)
-        geo->uuid[i] = (uint8_t)(0xa0 + i);
-    memcpy(geo->hash_seed, "a key of 16 byte", 16);
-    geo->blocks = OBJECT_BLOCKS;
-    geo->incompat = LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_DRAFT;
-    geo->supers[0] = 2;
-    geo->supers[1] = OBJECT_BLOCKS / 2;
-    geo->bitmap_start = 3;
-    geo->bitmap_blocks = 2;
-    geo->bitmap_len = 3;
-    geo->sums_start = 6;
-    geo->sums_blocks = 40;
-    geo->sums_len = 41;
-    geo->log_id = 0x1112131415161718;
-    geo->log_start = 47;
-    geo->log_blocks = 1024;
-    geo->map_start = 1071;
-    geo->map_blocks = 2;
-    geo->map_len = 3;
-    geo->chunk_shift = 1;
-    geo->reserve = 1;
+        geo.uuid[i] = (uint8_t)(0xa0 + i);
+    memcpy(geo.hash_seed, "a key of 16 byte", sizeof(geo.hash_seed));
+    return geo;
 }
 
 static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t len)
@@ -392,9 +394,8 @@ static const struct {
 
 void object_make(enum object_kind kind, union lay_block *o)
 {
-    struct lay_geometry geo;
+    struct lay_geometry geo = object_geometry();
 
-    object_geometry(&geo);
     memset(o, 0, sizeof(*o));
     lay_head_init(&o->head, kinds[kind].magic, geo.uuid, kinds[kind].addr, kinds[kind].owner);
     fill(&geo, kind, o);
@@ -424,9 +425,8 @@ const char *object_name(enum object_kind kind)
 int object_check(enum object_kind kind, const union lay_block *o, const char **why)
 {
     uint64_t addr = kinds[kind].addr;
-    struct lay_geometry geo, got;
+    struct lay_geometry geo = object_geometry(), got;
 
-    object_geometry(&geo);
     switch (kind) {
     case OBJECT_LABEL:
         return lay_check_label(&o->label, NULL, why);

@@ -44,7 +44,7 @@ enum object_kind {
 #define SLOT_ORPHAN 6
 #define SLOT_FREE   7
 
-void object_geometry(struct lay_geometry *geo);
+struct lay_geometry object_geometry(void);
 /* Sealed. */
 void object_make(enum object_kind kind, union lay_block *o);
 /* The transaction number that an object of this kind has. */

@@ -47,9 +47,8 @@ TEST(SumsArea, OverlapsNoOtherAreaAndCoversAllBlocks)
 
 TEST(SumsArea, ExistsOnlyWithTheFeature)
 {
-    lay_geometry geo, got;
+    lay_geometry geo = object_geometry(), got;
     lay_block o;
-    object_geometry(&geo);
     geo.incompat = LAY_INCOMPAT_DRAFT;
     object_make(OBJECT_SUPER, &o);
     EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), -EUCLEAN);
