@@ -290,7 +290,8 @@ static void scrub_walk(struct scrub *s, char **paths, void (*each)(struct scrub 
         cli_error(paths[0], "%s", strerror(errno));
         return;
     }
-    while (!s->ended && !stopped && (f = fts_read(tree)) != NULL) {
+    /* glibc's fts_close() frees the operands only after an fts_read(). */
+    while ((f = fts_read(tree)) != NULL && !s->ended && !stopped) {
         each(s, f);
         if (s->options.metadata)
             fts_set(tree, f, FTS_SKIP);
