@@ -50,7 +50,7 @@ class Scrub(unittest.TestCase):
     def start(self):
         self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o", self.options],
                                        stderr=subprocess.DEVNULL)
-        for _ in range(200):
+        for _ in range(1200):
             if os.path.ismount(self.mount):
                 break
             time.sleep(0.05)
@@ -65,7 +65,7 @@ class Scrub(unittest.TestCase):
 
     def tearDown(self):
         # A file that a process had open when it ended is released a moment later.
-        for _ in range(100):
+        for _ in range(600):
             if subprocess.run(["umount", self.mount], timeout=60).returncode == 0:
                 break
             time.sleep(0.1)
@@ -325,14 +325,23 @@ class Refuses(Scrub):
         run("scrub", status=2)
 
 
+def catches(pid, number):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        caught = next(line for line in f if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1 == 1
+
+
 class Ends(Scrub):
     def test_by_a_signal(self):
         path = self.file("file", 8192)
         with subprocess.Popen([GPUNVME, "scrub", *[path] * 20000], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as long:
-            time.sleep(0.5)
+            for _ in range(1200):
+                if catches(long.pid, signal.SIGINT):
+                    break
+                time.sleep(0.05)
             long.send_signal(signal.SIGINT)
-            text, errors = long.communicate(timeout=30)
+            text, errors = long.communicate(timeout=60)
         self.assertEqual((long.returncode, errors), (1, ""))
         self.assertIn("(interrupted)", text)
         self.assertEqual(scrub(path)["matching"], 8192)
