@@ -161,7 +161,7 @@ class OnMount(unittest.TestCase):
         cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o",
                                        f"executor=cpu,direct=root,metrics={cls.port}"],
                                       stderr=subprocess.DEVNULL)
-        for _ in range(200):
+        for _ in range(1200):
             if os.path.ismount(cls.mount):
                 break
             time.sleep(0.05)
@@ -368,7 +368,7 @@ class OnMount(unittest.TestCase):
         subprocess.run([MKFS, "-q", "-f", "-s", "16M", image], check=True, timeout=60)
         with subprocess.Popen([DAEMON, image, point, "-f", "-o", "attr_timeout=0"],
                               stderr=subprocess.DEVNULL) as daemon:
-            for _ in range(200):
+            for _ in range(1200):
                 if os.path.ismount(point):
                     break
                 time.sleep(0.05)
@@ -379,7 +379,7 @@ class OnMount(unittest.TestCase):
             finally:
                 daemon.send_signal(signal.SIGCONT)
                 # A process that was killed holds the mount until the daemon has answered it.
-                for _ in range(200):
+                for _ in range(1200):
                     if subprocess.run(["umount", point], check=False, timeout=60).returncode == 0:
                         break
                     time.sleep(0.05)
@@ -599,13 +599,15 @@ class OnMount(unittest.TestCase):
             self.assertEqual(found, sorted(found))
             self.assertEqual((len(found), found[-1]), (24, int(counts[labels])))
 
+    def read_until_end(self, process):
+        while process.poll() is None:
+            run("read", "-q", "-p", "gpu", self.file)
+            run("read", "-q", "-p", "bounce", self.file)
+
     def test_top(self):
         with subprocess.Popen([GPUNVME, "top", "-C", "2", "-o", "json", self.mount],
                               stdout=subprocess.PIPE, text=True) as top:
-            for _ in range(5):
-                run("read", "-q", "-p", "gpu", self.file)
-                run("read", "-q", "-p", "bounce", self.file)
-                time.sleep(0.2)
+            self.read_until_end(top)
             samples = json.loads(top.communicate(timeout=60)[0])["samples"]
         self.assertEqual(len(samples), 2)
         for path in ("gpu", "pipeline", "bounce"):  # the mount counts the pipeline's reads, too
@@ -623,12 +625,9 @@ class OnMount(unittest.TestCase):
             "    time.sleep(0.02)\n"
         with subprocess.Popen([sys.executable, "-c", read, self.file],
                               stdin=subprocess.PIPE) as reader, \
-             subprocess.Popen([GPUNVME, "top", "-i", "2", "-C", "1", "-o", "json", self.mount],
+             subprocess.Popen([GPUNVME, "top", "-i", "4", "-C", "1", "-o", "json", self.mount],
                               stdout=subprocess.PIPE, text=True) as top:
-            time.sleep(1)
-            for _ in range(3):
-                run("read", "-q", "-p", "gpu", self.file)
-                run("read", "-q", "-p", "bounce", self.file)
+            self.read_until_end(top)
             sample = json.loads(top.communicate(timeout=60)[0])["samples"][0]
             reader.kill()
         processes = {p["process"]: p for p in sample["processes"]}
