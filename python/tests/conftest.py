@@ -35,7 +35,7 @@ DRIVER = None if "GPUNVME_FAKE_CUDA" in os.environ else _driver()
 
 
 def _mounted(folder, daemon):
-    for _ in range(200):
+    for _ in range(1200):
         if os.path.ismount(folder):
             return
         assert daemon.poll() is None, "the daemon ended"

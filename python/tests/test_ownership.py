@@ -148,7 +148,7 @@ def collected(kind):
     use_another(kind)  # CUDA opens files at the first use of some of its functions
     before = len(os.listdir("/proc/self/fd"))
     use_another(kind)
-    for _ in range(100):  # a thread may hold the last reference for a moment
+    for _ in range(3000):  # a thread may hold the last reference for a moment
         gc.collect()
         if len(os.listdir("/proc/self/fd")) <= before + 1:
             break
