@@ -45,7 +45,7 @@
 
 /* Memory mapped by the driver. */
 struct sim_mapping {
-    uint64_t iova;
+    uint64_t iova; /* first, for array_lower() */
     size_t len;
     unsigned char *host; /* NULL for device memory */
     uint64_t device;
@@ -55,7 +55,7 @@ struct sim_mapping {
 
 struct sim_iova_table {
     struct sim_mapping *at; /* sorted by iova */
-    size_t n, cap;
+    size_t n;
     uint64_t next; /* never reused, so that stale addresses are detected */
 };
 

@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implements the table of mappings. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim_internal.h"
+#include "support/array.h"
 
 #define IOVA_FIRST 0x100000000ull
 #define IOVA_GUARD 0x10000ull
 
 size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova)
 {
-    size_t lo = 0, hi = t->n;
+    size_t above = array_lower(t->at, t->n, sizeof(*t->at), iova + 1);
 
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        if (t->at[mid].iova <= iova)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo ? lo - 1 : t->n;
+    return above ? above - 1 : t->n;
 }
 
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)
@@ -28,18 +21,6 @@ unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len)
     const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, iova, len);
 
     return m && m->host ? m->host + (iova - m->iova) : NULL;
-}
-
-static int table_grow(struct sim_iova_table *t)
-{
-    size_t cap = t->cap ? t->cap * 2 : 64;
-    struct sim_mapping *bigger = realloc(t->at, cap * sizeof(*bigger));
-
-    if (!bigger)
-        return -ENOMEM;
-    t->at = bigger;
-    t->cap = cap;
-    return 0;
 }
 
 static uint64_t after(uint64_t iova, size_t len)
@@ -72,7 +53,7 @@ static int table_insert(struct sim_iova_table *t, size_t place, const struct nvm
 {
     assert(place <= t->n && (place == 0 || t->at[place - 1].iova < iova) &&
            (place == t->n || t->at[place].iova > iova));
-    if (t->n == t->cap && table_grow(t))
+    if (array_grow((void **)&t->at, t->n, sizeof(*t->at)))
         return -ENOMEM;
     memmove(&t->at[place + 1], &t->at[place], (t->n++ - place) * sizeof(t->at[0]));
     t->at[place] = (struct sim_mapping){

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/array.h"
 #include "support/page.h"
 
 /* Neither a range's end nor the page behind it overflows. */
@@ -34,7 +35,6 @@ static uint64_t end_of(const struct nvme_iova_range *r)
 
 int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
 {
-    struct nvme_iova_range *windows;
     uint64_t start, end;
 
     if (first > last || first > LAST_ADDRESS ||
@@ -45,11 +45,9 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
     end = (last + 1) & ~(PAGE_BYTES - 1);
     if (start >= end)
         return -EINVAL;
-    windows = realloc(v->windows, (v->n_windows + 1) * sizeof(*windows));
-    if (!windows)
+    if (array_grow((void **)&v->windows, v->n_windows, sizeof(*v->windows)))
         return -ENOMEM;
-    v->windows = windows;
-    windows[v->n_windows++] = (struct nvme_iova_range){.start = start, .len = end - start};
+    v->windows[v->n_windows++] = (struct nvme_iova_range){.start = start, .len = end - start};
     return 0;
 }
 
@@ -117,18 +115,6 @@ static uint64_t find_room(const struct nvme_iova *v, size_t len, size_t align, s
     return 0;
 }
 
-static int grow(struct nvme_iova *v)
-{
-    size_t capacity = v->capacity ? v->capacity * 2 : 64;
-    struct nvme_iova_range *used = realloc(v->used, capacity * sizeof(*used));
-
-    if (!used)
-        return -ENOMEM;
-    v->used = used;
-    v->capacity = capacity;
-    return 0;
-}
-
 int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, uint64_t *iova)
 {
     uint64_t start;
@@ -143,7 +129,7 @@ int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, u
     start = find_room(v, len, align, &place);
     if (!start)
         return -ENOSPC;
-    if (v->n_used == v->capacity && grow(v))
+    if (array_grow((void **)&v->used, v->n_used, sizeof(*v->used)))
         return -ENOMEM;
     memmove(&v->used[place + 1], &v->used[place], (v->n_used - place) * sizeof(v->used[0]));
     v->n_places = ++v->n_used;
@@ -155,17 +141,9 @@ int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, u
 /* Returns the range that starts at iova, or NULL. */
 static struct nvme_iova_range *range_at(const struct nvme_iova *v, uint64_t iova)
 {
-    size_t lo = 0, hi = v->n_places;
+    size_t i = array_lower(v->used, v->n_places, sizeof(*v->used), iova);
 
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-
-        if (v->used[mid].start < iova)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < v->n_places && v->used[lo].start == iova && v->used[lo].len ? &v->used[lo] : NULL;
+    return i < v->n_places && v->used[i].start == iova && v->used[i].len ? &v->used[i] : NULL;
 }
 
 const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t iova)

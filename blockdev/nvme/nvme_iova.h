@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 struct nvme_iova_range {
-    uint64_t start, len; /* bytes, whole 4 KiB pages */
+    uint64_t start, len; /* bytes, whole 4 KiB pages; start is first, for array_lower() */
     void *owner;         /* any pointer of the transport */
 };
 
@@ -27,7 +27,7 @@ struct nvme_iova {
     size_t n_windows;
     /* Ascending. A range that was freed keeps its place until the next take; its len is 0. */
     struct nvme_iova_range *used;
-    size_t n_places, capacity;
+    size_t n_places;
     size_t n_used; /* ranges that are not free */
     size_t first;  /* gap i lies below range i; those before this gap have no room for a page */
 };
