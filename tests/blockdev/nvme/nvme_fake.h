@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nvme/types.h>
 #include <utility>
@@ -28,6 +30,8 @@ struct FakeQueue {
 };
 
 struct Fake {
+    static constexpr size_t MEDIA_BYTES = 4096 * 4096;
+
     nvme_transport t{};
     std::mutex lock;
     std::vector<uint32_t> doorbells = std::vector<uint32_t>(1024);
@@ -66,7 +70,9 @@ struct Fake {
     std::vector<nvme_sqe> seen; /* admin commands */
     std::vector<nvme_sqe> sent; /* I/O commands */
     unsigned enables = 0, device_resets = 0, mistakes = 0;
-    std::vector<uint8_t> media = std::vector<uint8_t>(4096 * 4096);
+    /* Zeros from calloc(), which does not write to pages that it has just mapped. */
+    std::unique_ptr<uint8_t[], decltype(&free)> media{
+        static_cast<uint8_t *>(calloc(MEDIA_BYTES, 1)), free};
     std::map<unsigned, FakeQueue> queues;
     std::vector<std::pair<unsigned, nvme_sqe>> lost; /* queue id and command */
     uint32_t cc = 0, csts = 0, aqa = 0;
@@ -78,6 +84,11 @@ struct Fake {
         t.ops = ops();
         t.doorbells = doorbells.data();
         t.doorbells_len = doorbells.size() * 4;
+    }
+
+    std::vector<uint8_t> content() const
+    {
+        return {media.get(), media.get() + MEDIA_BYTES};
     }
 
     static std::vector<uint8_t> good_id_ctrl()

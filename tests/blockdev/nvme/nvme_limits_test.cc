@@ -84,7 +84,8 @@ TEST_F(Limits, DataThatLeavesARegionIsBounced)
     ASSERT_EQ(fake.sent.size(), 2u);
     EXPECT_EQ(fake.at(fake.sent[0].prp1), region + 4096);
     EXPECT_NE(fake.at(fake.sent[1].prp1), region + 4096);
-    EXPECT_EQ(std::count(fake.media.begin(), fake.media.end(), 0x5a), 2 * 4096);
+    const uint8_t *media = fake.media.get();
+    EXPECT_EQ(std::count(media, media + Fake::MEDIA_BYTES, 0x5a), 2 * 4096);
     bd_dma_free(dev, region, 8192);
     bd_dma_free(dev, after, 8192);
 }

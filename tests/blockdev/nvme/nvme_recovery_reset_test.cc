@@ -22,11 +22,11 @@ class ChangedDrive : public Recovery, public ::testing::WithParamInterface<Chang
 TEST_P(ChangedDrive, IsNotTakenForTheOldOne)
 {
     fake.on_enable = [this] { GetParam().make(fake); };
-    Bytes before = fake.media;
+    Bytes before = fake.content();
     EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
     EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
     expect_given_up(true);
-    EXPECT_EQ(fake.media, before) << "the stranger was written to";
+    EXPECT_EQ(fake.content(), before) << "the stranger was written to";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -102,9 +102,9 @@ TEST_F(Permitted, AWriteIsRepeatedWhenThePermitOpens)
 
 TEST_F(Permitted, AWriteIsNotRepeatedWhenThePermitStaysClosed)
 {
-    Bytes before = fake.media;
+    Bytes before = fake.content();
     EXPECT_EQ(write_across_reset({0, -EAGAIN, -EIO}), -EIO);
-    EXPECT_EQ(fake.media, before);
+    EXPECT_EQ(fake.content(), before);
     EXPECT_TRUE(reads(0, 8192));
 }
 

@@ -27,7 +27,7 @@ class Recovery : public FakeTest
   public:
     void SetUp() override
     {
-        auto *words = reinterpret_cast<uint64_t *>(fake.media.data());
+        auto *words = reinterpret_cast<uint64_t *>(fake.media.get());
         std::generate(words, words + (1 << 17), std::mt19937_64(1)); /* the MiB that is read */
         opts.admin_timeout_ms = ADMIN_MS;
         opts.io_timeout_ms = IO_MS;
