@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/e2e/content.h"
 #include "tests/fusefs/daemon/daemon_rig.h"
 #include "tests/threads.h"
 
@@ -42,8 +43,7 @@ class Repeat : public ::testing::TestWithParam<bool>
     static std::vector<unsigned char> pattern(unsigned seed)
     {
         std::vector<unsigned char> bytes(kBytes);
-        for (size_t i = 0; i < bytes.size(); i++)
-            bytes[i] = static_cast<unsigned char>(i * seed + i / 4096);
+        content_fill(seed, 0, bytes.data(), bytes.size());
         return bytes;
     }
     void fail(sim_fault_kind kind, uint16_t status, unsigned times, unsigned skip = 0)
