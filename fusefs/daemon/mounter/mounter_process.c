@@ -738,6 +738,8 @@ _Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct
         if (serve_one(&p, &request) != 0)
             break;
     }
+    shutdown(sockets->callers, SHUT_RDWR);
+    pthread_join(answer, NULL);
     shutdown(sockets->logs, SHUT_RD); /* lines that were sent before are still received */
     pthread_join(relay, NULL);
     _exit(0);
