@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <json-c/json.h>
+#include <limits.h>
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
@@ -31,7 +32,7 @@ static bool info_number(const struct json_object *caps, const char *name, int64_
     return json_object_is_type(value, json_type_int) && *out >= min;
 }
 
-static int take_caps(const struct json_object *root, struct vfio_user_limits *out,
+static int take_caps(const struct json_object *root, unsigned *max_dma_maps,
                      const struct nvme_reason *why)
 {
     int64_t fds, transfer, maps, pages;
@@ -57,11 +58,11 @@ static int take_caps(const struct json_object *root, struct vfio_user_limits *ou
         return nvme_say(why, -ENOTSUP, "the server cannot transfer a 64-bit register");
     if ((pages & -pages) > NVME_PAGE_SIZE)
         return nvme_say(why, -ENOTSUP, "the server cannot map pages of 4 KiB");
-    out->max_dma_maps = maps < UINT32_MAX ? (uint32_t)maps : UINT32_MAX;
+    *max_dma_maps = maps < UINT_MAX ? (unsigned)maps : UINT_MAX;
     return 0;
 }
 
-int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_limits *out,
+int vfio_user_parse_version(const void *payload, size_t len, unsigned *max_dma_maps,
                             const struct nvme_reason *why)
 {
     const char *text = (const char *)payload + sizeof(struct vfio_user_version);
@@ -77,7 +78,7 @@ int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_li
         return nvme_say(why, -EPROTO, "the server speaks version %u.%u, not %u.%u", v.major,
                         v.minor, VFIO_USER_MAJOR, VFIO_USER_MINOR);
     len = strnlen(text, len - sizeof(v));
-    out->max_dma_maps = VFIO_USER_DEFAULT_DMA_MAPS;
+    *max_dma_maps = VFIO_USER_DEFAULT_DMA_MAPS;
     if (len == 0)
         return 0;
     tokener = json_tokener_new();
@@ -85,7 +86,7 @@ int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_li
         return nvme_say(why, -ENOMEM, "out of memory");
     root = json_tokener_parse_ex(tokener, text, (int)len);
     if (json_tokener_get_error(tokener) == json_tokener_success)
-        rc = take_caps(root, out, why);
+        rc = take_caps(root, max_dma_maps, why);
     else
         rc = nvme_say(why, -EPROTO, "the capabilities of the server are no JSON");
     json_object_put(root);

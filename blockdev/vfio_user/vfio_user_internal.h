@@ -104,12 +104,8 @@ int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
  * function checks every field that it uses and returns 0, -EPROTO (invalid) or
  * -ENOTSUP (unusable).
  */
-struct vfio_user_limits {
-    uint32_t max_dma_maps;
-};
-int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_limits *out,
+int vfio_user_parse_version(const void *payload, size_t len, unsigned *max_dma_maps,
                             const struct nvme_reason *why);
-
 int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
                            const struct nvme_reason *why);
 

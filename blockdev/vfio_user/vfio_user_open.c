@@ -43,7 +43,6 @@ static int negotiate(struct vfio_user *u, const struct nvme_reason *why)
                         "\":%u,\"" VFIO_USER_CAP_MAX_DATA_XFER_SIZE "\":%u}}",
                         VFIO_USER_MAX_FDS, VFIO_USER_DEFAULT_DATA_XFER_SIZE);
     unsigned char reply[VFIO_USER_MAX_REPLY];
-    struct vfio_user_limits limits = {0};
     struct vfio_user_msg m = {.command = VFIO_USER_VERSION,
                               .payload = &proposal,
                               .len = sizeof(proposal.version) + (size_t)text + 1,
@@ -54,9 +53,7 @@ static int negotiate(struct vfio_user *u, const struct nvme_reason *why)
 
     if (rc)
         return vfio_user_explain(&u->conn, m.command, rc, why);
-    rc = vfio_user_parse_version(reply, m.reply_len, &limits, why);
-    u->t.max_regions = limits.max_dma_maps;
-    return rc;
+    return vfio_user_parse_version(reply, m.reply_len, &u->t.max_regions, why);
 }
 
 static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
