@@ -77,12 +77,13 @@ enum pci_distance pci_distance(const char *root, const char *a, const char *b);
 /*
  * The following functions take a device of pci_find() or pci_list().
  *
- * pci_check_unused() checks that no one else uses the drive's block devices.
- * Returns 0 if it can be taken. Returns -EBUSY, with the user in `why`, if a
- * block device of the drive or of its partitions is mounted, is swap, belongs to
- * LVM, md, dm or bcache (sysfs holders), is open exclusively, or if the kernel is
- * just starting the drive. Returns -EEXIST if it is unused but a namespace holds
- * a foreign signature; `why` names its kind. Returns the error of the inspection
+ * pci_check_unused() (blockdev/pci_use.c, because the functions of signatures
+ * are there) checks that no one else uses the drive's block devices. Returns 0
+ * if it can be taken. Returns -EBUSY, with the user in `why`, if a block device
+ * of the drive or of its partitions is mounted, is swap, belongs to LVM, md, dm
+ * or bcache (sysfs holders), is open exclusively, or if the kernel is just
+ * starting the drive. Returns -EEXIST if it is unused but a namespace holds a
+ * foreign signature; `why` names its kind. Returns the error of the inspection
  * if a block device cannot be inspected (-EACCES without root). Only the
  * kernel's driver shows block devices; under another driver nothing is known,
  * and the result is 0.
