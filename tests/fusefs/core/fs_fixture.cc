@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "layout/layout.h"
@@ -360,9 +361,10 @@ uint64_t FsTest::free_data()
 std::string pattern(uint64_t seed, size_t len)
 {
     std::string s(len, 0);
-    for (size_t i = 0; i < len; i++) {
+    char *to = s.data();
+    for (size_t i = 0; i < len; i += sizeof(uint64_t)) {
         uint64_t x = (seed + i / 8 + 1) * 0x9e3779b97f4a7c15ull;
-        s[i] = static_cast<char>(x >> (8 * (i % 8)));
+        memcpy(to + i, &x, std::min(len - i, sizeof(x)));
     }
     return s;
 }

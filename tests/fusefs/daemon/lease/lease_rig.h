@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
 #include "tests/fusefs/daemon/lease/lease_client.h"
@@ -24,8 +25,7 @@ constexpr uint8_t kRead = 2;
 inline std::string content(size_t len, unsigned seed)
 {
     std::string s(len, '\0');
-    for (size_t i = 0; i < len; i++)
-        s[i] = static_cast<char>(i * 31 + i / kPage * 7 + seed);
+    content_fill(seed, 0, reinterpret_cast<uint8_t *>(s.data()), len);
     return s;
 }
 

@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
 #include "tests/fusefs/daemon/puppet.h"
@@ -59,8 +60,7 @@ class Recovery : public MountingTest
         mounted_ = std::make_unique<Mounted>(64u << 20);
         mounted_->use_program(GPUNVME_PUPPET);
         content_.resize(kFile);
-        for (size_t i = 0; i < kFile; i++)
-            content_[i] = static_cast<char>(i * 31 + i / 4096);
+        content_fill(31, 0, reinterpret_cast<uint8_t *>(content_.data()), kFile);
         ASSERT_TRUE(mount());
         int fd = open_on(path("file"), O_RDWR | O_CREAT);
         ASSERT_EQ(write(fd, content_.data(), kFile), static_cast<ssize_t>(kFile));

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/e2e/content.h"
 #include "tests/fusefs/daemon/daemon_rig.h"
 
 namespace
@@ -36,8 +37,7 @@ class Transfer : public ::testing::Test
         ASSERT_EQ(rig_open(&config, &rig_), 0);
         ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
         content_.resize(kBytes);
-        for (size_t i = 0; i < content_.size(); i++)
-            content_[i] = static_cast<unsigned char>(i * 31 + i / 4096);
+        content_fill(31, 0, content_.data(), kBytes);
         ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kBytes), 0);
     }
     void TearDown() override
