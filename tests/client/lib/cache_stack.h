@@ -51,10 +51,8 @@ class Cached
     {
         std::vector<uint8_t> to(n + 1, 0x5a);
         int64_t got = cache_rig_read(&cache_, to.data(), n, offset);
-        for (int64_t i = 0; i < got; i++) {
-            if (to[static_cast<size_t>(i)] != stack_.on_media(offset + static_cast<uint64_t>(i)))
-                return -EBADMSG;
-        }
+        if (got > 0 && !stack_.are_on_media(to.data(), static_cast<uint64_t>(got), offset))
+            return -EBADMSG;
         return to[n] == 0x5a ? got : -EBADMSG;
     }
 
@@ -68,10 +66,7 @@ class Cached
             e[i] = {reinterpret_cast<uint64_t>(&to[i * size]), offsets[i], 1};
         cache_rig_elements(&cache_, size, e);
         for (size_t i = 0; i < CACHE_LANES; i++) {
-            bool is = e[i].err == 0;
-            for (size_t k = 0; k < size && is; k++)
-                is = to[i * size + k] == stack_.on_media(offsets[i] + k);
-            right += is;
+            right += e[i].err == 0 && stack_.are_on_media(&to[i * size], size, offsets[i]);
             if (err && e[i].err)
                 *err = e[i].err;
         }
@@ -126,11 +121,7 @@ class Cached
     // Returns true if the bytes of a line that is held are those of the file.
     bool is_right(const cache_rig_line &l) const
     {
-        for (uint64_t i = 0; i < l.len; i++) {
-            if (l.bytes[i] != stack_.on_media(l.offset + i))
-                return false;
-        }
-        return l.bytes != nullptr;
+        return l.bytes && stack_.are_on_media(l.bytes, l.len, l.offset);
     }
 
     gpunvme_device_cache &cache()

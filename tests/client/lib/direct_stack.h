@@ -160,6 +160,17 @@ class Stack
         return media_[extents_[i].lba * kLba + (offset - extents_[i].offset)];
     }
 
+    // Returns true if the bytes are those of the file on the drive, which has no hole there.
+    bool are_on_media(const uint8_t *bytes, uint64_t len, uint64_t offset)
+    {
+        for (uint64_t done = 0, n; done < len; done += n) {
+            n = std::min(len - done, kLba - (offset + done) % kLba);
+            if (memcmp(bytes + done, &on_media(offset + done), n) != 0)
+                return false;
+        }
+        return true;
+    }
+
     // Of the memory that is read to.
     gd_buffer buffer() const
     {
@@ -204,8 +215,9 @@ class Stack
             uint64_t len = (2 + i % 3) * kPage, lba = (n - i) * 40;
             bool hole = i % 3 == 2;
             extents_.push_back({content_.size(), hole ? GQ_LBA_ZERO : lba});
-            for (uint64_t j = 0; j < len; j++)
-                content_.push_back(hole ? 0 : media_[lba * kLba + j]);
+            content_.resize(content_.size() + len);
+            if (!hole)
+                memcpy(&content_.back() + 1 - len, &media_[lba * kLba], len);
         }
         file.map = {extents_.data(), content_.size(), n, kLba};
     }
@@ -299,7 +311,14 @@ class Stack
             memcpy(reinterpret_cast<void *>(*prps++), from + at, std::min(len - at, kPage));
     }
 
-    std::vector<uint8_t> media_ = host_media(4u << 20), content_;
+    // Is made once, because that takes long with a sanitizer.
+    static const std::vector<uint8_t> &initial_media()
+    {
+        static const std::vector<uint8_t> media = host_media(4u << 20);
+        return media;
+    }
+
+    std::vector<uint8_t> media_ = initial_media(), content_;
     // Of four queues: of a group, and two pages for each CID with staging. A table of its PRPs.
     static constexpr size_t kLaneParts = 4 * GD_STAGED_QUEUE;
     std::vector<Page> staging_ =

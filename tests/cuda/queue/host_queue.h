@@ -84,8 +84,9 @@ inline std::vector<uint8_t> host_media(size_t bytes)
 {
     std::vector<uint8_t> media(bytes);
 
+    uint8_t *to = media.data();
     for (size_t i = 0; i < bytes; i++)
-        media[i] = static_cast<uint8_t>(i * 7 + i / 512);
+        to[i] = static_cast<uint8_t>(i * 7 + i / 512);
     return media;
 }
 
