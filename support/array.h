@@ -24,6 +24,23 @@ static inline int array_grow(void **array, size_t count, size_t size)
 }
 
 /*
+ * Makes room for `need` elements of `size` bytes in all in an array that has room for *room.
+ * Returns 0 or -ENOMEM.
+ */
+static inline int array_reserve(void **array, size_t *room, size_t need, size_t size)
+{
+    if (need <= *room)
+        return 0;
+    size_t more = need > 8 ? 2 * need : 16;
+    void *bigger = realloc(*array, more * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    *room = more;
+    return 0;
+}
+
+/*
  * Returns the index of the first of n sorted items of `size` bytes, which begin with a uint64_t,
  * that is not below `key`, or n.
  */

@@ -16,6 +16,7 @@
 
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/state.h"
+#include "support/array.h"
 
 /* So many free blocks are left for handles that finally free space. */
 #define CHUNKS_KEEP 64u
@@ -464,21 +465,16 @@ static bool chunks_is_spare(struct ffs_tx *tx, uint64_t first)
 static int chunks_reserve_unmap(struct ffs_tx *tx)
 {
     struct ffs_chunks *c = &tx->fs->chunks;
-    size_t need = c->ngone + tx->unmapped.n + 1;
     int err = ffs_ranges_reserve(&tx->unmapped, 1);
 
     if (!err)
         err = ffs_ranges_reserve(&tx->fs->journal.running.unmapped, tx->unmapped.n + 1);
     if (!err)
         err = ffs_ranges_reserve(&tx->forgotten, lay_chunk_segments(&tx->fs->geo));
-    if (err || need <= c->gone_cap)
-        return err;
-    struct ffs_gone *gone = realloc(c->gone, 2 * need * sizeof(*gone));
-    if (!gone)
-        return -ENOMEM;
-    c->gone = gone;
-    c->gone_cap = 2 * need;
-    return 0;
+    if (!err)
+        err = array_reserve((void **)&c->gone, &c->gone_cap, c->ngone + tx->unmapped.n + 1,
+                            sizeof(*c->gone));
+    return err;
 }
 
 /* Checks the sections of the chunk's space, which are needed to free it. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fusefs/core/base/ranges.h"
+#include "support/array.h"
 
 int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf *l)
 {
@@ -156,17 +157,7 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
 
 int ffs_ranges_reserve(struct ffs_ranges *r, size_t more)
 {
-    if (r->cap - r->n >= more)
-        return 0;
-    size_t cap = r->cap ? r->cap * 2 : 16;
-    while (cap - r->n < more)
-        cap *= 2;
-    struct ffs_range *v = realloc(r->v, cap * sizeof(*v));
-    if (!v)
-        return -ENOMEM;
-    r->v = v;
-    r->cap = cap;
-    return 0;
+    return array_reserve((void **)&r->v, &r->cap, r->n + more, sizeof(*r->v));
 }
 
 void ffs_ranges_add(struct ffs_ranges *r, uint64_t block, uint64_t len)

@@ -9,6 +9,7 @@
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/data/sums.h"
 #include "fusefs/core/state.h"
+#include "support/array.h"
 
 /* Resources that a map holds until it is released. */
 struct held {
@@ -29,20 +30,6 @@ static struct ffs_segment map_segment_of(const struct ffs_extent *extent)
                                 .unwritten = extent->unwritten};
 }
 
-/* Makes room for n more segments. */
-static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
-{
-    if (*room - map->count >= n)
-        return 0;
-    size_t more = 2 * *room + n;
-    struct ffs_segment *grown = realloc(map->segments, more * sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    map->segments = grown;
-    *room = more;
-    return 0;
-}
-
 /*
  * Lists [first, end) in map, at most max segments of it. The caller holds ffs.meta.
  * A transfer by the map knows no damage, so one that a damaged extent reaches
@@ -59,7 +46,9 @@ static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, si
     while (first < end && map->count < max) {
         size_t most = min_u64(max - map->count, FFS_EXTENT_WINDOW);
         ssize_t n = ffs_extent_list(inode, first, end, extents, most);
-        int err = n < 0 ? (int)n : map_reserve(map, &room, (size_t)n);
+        int err = n < 0 ? (int)n
+                        : array_reserve((void **)&map->segments, &room, map->count + (size_t)n,
+                                        sizeof(*map->segments));
         if (err)
             return err;
         for (ssize_t i = 0; i < n; i++) {

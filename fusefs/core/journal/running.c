@@ -7,6 +7,7 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
+#include "support/array.h"
 
 /*
  * Returns at most how many further naming blocks a handle of so many blocks can
@@ -35,18 +36,10 @@ bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
 int ffs_running_reserve(struct ffs *fs, unsigned blocks)
 {
     struct ffs_running *r = &fs->journal.running;
-    size_t need = r->n + blocks + 1;
     int err = ffs_naming_reserve(fs, blocks + 1);
 
-    if (err || need <= r->cap)
-        return err;
-    size_t cap = need * 2;
-    struct ffs_cbuf **bufs = realloc(r->bufs, cap * sizeof(struct ffs_cbuf *));
-    if (!bufs)
-        return -ENOMEM;
-    r->bufs = bufs;
-    r->cap = cap;
-    return 0;
+    return err ? err
+               : array_reserve((void **)&r->bufs, &r->cap, r->n + blocks + 1, sizeof(*r->bufs));
 }
 
 void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
