@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/array.h"
+
 struct evict_victim {
     struct evict_file file; /* owns the name */
     const struct evict_dir *dir;
@@ -67,16 +69,11 @@ static void evict_sort(struct evict *e)
 
 static int evict_add_file(struct evict *e, const struct evict_file *f)
 {
-    if (e->n_victims == e->room && e->room / 2 >= e->most)
+    if (e->n_victims / 2 >= e->most)
         evict_sort(e);
-    if (e->n_victims == e->room) {
-        size_t room = e->room ? 2 * e->room : 64;
-        struct evict_victim *grown = realloc(e->victims, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        e->victims = grown;
-        e->room = room;
-    }
+    int err = array_grow((void **)&e->victims, e->n_victims, sizeof(*e->victims));
+    if (err)
+        return err;
     struct evict_victim *v = &e->victims[e->n_victims];
     *v = (struct evict_victim){.file = *f, .dir = e->at};
     v->file.name = strdup(f->name);
@@ -194,5 +191,4 @@ void evict_end(struct evict *e)
     evict_forget(e);
     free(e->victims);
     e->victims = NULL;
-    e->room = 0;
 }

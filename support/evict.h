@@ -83,7 +83,7 @@ struct evict {
     struct evict_dir *first, *last, *at;
     void *seen; /* tsearch(3) */
     struct evict_victim *victims;
-    size_t n_victims, room, next_victim;
+    size_t n_victims, next_victim;
     uint64_t removed_before; /* in earlier passes */
     bool removes;            /* the directories have been read */
     bool entered;            /* `at` can be read */

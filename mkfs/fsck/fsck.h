@@ -174,7 +174,7 @@ struct fsck_extent {
 /* A growing array; see fsck_grow(). */
 struct fsck_list {
     void *items;
-    size_t count, room;
+    size_t count;
 };
 
 /* The extents (struct lay_extent) of a map to be built, and the nodes (uint64_t) of the old one. */

@@ -5,18 +5,13 @@
 #include <string.h>
 
 #include "mkfs/fsck/fsck.h"
+#include "support/array.h"
 #include "support/minmax.h"
 
 void *fsck_grow(struct fsck_list *list, size_t size)
 {
-    if (list->count == list->room) {
-        size_t room = list->room ? list->room * 2 : 64;
-        void *items = realloc(list->items, room * size);
-        if (!items)
-            return NULL;
-        list->items = items;
-        list->room = room;
-    }
+    if (array_grow(&list->items, list->count, size) != 0)
+        return NULL;
     return memset((uint8_t *)list->items + list->count++ * size, 0, size);
 }
 
