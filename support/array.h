@@ -1,11 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Arrays that grow by doubling, and searches in sorted ones. */
+/*
+ * Arrays that grow by doubling, and searches in sorted ones. An array is given by the address of
+ * the pointer to its elements, of any type.
+ */
 #ifndef SUPPORT_ARRAY_H
 #define SUPPORT_ARRAY_H
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+/*
+ * Resizes the memory. The pointer is copied byte by byte, since it has another type than void *.
+ * Returns 0 or -ENOMEM.
+ */
+static inline int array_resize(void **array, size_t bytes)
+{
+    void *at;
+
+    memcpy(&at, array, sizeof(at));
+    at = realloc(at, bytes);
+    if (!at)
+        return -ENOMEM;
+    memcpy(array, &at, sizeof(at));
+    return 0;
+}
 
 /*
  * Makes room for one more element of `size` bytes in an array of `count` elements, all of which
@@ -16,11 +36,7 @@ static inline int array_grow(void **array, size_t count, size_t size)
     /* The array is full only if its length is 0 or a power of two. */
     if (count & (count - 1))
         return 0;
-    void *bigger = realloc(*array, (count ? 2 * count : 1) * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    return 0;
+    return array_resize(array, (count ? 2 * count : 1) * size);
 }
 
 /*
@@ -32,12 +48,10 @@ static inline int array_reserve(void **array, size_t *room, size_t need, size_t 
     if (need <= *room)
         return 0;
     size_t more = need > 8 ? 2 * need : 16;
-    void *bigger = realloc(*array, more * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    *room = more;
-    return 0;
+    int err = array_resize(array, more * size);
+    if (!err)
+        *room = more;
+    return err;
 }
 
 /*
