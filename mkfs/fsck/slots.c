@@ -389,9 +389,9 @@ void fsck_free_slot(struct lay_inode_block *ib, unsigned slot)
     ib->used = (uint8_t)(ib->used & ~(1u << slot));
 }
 
-static bool slots_want(struct fit *fit, enum problem problem, bool report, const char *detail)
+static bool slots_want(struct fit *fit, enum problem problem, bool report)
 {
-    return report && fsck_report(fit->f, problem, detail, "inode %" PRIu64, fit->ino);
+    return report && fsck_report(fit->f, problem, NULL, "inode %" PRIu64, fit->ino);
 }
 
 /* If bit and mode disagree, a valid inode counts as in use. */
@@ -404,7 +404,7 @@ static void fit_use(struct fit *fit, struct lay_inode_block *ib, unsigned slot, 
     if (bit == (mode_of(fit) != 0) && (bit || !is_root))
         return;
     bool valid = lay_check_inode(&fit->f->img.geo, fit->inode, fit->ino, NULL) == 0;
-    if (slots_want(fit, is_root && !valid ? PROBLEM_ROOT : PROBLEM_INODE_USED, report, NULL))
+    if (slots_want(fit, is_root && !valid ? PROBLEM_ROOT : PROBLEM_INODE_USED, report))
         *save = true;
     if (is_root && mode_of(fit) == 0)
         fit_root(fit);
@@ -422,7 +422,7 @@ static void fit_free_slot(struct fit *fit, struct lay_inode_block *ib, unsigned 
     rest.generation = lay_put32(0);
     if (lay_is_zero(&rest, sizeof(rest)))
         return;
-    if (slots_want(fit, PROBLEM_INODE_FREE, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_FREE, report))
         *save = true;
     fsck_free_slot(ib, slot);
 }
@@ -437,7 +437,7 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
     }
     if (fit_inode(fit, report, save))
         return;
-    if (slots_want(fit, PROBLEM_INODE_LOST, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_LOST, report))
         *save = true;
     if (report)
         fsck_lose(fit->f, fit->ino, LOSS_FILE);
@@ -449,7 +449,7 @@ static void fit_slot_zero(struct fit *fit, struct lay_inode_block *ib, bool repo
 {
     if (ib->used & 1 && lay_is_zero(fit->inode, sizeof(*fit->inode)))
         return;
-    if (slots_want(fit, PROBLEM_INODE_USED, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_USED, report))
         *save = true;
     ib->used |= 1;
     memset(fit->inode, 0, sizeof(*fit->inode));

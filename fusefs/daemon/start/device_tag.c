@@ -356,10 +356,10 @@ static int tag_take_answer(const struct answer *a, char **device, char *why, siz
 }
 
 /*
- * Waits for the process until no device has been begun for silent_ms. Returns
+ * Waits for the process until no device has been begun for TAG_SILENT_MS. Returns
  * 0, -ETIMEDOUT, or an error of the wait.
  */
-static int tag_wait(int process, const struct answer *a, unsigned silent_ms)
+static int tag_wait(int process, const struct answer *a)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};
     unsigned steps;
@@ -367,7 +367,7 @@ static int tag_wait(int process, const struct answer *a, unsigned silent_ms)
 
     do {
         steps = __atomic_load_n(&a->steps, __ATOMIC_ACQUIRE);
-        n = poll(&p, 1, (int)silent_ms);
+        n = poll(&p, 1, TAG_SILENT_MS);
     } while ((n == 0 && __atomic_load_n(&a->steps, __ATOMIC_ACQUIRE) != steps) ||
              (n < 0 && errno == EINTR));
     if (n > 0)
@@ -384,10 +384,10 @@ static void tag_end(pid_t pid)
 }
 
 /* Waits for the process's answer, or stores one in its place. */
-static void tag_await(pid_t pid, struct answer *a, unsigned silent_ms)
+static void tag_await(pid_t pid, struct answer *a)
 {
     int process = (int)syscall(SYS_pidfd_open, pid, 0);
-    int err = process < 0 ? -errno : tag_wait(process, a, silent_ms);
+    int err = process < 0 ? -errno : tag_wait(process, a);
 
     if (process >= 0)
         close(process);
@@ -396,10 +396,10 @@ static void tag_await(pid_t pid, struct answer *a, unsigned silent_ms)
         return;
     a->err = err;
     snprintf(a->text, sizeof(a->text), "%.300s has not answered for %u s, name the device itself",
-             a->at, silent_ms / 1000);
+             a->at, TAG_SILENT_MS / 1000);
 }
 
-int tag_find(const char *text, unsigned silent_ms, char **device, char *why, size_t len)
+int tag_find(const char *text, char **device, char *why, size_t len)
 {
     struct answer *a =
         mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -413,7 +413,7 @@ int tag_find(const char *text, unsigned silent_ms, char **device, char *why, siz
     if (pid == 0)
         tag_serve(text, a);
     if (pid > 0)
-        tag_await(pid, a, silent_ms);
+        tag_await(pid, a);
     err = tag_take_answer(a, device, why, len);
     munmap(a, sizeof(*a));
     return err;

@@ -30,9 +30,9 @@ bool tag_is(const char *text);
  * why, and returns -EINVAL (invalid UUID), -ENODEV (no device has it, or the
  * device that had it now belongs to another file system), -EEXIST (two devices
  * have it), -ENOMEM, -EIO (that process has died), or -ETIMEDOUT (a device has
- * not answered for silent_ms to twice that time).
+ * not answered for TAG_SILENT_MS to twice that time).
  */
-int tag_find(const char *text, unsigned silent_ms, char **device, char *why, size_t len);
+int tag_find(const char *text, char **device, char *why, size_t len);
 
 #ifdef __cplusplus
 }

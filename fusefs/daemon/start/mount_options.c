@@ -443,7 +443,7 @@ static int find_tagged(struct options *opts)
 
     if (opts->remount || !tag_is(opts->device))
         return 0;
-    if (tag_find(opts->device, TAG_SILENT_MS, &device, why, sizeof(why)) != 0)
+    if (tag_find(opts->device, &device, why, sizeof(why)) != 0)
         return mount_options_fail(opts, opts->device, why);
     free(opts->device);
     opts->device = device;

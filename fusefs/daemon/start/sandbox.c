@@ -28,11 +28,11 @@ static bool exists(const char *path)
 }
 
 /*
- * CUDA cannot be used without a driver, which shows as nvidiactl on Linux and
- * as dxg, the driver of Windows, in WSL. If CUDA was requested explicitly, it
- * is tried in any case.
+ * Returns true if the daemon may use CUDA. The sandbox then leaves it the files and rights that
+ * CUDA needs. It cannot be used without a driver, which shows as nvidiactl on Linux and as dxg, the
+ * driver of Windows, in WSL. If CUDA was requested explicitly, it is tried in any case.
  */
-bool sandbox_may_use_cuda(const struct options *opts)
+static bool may_use_cuda(const struct options *opts)
 {
 #ifdef GPUNVME_HAVE_CUDA
     if (opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA)
@@ -48,7 +48,7 @@ bool sandbox_may_use_cuda(const struct options *opts)
 bool sandbox_may_use_p2p(const struct options *opts)
 {
     return opts->name.kind == BD_KIND_VFIO && !opts->noiommu && opts->p2p != P2P_OFF &&
-           opts->gpu != GPU_OFF && (opts->n_cpu_memories || sandbox_may_use_cuda(opts));
+           opts->gpu != GPU_OFF && (opts->n_cpu_memories || may_use_cuda(opts));
 }
 
 static enum sandbox_level sandbox_level_of(const struct options *opts)
@@ -57,7 +57,7 @@ static enum sandbox_level sandbox_level_of(const struct options *opts)
         return (enum sandbox_level)opts->sandbox;
     if (CONFINE_SANITIZED)
         return SANDBOX_CAPS;
-    return sandbox_may_use_cuda(opts) ? SANDBOX_FILES : SANDBOX_FULL;
+    return may_use_cuda(opts) ? SANDBOX_FILES : SANDBOX_FULL;
 }
 
 /*
@@ -73,7 +73,7 @@ static uint64_t sandbox_capabilities(const struct options *opts, const char *ima
 
     if (opts->noiommu)
         kept |= BIT(CAP_SYS_RAWIO) | BIT(CAP_SYS_ADMIN);
-    if (sandbox_may_use_cuda(opts))
+    if (may_use_cuda(opts))
         kept |= BIT(CAP_SYS_PTRACE);
     if (image && stat(image, &st) == 0 && st.st_uid != geteuid())
         kept |= BIT(CAP_DAC_OVERRIDE);
@@ -237,13 +237,12 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
     enum sandbox_level level = sandbox_level_of(opts);
     const struct sandbox_files files = {.image = image,
                                         .proc = opts->noiommu,
-                                        .cuda =
-                                            level == SANDBOX_FILES && sandbox_may_use_cuda(opts)};
+                                        .cuda = level == SANDBOX_FILES && may_use_cuda(opts)};
     int err = 0;
 
     if (level == SANDBOX_NONE)
         return 0;
-    if (sandbox_may_use_cuda(opts))
+    if (may_use_cuda(opts))
         load_driver();
     err = confine_privileges();
     if (err)

@@ -44,11 +44,6 @@ extern "C" {
 int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len);
 
 /*
- * Returns true if the daemon may use CUDA. The sandbox then leaves it the files
- * and rights that CUDA needs.
- */
-bool sandbox_may_use_cuda(const struct options *opts);
-/*
  * Returns true if the drive's DMA may go to device memory, for which a guard
  * process runs.
  */

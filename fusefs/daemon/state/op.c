@@ -59,6 +59,15 @@ static uint64_t op_bounced(const struct op *op)
     return min_u64(op->bounced, op->bytes);
 }
 
+/* Counts one call for the file. A call of 0 bytes is not counted. */
+static void op_count_call(const struct op *op, enum activity_path path, uint64_t bytes)
+{
+    if (!bytes)
+        return;
+    op_count(&op->activity->calls, 1);
+    op_count(&op->activity->bytes[path][op_is_write(op)], bytes);
+}
+
 static void op_count_file(const struct op *op)
 {
     uint64_t bounced = op_bounced(op);
@@ -66,11 +75,11 @@ static void op_count_file(const struct op *op)
     if (!op->activity)
         return;
     if (op_is_kernels(op)) {
-        activity_add(op->activity, ACTIVITY_KERNEL, op_is_write(op), op->bytes);
+        op_count_call(op, ACTIVITY_KERNEL, op->bytes);
         return;
     }
-    activity_add(op->activity, ACTIVITY_BOUNCE, op_is_write(op), bounced);
-    activity_add(op->activity, ACTIVITY_GPU, op_is_write(op), op->bytes - bounced);
+    op_count_call(op, ACTIVITY_BOUNCE, bounced);
+    op_count_call(op, ACTIVITY_GPU, op->bytes - bounced);
 }
 
 static void op_count_path(const struct op *op)
@@ -184,14 +193,6 @@ void activity_caller(struct activity *a, uid_t uid, pid_t pid)
      */
     if (pid && op_load(&a->caller) != caller)
         atomic_store_explicit(&a->caller, caller, memory_order_relaxed);
-}
-
-void activity_add(struct activity *a, enum activity_path path, bool written, uint64_t bytes)
-{
-    if (!bytes)
-        return;
-    op_count(&a->calls, 1);
-    op_count(&a->bytes[path][written], bytes);
 }
 
 /* --- Answers --------------------------------------------------------------------------------- */

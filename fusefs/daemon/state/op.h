@@ -100,8 +100,6 @@ void activity_end(struct activity_log *log, const struct open_file *file);
  * caller unchanged.
  */
 void activity_caller(struct activity *a, uid_t uid, pid_t pid);
-/* Counts one call. A call of 0 bytes is not counted. */
-void activity_add(struct activity *a, enum activity_path path, bool written, uint64_t bytes);
 
 /*
  * Returns true if uid may see the activity of a process of owner. Root sees

@@ -76,7 +76,7 @@ class DeviceTag : public ::testing::Test
     int find(const std::string &tag)
     {
         char *device = nullptr;
-        int err = tag_find(tag.c_str(), TAG_SILENT_MS, &device, why_, sizeof(why_));
+        int err = tag_find(tag.c_str(), &device, why_, sizeof(why_));
         found_ = device ? device : "";
         free(device);
         return err;
