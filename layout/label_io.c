@@ -9,13 +9,12 @@
 
 static const uint64_t label_places[LAY_LABEL_COPIES] = {0, LAY_LABEL_SECOND};
 
-static int label_check(struct lay_labels *labels, struct lay_label_copy *copy)
+static void label_check(struct lay_labels *labels, struct lay_label_copy *copy)
 {
     uint64_t features;
 
     copy->error = lay_check_label(&copy->label, &features, &copy->why);
     labels->features |= copy->error == -ENOTSUP ? features : 0;
-    return copy->error;
 }
 
 /* Corrects one flipped bit of a copy that is damaged if it is then sound. */

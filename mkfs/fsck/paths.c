@@ -19,14 +19,6 @@ struct paths {
     bool failed;            /* without memory */
 };
 
-static bool paths_add(struct paths *p, const struct fsck_name *name)
-{
-    bool added = fsck_append(&p->names, name, sizeof(*name)) == 0;
-
-    p->failed |= !added;
-    return added;
-}
-
 /* Marks an inode and the directories above it. */
 static void paths_seek(struct paths *p, uint64_t ino)
 {
@@ -46,7 +38,7 @@ static void paths_take_name(void *arg, const struct lay_dirent *d)
     if (name.ino >= fsck_inode_limit(p->f) || p->sought[name.ino] != 1)
         return;
     p->sought[name.ino] = 2;
-    paths_add(p, &name);
+    p->failed |= fsck_append(&p->names, &name, sizeof(name)) != 0;
     /* The directory was marked with a child of its own only if that is a directory. */
     paths_seek(p, p->dir);
 }
