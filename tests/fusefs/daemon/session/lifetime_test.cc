@@ -87,13 +87,21 @@ class LifetimeTest : public MountedTest
         return pid;
     }
 
-    // A process that reads the file into memory of the second GPU until it is killed.
-    pid_t process_of_second_gpu() const
+    // Reads the file, for a minute at most, until a read does not return all of it.
+    ssize_t read_until_end(Buffer &buffer) const
+    {
+        ssize_t n = kFile;
+        for (int i = 0; i < 30 && n == static_cast<ssize_t>(kFile); i++)
+            n = buffer.read(fd_, 0, 0, kFile);
+        return n;
+    }
+    // A process that reads the file into memory of a GPU until a read fails, or it is killed.
+    pid_t endless_process(uint8_t gpu) const
     {
         pid_t pid = fork();
         if (pid == 0) {
             int fd = open_on(mounted_->path("file"), O_RDONLY);
-            Buffer buffer(fd, kFile, 0, 1);
+            Buffer buffer(fd, kFile, 0, gpu);
             while (buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile))
                 ;
             _exit(1);
@@ -142,7 +150,7 @@ TEST_F(LifetimeTest, BuffersDoNotRunOutOfDescriptors)
 
 TEST_F(LifetimeTest, KilledClientLeavesNoBuffer)
 {
-    pid_t pid = reading_process();
+    pid_t pid = endless_process(0);
     ASSERT_TRUE(buffers_become(1));
     usleep(200000);
     ASSERT_EQ(kill(pid, SIGKILL), 0);
@@ -190,7 +198,7 @@ TEST_F(LifetimeTest, KilledClientsOfOneGpuTakeNoTransferOfAnotherAlong)
     };
     for (int i = 0; i < kKills; i++) {
         uint64_t before = read_by_second_gpu();
-        pid_t pid = process_of_second_gpu();
+        pid_t pid = endless_process(1);
         while (read_by_second_gpu() == before && waitpid(pid, nullptr, WNOHANG) == 0)
             ASSERT_NO_FATAL_FAILURE(read_all());
         EXPECT_GT(read_by_second_gpu(), before);
@@ -208,7 +216,7 @@ TEST_F(LifetimeTest, SignalEndsAReadShort)
     std::atomic<bool> done{false};
     ssize_t n = 0;
     std::thread reader([&] {
-        n = buffer.read(fd_, 0, 0, kFile);
+        n = read_until_end(buffer);
         done = true;
     });
     interrupt_until(done, &reader);
@@ -243,7 +251,7 @@ TEST_F(LifetimeTest, UnregisteringEndsATransferOfAnotherThread)
     int owner = open_on(mounted_->path("file"), O_RDONLY);
     Buffer buffer(owner, kFile);
     ssize_t n = 0;
-    std::thread reader([&] { n = buffer.read(fd_, 0, 0, kFile); });
+    std::thread reader([&] { n = read_until_end(buffer); });
     usleep(200000);
     EXPECT_EQ(buffer.unregister(owner), 0);
     EXPECT_EQ(stats_of(fd_).buffers, 0u) << "at once: nothing reaches the memory any more";
@@ -257,7 +265,7 @@ TEST_F(LifetimeTest, UnregisteringEndsATransferOfAnotherThread)
 
 TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
 {
-    pid_t pid = reading_process();
+    pid_t pid = endless_process(0);
     ASSERT_TRUE(buffers_become(1));
     usleep(200000);
     close(fd_);
