@@ -298,7 +298,8 @@ void nvme_dma_free_arenas(struct nvme_ctrlr *c)
         struct nvme_arena *a = c->arenas;
 
         c->arenas = a->next;
-        memory_destroy(c, &a->dma);
+        munmap(a->dma.addr, a->dma.len);
+        close(a->dma.fd);
         nvme_iova_destroy(&a->ranges);
         free(a);
     }

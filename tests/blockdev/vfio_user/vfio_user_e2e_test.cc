@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <nvme/types.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -421,6 +423,21 @@ TEST_F(ServerEnds, SilenceIsLimitedByTheOption)
     server->pause();
     EXPECT_LT(load->wait_all(), 15) << "not the default, of 20 s";
     close();
+    server->stop(SIGKILL);
+}
+
+// As after a late unmap. The transport is gone by then.
+TEST_F(VfioUserE2e, MemoryThatIsStillAllocatedEndsWithTheController)
+{
+    nvme_dma dma;
+    unsigned char resident;
+
+    serve();
+    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_EQ(nvme_dma_alloc(c, NVME_PAGE_SIZE, &dma), 0);
+    close();
+    EXPECT_EQ(mincore(dma.addr, NVME_PAGE_SIZE, &resident), -1);
+    EXPECT_EQ(errno, ENOMEM) << "it is still mapped";
     server->stop(SIGKILL);
 }
 
