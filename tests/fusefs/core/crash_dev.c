@@ -110,8 +110,9 @@ static bool has_bytes(const struct image *image, uint64_t page)
 {
     static const uint8_t zeros[PAGE];
 
-    return (image->all_marked || image->marks[page]) &&
-           memcmp(image->mem + page * PAGE, zeros, PAGE) != 0;
+    if (!image->all_marked)
+        return image->marks[page];
+    return memcmp(image->mem + page * PAGE, zeros, PAGE) != 0;
 }
 
 static void image_clear(struct image *image)
@@ -163,10 +164,26 @@ static void image_write(struct image *image, uint64_t offset, const void *data, 
     memcpy(image->mem + offset, data, len);
 }
 
-static void image_fill(struct image *image, uint64_t offset, uint8_t byte, uint64_t len)
+static void image_discard(struct image *image, uint64_t offset, uint64_t len)
 {
     image_mark(image, offset, len);
-    memset(image->mem + offset, byte, len);
+    memset(image->mem + offset, DISCARDED, len);
+}
+
+static void image_zero(struct image *image, uint64_t offset, uint64_t len)
+{
+    uint64_t n;
+
+    for (uint64_t at = offset; at < offset + len; at += n) {
+        uint8_t *mark = &image->marks[at / PAGE];
+        n = PAGE - at % PAGE;
+        if (n > offset + len - at)
+            n = offset + len - at;
+        if (image->all_marked || *mark)
+            memset(image->mem + at, 0, n);
+        if (n == PAGE)
+            *mark = 0;
+    }
 }
 
 static void remember(struct crash_dev *d, const struct bd_io *io)
@@ -210,10 +227,10 @@ static int do_change(struct crash_dev *d, const struct bd_io *io)
     if (io->op == BD_WRITE)
         image_write(&d->now, io->offset, io->buf, io->len);
     if (io->op == BD_WRITE_ZEROES)
-        image_fill(&d->now, io->offset, 0, io->len);
+        image_zero(&d->now, io->offset, io->len);
     /* mkfs discards the whole device, which may be larger than memory. */
     if (io->op == BD_DISCARD && d->base.mem)
-        image_fill(&d->now, io->offset, DISCARDED, io->len);
+        image_discard(&d->now, io->offset, io->len);
     remember(d, io);
     return 0;
 }
@@ -342,8 +359,10 @@ static void apply(struct image *image, const struct op *op, uint64_t from, uint6
 {
     if (op->op == BD_WRITE)
         image_write(image, op->offset + from, op->data + from, len);
+    else if (op->op == BD_DISCARD)
+        image_discard(image, op->offset + from, len);
     else
-        image_fill(image, op->offset + from, op->op == BD_DISCARD ? DISCARDED : 0, len);
+        image_zero(image, op->offset + from, len);
 }
 
 static void apply_torn(struct image *image, const struct op *op, uint32_t lba, uint64_t *random)
