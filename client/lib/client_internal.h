@@ -15,6 +15,8 @@
 #include "client/lib/error.h"
 
 struct connection {
+    struct connection *next;    /* of the handle's mounts; under gpunvme.lock, as the queues are */
+    struct file_queues *queues; /* leased for direct files, by GPU */
     int fd; /* directory on the mount; its open file description owns the buffers; -1: no mount */
     struct gpunvme_ioc_info info; /* as returned when the connection was opened */
     dev_t dev;                    /* device number of the mount's files */

@@ -64,9 +64,9 @@ int file_use(struct gpunvme_file *f, void *addr, size_t len, struct region_use *
 {
     struct gpunvme *g = f->g;
     struct cuda_driver *cu = handle_cuda(g);
-    int err = regions_use(g->regions, cu, f->mount->connection, addr, len, out);
+    int err = regions_use(g->regions, cu, f->mount, addr, len, out);
 
     if (err && f->mount != g->local && g->options.path != GPUNVME_PATH_GPU)
-        err = regions_use(g->regions, cu, g->local->connection, addr, len, out);
+        err = regions_use(g->regions, cu, g->local, addr, len, out);
     return err;
 }

@@ -51,7 +51,7 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
 
     if (!q)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = direct_open(f->mount->connection, &want, &q->direct);
+    int err = direct_open(f->mount, &want, &q->direct);
     if (err) {
         free(q);
         return err;
@@ -67,7 +67,7 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
 }
 
 /* The caller holds the lock. Removes stale queues from the mount's list; their files keep them. */
-static void queues_drop_stale(struct handle_mount *m)
+static void queues_drop_stale(struct connection *m)
 {
     struct file_queues **link = &m->queues;
 
@@ -80,7 +80,7 @@ static void queues_drop_stale(struct handle_mount *m)
 }
 
 /* The caller holds the lock. Returns NULL if the mount has no queues on this device. */
-static struct file_queues *queues_find(struct handle_mount *m, int device)
+static struct file_queues *queues_find(struct connection *m, int device)
 {
     struct file_queues *q = m->queues;
 
@@ -95,9 +95,9 @@ static struct file_queues *queues_find(struct handle_mount *m, int device)
  */
 static int queues_get(struct gpunvme_file *f, struct file_queues **out)
 {
-    struct handle_mount *m = f->mount;
+    struct connection *m = f->mount;
     struct mount_gpu gpu;
-    int err = mount_gpu_choose(m->connection, &gpu);
+    int err = mount_gpu_choose(m, &gpu);
 
     *out = NULL;
     if (err)
@@ -133,7 +133,7 @@ static void queues_put(struct gpunvme_file *f, struct file_queues *q)
 /* Registers the caller's memory at the mount, for kernels that read without an earlier transfer. */
 static int queues_reach_memory(struct gpunvme_file *f)
 {
-    return regions_reach(f->g->regions, handle_cuda(f->g), f->mount->connection);
+    return regions_reach(f->g->regions, handle_cuda(f->g), f->mount);
 }
 
 int file_direct_begin(struct gpunvme_file *f)
@@ -255,7 +255,7 @@ static ssize_t file_direct_move(const struct gpunvme_file *f, void *addr, size_t
 
 static int file_direct_check_reach(const struct gpunvme_file *f, const struct gpunvme_buffer *b)
 {
-    if (b->owner == f->mount->connection && b->shared)
+    if (b->owner == f->mount && b->shared)
         return 0;
     return gpunvme_fail(-EFAULT,
                         "leased queues do not reach this memory%s%s: take memory of "

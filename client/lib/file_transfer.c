@@ -107,7 +107,7 @@ static ssize_t transfer_by_path(struct gpunvme_file *f, const struct region_use 
 {
     int err;
 
-    if (u->buffer->owner == f->mount->connection && !f->why[0])
+    if (u->buffer->owner == f->mount && !f->why[0])
         return move_on_mount(f, u, r, result);
     if (f->g->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", f->why);
@@ -211,7 +211,7 @@ static int transfer_read_batch(struct gpunvme_file *f, void *addr, size_t len,
 
     if (err)
         return err;
-    if (u.buffer->owner == f->mount->connection && !f->why[0] && all_inside(pieces, n, len)) {
+    if (u.buffer->owner == f->mount && !f->why[0] && all_inside(pieces, n, len)) {
         shift(pieces, n, u.offset);
         err = readv_buffer(u.buffer, f->fd, pieces, n, sum);
         shift(pieces, n, -(uint64_t)u.offset);

@@ -16,13 +16,6 @@
 
 /* --- Mounts ---------------------------------------------------------------------------------- */
 
-static void mount_free(struct handle_mount *m)
-{
-    if (m)
-        connection_close(m->connection);
-    free(m);
-}
-
 /*
  * Connects by a file that is bound over one of another file system. The file is opened only if the
  * mount serves it, because close(2) drops the POSIX locks of the process on it.
@@ -55,29 +48,26 @@ static int connect_beside(int fd, const struct stat *st, struct connection **out
     return connect_by_file(fd, link, out);
 }
 
-static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct handle_mount **out)
+static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct connection **out)
 {
-    struct handle_mount *m = calloc(1, sizeof(*m));
+    struct connection *m;
+    int err = st ? connect_beside(fd, st, &m) : connection_local(&m);
 
-    if (!m)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = st ? connect_beside(fd, st, &m->connection) : connection_local(&m->connection);
-    if (!err)
-        err = bounce_set_options(m->connection, &g->options);
-    if (err) {
-        mount_free(m);
+    if (err)
         return err;
-    }
-    m->dev = st ? st->st_dev : 0;
-    *out = m;
-    return 0;
+    err = bounce_set_options(m, &g->options);
+    if (err)
+        connection_close(m);
+    else
+        *out = m;
+    return err;
 }
 
 /* The caller holds the lock. Stores the mount in use, or a new one. */
 static int handle_find_mount(struct gpunvme *g, int fd, const struct stat *st,
-                             struct handle_mount **out)
+                             struct connection **out)
 {
-    for (struct handle_mount *m = g->mounts; m; m = m->next) {
+    for (struct connection *m = g->mounts; m; m = m->next) {
         if (m->dev == st->st_dev) {
             *out = m;
             return 0;
@@ -128,9 +118,9 @@ static bool handle_abandon(struct gpunvme *g)
 {
     if (!direct_service_any_stuck())
         return false;
-    for (struct handle_mount *m = g->mounts; m; m = m->next)
-        connection_abandon(m->connection);
-    connection_abandon(g->local->connection);
+    for (struct connection *m = g->mounts; m; m = m->next)
+        connection_abandon(m);
+    connection_abandon(g->local);
     return true;
 }
 
@@ -148,11 +138,11 @@ void gpunvme_close(struct gpunvme *g)
         submit_free(g->submitter);
     regions_free(g->regions);
     while (g->mounts) {
-        struct handle_mount *m = g->mounts;
+        struct connection *m = g->mounts;
         g->mounts = m->next;
-        mount_free(m);
+        connection_close(m);
     }
-    mount_free(g->local);
+    connection_close(g->local);
     if (!stuck)
         cuda_driver_close(g->cuda);
     pthread_mutex_destroy(&g->lock);
@@ -277,9 +267,9 @@ static int handle_reach(struct gpunvme *g, struct cuda_driver *cu)
     int err = 0;
 
     pthread_mutex_lock(&g->lock);
-    for (struct handle_mount *m = g->mounts; m && !err; m = m->next) {
+    for (struct connection *m = g->mounts; m && !err; m = m->next) {
         if (m->queues)
-            err = regions_reach(g->regions, cu, m->connection);
+            err = regions_reach(g->regions, cu, m);
     }
     pthread_mutex_unlock(&g->lock);
     return err;
@@ -310,7 +300,7 @@ int gpunvme_unregister(struct gpunvme *g, void *addr)
 static int handle_alloc(struct gpunvme_file *f, size_t len, bool host, void **out)
 {
     struct gpunvme_buffer *b = NULL;
-    struct connection *c = f->mount->connection;
+    struct connection *c = f->mount;
     int err = handle_check_process(f->g);
 
     if (!err)
@@ -345,13 +335,13 @@ int gpunvme_pieces_alloc(struct gpunvme_file *f, size_t n, struct gpunvme_piece 
         return err;
     if (f->why[0])
         return gpunvme_fail(-ENOTTY, "%s", f->why);
-    return shared_list_alloc_pieces(f->mount->connection, n, out);
+    return shared_list_alloc_pieces(f->mount, n, out);
 }
 
 void gpunvme_pieces_free(struct gpunvme_file *f, struct gpunvme_piece *pieces)
 {
     if (pieces && !handle_check_process(f->g))
-        shared_list_free_pieces(f->mount->connection, pieces);
+        shared_list_free_pieces(f->mount, pieces);
 }
 
 /* Stores the CUDA device of the memory, or CUDA_NO_DEVICE. */

@@ -10,22 +10,14 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/regions.h"
 
-/* A mount in use, or the connection without a mount that serves all other files. */
-struct handle_mount {
-    struct handle_mount *next;
-    dev_t dev;
-    struct connection *connection;
-    struct file_queues *queues; /* leased for direct files, by GPU; under gpunvme.lock */
-};
-
 struct submitter;
 
 struct gpunvme {
     struct gpunvme_options options;
-    unsigned forks;       /* value of handle_forks() when it was opened */
-    pthread_mutex_t lock; /* protects mounts, the order of files, and cuda, which is set once */
-    struct handle_mount *local;
-    struct handle_mount *mounts;
+    unsigned forks;           /* value of handle_forks() when it was opened */
+    pthread_mutex_t lock;     /* protects mounts, the order of files, and cuda, which is set once */
+    struct connection *local; /* has no mount and serves all other files */
+    struct connection *mounts; /* in use */
     LIST_HEAD(, gpunvme_file) files;
     struct cuda_driver *_Atomic cuda;
     unsigned long long loads; /* number of loaded libraries at the last search for the driver */
@@ -36,7 +28,7 @@ struct gpunvme {
 struct gpunvme_file {
     struct gpunvme *g;
     LIST_ENTRY(gpunvme_file) entry; /* in g->files */
-    struct handle_mount *mount;
+    struct connection *mount;
     _Atomic unsigned users; /* transfers, and 1 while open; the last one frees the file */
     int fd; /* duplicate of the caller's descriptor, so that it refers to the same file */
     _Atomic int cached_fd; /* the same file without O_DIRECT; -1 until file_cached() */

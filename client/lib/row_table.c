@@ -133,7 +133,7 @@ static uint32_t table_least_unit(const struct gpunvme_table *t, const struct gpu
         return UNKNOWN_UNIT;
     if (t->direct && f->leased->device.sums.words)
         return GQ_SUM_BLOCK;
-    return f->mount->connection->info.lba_size;
+    return f->mount->info.lba_size;
 }
 
 static int table_set_unit(struct gpunvme_table *t, uint32_t want)

@@ -328,9 +328,9 @@ static void warm(struct gpunvme_file *f, const struct gpunvme_stream_transfer *w
     struct region_use u;
 
     if (device != CUDA_NO_DEVICE)
-        (void)gpunvme_warm_pipeline(f->mount->connection, device);
+        (void)gpunvme_warm_pipeline(f->mount, device);
     if (device != CUDA_NO_DEVICE && f->mount != f->g->local)
-        (void)gpunvme_warm_pipeline(f->g->local->connection, device);
+        (void)gpunvme_warm_pipeline(f->g->local, device);
     if (*what->len && file_use(f, (char *)what->addr + *what->addr_offset, *what->len, &u) == 0)
         regions_release(f->g->regions, &u);
 }
@@ -538,7 +538,7 @@ static bool is_mounts_memory(const struct list *l)
 
     if (file_use(f, l->addr, l->len, &u) != 0)
         return false;
-    bool known = u.buffer->owner == f->mount->connection;
+    bool known = u.buffer->owner == f->mount;
     regions_release(f->g->regions, &u);
     return known;
 }

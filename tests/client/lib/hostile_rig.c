@@ -124,9 +124,8 @@ bool hostile_registers_during_release(struct connection *g)
 
 int hostile_open_table(struct connection *g)
 {
-    struct handle_mount m = {.connection = g};
-    struct gpunvme handle = {.forks = handle_forks(), .mounts = &m};
-    struct gpunvme_file f = {.g = &handle, .mount = &m, .users = 1, .fd = -1, .cached_fd = -1};
+    struct gpunvme handle = {.forks = handle_forks(), .mounts = g};
+    struct gpunvme_file f = {.g = &handle, .mount = g, .users = 1, .fd = -1, .cached_fd = -1};
     const struct gpunvme_segment rows = {&f, 0, 10};
     struct gpunvme_table *t;
 
