@@ -37,19 +37,10 @@ static int read_dev(struct connection *g, const char *path)
  * Devices and FIFOs are opened with O_NONBLOCK, so that the open never blocks. The reply to INFO
  * then shows that they are no files of a mount.
  */
-static int connect_open_path(const char *path)
+static int connect_open_path(struct connection *g, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-    return fd >= 0 ? fd : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
-}
-
-static void handle_init(struct connection *g)
-{
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->unused, NULL);
-    slabs_init(&g->slabs);
-    bounce_set_options(g, &(struct gpunvme_options){0});
+    g->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return g->fd >= 0 ? 0 : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
 }
 
 int connection_local(struct connection **out)
@@ -59,32 +50,29 @@ int connection_local(struct connection **out)
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
     g->fd = -1;
-    handle_init(g);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->unused, NULL);
+    slabs_init(&g->slabs);
+    bounce_set_options(g, &(struct gpunvme_options){0});
     *out = g;
     return 0;
 }
 
 int connection_open(const char *path, struct connection **out)
 {
-    struct connection *g = calloc(1, sizeof(*g));
+    struct connection *g = NULL;
+    int err = connection_local(&g);
 
-    if (!g)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = g->fd = connect_open_path(path);
-    if (err < 0)
-        goto free_handle;
-    err = connect_read_info(g->fd, path, &g->info);
+    if (!err)
+        err = connect_open_path(g, path);
+    if (!err)
+        err = connect_read_info(g->fd, path, &g->info);
     if (!err)
         err = read_dev(g, path);
     if (err)
-        goto close_fd;
-    handle_init(g);
-    *out = g;
-    return 0;
-close_fd:
-    close(g->fd);
-free_handle:
-    free(g);
+        connection_close(g);
+    else
+        *out = g;
     return err;
 }
 
