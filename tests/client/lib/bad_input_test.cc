@@ -139,7 +139,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"check_missing", "check /nonexistent/file", 1, "No such file"}),
     [](const auto &info) { return info.param.name; });
 
-// A device of another class, where this machine has one.
 using Messages = std::vector<std::pair<int, std::string>>;
 
 void keep(void *context, int kind, const char *message)
@@ -174,6 +173,7 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     close(fd);
 }
 
+// A device of another class, where this machine has one.
 TEST(Command, WhatIsNoNvmeDriveIsRefused)
 {
     std::string output, other;

@@ -430,14 +430,19 @@ void await_commands(const Stack &s, unsigned n)
     EXPECT_EQ(s.commands, n);
 }
 
-TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
+void lose_two_queues(Stack &s)
 {
-    Stack s(2, 4, 3);
     s.file.set.command_ns = 50000000;
     s.on_command = [] { return false; };
     EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
     EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
     await_commands(s, 2);
+}
+
+TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
+{
+    Stack s(2, 4, 3);
+    lose_two_queues(s);
     EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
     EXPECT_EQ(s.commands, 2u);
 }
@@ -446,11 +451,7 @@ TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
 TEST(DirectSharedFails, AsStaleWhenAllQueuesAreLostAndTheLeaseHasEnded)
 {
     Stack s(2, 4, 3);
-    s.file.set.command_ns = 50000000;
-    s.on_command = [] { return false; };
-    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
-    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
-    await_commands(s, 2);
+    lose_two_queues(s);
     s.lease = GD_LEASE_REVOKED;
     s.set_checked();
     EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);

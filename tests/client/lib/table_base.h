@@ -161,6 +161,22 @@ class TableBase : public ::testing::Test
         EXPECT_EQ(count_zeros(ids, out_), 0u);
     }
 
+    // Gathers 500 of the first `rows` rows into memory of its own, for several threads.
+    void gather_any(struct gpunvme_table *table, unsigned rows, unsigned seed)
+    {
+        std::mt19937 rng(seed);
+        std::vector<char> out(500 * kRow);
+        Ids ids(500);
+        Status status;
+        for (int64_t &id : ids)
+            id = rng() % rows;
+        struct gpunvme_gather a = gather_of(ids, &status);
+        a.out = out.data();
+        ASSERT_EQ(gpunvme_table_gather(table, &a, nullptr), 0) << gpunvme_error();
+        ASSERT_EQ(status.failed, 0u) << status.error;
+        ASSERT_EQ(count_zeros(ids, out), 0u);
+    }
+
     static Ids all_of(size_t n)
     {
         Ids ids(n);

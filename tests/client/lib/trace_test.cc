@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/lib/mount_rig.h"
@@ -18,10 +19,16 @@ namespace
 // NVTX loads the tool at the first range of the process.
 const bool kNamed = setenv("NVTX_INJECTION64_PATH", FAKE_NVTX, 1) == 0;
 
-// The tool, which keeps all that it has seen until the process ends.
-void *tool_of()
+// The tool has seen these ranges, of which each has ended. It keeps them until the process ends.
+void expect_seen(const std::vector<std::string> &ranges)
 {
-    return dlopen(FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);
+    void *tool = dlopen(FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);
+    ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
+    std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));
+    for (const std::string &range : ranges)
+        EXPECT_NE(log.find("gpunvme: " + range + "\n"), std::string::npos) << log;
+    EXPECT_EQ(*static_cast<const int *>(dlsym(tool, "fake_nvtx_depth")), 0);
+    dlclose(tool);
 }
 
 TEST(Trace, AToolSeesTransfers)
@@ -37,13 +44,7 @@ TEST(Trace, AToolSeesTransfers)
     EXPECT_EQ(gpunvme_read(f, bytes, 777, 1, nullptr), 777);
     gpunvme_close(io);
     close(fd);
-    void *tool = tool_of();
-    ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
-    std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));
-    EXPECT_NE(log.find("gpunvme: write, bounced 1000\n"), std::string::npos) << log;
-    EXPECT_NE(log.find("gpunvme: read, bounced 777\n"), std::string::npos) << log;
-    EXPECT_EQ(*static_cast<const int *>(dlsym(tool, "fake_nvtx_depth")), 0);
-    dlclose(tool);
+    expect_seen({"write, bounced 1000", "read, bounced 777"});
 }
 
 using TraceOfLeases = mount_rig::MountRig;
@@ -60,14 +61,8 @@ TEST_F(TraceOfLeases, AToolSeesTheCallsOfTheDirectPath)
     for (unsigned i = 0; i < 3; i++)
         list[i] = {i * mount_rig::kPage, i * mount_rig::kPage, mount_rig::kPage, 0};
     EXPECT_EQ(direct_readv_async(f_, memory_, list, 3, nullptr), 0);
-    void *tool = tool_of();
-    ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
-    std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));
-    EXPECT_NE(log.find("gpunvme: read, direct 777\n"), std::string::npos) << log;
-    EXPECT_NE(log.find("gpunvme: read, direct, in a stream 778\n"), std::string::npos) << log;
-    EXPECT_NE(log.find("gpunvme: readv, direct, in a stream 3\n"), std::string::npos) << log;
-    EXPECT_EQ(*static_cast<const int *>(dlsym(tool, "fake_nvtx_depth")), 0);
-    dlclose(tool);
+    expect_seen(
+        {"read, direct 777", "read, direct, in a stream 778", "readv, direct, in a stream 3"});
 }
 
 } // namespace
