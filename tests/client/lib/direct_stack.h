@@ -59,7 +59,7 @@ class Stack
         for (size_t i = 0; i < staging_.size(); i++)
             prps_[i] = staging + i * kPage;
         file.set.staging = {staging, staging, reinterpret_cast<uint64_t>(prps_.data()), 0, 0};
-        file.set.command_ns = 60000000000u; // a loaded machine misses no deadline
+        file.set.command_ns = 600000000000u; // a loaded machine misses no deadline
         file.set.n_queues = n_queues;
         file.set.nsid = 1;
         file.set.max_command = kMost;

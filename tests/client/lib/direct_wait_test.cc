@@ -19,7 +19,7 @@ namespace
 
 using direct_stack::expect_idle, direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
-constexpr auto kSoon = std::chrono::seconds(50); // below the deadline of a command, 60 s
+constexpr auto kSoon = std::chrono::seconds(300); // below the deadline of a command, 600 s
 
 int64_t read_page(Stack &s)
 {
