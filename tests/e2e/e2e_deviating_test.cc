@@ -622,7 +622,7 @@ TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)
     begin({"--fault", "status,op=read,status=0x281,lba=2048+20000,skip=20,times=2", "--fault",
            "lose,op=write,skip=400,times=1", "--fault", "fatal,op=flush,skip=24,times=1",
            "--keeps-queues"},
-          "deadline=1000");
+          "deadline=3000"); // missed by no other command on a busy machine
     for (unsigned i = 0; i < 60 && stats().controller_resets == 0; i++) {
         expect_file();
         int fd = write_content(mounted_->path("other"), i);

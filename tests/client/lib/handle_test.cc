@@ -296,11 +296,11 @@ TEST_P(Io, AFileMayBeClosedUnderTransfers)
     }
 }
 
-// Returns the child's exit status, or -1 if it did not end within ten seconds.
+// Returns the child's exit status, or -1 if it did not end within a minute.
 int status_of(pid_t child)
 {
     int status = -1;
-    for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) == 0; i++)
+    for (int i = 0; i < 6000 && waitpid(child, &status, WNOHANG) == 0; i++)
         usleep(10000);
     if (status == -1) {
         kill(child, SIGKILL);
