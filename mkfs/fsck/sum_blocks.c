@@ -160,11 +160,15 @@ static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_bloc
 int fsck_sums(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
-    union lay_block *chunk = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*chunk));
-    int err = chunk ? 0 : -ENOMEM;
+    const uint64_t most = geo->sums_blocks < CHUNK ? geo->sums_blocks : CHUNK;
+    union lay_block *chunk;
 
+    if (most == 0)
+        return 0;
+    chunk = aligned_alloc(LAY_BLOCK_SIZE, most * sizeof(*chunk));
+    int err = chunk ? 0 : -ENOMEM;
     for (uint64_t first = 0, n; first < geo->sums_blocks && !err; first += n) {
-        n = geo->sums_blocks - first < CHUNK ? geo->sums_blocks - first : CHUNK;
+        n = geo->sums_blocks - first < most ? geo->sums_blocks - first : most;
         err = read_chunk(f, first, n, chunk);
         for (uint64_t i = 0; i < n && !err; i++)
             err = sum_blocks_check_block(f, first + i, &chunk[i]);
