@@ -203,7 +203,10 @@ struct nvme_transport {
     unsigned durable_ms;
 };
 
-/* How to open a device (device.h) and its transport. Zero in a field means its default. */
+/*
+ * Says how bd_open() opens a device (device.h) and its transport. A field that
+ * is 0 has its default.
+ */
 struct bd_open_opts {
     /*
      * Drives a PCI device without an IOMMU through VFIO's noiommu mode, which needs
@@ -213,10 +216,10 @@ struct bd_open_opts {
      */
     bool noiommu;
     /*
-     * map() of a PCI drive accepts device memory, the group interface of VFIO is
-     * preferred if this process may open its nodes, and a guard process keeps the
-     * mappings of a killed process until the kernel has reset the drive. Ignored
-     * with noiommu.
+     * Lets map() of a PCI drive accept device memory. The group interface of VFIO is
+     * preferred if this process may open its nodes. A guard process keeps the
+     * mappings of a killed process until the kernel has reset the drive. noiommu
+     * overrides this.
      */
     bool device_memory;
     /*
@@ -234,6 +237,7 @@ struct bd_open_opts {
     int (*opened)(void *arg, char *why, size_t len);
     void *arg;
 };
+/* Calls opened() if there is one, and returns its result. */
 static inline int bd_call_opened(const struct bd_open_opts *opts, char *why, size_t len)
 {
     return opts->opened ? opts->opened(opts->arg, why, len) : 0;

@@ -71,8 +71,8 @@ static void transport_close(struct nvme_transport *t)
     sim_unmap_all(s);
     doorbells_close(s);
     close(t->removal_fd);
-    s->attached = false;
     t->ops = NULL; /* a later call of the caller crashes */
+    s->attached = false;
 }
 
 static const struct nvme_transport_ops transport_ops = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Arrays that grow by doubling, and searches in sorted ones. An array is given by the address of
- * the pointer to its elements, of any type.
+ * Grows arrays by doubling, and searches sorted ones. The address of the pointer to the elements,
+ * which have any type, stands for an array. Pointers to its elements become invalid.
  */
 #ifndef SUPPORT_ARRAY_H
 #define SUPPORT_ARRAY_H
@@ -29,7 +29,8 @@ static inline int array_resize(void **array, size_t bytes)
 
 /*
  * Makes room for one more element of `size` bytes in an array of `count` elements, all of which
- * this function has made room for. Returns 0 or -ENOMEM.
+ * this function has made room for. The memory may shrink if the array has had more elements
+ * before. Returns 0 or -ENOMEM.
  */
 static inline int array_grow(void **array, size_t count, size_t size)
 {

@@ -14,7 +14,10 @@
 
 #define FD_MESSAGE_MAX 253u /* descriptors of one message: SCM_MAX_FD of Linux */
 
-/* Descriptors that came with a message or its parts. Their owner closes them. */
+/*
+ * Holds descriptors that came with a message or its parts. The owner of the
+ * struct closes them.
+ */
 struct fd_message {
     size_t n;
     bool dropped; /* others came, for which there was no room */
@@ -26,7 +29,10 @@ union fd_message_control {
     char bytes[CMSG_SPACE(FD_MESSAGE_MAX * sizeof(int))];
 };
 
-/* One sendmsg(2) with MSG_NOSIGNAL and the given flags, and its result. */
+/*
+ * Calls sendmsg(2) once with n descriptors, MSG_NOSIGNAL and the given flags, and
+ * returns its result.
+ */
 static inline ssize_t fd_message_send(int sock, const void *data, size_t len, const int *fds,
                                       size_t n, int flags)
 {
@@ -53,8 +59,10 @@ static inline ssize_t fd_message_send(int sock, const void *data, size_t len, co
 }
 
 /*
- * One recvmsg(2) with MSG_CMSG_CLOEXEC and the given flags, and its result. The
- * descriptors are added to those in `in`, up to `room` in total.
+ * Calls recvmsg(2) once with MSG_CMSG_CLOEXEC and the given flags, and returns
+ * its result. The descriptors are added to those in `in`, up to `room` in total.
+ * The socket must not have SO_PASSCRED or SO_TIMESTAMP, because only the first
+ * control message is read.
  */
 static inline ssize_t fd_message_receive(int sock, void *data, size_t len, struct fd_message *in,
                                          size_t room, int flags)
@@ -88,6 +96,7 @@ static inline ssize_t fd_message_receive(int sock, void *data, size_t len, struc
     return got;
 }
 
+/* Closes the descriptors and clears `dropped`. */
 static inline void fd_message_close(struct fd_message *in)
 {
     while (in->n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Standard input, output and error of a program that was started without them.
+ * Handles standard input, output and error of a program, also of one that was
+ * started without them.
  */
 #ifndef SUPPORT_STD_FILES_H
 #define SUPPORT_STD_FILES_H
@@ -28,7 +29,7 @@ static inline int std_files_fill(void)
     return 0;
 }
 
-/* Makes all three /dev/null, which closes the terminal or pipes that they were. */
+/* Replaces all three by /dev/null, which closes the terminal or the pipes. */
 static inline void std_files_leave(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

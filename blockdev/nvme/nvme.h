@@ -338,18 +338,19 @@ int nvme_dma_alloc_shared(struct nvme_ctrlr *c, struct nvme_share share, size_t 
 /* Frees memory of either function. No command that uses it may be in flight. */
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
 
-/*
- * Maps the caller's memory like the transport's map(), and counts the region.
- * Returns -ENOSPC if the controller keeps no more regions than the driver and
- * leases need themselves, depending on `purpose`. If the transport maps files,
- * all memory of one file (open file description) shares a region, which covers
- * as much of the file as the controller accepts and lasts until the last of it
- * is unmapped.
- */
+/* Selects the regions that nvme_map() leaves free. */
 enum nvme_map_for {
     NVME_MAP_BUFFER, /* leaves regions to the driver and to leases */
     NVME_MAP_LEASE,  /* leaves regions only to the driver: for memory that cannot be staged */
 };
+/*
+ * Maps the caller's memory like the transport's map(), and counts the region.
+ * Returns -ENOSPC if the controller keeps no more regions than must stay free for
+ * `purpose`. If the transport maps files,
+ * all memory of one file (open file description) shares a region, which covers
+ * as much of the file as the controller accepts and lasts until the last of it
+ * is unmapped.
+ */
 int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
              uint64_t *iova);
 /*

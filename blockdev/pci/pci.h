@@ -77,8 +77,8 @@ enum pci_distance pci_distance(const char *root, const char *a, const char *b);
 /*
  * The following functions take a device of pci_find() or pci_list().
  *
- * pci_check_unused() (blockdev/pci_use.c, because the functions of signatures
- * are there) checks that no one else uses the drive's block devices. Returns 0
+ * pci_check_unused() is in blockdev/pci_use.c, because it calls bd_signature.h.
+ * It checks that no one else uses the drive's block devices. Returns 0
  * if it can be taken. Returns -EBUSY, with the user in `why`, if a block device
  * of the drive or of its partitions is mounted, is swap, belongs to LVM, md, dm
  * or bcache (sysfs holders), is open exclusively, or if the kernel is just
@@ -110,14 +110,14 @@ int pci_check_noiommu(const char *root, const struct pci_device *p, char *why, s
  * previous driver. Returns -ENOENT if vfio-pci is not loaded, -ENOTSUP without an
  * IOMMU (which is known only after the attempt if the device has had no driver
  * yet), -EBUSY if the device is in use through VFIO, -EACCES without root, and
- * -ETIMEDOUT if vfio-pci did not take it. If `dry` is true, it changes nothing,
- * and returns the errors that can be determined in advance.
+ * -ETIMEDOUT if vfio-pci did not take it. If `dry` is true, the function changes
+ * nothing, and returns the errors that can be determined in advance.
  */
 int pci_bind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
 /*
  * Clears driver_override and lets the kernel choose the driver; also returns 0
  * if none matches. Returns -EBUSY if the device is in use through VFIO, and
- * -EACCES without root. If `dry` is true, it changes nothing.
+ * -EACCES without root. If `dry` is true, the function changes nothing.
  */
 int pci_unbind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
 

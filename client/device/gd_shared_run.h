@@ -290,8 +290,8 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
 }
 
 /*
- * Counts the deadlines of commands that are about to be sent from now. Otherwise a command whose
- * group has waited long for a CID would be given up early, and its queue lost.
+ * Restarts the time limits of commands that are about to be sent. Otherwise a command whose group
+ * has waited long for a CID would time out early, and its queue would be lost.
  */
 GQ_FN void gd_restart_times(struct gd_share *s)
 {

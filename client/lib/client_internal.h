@@ -55,7 +55,7 @@ static inline void connection_abandon(struct connection *g)
 struct gpunvme_buffer {
     struct connection *owner;
     LIST_ENTRY(gpunvme_buffer) entry;      /* in owner->buffers */
-    SLIST_ENTRY(gpunvme_buffer) in_region; /* the region's buffers at other mounts (regions.c) */
+    SLIST_ENTRY(gpunvme_buffer) in_region; /* in the buffers of a region (regions.c) */
     uint64_t id, key;
     void *addr;
     size_t len;

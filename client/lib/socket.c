@@ -112,7 +112,8 @@ static int socket_receive(int s, struct gpunvme_reply *reply, int *fds, unsigned
 
     if (got < 0)
         return -errno;
-    bool is_full = in.dropped && in.n < n; /* this process: the message has room for all */
+    /* The message has room for all, so this process has no descriptor left. */
+    bool is_full = in.dropped && in.n < n;
     if (got == (ssize_t)sizeof(*reply) && in.n == n && !in.dropped) {
         memcpy(fds, in.fd, n * sizeof(*fds));
         return 0;

@@ -318,9 +318,8 @@ static inline bool fsck_must(struct fsck *f, bool yes)
     return yes;
 }
 /*
- * Reports blocks that have the same finding in one line: "blocks N to M", after
- * `where`. The caller gives the finding of each block in order, or PROBLEM_COUNT
- * if there is none, and PROBLEM_COUNT for the block behind the last one.
+ * Holds the open range of blocks with the same finding. One line reports it:
+ * "blocks N to M", after `where`.
  */
 struct fsck_range {
     struct fsck *f;
@@ -329,6 +328,11 @@ struct fsck_range {
     uint64_t first;
     bool fix; /* one of them is to be repaired */
 };
+/*
+ * Starts a range at the block if the finding is another one than before, and
+ * reports the range that ends there. PROBLEM_COUNT means no finding, and also
+ * ends the last range.
+ */
 void fsck_range_add(struct fsck_range *r, enum problem problem, uint64_t block);
 /*
  * Formats a name for a terminal: each byte outside printable ASCII becomes \xNN.

@@ -125,10 +125,10 @@ static int reserve_xattrs(struct fsck *f, uint64_t addr)
     return err;
 }
 
-/* The pass over the inodes that are to be repaired. */
+/* Holds the state of the pass over the inodes that are to be repaired. */
 struct reserve {
     struct fsck *f;
-    bool maps; /* some are without their map */
+    bool maps; /* at least one has FIX_MAP */
 };
 
 static int reserve_inode(void *arg, uint64_t ino, const struct lay_inode *inode)

@@ -90,7 +90,7 @@ def folder(request):
 
 @pytest.fixture(name="content")
 def fixture_content(request):
-    """SIZE random bytes: a constant of the module."""
+    """Returns SIZE random bytes; SIZE is a constant of the test module."""
     return np.random.default_rng(1).integers(0, 256, request.module.SIZE, dtype=np.uint8)
 
 

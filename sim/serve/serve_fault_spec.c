@@ -86,7 +86,7 @@ static int parse_lbas(char *text, struct sim_fault *f)
 
 #define FIELD(f) offsetof(struct sim_fault, f), sizeof(((struct sim_fault *)0)->f)
 
-/* The keys whose value is a number up to `max`, which is stored in a field in units of `unit`. */
+/* Each key has a number up to `max` as its value. The field gets the number times `unit`. */
 static const struct {
     const char *name;
     size_t offset, len; /* bytes in struct sim_fault */

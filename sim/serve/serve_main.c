@@ -22,9 +22,10 @@
 #define SWAPS_LAST    511u /* pages N and N + 1 are in one list page */
 
 /*
- * An option with the field that it sets: a flag, which has no value, a number up
- * to `max`, or a size if `max` is 0. Fields of a namespace are those of the first
- * one, which the others are made equal to. Other options have a function.
+ * Describes an option and the field that it sets, unless set() does so. An option
+ * without `arg` is a flag. Otherwise the value is a number up to `max`, or a size
+ * if `max` is 0. Options of a namespace set the first one; the others become
+ * equal to it.
  */
 struct serve_option {
     const char *name, *arg, *doc;

@@ -52,7 +52,10 @@ void serve_message_done(struct serve_message *m)
     m->have = 0;
 }
 
-/* Sends the bytes, and first the descriptor unless it is -1, within the socket's time limit. */
+/*
+ * Sends the bytes, with the descriptor unless it is -1. Each sendmsg(2) has the
+ * socket's time limit.
+ */
 static int send_all(int sock, const void *bytes, size_t len, int fd)
 {
     for (const char *at = bytes; len > 0;) {

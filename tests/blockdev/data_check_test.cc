@@ -20,8 +20,8 @@ constexpr size_t kPage = PAGE_BYTES;
 
 enum Deviation { kNone, kSwapsWrites, kSwapsBoth, kSkipsLast, kWritesOneMore, kLosesOnePage };
 
-// What a drive holds at first. It is made once, because that takes long with a
-// sanitizer.
+// Returns what a drive holds at first. The bytes are made once, because that
+// takes long with a sanitizer.
 const std::vector<uint8_t> &content()
 {
     static const std::vector<uint8_t> bytes = [] {
@@ -34,7 +34,7 @@ const std::vector<uint8_t> &content()
     return bytes;
 }
 
-// A drive in memory that deviates in commands of more than `pages` pages.
+// Simulates a drive in memory that deviates in commands of more than `pages` pages.
 struct Drive {
     bd_dev dev{};
     bd_ops ops{};
@@ -127,7 +127,7 @@ class DataCheck : public ::testing::Test
     {
         return std::string(why_).find(text) != std::string::npos;
     }
-    // Of the area, or of all.
+    // Returns true if a part, or all, of the device is unchanged.
     bool as_before(size_t from = 0, size_t len = kBytes) const
     {
         return memcmp(&d_.bytes[from], &content()[from], len) == 0;
@@ -184,7 +184,8 @@ TEST_F(Scratch, ACorrectDrivePassesAndKeepsItsContent)
     EXPECT_TRUE(as_before());
 }
 
-// But not behind it: the longest command would not be tried.
+// The area may not exceed the device, because the longest command would not be
+// tried.
 TEST_F(Scratch, TheAreaMayEndWithTheDevice)
 {
     EXPECT_EQ(check(kBytes - kArea), 0) << why_;
@@ -211,7 +212,7 @@ TEST_F(Scratch, WrongWritesAreFoundAndTheAreaIsRestored)
     }
 }
 
-// Which reads of the same length would not show.
+// Reads of the same length would not show these swaps.
 TEST_F(Scratch, PagesThatChangePlacesTwiceAreFound)
 {
     d_.deviation = kSwapsBoth;

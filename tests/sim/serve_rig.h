@@ -132,7 +132,7 @@ struct Driver {
     uint16_t phase[2] = {1, 1};
 };
 
-/* A driver that has switched bus mastering on and enabled the controller. */
+/* Switches bus mastering on and enables the controller. */
 struct EnabledDriver : Driver {
     explicit EnabledDriver(Client &client);
 };

@@ -45,7 +45,8 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
                  double seconds);
 /*
  * Reads a file of about `size` bytes to its end, through the buffer or by read(2), and adds to its
- * totals. Stores the XXH3 if it `hashes`. Returns 0 or -errno; gpunvme_error() describes the error.
+ * totals. Stores the XXH3 if `hashes` is true. Returns 0 or -errno; gpunvme_error() describes the
+ * error.
  */
 int cli_read_all(struct cli_session *s, int fd, uint64_t size, bool by_syscall, bool hashes,
                  struct cli_transfer *t);

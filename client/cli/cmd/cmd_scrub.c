@@ -18,8 +18,8 @@
 #include "gpunvme/gpunvme_ioctl.h"
 
 /*
- * What a scrub has found: blocks of files, or places of metadata with `without` blocks that were
- * left out and `added` chunks that have a second place now.
+ * Counts what a scrub has found: blocks of files, or places of metadata. For metadata, `without`
+ * counts blocks that were left out, and `added` counts chunks that got a second place.
  */
 struct scrub_found {
     uint64_t matching, bad, corrected, copied, without, added;
@@ -33,7 +33,7 @@ struct scrub {
     uint64_t passed; /* bytes of files before the current one */
     uint64_t files;
     bool has_metadata;   /* the metadata of one file system at least was scrubbed */
-    dev_t last_metadata; /* the last one */
+    dev_t last_metadata; /* file system whose metadata was scrubbed last */
     bool failed;         /* cli_error() has reported it */
     bool ended;          /* another file would fail in the same way */
 };
@@ -82,7 +82,7 @@ static const struct scrub_problem {
                               "was wrong, and has been written again from its other place"},
 };
 
-/* Counts a problem. An unknown one is a difference. */
+/* Counts a problem and returns its texts. An unknown one counts as GPUNVME_SCRUB_DIFFERS. */
 static const struct scrub_problem *scrub_count_problem(struct scrub_found *found, uint32_t problem,
                                                        bool metadata)
 {
@@ -325,7 +325,7 @@ static void scrub_print_text(const struct scrub *s)
     printf("%s\n", stopped ? " (interrupted)" : "");
 }
 
-/* Adds the counts, of which metadata has its own names. */
+/* Adds the counts to o. Three keys of metadata have other names. */
 static void scrub_json_counts(struct json_object *o, const struct scrub_found *found, bool metadata)
 {
     json_object_object_add(o, "matching", json_object_new_uint64(found->matching));

@@ -109,8 +109,9 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
  */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 /*
- * Makes a range available again, which was busy or, after the undo of a handle, taken. The first
- * one is called with alloc.lock held, the second one for a busy range.
+ * ffs_alloc_give_back() makes a range available again. was_busy is false for a
+ * range that an undone handle took. The caller holds alloc.lock.
+ * ffs_alloc_return() takes the lock, for a busy range.
  */
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
 void ffs_alloc_return(struct ffs *fs, uint64_t block, uint64_t len);

@@ -326,8 +326,9 @@ int ffs_sums_put(struct ffs_tx *tx, uint64_t block, uint64_t n, const uint32_t *
 }
 
 /*
- * Returns true if any block of the range has a stored checksum, and drops the
- * pending ones. Takes ffs.meta, which excludes a handle that is storing one.
+ * Drops the pending checksums of the range, and stores in *any whether a block
+ * of it has a stored one. Takes ffs.meta for the former, so that a handle that
+ * was storing one has ended. Returns 0 or -errno.
  */
 static int sums_any(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 {

@@ -20,7 +20,7 @@ static bool move_chunk_is_present(struct ffs *fs, uint64_t addr, const void *dat
     return lay_age(data) == age && lay_block_crc(fs->geo.uuid, addr, data) == lay_get32(head->crc);
 }
 
-/* A copy that is being made. */
+/* Describes a copy that is being made. */
 struct move_chunk {
     struct ffs *fs;
     uint64_t first, from, to; /* first segment, and blocks of the device */
@@ -52,7 +52,7 @@ static void move_chunk_note(const struct move_chunk *m, uint32_t segment, bool a
 }
 
 /*
- * Copies the chunk as it is and reads the result back. Needs no lock: a block
+ * Copies the chunk as it is and reads the result back. It needs no lock: a block
  * that is written meanwhile is copied again later, like one that differs.
  */
 static int move_chunk_ahead(const struct move_chunk *m)

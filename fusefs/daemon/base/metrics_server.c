@@ -24,7 +24,7 @@
 
 struct connection {
     int fd;           /* -1 in a free entry */
-    uint64_t left_ns; /* of the time that the thread may wait with this connection open */
+    uint64_t left_ns; /* of the time that the thread may wait with it open */
     size_t received;
     char request[REQUEST_BYTES + 1];
     char *reply; /* NULL until the request is complete */
@@ -263,8 +263,13 @@ static size_t fill_polls(const struct metrics_server *s, bool accepts, struct po
 static int wait_for_clients(struct metrics_server *s, bool accepts, struct pollfd *p)
 {
     size_t open = fill_polls(s, accepts, p);
-    uint64_t begun = now_ns();
-    int n = poll(p, 2 + CONNECTIONS, open || !accepts ? LIFETIME_MS : -1);
+    uint64_t begun = now_ns(), most = LIFETIME_MS * NS_PER_MS;
+
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        if (s->connections[i].fd >= 0)
+            most = min_u64(most, s->connections[i].left_ns);
+    }
+    int n = poll(p, 2 + CONNECTIONS, open || !accepts ? (int)(most / NS_PER_MS) + 1 : -1);
     uint64_t waited = now_ns() - begun;
 
     for (size_t i = 0; i < CONNECTIONS; i++)

@@ -29,8 +29,8 @@ static bool exists(const char *path)
 
 /*
  * Returns true if the daemon may use CUDA. The sandbox then leaves it the files and rights that
- * CUDA needs. It cannot be used without a driver, which shows as nvidiactl on Linux and as dxg, the
- * driver of Windows, in WSL. If CUDA was requested explicitly, it is tried in any case.
+ * CUDA needs. CUDA cannot be used without a driver, which shows as nvidiactl on Linux and as dxg,
+ * the driver of Windows, in WSL. If CUDA was requested explicitly, it is tried in any case.
  */
 static bool may_use_cuda(const struct options *opts)
 {

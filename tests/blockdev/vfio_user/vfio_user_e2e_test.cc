@@ -426,7 +426,7 @@ TEST_F(ServerEnds, SilenceIsLimitedByTheOption)
     server->stop(SIGKILL);
 }
 
-// As after a late unmap. The transport is gone by then.
+// The memory remains allocated, as after a late unmap, until the transport is gone.
 TEST_F(VfioUserE2e, MemoryThatIsStillAllocatedEndsWithTheController)
 {
     nvme_dma dma;

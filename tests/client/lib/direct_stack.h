@@ -311,7 +311,8 @@ class Stack
             memcpy(reinterpret_cast<void *>(*prps++), from + at, std::min(len - at, kPage));
     }
 
-    // Is made once, because that takes long with a sanitizer.
+    // Returns the first content of the drive. It is made once, because that takes
+    // long with a sanitizer.
     static const std::vector<uint8_t> &initial_media()
     {
         static const std::vector<uint8_t> media = host_media(4u << 20);
@@ -348,7 +349,7 @@ class Stack
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
     std::atomic<size_t> most_held{0};  // commands of a queue
-    std::atomic<bool> repeat{false};   // once, when an index has a second command
+    std::atomic<bool> repeat{false};   // set once an index has a second command
     std::atomic<uint64_t> never_to{0}; // the address whose commands are never completed
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };

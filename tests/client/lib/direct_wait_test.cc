@@ -62,7 +62,7 @@ template <typename Then> int64_t read_and_end_soon(Stack &s, Then then)
     return got;
 }
 
-// For a moment while its command is in flight, the deadline is shorter than the wait for a CID was.
+// While its command is in flight, the deadline is shorter for a moment than the wait for a CID was.
 TEST(DirectWaiting, ForACidIsNotCountedAsTimeOfTheCommand)
 {
     constexpr auto kWait = std::chrono::milliseconds(2000), kMoment = std::chrono::milliseconds(50);

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /*
- * The deadline of commands for tests that lose some. Other commands, also those
+ * This is the deadline of commands in tests that lose some. Other commands, also those
  * of the mount, end before it on a busy machine.
  */
 #define RIG_DEADLINE_MS 1000u

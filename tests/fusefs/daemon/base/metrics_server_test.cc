@@ -164,7 +164,7 @@ TEST_F(Metrics, SilentClientsAreDisconnectedForOthers)
         EXPECT_EQ(all(fd), "");
 }
 
-// As on a busy machine. The connections last two seconds of the server's waits.
+// Printing takes longer than the 2 s that the server waits for a client, as on a busy machine.
 TEST_F(Metrics, ATextThatTakesLongIsAnswered)
 {
     print_takes_ = std::chrono::milliseconds(2200);

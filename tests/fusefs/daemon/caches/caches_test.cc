@@ -322,7 +322,8 @@ TEST_F(CachesTest, OverfullCachesOfAUserDoNotDelayAnothersWrites)
     auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < kFiles; i++)
         EXPECT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0) << i;
-    // Half of the time that it would take if each file waited for the pause of each cache.
+    // The limit is half of the time that the loop would take if each file waited for the pause of
+    // each cache.
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
               std::chrono::milliseconds(100) * full.size() * kFiles / 2);
     stop = true;

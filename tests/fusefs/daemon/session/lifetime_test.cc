@@ -95,7 +95,7 @@ class LifetimeTest : public MountedTest
             n = buffer.read(fd_, 0, 0, kFile);
         return n;
     }
-    // A process that reads the file into memory of a GPU until a read fails, or it is killed.
+    // Starts a process that reads the file into memory of a GPU until a read fails.
     pid_t endless_process(uint8_t gpu) const
     {
         pid_t pid = fork();
