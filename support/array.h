@@ -17,13 +17,13 @@
  */
 static inline int array_resize(void **array, size_t bytes)
 {
-    void *at;
+    void *old, *resized;
 
-    memcpy(&at, array, sizeof(at));
-    at = realloc(at, bytes);
-    if (!at)
+    memcpy(&old, array, sizeof(old));
+    resized = realloc(old, bytes);
+    if (!resized)
         return -ENOMEM;
-    memcpy(array, &at, sizeof(at));
+    memcpy(array, &resized, sizeof(resized));
     return 0;
 }
 

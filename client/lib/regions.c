@@ -14,7 +14,7 @@ struct region {
     unsigned users; /* this and the rest are under regions->lock */
     bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */
-    SLIST_HEAD(, gpunvme_buffer) buffers;
+    SLIST_HEAD(region_buffers, gpunvme_buffer) buffers;
     struct region *next_dropped;
 };
 
