@@ -55,10 +55,16 @@ static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *slee
     return !bd_any_expired(q, now_ns());
 }
 
-/* Checks for a lost command rarely while others complete. */
-static bool has_expired(const struct bd_queue *q, unsigned *polls)
+/*
+ * Checks for a lost command rarely while others complete. Completions may have
+ * arrived while other work had the processor, so it polls before the second look.
+ */
+static bool has_expired(struct bd_queue *q, unsigned *polls)
 {
-    return ++*polls % POLLS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
+    if (++*polls % POLLS_PER_CHECK != 0 || !bd_any_expired(q, now_ns()))
+        return false;
+    bd_poll(q);
+    return bd_any_expired(q, now_ns());
 }
 
 /* Runs transfers until all have ended, for the owner of the queue. */
