@@ -9,21 +9,19 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-/*
- * Resizes the memory. The pointer is copied byte by byte, since it has another type than void *.
- * Returns 0 or -ENOMEM.
- */
+/* Is the type of a pointer to elements of any type, for access to it. */
+typedef void *array_at __attribute__((__may_alias__));
+
+/* Resizes the memory of the array. Returns 0 or -ENOMEM. */
 static inline int array_resize(void **array, size_t bytes)
 {
-    void *old, *resized;
+    array_at *at = (array_at *)array;
+    void *resized = realloc(*at, bytes);
 
-    memcpy(&old, array, sizeof(old));
-    resized = realloc(old, bytes);
     if (!resized)
         return -ENOMEM;
-    memcpy(array, &resized, sizeof(resized));
+    *at = resized;
     return 0;
 }
 
