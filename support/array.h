@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Grows arrays by doubling, and searches sorted ones. The address of the pointer to the elements,
- * which have any type, stands for an array. Pointers to its elements become invalid.
+ * which have any type, stands for an array. Pointers to its elements become invalid when it grows.
  */
 #ifndef SUPPORT_ARRAY_H
 #define SUPPORT_ARRAY_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Is the type of a pointer to elements of any type, for access to it. */
+/* Gives access to a pointer to elements of any type. */
 typedef void *array_at __attribute__((__may_alias__));
 
 /* Resizes the memory of the array. Returns 0 or -ENOMEM. */
