@@ -62,7 +62,7 @@ struct bd_queue {
     bool proven;     /* a command has completed since the queue was created */
     unsigned broken; /* failed attempts to create it again; a reset must do it if not 0 */
     bool again;      /* a reset has created it again: resend the commands in flight */
-    /* Is the borrower's pair while its queues exist in the place of qp's, else NULL. */
+    /* The borrower's pair while the controller has its queues instead of qp's, else NULL. */
     const struct nvme_qpair *lent;
     struct bd_queue *next;
 };

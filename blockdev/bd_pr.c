@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes persistent reservations of the kernel's block devices (bd_pr.h). */
+/* Implements persistent reservations on the kernel's block devices (bd_pr.h). */
 #include "blockdev/bd_pr.h"
 
 #include <assert.h>

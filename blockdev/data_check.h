@@ -83,8 +83,8 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
 /*
  * Checks reads like data_check_device(), and writes, in the scratch area at
  * `start`, a multiple of PAGE_BYTES. The area is twice the longest command (at
- * most 2 * DATA_CHECK_LONGEST). Its former content is written back, also after a
- * failure, and compared. No other program may use the device, and the content
+ * most 2 * DATA_CHECK_LONGEST). The function then writes its former content back,
+ * also after a failure, and compares it. No other program may use the device, and the content
  * is lost if the process dies in between. interrupted() may be NULL; it is
  * called between commands, and the test ends with -EINTR if it returns true.
  * Returns -EINVAL if there is no such area and -EROFS if the device is

@@ -223,8 +223,8 @@ struct bd_open_opts {
      */
     bool device_memory;
     /*
-     * Limit for the connection to a server and each message to it, and for admin
-     * and I/O commands; 10,000 by default.
+     * Limits the connection to a server, each message to it, and each admin and I/O
+     * command. 10,000 is the default.
      */
     unsigned deadline_ms;
     unsigned silence_ms; /* how long a reset waits for a silent server; 20,000 by default */

@@ -270,8 +270,8 @@ use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:check_initialization_order=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-# A process whose main thread ends before others waits so many milliseconds for races among them.
-# Hundreds of processes end so, and only --long lets each of them wait the usual second.
+# A process whose main thread ends before others waits for exit_ms, so that their races are found.
+# Hundreds of processes end so. Only --long lets each of them wait the usual second.
 exit_ms=50
 [ "$LONG" != 1 ] || exit_ms=1000
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:atexit_sleep_ms=$exit_ms}

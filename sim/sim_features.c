@@ -83,7 +83,7 @@ static uint16_t features_cache(struct admin *a, bool set)
     return set && !a->s->wce ? sim_flush_now(a->s) : NVME_OK;
 }
 
-/* The composite temperature is the only sensor. CDW11 names its threshold, over or under. */
+/* The composite temperature is the only sensor. CDW11 selects its upper or lower threshold. */
 static uint16_t features_threshold(struct admin *a, bool set)
 {
     uint32_t sensor = a->sqe->cdw11 >> 16 & 0xf, kind = a->sqe->cdw11 >> 20 & 3;

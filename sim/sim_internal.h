@@ -107,7 +107,8 @@ struct sim_ns;
 /* Opens the media. Returns 0 or -errno. */
 int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
 void sim_media_close(struct sim_ns *ns);
-/* Copy from or to a place of ns->base. Return a status: the disk may fail. */
+/* These functions copy from and to a place of ns->base. They return a status, since the disk may
+ * fail. */
 uint16_t sim_media_read(const struct sim_ns *ns, const unsigned char *media, void *to, size_t len);
 uint16_t sim_media_write(const struct sim_ns *ns, unsigned char *media, const void *from,
                          size_t len);

@@ -168,7 +168,7 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
 {
     struct nvme_dsm_range ranges[NVME_DSM_MAX_RANGES] = {0};
     unsigned n = (cmd->sqe.cdw10 & 0xff) + 1;
-    /* The list is copied, since it must not change between check and use. */
+    /* Copies the list, because it must not change between check and use. */
     uint16_t st = sim_take(th, &cmd->sqe, ranges, sim_data_bytes(th->s, &cmd->sqe));
 
     for (unsigned i = 0; st == NVME_OK && i < n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Bytes with file descriptors, over a UNIX socket. */
+/* Sends and receives bytes with file descriptors over a UNIX socket. */
 #ifndef SUPPORT_FD_MESSAGE_H
 #define SUPPORT_FD_MESSAGE_H
 

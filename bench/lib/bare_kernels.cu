@@ -37,7 +37,7 @@ struct bare_list {
     const struct gq_cmd *cmds;
     uint32_t *results; /* of each command: GQ_ENDED | status */
     uint32_t fetched;  /* number of commands of the share that were loaded */
-    /* A lane posts these commands, with these CIDs, next. */
+    /* These commands are posted next, by one lane, and have these CIDs. */
     struct gq_cmd next[GQ_EACH];
     uint32_t cid[GQ_EACH];
 };

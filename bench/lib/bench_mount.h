@@ -81,7 +81,10 @@ void bench_direct_close(struct bench_direct *p);
  */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
-/* Programs share these options and objects. A program keeps the others in a static struct. */
+/*
+ * Programs share these options and objects. Each program keeps its own options in
+ * a static struct.
+ */
 struct bench {
     uint64_t size; /* bytes of the file */
     uint64_t seed; /* of its contents */

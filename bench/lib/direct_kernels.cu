@@ -9,8 +9,8 @@ namespace
 {
 
 /*
- * A block of warps has so many threads at most. A thread has 168 registers then. In blocks of
- * 1,024 threads it has 64, and spills the rest of a read's state.
+ * kSmall is the maximum number of threads of a block of warps. Each thread then has 168 registers.
+ * In blocks of kMost threads it has 64, and the rest of a read's state is spilled.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kBlock = 256; /* threads of a block that reads as one */

@@ -177,9 +177,9 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 /*
  * Allocates rings for the queue ID of `of`. The controller has queues with that
- * ID once, so nvme_qpair_recreate() of one pair ends those of the other; the
- * caller sets its epoch to that of the other one before. Returns errors like
- * nvme_qpair_create().
+ * ID only once, so nvme_qpair_recreate() of one pair ends those of the other. The
+ * caller first sets the pair's epoch to that of the other pair. Returns errors
+ * like nvme_qpair_create().
  */
 int nvme_qpair_twin(struct nvme_ctrlr *c, const struct nvme_qpair *of, uint32_t depth,
                     struct nvme_qpair *out);

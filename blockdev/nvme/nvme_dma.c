@@ -287,7 +287,7 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
     else
         dma_unmap(c, dma);
     pthread_mutex_unlock(&c->dma_lock);
-    /* A controller that was not stopped may reach the memory, which is never freed then. */
+    /* If the controller was not stopped, it may still access the memory, which stays allocated. */
     if (!found && (!c->t->physical || nvme_ctrlr_settled(c)))
         memory_destroy(c, dma);
 }

@@ -21,8 +21,8 @@
 /* --- The kernel's interface ------------------------------------------------------------------- */
 
 /*
- * The file uses these parts of iommufd (Linux 6.6). They have names of their own, because Debian
- * 12's headers lack them. Each struct starts with its size. These are for the device's file.
+ * This file uses these parts of iommufd (Linux 6.6). They are defined here, because the headers of
+ * Debian 12 lack them. Each struct starts with its size. The next two are for the device's file.
  */
 struct vfio_bind_iommufd {
     uint32_t argsz;
@@ -41,7 +41,7 @@ struct vfio_attach_iommufd {
 static_assert(sizeof(struct vfio_attach_iommufd) == 12, "ABI");
 #define VFIO_ATTACH_IOMMUFD _IO(VFIO_TYPE, VFIO_BASE + 19)
 
-/* These are for /dev/iommu. */
+/* The rest is for /dev/iommu. */
 #define IOMMUFD_IOCTL(n) _IO(';', 0x80 + (n))
 
 struct iommufd_ioas_alloc {

@@ -19,7 +19,10 @@ struct gd_table_few {
     struct gq_read_desc piece;
 };
 
-/* Returns those of 32 rows from number `first` on that touch the range, as bits. */
+/*
+ * Returns a bit for each of the 32 rows from number `first` on, which is set if
+ * the row touches the range.
+ */
 GQ_FN uint32_t gd_table_few_of(const struct gd_table_worker *w, struct gd_table_few *f,
                                uint32_t first)
 {

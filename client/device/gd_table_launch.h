@@ -98,8 +98,8 @@ static_assert(sizeof(struct gd_table_status) == 24 &&
 enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PICK };
 
 /*
- * Maximum number of ids of a gather by one launch (gd_table_few.h), and the warps
- * of its blocks.
+ * GD_TABLE_FEW is the maximum number of ids of a gather by one launch
+ * (gd_table_few.h). The next constant is the number of warps in its blocks.
  */
 #define GD_TABLE_FEW       256u
 #define GD_TABLE_FEW_WARPS 4u

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The kernels of gpunvme_table_gather(): for a pass, and for a gather of few rows.
+// gpunvme_table_gather() launches these kernels: the first for a pass, the second
+// for a gather of few rows.
 //
 // With two blocks on an SM, sm_90 has 128 registers for a thread, which hold the
-// parts of eight rows; with three there are 80, and 600 bytes spill.
+// parts of eight rows. With three blocks it has 80, and 600 bytes are spilled.
 #include "client/device/gd_table_few.h"
 
 extern "C" __global__ void __launch_bounds__(GD_TABLE_WARPS *GQ_LANES, 2)

@@ -23,7 +23,10 @@ void memory_space_close(struct memory_space *p);
 
 #define MEMORY_SPACE_ALIGNMENT 256u
 
-/* Allocate and free memory of the memory space, by address. New memory is zero and aligned. */
+/*
+ * memory_space_alloc() stores the address of new memory, which is zero and
+ * aligned. Returns 0 or -errno. memory_space_free() frees it.
+ */
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr);
 void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0 does nothing */
 int memory_space_clear(const struct memory_space *p, uint64_t addr, size_t len);

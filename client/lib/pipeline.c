@@ -20,8 +20,8 @@
 #define LONG_CHUNK ((size_t)16 << 20)
 #define LONG_PAIRS 2u
 /*
- * Short transfers, which the calling thread makes alone, have chunks of this
- * size and so many pairs of their own. If they used the pairs of the other
+ * Short transfers, which only the calling thread makes, have chunks of this size
+ * and SHORT_PAIRS pairs of their own. If they used the pairs of the other
  * transfers, 16 threads that each read 4 KiB would wait for each other.
  */
 #define SHORT_CHUNK ((size_t)128 << 10)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tables: rows of files by number. On the direct path of a GPU a gather
- * launches the kernel of gd_table.h, and the kernel of lists once a file, or for
- * few rows only the kernel of gd_table_few.h.
- * Without a GPU the calling thread executes both. Without leases it executes
- * the passes and reads by READV.
+ * Gathers rows of files by number. On the direct path of a GPU a gather launches
+ * the kernel of gd_table.h, and the kernel of lists once for each file. A gather
+ * of few rows launches only the kernel of gd_table_few.h. Without a GPU the
+ * calling thread executes these kernels. Without leases it executes the passes
+ * and reads by READV.
  */
 #include "client/lib/row_table.h"
 

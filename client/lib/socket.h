@@ -9,7 +9,10 @@
 
 /* Sends the memory fd to the daemon. REGISTER identifies it by the token. */
 int socket_send_memory(struct connection *g, int fd, uint64_t *token);
-/* Sends up to FD_MESSAGE_MAX descriptors in one message, which all stand behind the token. */
+/*
+ * Sends up to FD_MESSAGE_MAX descriptors in one message. The token identifies all
+ * of them.
+ */
 int socket_send_several(struct connection *g, const int *fds, unsigned n, uint64_t *token);
 
 /* Maximum number of descriptors in a reply. */

@@ -311,7 +311,10 @@ static inline void fsck_mark(struct fsck *f, uint64_t ino, uint16_t fix)
  */
 bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const char *object, ...)
     __attribute__((format(printf, 4, 5)));
-/* Returns `yes`, the answer for a repair that all others depend on, and records a refusal. */
+/*
+ * Returns `yes`, which is the answer to a repair that all others depend on.
+ * Records a refusal.
+ */
 static inline bool fsck_must(struct fsck *f, bool yes)
 {
     f->refused |= !yes;

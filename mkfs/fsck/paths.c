@@ -50,7 +50,7 @@ static int paths_walk_directory(void *arg, uint64_t ino, const struct lay_inode 
 
     p->dir = ino;
     int err = walk_names(&p->f->img, ino, inode, &ops, p, NULL);
-    /* What a damaged directory still holds was walked. */
+    /* After -EUCLEAN the entries that a damaged directory still holds have been walked. */
     return err == -EUCLEAN ? 0 : err;
 }
 

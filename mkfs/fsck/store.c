@@ -781,7 +781,7 @@ static int store_recover(struct fsck *f)
     ahead_skip(f);
     if (!err && !s->in_place)
         err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count, store_lost, f);
-    /* This is the first commit of the incarnation. It has the tail of the log. */
+    /* The first commit of the incarnation contains the tail of the log. */
     if (!err && !s->in_place && !s->skipped)
         err = write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
     if (!err)

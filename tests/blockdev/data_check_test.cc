@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The self-test: whose fault a failed read is, and its scratch area, where deviations of writes are
-// found, and whose content is put back.
+// Tests the self-test: it names the component at fault for a failed read, finds deviations of
+// writes in its scratch area, and restores the content of that area.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -264,7 +264,7 @@ TEST_F(Scratch, NothingIsLostWhereNoWriteIsDone)
     EXPECT_TRUE(as_before());
 }
 
-// Each would take the deadline.
+// Each further command would take the deadline.
 TEST_F(Scratch, NoCommandFollowsOneThatTimesOut)
 {
     d_.writes_that_work = 0;

@@ -62,7 +62,7 @@ void cli_out_list(struct cli_out *o, const char *key);
 void cli_out_list_end(struct cli_out *o);
 
 /*
- * Records that are printed as aligned columns or as a JSON list of objects. A
+ * Prints records as aligned columns or as a JSON list of objects. A
  * cell without a value is printed as "-" or null.
  */
 enum cli_cell {

@@ -17,8 +17,9 @@
 
 #define ENTRIES (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
 /*
- * One user may have so many. Programs send only memory, which is not closed here, so a
- * low limit costs them nothing, and many users must collude to hold all entries.
+ * OF_ONE is the maximum number of entries of a user. Programs send only memory, which is
+ * not closed here, so a low limit costs them nothing. Many users must collude to hold all
+ * entries.
  */
 #define OF_ONE      2u
 #define OF_ROOT     8u /* reserved for root */

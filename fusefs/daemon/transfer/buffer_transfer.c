@@ -63,11 +63,11 @@ static int write_drop_capability(struct ffs_inode *inode)
 /* --- Repetition ------------------------------------------------------------------------------ */
 
 /*
- * So many consecutive runs may move nothing. A permanent fault then ends a
- * transfer soon.
+ * A transfer ends after this number of consecutive runs that moved nothing, so
+ * that a permanent fault ends it soon.
  */
 #define REPEATS 2u
-/* All failed runs of a call may take so many deadlines of a command. */
+/* The failed runs of a call may take this number of a command's deadlines in total. */
 #define DEADLINES 2u
 /* The next run begins after this time if the drive is not ready. */
 #define PATIENCE_MS 10u

@@ -70,7 +70,7 @@ struct Fake {
     std::vector<nvme_sqe> seen; /* admin commands */
     std::vector<nvme_sqe> sent; /* I/O commands */
     unsigned enables = 0, device_resets = 0, mistakes = 0;
-    /* Zeros from calloc(), which does not write to pages that it has just mapped. */
+    /* calloc() provides the zeros, because it does not write to pages that it has just mapped. */
     std::unique_ptr<uint8_t[], decltype(&free)> media{
         static_cast<uint8_t *>(calloc(MEDIA_BYTES, 1)), free};
     std::map<unsigned, FakeQueue> queues;

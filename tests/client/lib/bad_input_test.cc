@@ -173,7 +173,7 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     close(fd);
 }
 
-// A device of another class, where this machine has one.
+// Uses a device of another class if this machine has one.
 TEST(Command, WhatIsNoNvmeDriveIsRefused)
 {
     std::string output, other;
