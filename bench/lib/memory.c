@@ -74,7 +74,7 @@ void bench_memory_free(struct bench_memory *m)
 
 void *bench_host_alloc(bool gpu, size_t len)
 {
-    size_t pages = (len + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    size_t pages = page_whole(len);
     void *p = NULL;
 
 #ifdef GPUNVME_HAVE_CUDA

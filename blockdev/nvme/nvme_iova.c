@@ -41,7 +41,7 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
         (v->n_windows && first < end_of(&v->windows[v->n_windows - 1])))
         return -EINVAL;
     last = last < LAST_ADDRESS ? last : LAST_ADDRESS;
-    start = first ? (first + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1) : PAGE_BYTES;
+    start = first ? page_whole(first) : PAGE_BYTES;
     end = (last + 1) & ~(PAGE_BYTES - 1);
     if (start >= end)
         return -EINVAL;

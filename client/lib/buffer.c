@@ -293,7 +293,7 @@ static int alloc_host(struct gpunvme_buffer *b)
         return alloc_piece(b);
     b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     /* The drive maps whole pages, and a vfio-user server needs all of them in the file. */
-    const size_t pages = (b->len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+    const size_t pages = page_whole(b->len);
     if (b->fd < 0 || ftruncate(b->fd, (off_t)pages) != 0)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
     void *addr = mmap(NULL, b->len, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);

@@ -54,7 +54,7 @@ int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums)
     uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent) +
                    sums * sizeof(uint32_t);
 
-    l->page_len = (len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+    l->page_len = page_whole(len);
     int fd = memfd_create("gpunvme-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
