@@ -143,7 +143,6 @@ class Jobs:
                     "-r", self.repeats, "-l",
                     os.path.join(self.build, "client/libgpunvme.so")]),
             Job("file-tmpfs", [self.program("file_bench"), "-p", *few], folder="/dev/shm"),
-            Job("fs", [self.program("fs_bench"), "-n", "100000"]),
             Job("growth", [sys.executable, script("growth_peers.py"), "-n", "10000"]),
         ]
 
