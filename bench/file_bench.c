@@ -75,7 +75,6 @@ struct way {
     uint64_t part;   /* of read_by_blocks(); 0: all bytes */
     unsigned blocks; /* of read_by_blocks() */
     int (*read_file)(struct bench *b, int fd, uint64_t i);
-    bool missing;
     struct bench_samples rates, computing;
     struct bench_cpu cpu; /* of all samples */
 };
@@ -269,9 +268,6 @@ static int file_sample(struct bench *b, struct way *w)
     bench_cpu_add(&w->cpu, &before);
     end = bench_computer_stop(&files.computer, &w->computing);
     err = err ? err : end;
-    w->missing = w->peer && err == -ENOTSUP;
-    if (w->missing)
-        return 0;
     return err ? bench_fail_with(w->name, err) : file_verify(b, w);
 }
 
@@ -285,8 +281,7 @@ static int measure_ways(struct bench *b, struct way *ways, unsigned n)
                 ways[k].rates.n = ways[k].computing.n = 0;
                 ways[k].cpu = (struct bench_cpu){.self = 0};
             }
-            if (!ways[k].missing)
-                err = file_sample(b, &ways[k]);
+            err = file_sample(b, &ways[k]);
         }
     }
     return err;
@@ -346,16 +341,10 @@ static void file_report_cpu(struct bench *b, const char *way, const char *whose,
 /* Reports the ways; the first one is the bound. Seconds of CPU for a GB are cores for each GB/s. */
 static void report_ways(struct bench *b, struct way *ways, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++) {
-        if (ways[i].missing)
-            fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", ways[i].name);
-        else
-            bench_report_row(b->report, ways[i].name, "GB/s", &ways[i].rates,
-                             i ? ways[0].name : NULL);
-    }
+    for (unsigned i = 0; i < n; i++)
+        bench_report_row(b->report, ways[i].name, "GB/s", &ways[i].rates,
+                         i ? ways[0].name : NULL);
     for (unsigned i = 1; i < n; i++) {
-        if (ways[i].missing)
-            continue;
         bench_computer_report(b->report, ways[i].name, &ways[i].computing);
         file_report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);
         if (b->mount.g && bench_cpu_knows_daemon()) {
@@ -396,7 +385,6 @@ static int measure_one(struct bench *b)
     unsigned n;
     int err = bench_file_make(&b->file, b->dir, b->size, SEED);
 
-    files.job.path = b->file.path;
     files.job.fd = b->file.fd;
     if (!err && b->mount.g && b->mount.info.direct)
         err = bench_direct_open(&b->direct, &b->mount, b->file.fd, NULL);

@@ -9,7 +9,6 @@
 #define PEER_CHUNK   ((size_t)4 << 20)
 
 struct peer_job {
-    const char *path;
     int fd;        /* descriptor of the file, with page cache */
     uint64_t size; /* bytes, a multiple of PEER_CHUNK */
     const struct bench_memory *to;
@@ -18,7 +17,6 @@ struct peer_job {
 
 struct peer {
     const char *name;
-    /* Returns 0, -ENOTSUP if the way does not exist for this file or machine, or another -errno. */
     int (*run)(struct peer_job *job, unsigned threads);
     unsigned threads; /* 0: the way has its own number */
 };
