@@ -3,8 +3,8 @@
  * Measures how long one small read takes from end to end.
  *
  * On a mount it makes one call after another: an ioctl that does nothing (INFO), an empty kernel
- * with its synchronisation, READ of small pieces, reads of the host with and without page cache,
- * and the direct path if the mount lends it. Every piece is verified. Latencies are in
+ * with its synchronisation, READ of small pieces, the bounce pipeline and reads of the host with and
+ * without page cache, and the direct path if the mount lends it. Every piece is verified. Latencies are in
  * microseconds. bare_bench shows what the controller takes. With -c calls of the host run beside
  * computing (bench/lib/computer.h).
  */
@@ -39,6 +39,8 @@ static struct {
     struct bench_computer computer;
     unsigned rest_us;              /* pause before each call */
     int uncached;                  /* the file with O_DIRECT, or -1 */
+    int fd;                        /* of latency_read(), which takes this path */
+    uint32_t path;
     void *host;                    /* LARGEST bytes, pinned where there is a GPU */
     const struct bench_memory *to; /* of a registered buffer, where calls read to */
     double *values;
@@ -65,16 +67,16 @@ static int latency_launch(struct bench *b, size_t i)
 }
 #endif
 
-static int latency_read_ioctl(struct bench *b, size_t i)
+static int latency_read(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     struct gpunvme_result result;
     ssize_t n =
-        transfer_read(b->mount.buffer, b->file.fd, i * bytes, b->pieces.places[i], bytes, &result);
+        transfer_read(b->mount.buffer, calls.fd, i * bytes, b->pieces.places[i], bytes, &result);
 
-    if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
+    if (n == (ssize_t)bytes && result.path == calls.path)
         return 0;
-    return bench_fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
 }
 
 static int latency_read_direct(struct bench *b, size_t i)
@@ -253,17 +255,41 @@ static int measure_host_reads(struct bench *b)
     return err ? err : latency_measure(b, "pread from page cache, 4 KiB, host", pread_cached);
 }
 
-static int latency_measure_reads(struct bench *b)
+/* Measures reads by one path of the library. */
+static int measure_path(struct bench *b, const char *way, uint32_t path, int fd)
 {
-    int err = latency_new_pieces(b, SMALL);
+    char name[64];
+    int err = bench_mount_take_path(&b->mount, path), back;
+
+    calls.path = path;
+    calls.fd = fd;
+    snprintf(name, sizeof(name), "%s, %llu KiB", way, (unsigned long long)b->pieces.bytes >> 10);
+    if (!err)
+        err = measure_to_buffer(b, name, latency_read);
+    back = bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU);
+    return err ? err : back;
+}
+
+static int measure_paths(struct bench *b, uint64_t bytes)
+{
+    int err = latency_new_pieces(b, bytes);
 
     if (!err)
-        err = measure_to_buffer(b, "READ ioctl, 4 KiB", latency_read_ioctl);
+        err = measure_path(b, "READ ioctl", GPUNVME_PATH_GPU, b->file.fd);
     if (!err)
-        err = measure_host_reads(b);
+        err = measure_path(b, "bounce pipeline", GPUNVME_PATH_BOUNCE, b->file.fd);
+    if (!err && calls.uncached >= 0)
+        err = measure_path(b, "bounce pipeline, O_DIRECT", GPUNVME_PATH_BOUNCE, calls.uncached);
+    return err;
+}
+
+static int latency_measure_reads(struct bench *b)
+{
+    int err = measure_paths(b, LARGEST);
+
     if (!err)
-        err = latency_new_pieces(b, LARGEST);
-    return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", latency_read_ioctl);
+        err = measure_paths(b, SMALL);
+    return err ? err : measure_host_reads(b);
 }
 
 /* Measures calls one after the other, and calls after host and GPU were idle. */

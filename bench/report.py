@@ -31,10 +31,10 @@ HEAD = """# Results
 
 `bench/report.py` generates this file from `bench/results/*.json`; edit those. Every run names its
 machine, revision and command, which is that of the revision: `ioctl_bench` and `write_bench` are
-`file_bench` now, `readv_bench` is `rows_bench`, `warps_bench` is `small_bench`, and `mixed_bench` is
-`file_bench -c` and `latency_bench -c`. GB/s = 10^9 bytes per second. All data read was verified.
-Compare figures within one run only. A number in parentheses is the ratio to the bound that the
-section names.
+`file_bench` now, `readv_bench` is `rows_bench`, `warps_bench` is `small_bench`, `mixed_bench` is
+`file_bench -c` and `latency_bench -c`, and `latency_bench` has the reads of `path_bench`. GB/s = 10^9
+bytes per second. All data read was verified. Compare figures within one run only. A number in
+parentheses is the ratio to the bound that the section names.
 
 **No real drive has been measured.** Unless a run says otherwise, the drive is the simulated one, its
 media is in memory (`/dev/shm`) without a latency model, and the GPU is an NVIDIA H100 80GB or H200
