@@ -92,36 +92,15 @@ static int plain_copy(struct bench *b, const struct way *w)
     return err ? err : bench_stream_wait(&files.job.streams[0]);
 }
 
-/* Reads bytes of the file at fd to byte `at` of the memory, by one path. */
-static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t len)
-{
-    struct gpunvme_result result;
-    ssize_t n = transfer_read(b->mount.buffer, fd, at, 0, len, &result);
-
-    if (path == GPUNVME_PATH_GPU)
-        files.commands = result.commands;
-    if (n == (ssize_t)len && result.path == path)
-        return 0;
-    return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
-}
-
-static int write_by(struct bench *b, uint32_t path)
-{
-    struct gpunvme_result result;
-    ssize_t n = transfer_write(b->mount.buffer, files.written.fd, 0, 0, b->size, &result);
-
-    if (n == (ssize_t)b->size && result.path == path)
-        return 0;
-    return bench_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by this path");
-}
-
 static int file_move(struct bench *b, const struct way *w)
 {
     bool bounced = w->path == GPUNVME_PATH_BOUNCE;
     int err = bounced ? bench_mount_take_path(&b->mount, w->path) : 0, back = 0;
 
     if (!err)
-        err = w->kind == READ ? read_by(b, w->path, b->file.fd, 0, b->size) : write_by(b, w->path);
+        err = w->kind == READ ? bench_mount_read(&b->mount, b->file.fd, 0, 0, b->size, w->path,
+                                                 bounced ? NULL : &files.commands)
+                              : bench_mount_write(&b->mount, files.written.fd, b->size, w->path);
     if (bounced)
         back = bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU);
     return err ? err : back;
@@ -135,12 +114,8 @@ static int file_read_direct(struct bench *b, const struct way *w)
 
 static int read_waiting(struct bench *b, const struct way *w)
 {
-    ssize_t n = direct_read_wait(b->direct.file, b->mount.memory.addr, b->size, 0);
-
     (void)w;
-    return n == (ssize_t)b->size
-               ? 0
-               : bench_fail("direct path", n < 0 ? gpunvme_error() : "a short read");
+    return bench_direct_read_wait(&b->direct, b->mount.memory.addr, b->size, 0);
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -178,7 +153,7 @@ static void path_of(uint64_t i, char *path, size_t len)
 
 static int file_read_whole(struct bench *b, int fd, uint64_t i)
 {
-    return read_by(b, GPUNVME_PATH_GPU, fd, i * files.bytes, files.bytes);
+    return bench_mount_read(&b->mount, fd, i * files.bytes, 0, files.bytes, GPUNVME_PATH_GPU, NULL);
 }
 
 /* Copies one chunk to the GPU while the next one is read. */
@@ -246,7 +221,8 @@ static int file_verify(struct bench *b, const struct way *w)
         want.seed = w->kind == WRITE_OVER ? SEED_OVER : SEED;
         err = bench_poison(&b->mount.memory, want.seed);
         if (!err)
-            err = read_by(b, GPUNVME_PATH_GPU, files.written.fd, 0, b->size);
+            err = bench_mount_read(&b->mount, files.written.fd, 0, 0, b->size, GPUNVME_PATH_GPU,
+                                   NULL);
     }
     return err ? err : bench_verify(&b->mount.memory, &want, w->name);
 }
@@ -342,8 +318,7 @@ static void file_report_cpu(struct bench *b, const char *way, const char *whose,
 static void report_ways(struct bench *b, struct way *ways, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        bench_report_row(b->report, ways[i].name, "GB/s", &ways[i].rates,
-                         i ? ways[0].name : NULL);
+        bench_report_row(b->report, ways[i].name, "GB/s", &ways[i].rates, i ? ways[0].name : NULL);
     for (unsigned i = 1; i < n; i++) {
         bench_computer_report(b->report, ways[i].name, &ways[i].computing);
         file_report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);

@@ -43,8 +43,7 @@ struct gpu {
     struct bench_stream copies; /* with a pinned buffer of UNIT bytes */
     struct bench_file written;
     struct pattern_pieces whole, small; /* the file in one piece, and pieces of it */
-    struct gpunvme_piece *list;         /* the small pieces */
-    struct gpunvme_buffer *device_list; /* copy of the list for the direct path */
+    struct bench_list list;             /* the small pieces */
     pthread_t thread;
     int err;
     double start, end; /* of a run, in seconds */
@@ -77,19 +76,9 @@ static int gpus_copy(struct gpu *g)
     return err ? err : bench_stream_wait(&g->copies);
 }
 
-static int gpus_check(const struct gpu *g, const char *what, ssize_t n, uint32_t path)
-{
-    if (n == (ssize_t)g->b->size && path == GPUNVME_PATH_GPU)
-        return 0;
-    return bench_fail(what, n < 0 ? gpunvme_error() : "short, or not by the GPU path");
-}
-
 static int gpus_read_fd(struct gpu *g, int fd)
 {
-    struct gpunvme_result result;
-    ssize_t n = transfer_read(g->mount.buffer, fd, 0, 0, g->b->size, &result);
-
-    return gpus_check(g, "READ", n, result.path);
+    return bench_mount_read(&g->mount, fd, 0, 0, g->b->size, GPUNVME_PATH_GPU, NULL);
 }
 
 static int gpus_read(struct gpu *g)
@@ -99,19 +88,12 @@ static int gpus_read(struct gpu *g)
 
 static int gpus_write(struct gpu *g)
 {
-    struct gpunvme_result result;
-    ssize_t n = transfer_write(g->mount.buffer, g->written.fd, 0, 0, g->b->size, &result);
-
-    return gpus_check(g, "WRITE", n, result.path);
+    return bench_mount_write(&g->mount, g->written.fd, g->b->size, GPUNVME_PATH_GPU);
 }
 
 static int gpus_read_list(struct gpu *g)
 {
-    struct gpunvme_result result;
-
-    if (readv_buffer(g->mount.buffer, g->b->file.fd, g->list, g->small.n, &result))
-        return bench_fail("READV", gpunvme_error());
-    return result.path == GPUNVME_PATH_GPU ? 0 : bench_fail("READV", "not by the GPU path");
+    return bench_list_read(&g->list, &g->mount, g->b->file.fd, g->list.n, GPUNVME_PATH_GPU);
 }
 
 static int gpus_read_direct(struct gpu *g)
@@ -121,10 +103,7 @@ static int gpus_read_direct(struct gpu *g)
 
 static int gpus_read_direct_list(struct gpu *g)
 {
-    if (direct_readv_async(g->direct.file, g->mount.memory.addr, buffer_addr(g->device_list),
-                           g->small.n, g->direct.stream.cuda))
-        return bench_fail("direct path", gpunvme_error());
-    return bench_stream_wait(&g->direct.stream) ? bench_fail("direct path", "the GPU failed") : 0;
+    return bench_list_read_direct(&g->list, &g->direct, g->mount.memory.addr, g->list.n);
 }
 
 static int gpus_run_kernel(struct gpu *g)
@@ -159,26 +138,12 @@ static bool is_of_pieces(const struct way *w)
 
 static int gpus_prepare(struct gpu *g, const struct way *w)
 {
-    size_t list = g->small.n * sizeof(*g->list);
+    int err;
 
     if (w->kind == WRITE)
         return bench_fill(&g->mount.memory, g->b->size, SEED);
-    for (size_t i = 0; i < g->small.n; i++)
-        g->list[i].result = INT32_MIN; /* a value that no read returns */
-    if (w->kind == DIRECT_LIST && buffer_copy_in(g->device_list, 0, g->list, list))
-        return bench_fail("list", gpunvme_error());
-    return bench_poison(&g->mount.memory, SEED);
-}
-
-static int gpus_check_list(const struct gpu *g)
-{
-    for (size_t i = 0; i < g->small.n; i++) {
-        int32_t result = g->list[i].result;
-
-        if (result != (int32_t)PIECE)
-            return bench_fail("piece", result < 0 ? strerror(-result) : "short");
-    }
-    return 0;
+    err = bench_list_prepare(&g->list, w->kind == DIRECT_LIST);
+    return err ? err : bench_poison(&g->mount.memory, SEED);
 }
 
 /* Verifies what was read, or reads what was written and verifies it. */
@@ -193,11 +158,8 @@ static int gpus_verify(struct gpu *g, const struct way *w)
         if (!err)
             err = gpus_read_fd(g, g->written.fd);
     }
-    if (w->kind == DIRECT_LIST &&
-        buffer_copy_out(g->device_list, 0, g->list, g->small.n * sizeof(*g->list)))
-        return bench_fail("list", gpunvme_error());
     if (w->kind == LIST || w->kind == DIRECT_LIST)
-        err = gpus_check_list(g);
+        err = bench_list_check(&g->list, w->kind == DIRECT_LIST);
     return err ? err
                : bench_verify(&g->mount.memory, is_of_pieces(w) ? &g->small : &g->whole, w->name);
 }
@@ -332,15 +294,7 @@ static int gpus_make_list(struct gpu *g)
     int err = bench_pieces_make(&g->small, g->mount.memory.on_gpu, SEED + g->uuid[0], n * PIECE,
                                 PIECE, 0, g->b->size, true);
     g->small.seed = SEED; /* that of the file's bytes */
-    if (!err && shared_list_alloc_pieces(g->mount.g, n, &g->list))
-        return bench_fail("list", gpunvme_error());
-    for (size_t i = 0; i < n && !err; i++)
-        g->list[i] = (struct gpunvme_piece){
-            .file_offset = g->small.places[i], .buffer_offset = i * PIECE, .len = PIECE};
-    if (!err && g->mount.info.direct &&
-        buffer_alloc(g->mount.g, n * sizeof(*g->list), &g->device_list))
-        return bench_fail("list", gpunvme_error());
-    return err;
+    return err ? err : bench_list_make(&g->list, &g->mount, &g->small);
 }
 
 static int gpus_open(struct bench *b, struct gpu *g)
@@ -369,10 +323,7 @@ static void gpus_close(struct gpu *g)
 {
     bench_gpu_select(g->uuid);
     bench_direct_close(&g->direct);
-    if (g->device_list)
-        buffer_unregister(g->device_list);
-    if (g->list)
-        shared_list_free_pieces(g->mount.g, g->list);
+    bench_list_free(&g->list, &g->mount);
     bench_pieces_free(&g->small, g->mount.memory.on_gpu);
     bench_pieces_free(&g->whole, g->mount.memory.on_gpu);
     if (g->copies.buffer)

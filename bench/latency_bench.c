@@ -3,10 +3,10 @@
  * Measures how long one small read takes from end to end.
  *
  * On a mount it makes one call after another: an ioctl that does nothing (INFO), an empty kernel
- * with its synchronisation, READ of small pieces, the bounce pipeline and reads of the host with and
- * without page cache, and the direct path if the mount lends it. Every piece is verified. Latencies are in
- * microseconds. bare_bench shows what the controller takes. With -c calls of the host run beside
- * computing (bench/lib/computer.h).
+ * with its synchronisation, READ of small pieces, the bounce pipeline and reads of the host with
+ * and without page cache, and the direct path if the mount lends it. Every piece is verified.
+ * Latencies are in microseconds. bare_bench shows what the controller takes. With -c calls of the
+ * host run beside computing (bench/lib/computer.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,9 +37,9 @@ static struct {
     size_t samples;
     bool computing;
     struct bench_computer computer;
-    unsigned rest_us;              /* pause before each call */
-    int uncached;                  /* the file with O_DIRECT, or -1 */
-    int fd;                        /* of latency_read(), which takes this path */
+    unsigned rest_us; /* pause before each call */
+    int uncached;     /* the file with O_DIRECT, or -1 */
+    int fd;           /* of latency_read(), which takes this path */
     uint32_t path;
     void *host;                    /* LARGEST bytes, pinned where there is a GPU */
     const struct bench_memory *to; /* of a registered buffer, where calls read to */
@@ -70,13 +70,9 @@ static int latency_launch(struct bench *b, size_t i)
 static int latency_read(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
-    struct gpunvme_result result;
-    ssize_t n =
-        transfer_read(b->mount.buffer, calls.fd, i * bytes, b->pieces.places[i], bytes, &result);
 
-    if (n == (ssize_t)bytes && result.path == calls.path)
-        return 0;
-    return bench_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
+    return bench_mount_read(&b->mount, calls.fd, i * bytes, b->pieces.places[i], bytes, calls.path,
+                            NULL);
 }
 
 static int latency_read_direct(struct bench *b, size_t i)
@@ -91,9 +87,8 @@ static int latency_read_by_block(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)calls.to->addr + i * bytes;
-    ssize_t n = direct_read_wait(b->direct.file, to, bytes, b->pieces.places[i]);
 
-    return n == (ssize_t)bytes ? 0 : bench_fail("direct path", n < 0 ? gpunvme_error() : "short");
+    return bench_direct_read_wait(&b->direct, to, bytes, b->pieces.places[i]);
 }
 
 static int host_read(struct bench *b, int fd, size_t i)

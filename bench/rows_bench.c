@@ -43,10 +43,9 @@ static const struct row_kind {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static struct {
-    size_t batch;                       /* rows of one call */
-    size_t most;                        /* maximum rows of one run */
-    struct gpunvme_piece *list;         /* all pieces, in memory of the library */
-    struct gpunvme_buffer *device_list; /* copy of the list for the direct path */
+    size_t batch; /* rows of one call */
+    size_t most;  /* maximum rows of one run */
+    struct bench_list list;
     struct bench_cpu cpu;
 } rows = {.batch = 262144, .most = 1048576};
 
@@ -57,79 +56,20 @@ static uint64_t bytes_of(const struct bench *b)
     return b->pieces.n * b->pieces.bytes;
 }
 
-static size_t rows_batch_len(const struct bench *b, size_t first)
-{
-    size_t left = b->pieces.n - first;
-
-    return left < rows.batch ? left : rows.batch;
-}
-
-static int read_lists(struct bench *b, uint32_t path)
-{
-    for (size_t i = 0; i < b->pieces.n; i += rows.batch) {
-        struct gpunvme_result result;
-
-        if (readv_buffer(b->mount.buffer, b->file.fd, rows.list + i, rows_batch_len(b, i), &result))
-            return bench_fail("READV", gpunvme_error());
-        if (result.path != path)
-            return bench_fail("READV", "not by this path");
-    }
-    return 0;
-}
-
-static int rows_read_direct(struct bench *b)
-{
-    struct gpunvme_piece *list = buffer_addr(rows.device_list);
-
-    for (size_t i = 0; i < b->pieces.n; i += rows.batch) {
-        if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, rows_batch_len(b, i),
-                               b->direct.stream.cuda))
-            return bench_fail("direct path", gpunvme_error());
-    }
-    return bench_stream_wait(&b->direct.stream) ? bench_fail("direct path", "the GPU failed") : 0;
-}
-
 static int run_way(struct bench *b, unsigned way)
 {
     switch (way) {
     case COPY:
         return bench_copy_to(&b->mount.memory, 0, b->host, bytes_of(b));
     case READV:
-        return read_lists(b, GPUNVME_PATH_GPU);
+        return bench_list_read(&rows.list, &b->mount, b->file.fd, rows.batch, GPUNVME_PATH_GPU);
     case BOUNCED:
-        return read_lists(b, GPUNVME_PATH_BOUNCE);
+        return bench_list_read(&rows.list, &b->mount, b->file.fd, rows.batch, GPUNVME_PATH_BOUNCE);
     case DIRECT:
-        return rows_read_direct(b);
+        return bench_list_read_direct(&rows.list, &b->direct, b->mount.memory.addr, rows.batch);
     default:
         return bench_gather(&b->mount.memory, b->host, &b->pieces);
     }
-}
-
-static void clear_results(struct bench *b)
-{
-    for (size_t i = 0; i < b->pieces.n; i++)
-        rows.list[i].result = INT32_MIN; /* a value that no read returns */
-}
-
-static int check_results(const struct bench *b)
-{
-    for (size_t i = 0; i < b->pieces.n; i++) {
-        int32_t result = rows.list[i].result;
-
-        if (result != (int32_t)b->pieces.bytes)
-            return bench_fail("row", result < 0 ? strerror(-result) : "short");
-    }
-    return 0;
-}
-
-/* Moves the list to the GPU before a run of the direct path, and back after it. */
-static int move_list(struct bench *b, bool back)
-{
-    size_t bytes = b->pieces.n * sizeof(rows.list[0]);
-    int err = back ? buffer_copy_out(rows.device_list, 0, rows.list, bytes)
-                   : buffer_copy_in(rows.device_list, 0, rows.list, bytes);
-
-    return err ? bench_fail("list", gpunvme_error()) : 0;
 }
 
 /* Lets lists be read by the bounce pipeline, from the drive instead of the kernel's pages. */
@@ -149,8 +89,7 @@ static int run_once(struct bench *b, unsigned way, struct bench_samples *rates)
     int err;
 
     part.len = bytes_of(b);
-    clear_results(b);
-    err = way == DIRECT ? move_list(b, false) : 0;
+    err = bench_list_prepare(&rows.list, way == DIRECT);
     if (!err)
         err = bench_poison(&part, SEED);
     if (!err && way == BOUNCED)
@@ -164,10 +103,8 @@ static int run_once(struct bench *b, unsigned way, struct bench_samples *rates)
         bench_cpu_add(&rows.cpu, &before);
     if (way == BOUNCED && bench_mount_take_path(&b->mount, GPUNVME_PATH_GPU))
         return -EIO;
-    if (!err && way == DIRECT)
-        err = move_list(b, true);
     if (!err && (way == READV || way == BOUNCED || way == DIRECT))
-        err = check_results(b);
+        err = bench_list_check(&rows.list, way == DIRECT);
     return err || way == COPY ? err : bench_verify(&part, &b->pieces, PROGRAM);
 }
 
@@ -239,32 +176,10 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
 {
     uint64_t fit = b->size / kind->bytes, n = fit < rows.most ? fit : rows.most;
     uint64_t span = (b->size - kind->from) / kind->bytes * kind->bytes;
-    struct gpunvme_piece *list;
     int err = bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, n * kind->bytes,
                                 kind->bytes, kind->from, span, true);
 
-    if (err)
-        return err;
-    if (shared_list_alloc_pieces(b->mount.g, n, &list))
-        return bench_fail("list", gpunvme_error());
-    rows.list = list;
-    for (size_t i = 0; i < n; i++)
-        list[i] = (struct gpunvme_piece){.file_offset = b->pieces.places[i],
-                                         .buffer_offset = i * kind->bytes,
-                                         .len = (uint32_t)kind->bytes};
-    if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &rows.device_list))
-        return bench_fail("list", gpunvme_error());
-    return 0;
-}
-
-static void drop_rows(struct bench *b)
-{
-    if (rows.list)
-        shared_list_free_pieces(b->mount.g, rows.list);
-    if (rows.device_list)
-        buffer_unregister(rows.device_list);
-    rows.list = NULL;
-    rows.device_list = NULL;
+    return err ? err : bench_list_make(&rows.list, &b->mount, &b->pieces);
 }
 
 static int rows_measure(struct bench *b, const struct row_kind *kind)
@@ -279,7 +194,7 @@ static int rows_measure(struct bench *b, const struct row_kind *kind)
         err = run_rounds(b, true, rates);
     if (!err)
         report_rows(b, rates);
-    drop_rows(b);
+    bench_list_free(&rows.list, &b->mount);
     return err;
 }
 

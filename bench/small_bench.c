@@ -66,19 +66,13 @@ static int small_info(const struct bench *b)
 
 static int small_read_piece(const struct bench *b, enum host_way way, uint64_t i)
 {
-    struct gpunvme_result result = {.path = GPUNVME_PATH_GPU};
     uint64_t at = i * SMALL, place = b->pieces.places[i];
-    ssize_t n;
 
     if (way == HOST_INFO)
         return small_info(b);
     if (way == HOST_DIRECT)
-        n = direct_read_wait(b->direct.file, (char *)b->mount.memory.addr + at, SMALL, place);
-    else
-        n = transfer_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
-    if (n == SMALL && result.path == GPUNVME_PATH_GPU)
-        return 0;
-    return bench_fail(host_names[way], n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+        return bench_direct_read_wait(&b->direct, (char *)b->mount.memory.addr + at, SMALL, place);
+    return bench_mount_read(&b->mount, b->file.fd, at, place, SMALL, GPUNVME_PATH_GPU, NULL);
 }
 
 static int small_read_pieces(void *of, unsigned thread)

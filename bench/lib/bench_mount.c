@@ -63,6 +63,33 @@ int bench_mount_take_path(const struct bench_mount *m, uint32_t path)
     return 0;
 }
 
+/* Returns 0 if the transfer moved all bytes by this path, otherwise reports why not. */
+static int mount_check(const char *what, ssize_t n, uint64_t len, uint32_t taken, uint32_t path)
+{
+    if (n == (ssize_t)len && taken == path)
+        return 0;
+    return bench_fail(what, n < 0 ? gpunvme_error() : "short, or not by this path");
+}
+
+int bench_mount_read(const struct bench_mount *m, int fd, uint64_t at, uint64_t place, uint64_t len,
+                     uint32_t path, uint64_t *commands)
+{
+    struct gpunvme_result result;
+    ssize_t n = transfer_read(m->buffer, fd, at, place, len, &result);
+
+    if (commands)
+        *commands = result.commands;
+    return mount_check("read", n, len, result.path, path);
+}
+
+int bench_mount_write(const struct bench_mount *m, int fd, uint64_t len, uint32_t path)
+{
+    struct gpunvme_result result;
+    ssize_t n = transfer_write(m->buffer, fd, 0, 0, len, &result);
+
+    return mount_check("write", n, len, result.path, path);
+}
+
 int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes)
 {
     if (!m->memory.on_gpu || m->info.lease_tier >= 2)
@@ -194,6 +221,95 @@ int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t off
     snprintf(what, sizeof(what), "read of %" PRIu64 " bytes at %" PRIu64 " ended with %" PRId64, n,
              offset, *bytes);
     return bench_fail("direct path", what);
+}
+
+int bench_direct_read_wait(const struct bench_direct *p, void *to, uint64_t n, uint64_t offset)
+{
+    ssize_t got = direct_read_wait(p->file, to, n, offset);
+
+    if (got == (ssize_t)n)
+        return 0;
+    return bench_fail("direct path", got < 0 ? gpunvme_error() : "a short read");
+}
+
+int bench_list_make(struct bench_list *l, const struct bench_mount *m,
+                    const struct pattern_pieces *p)
+{
+    *l = (struct bench_list){.n = p->n};
+    if (shared_list_alloc_pieces(m->g, l->n, &l->pieces)) {
+        l->pieces = NULL;
+        return bench_fail("list", gpunvme_error());
+    }
+    for (size_t i = 0; i < l->n; i++)
+        l->pieces[i] = (struct gpunvme_piece){
+            .file_offset = p->places[i], .buffer_offset = i * p->bytes, .len = (uint32_t)p->bytes};
+    if (m->info.direct && buffer_alloc(m->g, l->n * sizeof(*l->pieces), &l->on_device)) {
+        l->on_device = NULL;
+        return bench_fail("list", gpunvme_error());
+    }
+    return 0;
+}
+
+void bench_list_free(struct bench_list *l, const struct bench_mount *m)
+{
+    if (l->pieces)
+        shared_list_free_pieces(m->g, l->pieces);
+    if (l->on_device)
+        buffer_unregister(l->on_device);
+    *l = (struct bench_list){.n = 0};
+}
+
+int bench_list_prepare(struct bench_list *l, bool direct)
+{
+    for (size_t i = 0; i < l->n; i++)
+        l->pieces[i].result = INT32_MIN; /* a value that no read returns */
+    if (direct && buffer_copy_in(l->on_device, 0, l->pieces, l->n * sizeof(*l->pieces)))
+        return bench_fail("list", gpunvme_error());
+    return 0;
+}
+
+int bench_list_check(struct bench_list *l, bool direct)
+{
+    if (direct && buffer_copy_out(l->on_device, 0, l->pieces, l->n * sizeof(*l->pieces)))
+        return bench_fail("list", gpunvme_error());
+    for (size_t i = 0; i < l->n; i++) {
+        int32_t result = l->pieces[i].result;
+
+        if (result != (int32_t)l->pieces[i].len)
+            return bench_fail("piece", result < 0 ? strerror(-result) : "short");
+    }
+    return 0;
+}
+
+static size_t list_batch(const struct bench_list *l, size_t first, size_t batch)
+{
+    return l->n - first < batch ? l->n - first : batch;
+}
+
+int bench_list_read(const struct bench_list *l, const struct bench_mount *m, int fd, size_t batch,
+                    uint32_t path)
+{
+    for (size_t i = 0; i < l->n; i += batch) {
+        struct gpunvme_result result;
+
+        if (readv_buffer(m->buffer, fd, l->pieces + i, list_batch(l, i, batch), &result))
+            return bench_fail("READV", gpunvme_error());
+        if (result.path != path)
+            return bench_fail("READV", "not by this path");
+    }
+    return 0;
+}
+
+int bench_list_read_direct(const struct bench_list *l, struct bench_direct *p, void *to,
+                           size_t batch)
+{
+    struct gpunvme_piece *pieces = buffer_addr(l->on_device);
+
+    for (size_t i = 0; i < l->n; i += batch) {
+        if (direct_readv_async(p->file, to, pieces + i, list_batch(l, i, batch), p->stream.cuda))
+            return direct_kernels_fail();
+    }
+    return bench_stream_wait(&p->stream) ? bench_fail("direct path", "the GPU failed") : 0;
 }
 
 struct bench_report *bench_mount_report(const struct bench *b, const struct bench_mount *m)

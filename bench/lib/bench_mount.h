@@ -32,6 +32,15 @@ int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes);
 /* Lets transfers take a path (GPUNVME_PATH_*, 0: the library chooses). Returns 0 or -EIO. */
 int bench_mount_take_path(const struct bench_mount *m, uint32_t path);
 void bench_mount_close(struct bench_mount *m);
+/*
+ * Reads bytes of the file at fd from `place` on to byte `at` of the buffer. Returns 0, or -EIO,
+ * which is reported, also if the read is short or took another path than this one. Stores the
+ * number of commands unless `commands` is NULL.
+ */
+int bench_mount_read(const struct bench_mount *m, int fd, uint64_t at, uint64_t place, uint64_t len,
+                     uint32_t path, uint64_t *commands);
+/* Writes the first bytes of the buffer to the beginning of the file in the same way. */
+int bench_mount_write(const struct bench_mount *m, int fd, uint64_t len, uint32_t path);
 
 /*
  * A new file. Before it is made, the struct is zero with fd -1.
@@ -80,6 +89,34 @@ void bench_direct_close(struct bench_direct *p);
  * end. Returns 0, or -EIO, which is reported.
  */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
+/* Does the same without a stream, by a host that waits. Several threads may call it. */
+int bench_direct_read_wait(const struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
+
+/* A list of the pieces of a file, which are read one behind the other to the mount's buffer. */
+struct bench_list {
+    size_t n;
+    struct gpunvme_piece *pieces;     /* in memory of the library */
+    struct gpunvme_buffer *on_device; /* a copy for the direct path, or NULL */
+};
+
+/*
+ * Makes the list of the pieces p, with a copy if the mount lends the direct path. Like the
+ * following functions, returns 0, or -EIO, which is reported. The caller ends it with
+ * bench_list_free() in both cases.
+ */
+int bench_list_make(struct bench_list *l, const struct bench_mount *m,
+                    const struct pattern_pieces *p);
+void bench_list_free(struct bench_list *l, const struct bench_mount *m);
+/* Clears the results before a run, also those of the copy if the direct path reads the list. */
+int bench_list_prepare(struct bench_list *l, bool direct);
+/* Verifies that every piece was read completely. */
+int bench_list_check(struct bench_list *l, bool direct);
+/* Reads the list, `batch` pieces in a call, by READV that takes this path. */
+int bench_list_read(const struct bench_list *l, const struct bench_mount *m, int fd, size_t batch,
+                    uint32_t path);
+/* Reads the list by the direct path. */
+int bench_list_read_direct(const struct bench_list *l, struct bench_direct *p, void *to,
+                           size_t batch);
 
 /*
  * Programs share these options and objects. Each program keeps its own options in
