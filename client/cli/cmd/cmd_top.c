@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -24,7 +23,9 @@
 
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
+#include "client/cli/common/out.h"
 #include "client/lib/connection.h"
+#include "support/array.h"
 #include "support/clock.h"
 
 /* A reading of the counters of open files and queues. */
@@ -43,19 +44,6 @@ struct cli_use {
     pid_t process;
     char name[512];
     double rates[CLI_RATES]; /* GB/s */
-};
-
-struct cli_queue_use {
-    unsigned qid;
-    const char *use;
-    double commands;  /* per second; -1: not counted */
-    uint64_t process; /* 0: none or unknown */
-};
-
-struct cli_activity {
-    struct cli_use processes[CLI_USES], files[CLI_USES];
-    size_t n_processes, n_files, n_queues;
-    struct cli_queue_use queues[GPUNVME_QUEUES_MAX];
 };
 
 /* Masks control characters, which move the cursor or break JSON. */
@@ -138,14 +126,8 @@ static int by_id(const void *a, const void *b)
 
 static int add_files(struct cli_counts *c, const struct gpunvme_ioc_open_files *page)
 {
-    if (c->n_files + page->count > c->room) {
-        size_t room = 2 * c->room + GPUNVME_OPEN_FILES_MAX;
-        struct gpunvme_open_file *grown = realloc(c->files, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        c->files = grown;
-        c->room = room;
-    }
+    if (array_reserve((void **)&c->files, &c->room, c->n_files + page->count, sizeof(*c->files)))
+        return -ENOMEM;
     memcpy(&c->files[c->n_files], page->files, page->count * sizeof(page->files[0]));
     c->n_files += page->count;
     return 0;
@@ -282,20 +264,18 @@ static void top_activity_add_file(const struct gpunvme_open_file *f, const doubl
     add_rates(file, rates);
 }
 
-static size_t busiest(struct cli_use *all, size_t n, struct cli_use *out)
+/* Sorts the uses by their rates. Returns how many are shown. */
+static size_t busiest(struct cli_use *all, size_t n)
 {
-    size_t taken = n < CLI_USES ? n : CLI_USES;
-
     if (n)
         qsort(all, n, sizeof(all[0]), by_total);
-    memcpy(out, all, taken * sizeof(all[0]));
-    return taken;
+    return n < CLI_USES ? n : CLI_USES;
 }
 
-static void name_files(struct cli_activity *a, dev_t dev)
+static void name_files(struct cli_use *files, size_t n, dev_t dev)
 {
-    for (size_t i = 0; i < a->n_files; i++) {
-        struct cli_use *f = &a->files[i];
+    for (size_t i = 0; i < n; i++) {
+        struct cli_use *f = &files[i];
         if (!cli_path_of(f->process, dev, (ino_t)f->key, f->name, sizeof(f->name)))
             snprintf(f->name, sizeof(f->name), "inode %" PRIu64, f->key);
     }
@@ -317,144 +297,95 @@ static double commands_per_s(const struct gpunvme_ioc_queues *before, const stru
     return seconds > 0 ? (double)(q->commands - was) / seconds : 0;
 }
 
-static void add_queues(const struct cli_counts *before, const struct cli_counts *now,
-                       double seconds, struct cli_activity *out)
-{
-    static const char *const uses[] = {"-", "executor", "out of service", "leased"};
+/* --- Output ---------------------------------------------------------------------------------- */
 
-    for (uint32_t i = 0; i < now->queues.count && i < GPUNVME_QUEUES_MAX; i++) {
-        const struct gpunvme_queue *q = &now->queues.queues[i];
-        char command[32];
-        out->queues[out->n_queues++] = (struct cli_queue_use){
-            .qid = q->qid,
-            .use = uses[q->use < 4 ? q->use : 0],
-            .commands = commands_per_s(&before->queues, q, seconds),
-            .process = (uint64_t)cli_process_of((pid_t)q->pid, command, sizeof(command))};
+#define RATE_COLUMNS                                          \
+    {"gpu_read_gb_per_s", "GPU READ", CLI_CELL_REAL},         \
+        {"gpu_written_gb_per_s", "WRITE", CLI_CELL_REAL},     \
+        {"bounce_read_gb_per_s", "BOUNCE RD", CLI_CELL_REAL}, \
+        {"bounce_written_gb_per_s", "WRITE", CLI_CELL_REAL},  \
+        {"kernel_read_gb_per_s", "KERNEL RD", CLI_CELL_REAL}, \
+    {                                                         \
+        "kernel_written_gb_per_s", "WRITE", CLI_CELL_REAL     \
     }
+
+static const struct cli_column process_columns[] = {{"process", "PROCESS", CLI_CELL_NUMBER},
+                                                    {"command", "COMMAND, GB/s", CLI_CELL_TEXT},
+                                                    RATE_COLUMNS};
+static const struct cli_column file_columns[] = {
+    {"inode", "INODE", CLI_CELL_NUMBER}, {"path", "FILE, GB/s", CLI_CELL_TEXT}, RATE_COLUMNS};
+static const struct cli_column queue_columns[] = {{"queue", "QUEUE", CLI_CELL_NUMBER},
+                                                  {"use", "USE", CLI_CELL_TEXT},
+                                                  {"commands_per_s", "COMMANDS/s", CLI_CELL_REAL},
+                                                  {"process", "PROCESS", CLI_CELL_NUMBER}};
+
+/* Prints the table and frees it. Text has no table without rows. */
+static void show_table(struct cli_out *out, const char *key, struct cli_table *t, bool complete)
+{
+    if (!complete)
+        cli_error(key, "out of memory");
+    if (out->json || t->n_cells)
+        cli_table_print(t, out, key);
+    cli_table_free(t);
 }
 
-/* Computes the rates between two readings of the file system `dev`. */
-static void cli_activity_between(const struct cli_counts *before, const struct cli_counts *now,
-                                 double seconds, dev_t dev, struct cli_activity *out)
+static void show_uses(struct cli_out *out, const char *key, const struct cli_column *columns,
+                      const struct cli_use *uses, size_t n)
+{
+    struct cli_table t = {.columns = columns, .n_columns = 2 + CLI_RATES};
+    bool complete = true;
+
+    for (size_t i = 0; i < n; i++) {
+        struct cli_value cells[2 + CLI_RATES] = {CLI_NUMBER(uses[i].key), CLI_TEXT(uses[i].name)};
+        for (size_t k = 0; k < CLI_RATES; k++)
+            cells[2 + k] = CLI_REAL(uses[i].rates[k]);
+        complete &= cli_table_add(&t, cells);
+    }
+    show_table(out, key, &t, complete);
+}
+
+/* Text has no idle queues of the executor. */
+static void show_queues(struct cli_out *out, const struct gpunvme_ioc_queues *before,
+                        const struct gpunvme_ioc_queues *now, double seconds)
+{
+    static const char *const uses[] = {"-", "executor", "out of service", "leased"};
+    struct cli_table t = {.columns = queue_columns, .n_columns = 4};
+    bool complete = true;
+
+    for (uint32_t i = 0; i < now->count && i < GPUNVME_QUEUES_MAX; i++) {
+        const struct gpunvme_queue *q = &now->queues[i];
+        double commands = commands_per_s(before, q, seconds);
+        char command[32];
+        uint64_t process = (uint64_t)cli_process_of((pid_t)q->pid, command, sizeof(command));
+        const struct cli_value cells[] = {CLI_NUMBER(q->qid),
+                                          CLI_TEXT(uses[q->use < 4 ? q->use : 0]),
+                                          commands < 0 ? CLI_TEXT(NULL) : CLI_REAL(commands),
+                                          process ? CLI_NUMBER(process) : CLI_TEXT(NULL)};
+        if (out->json || commands != 0 || q->use != GPUNVME_QUEUE_EXECUTOR)
+            complete &= cli_table_add(&t, cells);
+    }
+    show_table(out, "queues", &t, complete);
+}
+
+/* Shows the rates between two readings of the file system `dev`. */
+static void show_activity(struct cli_out *out, const struct cli_counts *before,
+                          const struct cli_counts *now, double seconds, dev_t dev)
 {
     struct cli_use *processes = calloc(2 * (size_t)ALL_USES, sizeof(*processes));
     struct cli_use *files = processes ? processes + ALL_USES : NULL;
     size_t n_processes = 0, n_files = 0;
     double rates[CLI_RATES];
 
-    *out = (struct cli_activity){0};
     for (size_t i = 0; processes && i < now->n_files; i++) {
         if (top_activity_rates_of(before, &now->files[i], seconds, rates))
             top_activity_add_file(&now->files[i], rates, processes, &n_processes, files, &n_files);
     }
-    if (processes) {
-        out->n_processes = busiest(processes, n_processes, out->processes);
-        out->n_files = busiest(files, n_files, out->files);
-    }
+    show_uses(out, "processes", process_columns, processes, busiest(processes, n_processes));
+    n_files = busiest(files, n_files);
+    name_files(files, n_files, dev);
+    show_uses(out, "files", file_columns, files, n_files);
     free(processes);
-    name_files(out, dev);
-    add_queues(before, now, seconds, out);
-}
-
-/* --- Output ---------------------------------------------------------------------------------- */
-
-static void print_uses(const char *title, const struct cli_use *uses, size_t n, bool with_key)
-{
-    char name[560];
-
-    if (n)
-        printf("  %-28s %9s %9s %9s %9s %9s %9s\n", title, "GPU READ", "WRITE", "BOUNCE RD",
-               "WRITE", "KERNEL RD", "WRITE");
-    for (size_t i = 0; i < n; i++) {
-        if (with_key)
-            snprintf(name, sizeof(name), "%" PRIu64 " %s", uses[i].key, uses[i].name);
-        else
-            snprintf(name, sizeof(name), "%s", uses[i].name);
-        printf("  %-28s", name);
-        for (size_t k = 0; k < CLI_RATES; k++)
-            printf(" %9.3f", uses[i].rates[k]);
-        putchar('\n');
-    }
-}
-
-static void print_queue(const struct cli_queue_use *q)
-{
-    char rate[32] = "not counted";
-
-    if (q->commands >= 0)
-        snprintf(rate, sizeof(rate), "%.0f", q->commands);
-    if (strcmp(q->use, "leased") == 0)
-        printf("  %u: %s, leased by %" PRIu64 "\n", q->qid, rate, q->process);
-    else
-        printf("  %u: %s%s\n", q->qid, rate,
-               strcmp(q->use, "executor") == 0 ? "" : " (out of service)");
-}
-
-/* Prints the queues without idle ones of the executor. */
-static void print_queues(const struct cli_activity *a)
-{
-    bool titled = false;
-
-    for (size_t i = 0; i < a->n_queues; i++) {
-        const struct cli_queue_use *q = &a->queues[i];
-        if (q->commands == 0 && strcmp(q->use, "executor") == 0)
-            continue;
-        if (!titled)
-            puts("  QUEUE: COMMANDS/s");
-        titled = true;
-        print_queue(q);
-    }
-}
-
-static void cli_activity_print(const struct cli_activity *a)
-{
-    print_uses("PROCESS, GB/s", a->processes, a->n_processes, true);
-    print_uses("FILE, GB/s", a->files, a->n_files, false);
-    print_queues(a);
-}
-
-static struct json_object *uses_json(const struct cli_use *uses, size_t n, const char *key,
-                                     const char *name)
-{
-    static const char *const names[CLI_RATES] = {"gpu_read_gb_per_s",    "gpu_written_gb_per_s",
-                                                 "bounce_read_gb_per_s", "bounce_written_gb_per_s",
-                                                 "kernel_read_gb_per_s", "kernel_written_gb_per_s"};
-    struct json_object *list = json_object_new_array();
-
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *o = json_object_new_object();
-        json_object_object_add(o, key, json_object_new_uint64(uses[i].key));
-        json_object_object_add(o, name, json_object_new_string(uses[i].name));
-        for (size_t k = 0; k < CLI_RATES; k++)
-            json_object_object_add(o, names[k], json_object_new_double(uses[i].rates[k]));
-        json_object_array_add(list, o);
-    }
-    return list;
-}
-
-static struct json_object *queue_json(const struct cli_queue_use *q)
-{
-    struct json_object *o = json_object_new_object();
-
-    json_object_object_add(o, "queue", json_object_new_uint64(q->qid));
-    json_object_object_add(o, "use", json_object_new_string(q->use));
-    json_object_object_add(o, "commands_per_s",
-                           q->commands < 0 ? NULL : json_object_new_double(q->commands));
-    json_object_object_add(o, "process", q->process ? json_object_new_uint64(q->process) : NULL);
-    return o;
-}
-
-/* Adds "processes", "files" and "queues" to o. */
-static void cli_activity_json(const struct cli_activity *a, struct json_object *o)
-{
-    struct json_object *queues = json_object_new_array();
-
-    json_object_object_add(o, "processes",
-                           uses_json(a->processes, a->n_processes, "process", "command"));
-    json_object_object_add(o, "files", uses_json(a->files, a->n_files, "inode", "path"));
-    for (size_t i = 0; i < a->n_queues; i++)
-        json_object_array_add(queues, queue_json(&a->queues[i]));
-    json_object_object_add(o, "queues", queues);
+    show_queues(out, &before->queues, &now->queues, seconds);
 }
 
 /* Rates of a mount: GB/s up to COMMANDS, then 1/s. */
@@ -517,26 +448,26 @@ static double top_bounce(const double *r, unsigned of_mount, unsigned of_program
     return r[of_mount] > r[of_programs] ? r[of_mount] : r[of_programs];
 }
 
-static void print_rates(const struct cli_watched *m, const double *r)
+/* Begins the group of a mount. Text has its rates in one line. */
+static void show_rates(struct cli_out *out, const struct cli_watched *m, const double *r)
 {
-    printf("%-30s %9.3f %9.3f %9.3f %9.3f %9.3f %11.0f %6" PRIu64 " %6" PRIu64 "\n", m->point,
-           r[GPU_READ], r[GPU_WRITTEN], top_bounce(r, BOUNCE_READ, PIPELINE_READ),
-           top_bounce(r, BOUNCE_WRITTEN, PIPELINE_WRITTEN), r[DIRECT_READ],
-           r[COMMANDS] + r[LEASED_COMMANDS], m->now.errors - m->before.errors,
-           m->now.timeouts - m->before.timeouts);
-}
+    uint64_t errors = m->now.errors - m->before.errors;
+    uint64_t timeouts = m->now.timeouts - m->before.timeouts;
+    char line[512];
 
-static struct json_object *rates_json(const struct cli_watched *m, const double *r)
-{
-    struct json_object *o = json_object_new_object();
-
-    json_object_object_add(o, "mount", json_object_new_string(m->point));
+    snprintf(line, sizeof(line),
+             "%-30s %9.3f %9.3f %9.3f %9.3f %9.3f %11.0f %6" PRIu64 " %6" PRIu64, m->point,
+             r[GPU_READ], r[GPU_WRITTEN], top_bounce(r, BOUNCE_READ, PIPELINE_READ),
+             top_bounce(r, BOUNCE_WRITTEN, PIPELINE_WRITTEN), r[DIRECT_READ],
+             r[COMMANDS] + r[LEASED_COMMANDS], errors, timeouts);
+    cli_out_open(out, NULL, line);
+    if (!out->json)
+        return;
+    cli_out_string(out, "mount", "", m->point);
     for (size_t i = 0; i < RATES; i++)
-        json_object_object_add(o, rate_keys[i], json_object_new_double(r[i]));
-    json_object_object_add(o, "errors", json_object_new_uint64(m->now.errors - m->before.errors));
-    json_object_object_add(o, "timeouts",
-                           json_object_new_uint64(m->now.timeouts - m->before.timeouts));
-    return o;
+        cli_out_real(out, rate_keys[i], "", r[i]);
+    cli_out_number(out, "errors", "", errors);
+    cli_out_number(out, "timeouts", "", timeouts);
 }
 
 /* --- The key q, which ends the command -------------------------------------------------------- */
@@ -658,9 +589,8 @@ static void top_end(struct top *t)
 }
 
 static int show_mount(struct cli_watched *m, struct cli_counts *before, double seconds,
-                      struct json_object *list)
+                      struct cli_out *out)
 {
-    static struct cli_activity activity; /* too large for a stack */
     double rates[RATES];
     struct cli_counts now;
     struct stat st;
@@ -673,37 +603,31 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
     if (cli_counts_read(m->g, m->point, &now))
         return 1;
     top_rates_of(m, seconds, rates);
-    cli_activity_between(before, &now, seconds, st.st_dev, &activity);
+    show_rates(out, m, rates);
+    show_activity(out, before, &now, seconds, st.st_dev);
+    cli_out_close(out);
     cli_counts_free(before);
     *before = now;
-    if (list) {
-        struct json_object *o = rates_json(m, rates);
-        cli_activity_json(&activity, o);
-        json_object_array_add(list, o);
-    } else {
-        print_rates(m, rates);
-        cli_activity_print(&activity);
-    }
     return 0;
 }
 
-/* Prints the rates since the previous turn; `list` is NULL for text. */
-static int show_turn(struct top *t, double seconds, struct json_object *list)
+/* Shows the rates since the previous turn. */
+static int show_turn(struct top *t, double seconds, struct cli_out *out)
 {
     int failed = 0;
 
-    if (!list)
+    if (!out->json)
         printf("%-30s %9s %9s %9s %9s %9s %11s %6s %6s\n", "MOUNT, GB/s", "GPU READ", "WRITE",
                "BOUNCE RD", "WRITE", "DIRECT RD", "COMMANDS/s", "ERRORS", "LOST");
     for (size_t i = 0; i < t->watch.n && !failed; i++)
-        failed = show_mount(&t->watch.mounts[i], &t->before[i], seconds, list);
+        failed = show_mount(&t->watch.mounts[i], &t->before[i], seconds, out);
     fflush(stdout);
     return failed;
 }
 
-static int show_turns(struct top *t, const struct cli_options *options, struct json_object *list)
+static int show_turns(struct top *t, const struct cli_options *options, struct cli_out *out)
 {
-    unsigned count = list && !options->count ? 1 : options->count; /* a document has an end */
+    unsigned count = out->json && !options->count ? 1 : options->count; /* a document has an end */
     double last = now_seconds();
     int failed = top_begin(t);
     struct keys keys;
@@ -713,9 +637,9 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
         if (keys_wait(&keys, options->interval))
             break;
         double now = now_seconds();
-        if (!list && isatty(STDOUT_FILENO))
+        if (!out->json && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
-        failed = show_turn(t, now - last, list);
+        failed = show_turn(t, now - last, out);
         last = now;
     }
     keys_end(&keys);
@@ -725,15 +649,17 @@ static int show_turns(struct top *t, const struct cli_options *options, struct j
 int cli_top(const struct cli_options *options, char **operands, int n)
 {
     static struct top t; /* too large for a stack */
+    struct cli_out out;
     int failed = cli_watch_open(&t.watch, operands, n);
 
     if (!t.watch.n && !failed)
         failed = cli_error("top", "no gpunvmefs mount here");
-    struct json_object *list = options->json ? json_object_new_array() : NULL;
+    cli_out_begin(&out, options->json, stdout);
+    cli_out_list(&out, "samples");
     if (t.watch.n)
-        failed |= show_turns(&t, options, list);
-    if (list)
-        cli_json_print_list("samples", list);
+        failed |= show_turns(&t, options, &out);
+    cli_out_list_end(&out);
+    cli_out_end(&out);
     top_end(&t);
     return failed;
 }

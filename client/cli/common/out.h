@@ -69,16 +69,19 @@ enum cli_cell {
     CLI_CELL_TEXT,
     CLI_CELL_NUMBER, /* decimal */
     CLI_CELL_BYTES,  /* decimal in JSON, with a unit in text */
+    CLI_CELL_REAL,   /* decimal, with three places in text */
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
 struct cli_value {
     const char *text; /* of a column of texts or flags; NULL: none */
     uint64_t number;  /* of the other columns */
-    bool is_number;
+    double real;
+    enum { CLI_IS_TEXT, CLI_IS_NUMBER, CLI_IS_REAL } is;
 };
 #define CLI_TEXT(value)   ((struct cli_value){.text = (value)})
-#define CLI_NUMBER(value) ((struct cli_value){.number = (value), .is_number = true})
+#define CLI_NUMBER(value) ((struct cli_value){.number = (value), .is = CLI_IS_NUMBER})
+#define CLI_REAL(value)   ((struct cli_value){.real = (value), .is = CLI_IS_REAL})
 
 struct cli_column {
     const char *key, *title;

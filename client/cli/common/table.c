@@ -6,18 +6,21 @@
 #include <string.h>
 
 #include "client/cli/common/out.h"
+#include "support/array.h"
 #include "support/bytes_text.h"
 
 bool cli_table_add(struct cli_table *t, const struct cli_value *cells)
 {
-    char digits[24], **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
+    char digits[32];
 
-    if (!grown)
+    if (array_resize((void **)&t->cells, (t->n_cells + t->n_columns) * sizeof(*t->cells)))
         return false;
-    t->cells = grown;
     for (size_t i = 0; i < t->n_columns; i++) {
-        const char *text = cells[i].is_number ? digits : cells[i].text;
-        snprintf(digits, sizeof(digits), "%" PRIu64, cells[i].number);
+        const char *text = cells[i].is == CLI_IS_TEXT ? cells[i].text : digits;
+        if (cells[i].is == CLI_IS_NUMBER)
+            snprintf(digits, sizeof(digits), "%" PRIu64, cells[i].number);
+        else
+            snprintf(digits, sizeof(digits), "%.17g", cells[i].real);
         char *copy = text ? strdup(text) : NULL;
         if (text && !copy) {
             while (i > 0)
@@ -73,7 +76,10 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
         bytes_short(strtoull(value, NULL, 10), buf, len);
         return buf;
     }
-    snprintf(buf, len, "%s", value);
+    if (column_of(t, cell)->kind == CLI_CELL_REAL)
+        snprintf(buf, len, "%.3f", strtod(value, NULL));
+    else
+        snprintf(buf, len, "%s", value);
     for (char *c = buf; *c; c++)
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     return buf;
@@ -83,7 +89,7 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
 
 static bool to_the_right(const struct cli_table *t, size_t column)
 {
-    return t->columns[column].kind == CLI_CELL_NUMBER || t->columns[column].kind == CLI_CELL_BYTES;
+    return t->columns[column].kind != CLI_CELL_TEXT && t->columns[column].kind != CLI_CELL_FLAG;
 }
 
 static size_t column_width(const struct cli_table *t, size_t column)
@@ -138,6 +144,8 @@ static struct json_object *cell_json(const struct cli_table *t, size_t cell)
     switch (column_of(t, cell)->kind) {
     case CLI_CELL_TEXT:
         return json_object_new_string(value);
+    case CLI_CELL_REAL:
+        return json_object_new_double(strtod(value, NULL));
     case CLI_CELL_FLAG:
         return json_object_new_boolean(strcmp(value, "yes") == 0);
     default:
