@@ -13,7 +13,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "client/cli/common/out.h"
 #include "client/lib/client_internal.h"
 #include "support/bytes_text.h"
 
@@ -150,7 +149,7 @@ static const char *why_of(const struct cli_transfer *t)
     return t->result.why ? t->result.why : "";
 }
 
-void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
+static void report_text(const struct cli_session *s, const struct cli_transfer *t)
 {
     char bytes[BYTES_TEXT];
 
@@ -164,25 +163,28 @@ void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
     putchar('\n');
 }
 
-struct json_object *cli_report_json(const struct cli_session *s, const struct cli_transfer *t)
+void cli_report(struct cli_out *out, const struct cli_session *s, const struct cli_transfer *t)
 {
     char hash[17];
-    struct json_object *o = json_object_new_object();
 
+    if (!out->json) {
+        report_text(s, t);
+        return;
+    }
     snprintf(hash, sizeof(hash), "%016" PRIx64, t->xxh3);
-    json_object_object_add(o, "file", json_object_new_string(t->file));
-    json_object_object_add(o, "bytes", json_object_new_uint64(t->bytes));
-    json_object_object_add(o, "path", json_object_new_string(cli_path_name(t->result.path)));
-    json_object_object_add(o, "why", json_object_new_string(why_of(t)));
-    json_object_object_add(o, "executor",
-                           json_object_new_string(cli_executor_name(s->info.executor)));
-    json_object_object_add(o, "executor_name", json_object_new_string(s->info.executor_name));
-    json_object_object_add(o, "staged", json_object_new_boolean(t->result.staged != 0));
-    json_object_object_add(o, "commands", json_object_new_uint64(t->result.commands));
-    json_object_object_add(o, "nvme_status", json_object_new_uint64(t->result.nvme_status));
-    json_object_object_add(o, "seconds", json_object_new_double(t->seconds));
-    json_object_object_add(o, "gb_per_s", json_object_new_double(gb_per_s(t)));
+    cli_out_open(out, NULL, "");
+    cli_out_string(out, "file", "", t->file);
+    cli_out_number(out, "bytes", "", t->bytes);
+    cli_out_string(out, "path", "", cli_path_name(t->result.path));
+    cli_out_string(out, "why", "", why_of(t));
+    cli_out_string(out, "executor", "", cli_executor_name(s->info.executor));
+    cli_out_string(out, "executor_name", "", s->info.executor_name);
+    cli_out_flag(out, "staged", "", t->result.staged != 0);
+    cli_out_number(out, "commands", "", t->result.commands);
+    cli_out_number(out, "nvme_status", "", t->result.nvme_status);
+    cli_out_real(out, "seconds", "", t->seconds);
+    cli_out_real(out, "gb_per_s", "", gb_per_s(t));
     if (s->options.checksum)
-        json_object_object_add(o, "xxh3", json_object_new_string(hash));
-    return o;
+        cli_out_string(out, "xxh3", "", hash);
+    cli_out_close(out);
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "client/cli/common/cli.h"
+#include "client/cli/common/out.h"
 #include "client/lib/connection.h"
 
 struct cli_transfer {
@@ -50,8 +51,7 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
  */
 int cli_read_all(struct cli_session *s, int fd, uint64_t size, bool by_syscall, bool hashes,
                  struct cli_transfer *t);
-/* Reports a file as one line of text or one element of the JSON array. */
-void cli_report_text(const struct cli_session *s, const struct cli_transfer *t);
-struct json_object *cli_report_json(const struct cli_session *s, const struct cli_transfer *t);
+/* Reports a file as one line of text or one element of a list in JSON. */
+void cli_report(struct cli_out *out, const struct cli_session *s, const struct cli_transfer *t);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "client/cli/cmd/cli_copy.h"
 #include "client/cli/cmd/cmd_bench_rows.h"
-#include "client/cli/common/out.h"
 
 #define TURNS 3
 
@@ -219,12 +218,10 @@ static int bench_rows(const struct cli_options *options, char **files, int n)
     struct cli_out out;
     int failed = 0;
 
-    cli_out_begin(&out, options->json, stdout);
-    cli_out_list(&out, "files");
+    cli_out_list_begin(&out, options->json, "files");
     for (int i = 0; i < n; i++)
         failed |= cli_bench_rows(options->row_size, &out, files[i]);
-    cli_out_list_end(&out);
-    cli_out_end(&out);
+    cli_out_list_finish(&out);
     return failed;
 }
 
@@ -237,12 +234,10 @@ static int bench_run(const struct cli_options *options, char **files, int n,
 
     if (cli_session_open(&s, files[0], cli_largest(files, n)))
         return 1;
-    cli_out_begin(&out, options->json, stdout);
-    cli_out_list(&out, "files");
+    cli_out_list_begin(&out, options->json, "files");
     for (int i = 0; i < n; i++)
         failed |= one(&s, &out, files[i]);
-    cli_out_list_end(&out);
-    cli_out_end(&out);
+    cli_out_list_finish(&out);
     cli_session_close(&s);
     return failed;
 }

@@ -18,7 +18,6 @@
 #include <xxhash.h>
 
 #include "client/cli/cmd/cli_copy.h"
-#include "client/cli/common/out.h"
 #include "client/lib/client_internal.h"
 #include "support/bytes_text.h"
 
@@ -39,7 +38,7 @@ struct copy {
 struct copying {
     struct cli_options options;
     struct gpunvme *io;
-    struct json_object *files; /* NULL for text */
+    struct cli_out out;
 };
 
 /* Copies one buffer. Returns its bytes, 0 at the end, or -1 after a message. */
@@ -117,30 +116,30 @@ static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
     return failed;
 }
 
-static void cp_report(const struct copying *p, const struct copy *c)
+static void cp_report(struct cli_out *out, const struct copy *c, bool checksum)
 {
     double rate = c->seconds > 0 ? (double)c->bytes / 1e9 / c->seconds : 0;
     char hash[17], bytes[BYTES_TEXT];
 
     snprintf(hash, sizeof(hash), "%016" PRIx64, c->xxh3);
-    if (!p->files) {
+    if (!out->json) {
         printf("%s: %s, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n", c->target,
                bytes_text(c->bytes, bytes), cli_path_name(c->read.path),
-               cli_path_name(c->written.path), c->seconds, rate,
-               p->options.checksum ? ", XXH3 " : "", p->options.checksum ? hash : "");
+               cli_path_name(c->written.path), c->seconds, rate, checksum ? ", XXH3 " : "",
+               checksum ? hash : "");
         return;
     }
-    struct json_object *o = json_object_new_object();
-    json_object_object_add(o, "source", json_object_new_string(c->source));
-    json_object_object_add(o, "file", json_object_new_string(c->target));
-    json_object_object_add(o, "bytes", json_object_new_uint64(c->bytes));
-    json_object_object_add(o, "read_path", json_object_new_string(cli_path_name(c->read.path)));
-    json_object_object_add(o, "write_path", json_object_new_string(cli_path_name(c->written.path)));
-    json_object_object_add(o, "seconds", json_object_new_double(c->seconds));
-    json_object_object_add(o, "gb_per_s", json_object_new_double(rate));
-    if (p->options.checksum)
-        json_object_object_add(o, "xxh3", json_object_new_string(hash));
-    json_object_array_add(p->files, o);
+    cli_out_open(out, NULL, "");
+    cli_out_string(out, "source", "", c->source);
+    cli_out_string(out, "file", "", c->target);
+    cli_out_number(out, "bytes", "", c->bytes);
+    cli_out_string(out, "read_path", "", cli_path_name(c->read.path));
+    cli_out_string(out, "write_path", "", cli_path_name(c->written.path));
+    cli_out_real(out, "seconds", "", c->seconds);
+    cli_out_real(out, "gb_per_s", "", rate);
+    if (checksum)
+        cli_out_string(out, "xxh3", "", hash);
+    cli_out_close(out);
 }
 
 static int copy_from(struct copying *p, struct copy *c, const struct stat *source)
@@ -154,7 +153,7 @@ static int copy_from(struct copying *p, struct copy *c, const struct stat *sourc
     if (close(c->to) != 0 && !failed)
         failed = cli_error(c->target, "%s", strerror(errno));
     if (!failed)
-        cp_report(p, c);
+        cp_report(&p->out, c, p->options.checksum);
     return failed;
 }
 
@@ -202,10 +201,9 @@ int cli_cp(const struct cli_options *options, char **operands, int n)
 
     if (gpunvme_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
         return cli_error("cp", "%s", gpunvme_error());
-    p.files = p.options.json ? json_object_new_array() : NULL;
+    cli_out_list_begin(&p.out, options->json, "files");
     int failed = cp_copy_all(&p, operands, n);
     gpunvme_close(p.io);
-    if (p.files)
-        cli_json_print_list("files", p.files);
+    cli_out_list_finish(&p.out);
     return failed;
 }

@@ -654,12 +654,10 @@ int cli_top(const struct cli_options *options, char **operands, int n)
 
     if (!t.watch.n && !failed)
         failed = cli_error("top", "no gpunvmefs mount here");
-    cli_out_begin(&out, options->json, stdout);
-    cli_out_list(&out, "samples");
+    cli_out_list_begin(&out, options->json, "samples");
     if (t.watch.n)
         failed |= show_turns(&t, options, &out);
-    cli_out_list_end(&out);
-    cli_out_end(&out);
+    cli_out_list_finish(&out);
     top_end(&t);
     return failed;
 }

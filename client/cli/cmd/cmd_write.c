@@ -74,17 +74,6 @@ static int write_chunks(struct cli_session *s, int source, const char *name, int
     return failed;
 }
 
-static void write_report(const struct cli_session *s, const struct cli_transfer *t)
-{
-    if (!s->options.json) {
-        cli_report_text(s, t);
-        return;
-    }
-    struct json_object *files = json_object_new_array();
-    json_object_array_add(files, cli_report_json(s, t));
-    cli_json_print_list("files", files);
-}
-
 /* Opens the file, and sets *made if it creates it. */
 static int open_target(const char *file, bool *made)
 {
@@ -96,8 +85,8 @@ static int open_target(const char *file, bool *made)
     return fd;
 }
 
-static int cmd_write_write_file(struct cli_session *s, int source, const char *name,
-                                const char *file)
+static int cmd_write_write_file(struct cli_session *s, struct cli_out *out, int source,
+                                const char *name, const char *file)
 {
     struct stat st;
     struct cli_transfer t = {.file = file};
@@ -117,7 +106,7 @@ static int cmd_write_write_file(struct cli_session *s, int source, const char *n
     if (!failed)
         failed = write_chunks(s, source, name, fd, &t, (uint64_t)st.st_size);
     if (!failed)
-        write_report(s, &t);
+        cli_report(out, s, &t);
     cli_session_close(s);
     close(fd);
     return failed;
@@ -126,12 +115,15 @@ static int cmd_write_write_file(struct cli_session *s, int source, const char *n
 int cli_write(const struct cli_options *options, char **operands, int n)
 {
     struct cli_session s = {.options = *options};
+    struct cli_out out;
     int source = open(operands[0], O_RDONLY | O_CLOEXEC);
 
     (void)n;
     if (source < 0)
         return cli_error(operands[0], "%s", strerror(errno));
-    int failed = cmd_write_write_file(&s, source, operands[0], operands[1]);
+    cli_out_list_begin(&out, options->json, "files");
+    int failed = cmd_write_write_file(&s, &out, source, operands[0], operands[1]);
+    cli_out_list_finish(&out);
     close(source);
     return failed;
 }

@@ -100,14 +100,6 @@ void cli_json_print(struct json_object *root)
     json_object_put(root);
 }
 
-void cli_json_print_list(const char *key, struct json_object *list)
-{
-    struct json_object *root = cli_json_new();
-
-    json_object_object_add(root, key, list);
-    cli_json_print(root);
-}
-
 void cli_json_list_begin(struct cli_json_list *l, struct json_object *root, const char *name)
 {
     const char *text = json_text(root);

@@ -110,8 +110,6 @@ int cli_finish(int argc, char **argv, int status);
 /* Returns a document; cli_json_print() prints and frees it. */
 struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root);
-/* Prints and frees a document with only this list. */
-void cli_json_print_list(const char *key, struct json_object *list);
 
 /*
  * A document whose last member is a list with possibly millions of elements.

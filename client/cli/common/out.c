@@ -156,3 +156,15 @@ void cli_out_list_end(struct cli_out *o)
     assert(o->depth > 0);
     o->depth--;
 }
+
+void cli_out_list_begin(struct cli_out *o, bool json, const char *key)
+{
+    cli_out_begin(o, json, stdout);
+    cli_out_list(o, key);
+}
+
+void cli_out_list_finish(struct cli_out *o)
+{
+    cli_out_list_end(o);
+    cli_out_end(o);
+}

@@ -60,6 +60,9 @@ void cli_out_close(struct cli_out *o);
 /* Opens a list of groups. Text shows nothing for the list itself. */
 void cli_out_list(struct cli_out *o, const char *key);
 void cli_out_list_end(struct cli_out *o);
+/* Begin and end results on stdout that are only this list. */
+void cli_out_list_begin(struct cli_out *o, bool json, const char *key);
+void cli_out_list_finish(struct cli_out *o);
 
 /*
  * Prints records as aligned columns or as a JSON list of objects. A
