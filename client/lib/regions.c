@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/array.h"
+
 struct region {
     uint64_t addr;
     size_t len;
@@ -65,14 +67,8 @@ static size_t list_find(const struct region_list *list, uint64_t addr)
 
 static int list_insert(struct region_list *list, struct region *r)
 {
-    if (list->n == list->room) {
-        size_t room = list->room ? 2 * list->room : 16;
-        struct region **at = realloc(list->at, room * sizeof(struct region *));
-        if (!at)
-            return gpunvme_fail(-ENOMEM, "out of memory");
-        list->at = at;
-        list->room = room;
-    }
+    if (array_reserve((void **)&list->at, &list->room, list->n + 1, sizeof(*list->at)))
+        return gpunvme_fail(-ENOMEM, "out of memory");
     size_t i = list_find(list, r->addr);
     memmove(list->at + i + 1, list->at + i, (list->n - i) * sizeof(struct region *));
     list->at[i] = r;

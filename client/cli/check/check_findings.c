@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "client/cli/check/cli_check.h"
+#include "support/array.h"
 
 static const char *const level_names[] = {"ok", "warn", "fail"};
 static const char *const level_titles[] = {"OK", "WARN", "FAIL"};
@@ -14,16 +15,14 @@ void check_add(struct check *c, enum check_level level, const char *id, const ch
                const char *text, ...)
 {
     va_list args;
-    struct check_finding *grown = realloc(c->all, (c->n + 1) * sizeof(*grown));
 
     assert(level <= CHECK_FAIL);
     if (level > c->worst)
         c->worst = level;
-    if (!grown) {
+    if (array_grow((void **)&c->all, c->n, sizeof(*c->all))) {
         c->worst = CHECK_FAIL;
         return;
     }
-    c->all = grown;
     struct check_finding *f = &c->all[c->n++];
     *f = (struct check_finding){.level = level, .id = id};
     snprintf(f->advice, sizeof(f->advice), "%s", advice ? advice : "");

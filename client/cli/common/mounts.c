@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "blockdev/device.h"
+#include "support/array.h"
 
 bool cli_mount_is_ours(const char *type)
 {
@@ -21,11 +22,8 @@ bool cli_mount_is_ours(const char *type)
 
 static int mount_list_add(struct cli_mounts *m, const struct mntent *entry)
 {
-    struct cli_mount *grown = realloc(m->all, (m->n + 1) * sizeof(*grown));
-
-    if (!grown)
+    if (array_grow((void **)&m->all, m->n, sizeof(*m->all)))
         return -ENOMEM;
-    m->all = grown;
     struct cli_mount *mount = &m->all[m->n++];
     mount->device = strdup(entry->mnt_fsname);
     mount->point = strdup(entry->mnt_dir);
