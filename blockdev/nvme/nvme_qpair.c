@@ -80,22 +80,14 @@ static void set_live(struct nvme_ctrlr *c, unsigned qid, bool live)
         c->live_qids[qid / 64] &= ~(1ull << qid % 64);
 }
 
-static int qpair_create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+static int qpair_create_queue(struct nvme_ctrlr *c, const struct nvme_qpair *qp,
+                              enum nvme_admin_command opcode)
 {
-    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_CQ,
-                           .prp1 = qp->cq_iova,
+    bool sq = opcode == NVME_ADMIN_CREATE_SQ;
+    struct nvme_sqe sqe = {.opcode = (uint8_t)opcode,
+                           .prp1 = sq ? qp->sq_iova : qp->cq_iova,
                            .cdw10 = (qp->depth - 1) << 16 | qp->qid,
-                           .cdw11 = QUEUE_CONTIGUOUS};
-
-    return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
-}
-
-static int qpair_create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
-{
-    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_SQ,
-                           .prp1 = qp->sq_iova,
-                           .cdw10 = (qp->depth - 1) << 16 | qp->qid,
-                           .cdw11 = (uint32_t)qp->qid << 16 | QUEUE_CONTIGUOUS};
+                           .cdw11 = (sq ? (uint32_t)qp->qid << 16 : 0) | QUEUE_CONTIGUOUS};
 
     return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
@@ -114,7 +106,7 @@ static int qpair_delete_queue(struct nvme_ctrlr *c, enum nvme_admin_command opco
  */
 static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
-    int rc = qpair_create_cq(c, qp);
+    int rc = qpair_create_queue(c, qp, NVME_ADMIN_CREATE_CQ);
     bool deleted;
 
     if (!rc || c->admin_status != NVME_ERR_QID_INVALID)
@@ -126,7 +118,7 @@ static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     if (!deleted && c->admin_status != NVME_ERR_QUEUE_DELETION)
         return rc;
     c->keeps_queues = true;
-    return deleted ? qpair_create_cq(c, qp) : -EEXIST;
+    return deleted ? qpair_create_queue(c, qp, NVME_ADMIN_CREATE_CQ) : -EEXIST;
 }
 
 /* admin_lock is held: a reset comes before or after both. */
@@ -136,7 +128,7 @@ static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 
     if (rc)
         return rc;
-    rc = qpair_create_sq(c, qp);
+    rc = qpair_create_queue(c, qp, NVME_ADMIN_CREATE_SQ);
     set_live(c, qp->qid, !rc);
     /* If the completion queue cannot be deleted either, a reset must remove it. */
     if (rc && qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))

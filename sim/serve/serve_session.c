@@ -264,32 +264,21 @@ static int set_irqs(struct serve_session *s, const struct serve_message *m, stru
     return in.index == VFIO_PCI_MSIX_IRQ_INDEX ? set_msix(s, &in, m) : 0;
 }
 
-static int session_read_region(struct serve_session *s, const struct serve_message *m,
-                               struct serve_reply *r)
+static int access_region(struct serve_session *s, const struct serve_message *m,
+                         struct serve_reply *r)
 {
+    bool writes = m->header.command == VFIO_USER_REGION_WRITE;
     struct vfio_user_region_access a;
 
-    if (!session_take(m, &a, sizeof(a)) || serve_message_len(m) != sizeof(a) ||
-        a.count > MESSAGE_MAX_XFER)
+    if (!session_take(m, &a, sizeof(a)) || a.count > MESSAGE_MAX_XFER ||
+        serve_message_len(m) - sizeof(a) != (writes ? a.count : 0))
         return EINVAL;
-    int rc = serve_region_read(s, &a, r->payload + sizeof(a));
+    int rc = writes ? serve_region_write(s, &a, m->payload + sizeof(a))
+                    : serve_region_read(s, &a, r->payload + sizeof(a));
     if (rc == 0) {
         session_put(r, &a, sizeof(a));
-        r->len += a.count;
+        r->len += writes ? 0 : a.count;
     }
-    return rc;
-}
-
-static int write_region(struct serve_session *s, const struct serve_message *m,
-                        struct serve_reply *r)
-{
-    struct vfio_user_region_access a;
-
-    if (!session_take(m, &a, sizeof(a)) || serve_message_len(m) - sizeof(a) != a.count)
-        return EINVAL;
-    int rc = serve_region_write(s, &a, m->payload + sizeof(a));
-    if (rc == 0)
-        session_put(r, &a, sizeof(a));
     return rc;
 }
 
@@ -345,8 +334,8 @@ static const struct {
     [VFIO_USER_DEVICE_GET_REGION_INFO] = {"DEVICE_GET_REGION_INFO", get_region_info, false},
     [VFIO_USER_DEVICE_GET_IRQ_INFO] = {"DEVICE_GET_IRQ_INFO", get_irq_info, false},
     [VFIO_USER_DEVICE_SET_IRQS] = {"DEVICE_SET_IRQS", set_irqs, true},
-    [VFIO_USER_REGION_READ] = {"REGION_READ", session_read_region, false},
-    [VFIO_USER_REGION_WRITE] = {"REGION_WRITE", write_region, false},
+    [VFIO_USER_REGION_READ] = {"REGION_READ", access_region, false},
+    [VFIO_USER_REGION_WRITE] = {"REGION_WRITE", access_region, false},
     [VFIO_USER_DEVICE_RESET] = {"DEVICE_RESET", session_reset, false},
 };
 
