@@ -89,12 +89,9 @@ class Jobs:
 
     def files(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
-        few = ["-s", str(self.few_mib), "-r", self.repeats]
         return [
             Job("file", self.mounted(self.mib, "file_bench", "-p", *sized)),
             Job("file-direct", self.mounted(self.mib, "file_bench", *sized, lends=DIRECT)),
-            Job("fragments", self.mounted(self.few_mib, "file_bench", "-f", *few)),
-            Job("many-files", self.mounted(self.few_mib, "file_bench", "-n", *few)),
             Job("kvikio", self.peers("--only", "KvikIO"), self.no_gpu, limit=120),
         ]
 
