@@ -121,17 +121,17 @@ int bench_file_create(struct bench_file *f, const char *dir)
     return f->fd < 0 ? bench_fail_with(f->path, -errno) : 0;
 }
 
-int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
-                     uint64_t place)
+/* Writes the first bytes of the pattern to the file. */
+static int file_write(const struct bench_file *f, uint64_t bytes, uint64_t seed)
 {
     void *chunk = malloc(CHUNK);
     int err = chunk ? 0 : -ENOMEM;
 
-    for (uint64_t done = 0; done < len && !err; done += CHUNK) {
-        uint64_t n = len - done < CHUNK ? len - done : CHUNK;
+    for (uint64_t at = 0; at < bytes && !err; at += CHUNK) {
+        uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
 
-        pattern_host_write(chunk, n, seed, place + done, false);
-        ssize_t put = pwrite(f->fd, chunk, n, (off_t)(at + done));
+        pattern_host_write(chunk, n, seed, at, false);
+        ssize_t put = pwrite(f->fd, chunk, n, (off_t)at);
         /* A regular file takes fewer bytes than asked only when the file system is full. */
         if (put != (ssize_t)n)
             err = put < 0 ? -errno : -ENOSPC;
@@ -162,7 +162,7 @@ int bench_file_make(struct bench_file *f, const char *dir, uint64_t bytes, uint6
     int err = bench_file_create(f, dir);
 
     if (!err)
-        err = bench_file_write(f, 0, bytes, seed, 0);
+        err = file_write(f, bytes, seed);
     return err ? err : bench_file_seal(f);
 }
 

@@ -56,9 +56,6 @@ struct bench_file {
  * is reported on stderr.
  */
 int bench_file_create(struct bench_file *f, const char *dir);
-/* Sets the bytes [at, at + len) of the file to the pattern from `place` on. */
-int bench_file_write(const struct bench_file *f, uint64_t at, uint64_t len, uint64_t seed,
-                     uint64_t place);
 /*
  * Moves the bytes to the drive and opens the file again for reading only, like
  * a program that reads a finished file. While a file is open for writing, the

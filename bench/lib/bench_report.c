@@ -156,12 +156,6 @@ static double at_percentile(const double *values, size_t n, double p)
     return n ? values[(size_t)(p * (double)(n - 1) + 0.5)] : 0;
 }
 
-double bench_median(struct bench_samples *s)
-{
-    qsort(s->values, s->n, sizeof(s->values[0]), compare);
-    return at_percentile(s->values, s->n, 0.5);
-}
-
 /* Stores the first "model name" of /proc/cpuinfo. */
 static void cpu_name(char *out, size_t len)
 {

@@ -62,8 +62,6 @@ int bench_fail_with(const char *object, int err);
 double bench_seconds(void); /* monotonic */
 /* Adds a sample. Samples beyond BENCH_MAX_SAMPLES are dropped. */
 void bench_add(struct bench_samples *s, double value);
-/* Sorts the samples and returns their median, or 0 without samples. */
-double bench_median(struct bench_samples *s);
 
 struct bench_report;
 
