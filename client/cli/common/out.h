@@ -76,11 +76,13 @@ enum cli_cell {
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
+enum cli_value_kind { CLI_IS_TEXT, CLI_IS_NUMBER, CLI_IS_REAL };
+
 struct cli_value {
+    enum cli_value_kind is;
     const char *text; /* of a column of texts or flags; NULL: none */
-    uint64_t number;  /* of the other columns */
+    uint64_t number;  /* of the other columns, but for reals */
     double real;
-    enum { CLI_IS_TEXT, CLI_IS_NUMBER, CLI_IS_REAL } is;
 };
 #define CLI_TEXT(value)   ((struct cli_value){.text = (value)})
 #define CLI_NUMBER(value) ((struct cli_value){.number = (value), .is = CLI_IS_NUMBER})

@@ -84,7 +84,25 @@ const struct cli_column kColumns[] = {
     {"device", "DEVICE", CLI_CELL_TEXT},
     {"bytes", "SIZE", CLI_CELL_BYTES},
     {"lba_size", "LBA", CLI_CELL_NUMBER},
+    {"gb_per_s", "GB/s", CLI_CELL_REAL},
 };
+
+constexpr size_t kCells = 4;
+
+cli_value text_cell(const char *value)
+{
+    return {CLI_IS_TEXT, value, 0, 0};
+}
+
+cli_value number_cell(uint64_t value)
+{
+    return {CLI_IS_NUMBER, nullptr, value, 0};
+}
+
+cli_value real_cell(double value)
+{
+    return {CLI_IS_REAL, nullptr, 0, value};
+}
 
 class Table : public ::testing::Test
 {
@@ -92,10 +110,10 @@ class Table : public ::testing::Test
     void SetUp() override
     {
         table_.columns = kColumns;
-        table_.n_columns = 3;
-        const cli_value first[] = {
-            {"/dev/nvme0n1", 0, false}, {nullptr, 1920383410176, true}, {nullptr, 512, true}};
-        const cli_value second[] = {{"vfio:0000:c1:00.0", 0, false}, {}, {}};
+        table_.n_columns = kCells;
+        const cli_value first[kCells] = {text_cell("/dev/nvme0n1"), number_cell(1920383410176),
+                                         number_cell(512), real_cell(0.0625)};
+        const cli_value second[kCells] = {text_cell("vfio:0000:c1:00.0")};
         ASSERT_TRUE(cli_table_add(&table_, first));
         ASSERT_TRUE(cli_table_add(&table_, second));
     }
@@ -112,6 +130,8 @@ TEST_F(Table, IsAListOfObjectsWithNullForWhatIsNotKnown)
     struct json_object *drives = member(root.get(), "drives");
     ASSERT_EQ(json_object_array_length(drives), 2u);
     EXPECT_EQ(number(json_object_array_get_idx(drives, 0), "bytes"), 1920383410176u);
+    EXPECT_EQ(json_object_get_double(member(json_object_array_get_idx(drives, 0), "gb_per_s")),
+              0.0625);
     struct json_object *second = json_object_array_get_idx(drives, 1);
     EXPECT_EQ(text(second, "device"), "vfio:0000:c1:00.0");
     EXPECT_EQ(member(second, "bytes"), nullptr);
@@ -120,21 +140,21 @@ TEST_F(Table, IsAListOfObjectsWithNullForWhatIsNotKnown)
 TEST_F(Table, AlignsItsColumns)
 {
     EXPECT_EQ(printed(false, [&](struct cli_out *o) { cli_table_print(&table_, o, "drives"); }),
-              "DEVICE                SIZE  LBA\n"
-              "/dev/nvme0n1       1.92 TB  512\n"
-              "vfio:0000:c1:00.0        -    -\n");
+              "DEVICE                SIZE  LBA   GB/s\n"
+              "/dev/nvme0n1       1.92 TB  512  0.062\n"
+              "vfio:0000:c1:00.0        -    -      -\n");
 }
 
 TEST_F(Table, SortsNumbersInNamesAsNumbers)
 {
-    const cli_value tenth[] = {{"/dev/nvme10n1", 0, false}, {}, {}}, none[3] = {};
+    const cli_value tenth[kCells] = {text_cell("/dev/nvme10n1")}, none[kCells] = {};
     ASSERT_TRUE(cli_table_add(&table_, none));
     ASSERT_TRUE(cli_table_add(&table_, tenth));
     cli_table_sort(&table_);
     EXPECT_STREQ(table_.cells[0], "/dev/nvme0n1");
-    EXPECT_STREQ(table_.cells[3], "/dev/nvme10n1");
-    EXPECT_STREQ(table_.cells[6], "vfio:0000:c1:00.0");
-    EXPECT_EQ(table_.cells[9], nullptr);
+    EXPECT_STREQ(table_.cells[kCells], "/dev/nvme10n1");
+    EXPECT_STREQ(table_.cells[2 * kCells], "vfio:0000:c1:00.0");
+    EXPECT_EQ(table_.cells[3 * kCells], nullptr);
 }
 
 TEST(FormatBytes, HasDecimalUnits)
