@@ -171,6 +171,75 @@ def case_kvikio(args):
                       f"{label}, read of 4 KiB")
 
 
+def case_dali(args):
+    """Arrays by readers.numpy of DALI; its backend for GPUs (--backend GDS) reads by cuFile."""
+    pipelines, fn, numpy = need("nvidia.dali.pipeline"), need("nvidia.dali.fn"), need("numpy")
+    size, batch = 32 * MIB, 4
+    count = max(min(args.mib, 1024) * MIB // size // batch, 2) * batch
+    for path in args.files:
+        folder, label = f"{path}.npy", f"DALI readers.numpy {args.backend} on {args.where[path]}"
+        os.mkdir(folder)
+        names = [os.path.join(folder, f"{i:03}.npy") for i in range(count)]
+        for i, name in enumerate(names):
+            numpy.save(name, peers.pattern(i * size, size, "cpu").numpy())
+        pipeline = dali_pipeline(pipelines, fn, names, batch, args.backend)
+        for first in range(0, count, batch):
+            (arrays,) = pipeline.run()
+            for i in range(batch):
+                found = torch.from_dlpack(arrays[i]).view(torch.uint8)
+                synchronize()
+                peers.check(found, (first + i) * size, label)
+        epochs = 3
+        took, _ = seconds_of(lambda p=pipeline: [p.run() for _ in range(epochs * count // batch)])
+        tell(f"{label}, {count} arrays of 32 MiB", epochs * count * size / took / 1e9, "GB/s")
+        shutil.rmtree(folder)
+
+
+def dali_pipeline(pipelines, fn, names, batch, backend):
+    device = "gpu" if backend == "GDS" else "cpu"
+    on_gpu = DEVICE == "cuda"
+    pipeline = pipelines.Pipeline(batch_size=batch, num_threads=8, device_id=0 if on_gpu else None)
+    with pipeline:
+        arrays = fn.readers.numpy(device=device, files=names)
+        pipeline.set_outputs(arrays.gpu() if on_gpu else arrays)
+    pipeline.build()
+    return pipeline
+
+
+def case_cudf(args):
+    """A table of parquet by pylibcudf, which moves files by KvikIO; first without a pool."""
+    plc, rmm = need("pylibcudf"), need("rmm")
+    parquet = plc.io.parquet
+    size, columns = min(args.mib, 1024) * MIB, 8
+    length = size // columns
+    for path in args.files:
+        name, label = f"{path}.parquet", f"{args.label} on {args.where[path]}"
+        table = plc.Table([plc.Column.from_cuda_array_interface(
+            peers.pattern(i * length, length, DEVICE)) for i in range(columns)])
+        written = parquet.ParquetWriterOptions.builder(plc.io.SinkInfo([name]), table).compression(
+            plc.io.types.CompressionType.NONE).dictionary_policy(
+            plc.io.types.DictionaryPolicy.NEVER).build()
+        took = min(seconds_of(lambda w=written: parquet.write_parquet(w))[0] for _ in range(2))
+        tell(f"{label}, write_parquet", size / took / 1e9, "GB/s")
+        for memory in "memory of CUDA", "a pool":
+            if memory == "a pool":
+                rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(
+                    rmm.mr.CudaMemoryResource(), initial_pool_size=4 * size))
+            best = min(cudf_read(plc, name, length, label) for _ in range(3))
+            tell(f"{label}, read_parquet into {memory}", size / best / 1e9, "GB/s")
+        os.unlink(name)
+
+
+def cudf_read(plc, name, length, who):
+    """Seconds of a read, whose columns are verified."""
+    options = plc.io.parquet.ParquetReaderOptions.builder(plc.io.SourceInfo([name])).build()
+    took, found = seconds_of(lambda: plc.io.parquet.read_parquet(options))
+    for i, column in enumerate(found.columns):
+        words = torch.as_tensor(column, device=DEVICE)
+        peers.check(words.view(torch.uint8), i * length, who)
+    return took
+
+
 def case_torch_gds(args):
     gds = need("torch.cuda.gds")
     for path in args.files:

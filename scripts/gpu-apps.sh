@@ -11,12 +11,13 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
 Steps, all of them in this order without an argument: load latency records types save
-transformers kvikio kvikio-cc nixl examples python layers gds instanttensor fastsafetensors
-kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A library that is
-missing is reported and left out; every byte that is read is verified.
+transformers kvikio kvikio-cc cudf dali nixl examples python layers gds instanttensor
+fastsafetensors kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A
+library that is missing is reported and left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
   BUILD_DIR     build folder (build/gpu)
-  PEERS_WHEELS  a folder of wheels: KvikIO, InstantTensor, fastsafetensors, NIXL
+  PEERS_WHEELS  a folder of wheels: KvikIO, cuDF, DALI, InstantTensor, fastsafetensors, NIXL; with
+                what they need, or PYTHONPATH names the folder where that is installed
   KVIKIO_TESTS  the folder of KvikIO's tests (python/kvikio/tests of its repository)
   APPS_MIB      size of the file that is read (4096)
   APPS_BUDGET   seconds for all steps (185): what finds no time left is left out
@@ -25,8 +26,8 @@ missing is reported and left out; every byte that is read is verified.
 USAGE
 }
 
-STEPS_KNOWN=(load latency records types save transformers kvikio kvikio-cc nixl examples python
-    layers gds instanttensor fastsafetensors kvikio-tests)
+STEPS_KNOWN=(load latency records types save transformers kvikio kvikio-cc cudf dali nixl examples
+    python layers gds instanttensor fastsafetensors kvikio-tests)
 MNT='' steps=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -71,7 +72,8 @@ fi
 
 WORK=$(mktemp -d -p /dev/shm gpunvme-apps-XXXXXX)
 trap 'rm -rf --one-file-system "$WORK"' EXIT
-export GPUNVME_LIBRARY=$LIBRARY PYTHONPATH=$GPUNVME_ROOT/python PYTHONDONTWRITEBYTECODE=1
+export GPUNVME_LIBRARY=$LIBRARY PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$GPUNVME_ROOT/python${PYTHONPATH:+:$PYTHONPATH}
 # The log has the number of transfers of our libcufile.so, and their paths.
 RUN=(env CUFILE_LOGGING_LEVEL=INFO "CUFILE_LOGFILE_PATH=$WORK/cufile.log" "$INSTALL/bin/gpunvme-run")
 APPS=("$PYTHON" "$GPUNVME_ROOT/bench/apps.py" --mib "$MIB")
@@ -252,6 +254,20 @@ step_kvikio_cc() {
         "KvikIO from C++ over POSIX" 30 "$program" "$MNT/kvikio-random"
     row "" "$(tail -n 1 "$WORK/out")"
     rm -f "$MNT/kvikio-random"
+}
+
+# pylibcudf moves files by KvikIO, for which one task is one transfer.
+step_cudf() {
+    local settings=(env KVIKIO_NTHREADS=4 KVIKIO_TASK_SIZE=16777216)
+    KVIKIO_COMPAT_MODE=OFF figures "cuDF over gpunvme" 45 "${RUN[@]}" "${settings[@]}" \
+        "${APPS[@]}" cudf --label "cuDF over gpunvme" "$ON_MOUNT"
+    KVIKIO_COMPAT_MODE=ON figures "cuDF over POSIX" 45 "${settings[@]}" "${APPS[@]}" cudf \
+        --label "cuDF over POSIX" "$ON_MOUNT" "$ON_TMPFS"
+}
+
+step_dali() {
+    figures "DALI, by cuFile" 45 "${RUN[@]}" "${APPS[@]}" dali --backend GDS "$ON_MOUNT"
+    figures "DALI, by POSIX" 45 "${APPS[@]}" dali --backend POSIX "$ON_MOUNT" "$ON_TMPFS"
 }
 
 step_gds() {
