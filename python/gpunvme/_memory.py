@@ -2,6 +2,7 @@
 """Where the bytes of an object are: torch, cupy, numba, jax, numpy, and the buffer protocol."""
 
 import ctypes
+import functools
 import operator
 import re
 import sys
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ._native import process
 
+_BUFFER_ID = 7  # CU_POINTER_ATTRIBUTE_BUFFER_ID
 _HOST_DEVICES = (1, 3)  # DLPack: CPU, pinned memory of CUDA
 _CUDA_DEVICES = (2, 13)  # CUDA, managed memory
 
@@ -17,6 +19,7 @@ class Memory(NamedTuple):
     address: int
     nbytes: int
     keep: Any  # what holds the memory while it is used
+    is_cuda: bool = False
 
 
 class _Buffer(ctypes.Structure):
@@ -69,10 +72,10 @@ def _of_torch(obj: Any) -> Memory | None:
         return None
     if isinstance(obj, torch.Tensor):
         _check_tensor(obj)
-        return Memory(obj.data_ptr(), obj.nbytes, obj)
+        return Memory(obj.data_ptr(), obj.nbytes, obj, obj.is_cuda)
     if isinstance(obj, torch.UntypedStorage):
         _check_device(obj.device.type)
-        return Memory(obj.data_ptr(), obj.nbytes(), obj)
+        return Memory(obj.data_ptr(), obj.nbytes(), obj, obj.is_cuda)
     return None
 
 
@@ -105,7 +108,7 @@ def _of_cuda_array(obj: Any, writable: bool) -> Memory:
     nbytes = itemsize
     for length in shape:
         nbytes *= length
-    return Memory(address or 0, nbytes, obj)
+    return Memory(address or 0, nbytes, obj, True)
 
 
 def _of_dlpack(obj: Any) -> Memory:
@@ -127,7 +130,8 @@ def _of_dlpack(obj: Any) -> Memory:
     nbytes = tensor.bits * tensor.lanes // 8
     for length in shape:
         nbytes *= length
-    return Memory((tensor.data or 0) + tensor.byte_offset, nbytes, (obj, capsule))
+    return Memory((tensor.data or 0) + tensor.byte_offset, nbytes, (obj, capsule),
+                  tensor.device_type in _CUDA_DEVICES)
 
 
 def _has_objects(obj: Any) -> bool:
@@ -141,6 +145,8 @@ def _has_objects(obj: Any) -> bool:
 
 def memory_of(obj: Any, writable: bool) -> Memory:
     """The contiguous memory of an object; TypeError or BufferError if it has none."""
+    if isinstance(obj, Memory):
+        return obj
     found = _of_torch(obj)
     if found is not None:
         return found
@@ -164,6 +170,27 @@ def part_of(memory: Memory, size: int | None, offset: int) -> tuple[int, int]:
     if offset < 0 or size < 0 or offset + size > memory.nbytes:
         raise ValueError(f"{size} bytes at {offset} of a buffer of {memory.nbytes}")
     return memory.address + offset, size
+
+
+@functools.cache
+def _pointer_attribute() -> Any:
+    function = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
+    return function
+
+
+def allocation_of(memory: Memory) -> int:
+    """Returns CUDA's number of the allocation that has all of the memory, or 0.
+
+    Everything between two addresses of an allocation belongs to it.
+    """
+    if not memory.is_cuda or not memory.nbytes:
+        return 0
+    found, number = set(), ctypes.c_uint64()
+    for address in memory.address, memory.address + memory.nbytes - 1:
+        failed = _pointer_attribute()(ctypes.byref(number), _BUFFER_ID, address)
+        found.add(0 if failed else number.value)
+    return found.pop() if len(found) == 1 else 0
 
 
 def stream_of(stream: Any) -> int | None:

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ._file import File, make_pieces
-from ._memory import memory_of
+from ._memory import Memory, allocation_of, memory_of
 
 class SafetensorError(ValueError):
     """The file is not what the format says."""
@@ -316,15 +316,44 @@ def read_range(file: File, memory: Any, nbytes: int, begin: int, place: int = 0)
         raise SafetensorError(f"{file.name}: the file has become shorter")
 
 
-def read_ranges(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> None:
-    """Reads all of these ranges by one call."""
+def _read_list(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> bool:
+    """Reads these ranges by one call. Returns False if the file ends before one does."""
     pieces = make_pieces(begins, nbytes, places)
     file.read_pieces(memory_of(memory, True), pieces)
-    failed = min(pieces.results(), default=0) if not pieces.are_whole() else 0
+    if pieces.are_whole():
+        return True
+    failed = min(pieces.results())
     if failed < 0:
         raise OSError(-failed, os.strerror(-failed), file.name)
-    if not pieces.are_whole():
+    return False
+
+
+def read_ranges(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> None:
+    """Reads all of these ranges by one call."""
+    if not _read_list(file, memory, begins, nbytes, places):
         raise SafetensorError(f"{file.name}: the file has become shorter")
+
+
+def read_whole(file: File, wanted: Iterable[tuple[int, Memory]]) -> bool:
+    """Fills each memory from its offset of the file, and those of one allocation of CUDA by one call.
+
+    Returns False if the file ends before one of them does.
+    """
+    lists: dict[int, list[tuple[int, Memory]]] = {}
+    for i, (begin, memory) in enumerate(wanted):
+        lists.setdefault(allocation_of(memory) or -i - 1, []).append((begin, memory))
+    for found in lists.values():
+        begin, memory = found[0]
+        if len(found) > 1:
+            first = min(memory.address for _, memory in found)
+            end = max(memory.address + memory.nbytes for _, memory in found)
+            if not _read_list(file, Memory(first, end - first, found), [at for at, _ in found],
+                              [memory.nbytes for _, memory in found],
+                              [memory.address - first for _, memory in found]):
+                return False
+        elif memory.nbytes and file.read(memory, None, begin) != memory.nbytes:
+            return False
+    return True
 
 
 def read_entry(file: File, entry: Entry, tensor: Any) -> int:
@@ -339,6 +368,36 @@ def read_entry(file: File, entry: Entry, tensor: Any) -> int:
             read_ranges(file, tensor, range(begin + i * stride, begin + end * stride, stride), n,
                         range(i * n, end * n, n))
     return entry.nbytes
+
+
+def read_entries(file: File, wanted: list[tuple[Entry, Any]]) -> None:
+    """Reads tensors and slices of a file."""
+    if not read_whole(file, [(entry.begin, memory_of(tensor, True)) for entry, tensor in wanted
+                             if entry.pieces == 1]):
+        raise SafetensorError(f"{file.name}: the file has become shorter")
+    for entry, tensor in wanted:
+        if entry.pieces > 1:
+            read_entry(file, entry, tensor)
+
+
+def in_batches(things: Iterable[tuple[File, int, Any]]) -> Iterator[tuple[File, list[Any]]]:
+    """Yields a thing of many bytes alone, and others of a file together until they have as many.
+
+    things: file, bytes, and what is yielded.
+    """
+    short: list[Any] = []
+    of, total = None, 0
+    for file, nbytes, thing in things:
+        if nbytes >= LONG_PIECE:
+            yield file, [thing]
+            continue
+        if of and (of is not file or total >= LONG_PIECE):
+            yield of, short
+            short, total = [], 0
+        of, total = file, total + nbytes
+        short.append(thing)
+    if of:
+        yield of, short
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}  # by the number of threads, which are kept
@@ -408,15 +467,24 @@ def load_entries(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any
     """Makes the tensors and reads them. Returns them by name."""
     tensors: dict[str, Any] = {}
     total, begun = sum(e.nbytes for _, e in entries), time.monotonic()
-    reads: list[Future[int]] = []
+    reads: list[Future[None]] = []
+    order: list[list[Entry]] = []
     with waited(reads):
-        for file, entry in entries:
-            tensors[entry.name] = empty(entry)
-            reads.append(pool(threads).submit(read_entry, file, entry, tensors[entry.name]))
+        for file, batch in in_batches((file, entry.nbytes, entry) for file, entry in entries):
+            made = [(entry, empty(entry)) for entry in batch]
+            tensors.update((entry.name, tensor) for entry, tensor in made)
+            order.append(batch)
+            reads.append(pool(threads).submit(read_entries, file, made))
             if len(reads) <= threads:
                 time.sleep(0)  # the thread begins to read now, and not when all tensors are made
-        take(reads, total, begun, report)
-    return tensors
+        done = 0
+        for read, batch in zip(reads, order):
+            read.result()
+            for entry in batch:
+                done += entry.nbytes
+                if report:
+                    report(done, total, time.monotonic() - begun)
+    return {entry.name: tensors[entry.name] for _, entry in entries}
 
 
 def take(reads: list[Future[int]], total: int, begun: float, report: Progress | None) -> None:

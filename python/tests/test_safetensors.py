@@ -13,7 +13,7 @@ import pytest
 
 import gpunvme.numpy
 import headers
-from gpunvme import _safetensors
+from gpunvme import _memory, _safetensors
 
 
 def tensors(seed=1):
@@ -97,6 +97,61 @@ def test_ranks_have_slices(files, monkeypatch, ranks):
                           ("1.ids", 1), ("2.ids", 1)):
             mine[name] = chunks(expected[name], dim, ranks)[rank]
         assert same(gpunvme.numpy.load_file(files, rank=rank, ranks=ranks, slices=slices), mine)
+
+
+class Part:
+    """Bytes of a DeviceArray from a place on."""
+
+    def __init__(self, array, place, nbytes):
+        self.array, self.place, self.nbytes = array, place, nbytes
+
+    @property
+    def __cuda_array_interface__(self):
+        whole = self.array.__cuda_array_interface__
+        return whole | {"shape": (self.nbytes,), "data": (whole["data"][0] + self.place, False)}
+
+
+def test_one_call_reads_into_one_allocation(cuda, files, monkeypatch):
+    """Bytes between the parts stay as they were."""
+    arrays, lists = [cuda.array(350_000), cuda.array(4096)], []
+    expected = tensors(1)
+    read_pieces = gpunvme.File.read_pieces
+    monkeypatch.setattr(gpunvme.File, "read_pieces", lambda self, memory, pieces: (
+        lists.append(pieces.n), read_pieces(self, memory, pieces)))
+    for array in arrays:
+        array.put(b"?" * array.nbytes)
+    with gpunvme.open(files[0]) as file:
+        entries = _safetensors.read_header(file)[0]
+        wanted = [(entry, Part(arrays[1], 100, entry.nbytes) if entry.name == "1.bias" else
+                   Part(arrays[0], 7 + 50_000 * (5 - i), entry.nbytes))
+                  for i, entry in enumerate(reversed(entries))]
+        _safetensors.read_entries(file, wanted)
+    assert lists == [4]
+    for array in arrays:
+        content = bytearray(b"?" * array.nbytes)
+        for entry, part in wanted:
+            if part.array is array:
+                content[part.place:part.place + part.nbytes] = expected[entry.name].tobytes()
+        assert array.get() == content
+    memory = _memory.memory_of(Part(arrays[0], 1000, 3000), True)
+    assert _memory.allocation_of(memory)
+    assert not _memory.allocation_of(memory._replace(nbytes=1 << 40))
+    assert not _memory.allocation_of(_memory.memory_of(bytearray(10), True))
+    for array in arrays:
+        array.free()
+
+
+def test_short_tensors_are_read_together(files, monkeypatch):
+    """Long ones are not, and neither are those of two files. Their order is that of the files."""
+    monkeypatch.setattr(_safetensors, "LONG_PIECE", 500)
+    batches, read = [], _safetensors.read_entries
+    monkeypatch.setattr(_safetensors, "read_entries", lambda file, wanted: (
+        batches.append(sorted(entry.name for entry, _ in wanted)), read(file, wanted)))
+    found = gpunvme.numpy.load_file(files, threads=1)
+    assert same(found, tensors(1) | tensors(2)) and list(found) == list(tensors(1) | tensors(2))
+    assert sorted(batches) == sorted(
+        [f"{i}.{name}" for name in names] for i in (1, 2)
+        for names in (["weight"], ["bias", "ids"], ["flags", "none", "one"]))
 
 
 def bytes_read():

@@ -17,7 +17,7 @@ import errno
 import io
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from .._file import File
+from .._memory import memory_of
+from .._safetensors import in_batches, pool, read_whole, waited
 from .._torch_write import writes_of
 from . import ALIGN, _event, _synchronize
 
@@ -172,50 +174,52 @@ class Reader(FileSystemReader):
         super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
         self._described = metadata.state_dict_metadata
 
-    def _is_raw(self, item: ReadItem) -> bool:
-        return _RAW in (self.storage_data[item.storage_index].transform_descriptors or ())
-
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
-        raw = [item for item in plan.items if self._is_raw(item)]
-        rest = [item for item in plan.items if not self._is_raw(item)]
+        wanted: list[tuple[ReadItem, _StorageInfo]] = []
+        rest = []
+        for item in plan.items:
+            info = self.storage_data[item.storage_index]
+            if _RAW in (info.transform_descriptors or ()):
+                wanted.append((item, info))
+            else:
+                rest.append(item)
         if rest:
             super().read_data(dataclasses.replace(plan, items=rest), planner)
-        targets = [planner.resolve_tensor(item).detach() for item in raw]
+        targets = [planner.resolve_tensor(item).detach() for item, _ in wanted]
         for device in {target.device for target in targets}:
             _synchronize(device)
-        names = {self.storage_data[item.storage_index].relative_path for item in raw}
+        names = {info.relative_path for _, info in wanted}
         files = {name: File(os.path.join(self.path, name)) for name in sorted(names)}
         try:
-            with ThreadPoolExecutor(self._threads, "gpunvme-load") as pool:
-                list(pool.map(lambda one: self._read(files, *one), zip(raw, targets)))
+            self._read([(files[info.relative_path], item, info, target)
+                        for (item, info), target in zip(wanted, targets)])
         finally:
             for file in files.values():
                 file.close()
-        for item, target in zip(raw, targets):
+        for (item, _), target in zip(wanted, targets):
             planner.commit_tensor(item, target)
         return _done(None)
 
-    def _read(self, files: dict[str, File], item: ReadItem, target: torch.Tensor) -> None:
-        info = self.storage_data[item.storage_index]
-        file, (sizes, dtype) = files[info.relative_path], self._saved(item)
-        if info.length != sizes.numel() * dtype.itemsize:
-            raise ValueError(f"{file.name}: {item.storage_index.fqn}: {info.length} bytes for "
-                             f"{list(sizes)} of {dtype}")
-        if target.size() != item.lengths:
-            raise ValueError(f"{item.storage_index.fqn}: {list(item.lengths)} into a tensor of "
-                             f"{list(target.size())}")
-        rows = sizes[1:].numel() * dtype.itemsize
-        if target.dtype == dtype and target.is_contiguous() and item.lengths[1:] == sizes[1:]:
-            first = item.storage_offsets[0] * rows if item.storage_offsets else 0
-            _fill(file, target, info.offset + first)
-            return
-        whole = torch.empty(sizes, dtype=dtype, device=target.device)
-        _synchronize(target.device)
-        _fill(file, whole, info.offset)
-        for dim, (first, n) in enumerate(zip(item.storage_offsets, item.lengths)):
-            whole = whole.narrow(dim, first, n)
-        target.copy_(whole)
-        _synchronize(target.device)
+    def _read(self, wanted: list[tuple[File, ReadItem, _StorageInfo, torch.Tensor]]) -> None:
+        """Reads rows straight into the targets, and other parts by way of whole tensors."""
+        direct: list[tuple[File, int, tuple[int, torch.Tensor]]] = []
+        reads: list[Future[None]] = []
+        threads = pool(self._threads)
+        with waited(reads):
+            for file, item, info, target in wanted:
+                sizes, dtype = self._saved(item)
+                _check_sizes(file, item, info.length, sizes, dtype, target)
+                if (target.dtype == dtype and target.is_contiguous()
+                        and item.lengths[1:] == sizes[1:]):
+                    first = item.storage_offsets[0] if item.storage_offsets else 0
+                    at = info.offset + (first * (info.length // sizes[0]) if first else 0)
+                    direct.append((file, target.nbytes, (at, target)))
+                else:
+                    whole = sizes, dtype, info.offset
+                    reads.append(threads.submit(_read_part, file, item, whole, target))
+            reads += [threads.submit(_fill, *batch) for batch in in_batches(direct)]
+            for read in reads:
+                read.result()
 
     def _saved(self, item: ReadItem) -> tuple[torch.Size, torch.dtype]:
         """Returns size and type of a saved part of a tensor."""
@@ -228,6 +232,29 @@ class Reader(FileSystemReader):
         raise ValueError(f"{index.fqn}: no part at {index.offset} in the metadata")
 
 
-def _fill(file: File, tensor: torch.Tensor, at: int) -> None:
-    if tensor.nbytes and file.read(tensor, tensor.nbytes, at) != tensor.nbytes:
+def _check_sizes(file: File, item: ReadItem, nbytes: int, sizes: torch.Size, dtype: torch.dtype,
+                 target: torch.Tensor) -> None:
+    if nbytes != sizes.numel() * dtype.itemsize:
+        raise ValueError(f"{file.name}: {item.storage_index.fqn}: {nbytes} bytes for "
+                         f"{list(sizes)} of {dtype}")
+    if target.size() != item.lengths:
+        raise ValueError(f"{item.storage_index.fqn}: {list(item.lengths)} into a tensor of "
+                         f"{list(target.size())}")
+
+
+def _read_part(file: File, item: ReadItem, saved: tuple[torch.Size, torch.dtype, int],
+               target: torch.Tensor) -> None:
+    """Reads a whole tensor of this size and type at this offset, and copies a part of it."""
+    sizes, dtype, at = saved
+    whole = torch.empty(sizes, dtype=dtype, device=target.device)
+    _synchronize(target.device)
+    _fill(file, [(at, whole)])
+    for dim, (first, n) in enumerate(zip(item.storage_offsets, item.lengths)):
+        whole = whole.narrow(dim, first, n)
+    target.copy_(whole)
+    _synchronize(target.device)
+
+
+def _fill(file: File, wanted: list[tuple[int, torch.Tensor]]) -> None:
+    if not read_whole(file, [(at, memory_of(tensor, True)) for at, tensor in wanted]):
         raise OSError(errno.EIO, "the file is shorter than its metadata says", file.name)
