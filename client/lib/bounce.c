@@ -73,19 +73,31 @@ int gpunvme_warm_pipeline(struct connection *g, int device)
     return err ? err : pipeline_warm(p, cu, device);
 }
 
+static int check_mount(const struct connection *g, int fd)
+{
+    struct statx st;
+
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
+        return gpunvme_fail(-errno, "transfer: %s", strerror(errno));
+    if (makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
+        return gpunvme_fail(-ENOTTY, "not a file of the buffer's mount");
+    return 0;
+}
+
 /*
  * Applies the checks of the mount's ioctls, because otherwise the accepted arguments would depend
- * on the length.
+ * on the length. read(2) and READ refuse a known file that is not open for reading.
  */
 static int bounce_check_file(const struct connection *g, const struct range *r)
 {
-    struct statx st;
+    if (r->known && !r->write)
+        return 0;
     int flags = fcntl(r->fd, F_GETFL);
-
-    if (flags < 0 || statx(r->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
+    if (flags < 0)
         return gpunvme_fail(-errno, "transfer: %s", strerror(errno));
-    if (g->fd >= 0 && makedev(st.stx_dev_major, st.stx_dev_minor) != g->dev)
-        return gpunvme_fail(-ENOTTY, "not a file of the buffer's mount");
+    int err = g->fd >= 0 && !r->known ? check_mount(g, r->fd) : 0;
+    if (err)
+        return err;
     int mode = flags & O_ACCMODE;
     if ((flags & O_PATH) || mode == (r->write ? O_RDONLY : O_WRONLY))
         return gpunvme_fail(-EBADF, "the file is not open for that");

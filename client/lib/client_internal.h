@@ -107,11 +107,19 @@ void gpunvme_use_end(struct gpunvme_buffer *b);
 struct range {
     bool write;
     bool direct; /* act as if the file were open with O_DIRECT */
+    bool known;  /* fd is a file of the buffer's mount if that has one, and `direct` is fd's */
     int fd;
     size_t buffer_offset;
     uint64_t file_offset;
     size_t len;
 };
+
+/*
+ * Moves the bytes on the faster path, like transfer_read() and transfer_write(). A range that is
+ * known spares short reads the system calls that examine fd.
+ */
+ssize_t transfer_range(struct gpunvme_buffer *b, const struct range *r,
+                       struct gpunvme_result *result);
 
 /* Returns the read of a piece. */
 static inline struct range range_of_piece(int fd, const struct gpunvme_piece *p)

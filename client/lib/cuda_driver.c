@@ -110,19 +110,33 @@ void cuda_driver_close(struct cuda_driver *cu)
     free(cu);
 }
 
+static CUresult retain_context(struct cuda_driver *cu, int device, CUcontext *context)
+{
+    CUresult result = 0;
+
+    pthread_mutex_lock(&cu->lock);
+    *context = cu->contexts[device];
+    if (!*context)
+        result = cu->cuDevicePrimaryCtxRetain(context, device);
+    if (!result)
+        cu->contexts[device] = *context;
+    pthread_mutex_unlock(&cu->lock);
+    return result;
+}
+
 /* Makes the device's primary context current. The CUDA runtime uses the same one. */
 static int push_context(struct cuda_driver *cu, int device)
 {
+    CUcontext context;
     CUresult result = 0;
 
     if (device < 0 || device >= CUDA_MAX_DEVICES)
         return gpunvme_fail(-ENODEV, "CUDA device %d: no such ordinal", device);
-    pthread_mutex_lock(&cu->lock);
-    if (!cu->contexts[device])
-        result = cu->cuDevicePrimaryCtxRetain(&cu->contexts[device], device);
-    pthread_mutex_unlock(&cu->lock);
+    context = cu->contexts[device];
+    if (!context)
+        result = retain_context(cu, device, &context);
     if (!result)
-        result = cu->cuCtxPushCurrent(cu->contexts[device]);
+        result = cu->cuCtxPushCurrent(context);
     return driver_check(cu, result, "CUDA context");
 }
 

@@ -103,12 +103,12 @@ struct cuda_driver {
 #define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
 #undef DRIVER_MEMBER
-    export_range_fn *export_range;        /* cuMemGetHandleForAddressRange */
-    retain_handle_fn *retain_handle;      /* cuMemRetainAllocationHandle */
-    export_handle_fn *export_handle;      /* cuMemExportToShareableHandle */
-    release_handle_fn *release_handle;    /* cuMemRelease */
-    pthread_mutex_t lock;                 /* protects contexts */
-    CUcontext contexts[CUDA_MAX_DEVICES]; /* retained primary contexts, by ordinal */
+    export_range_fn *export_range;                /* cuMemGetHandleForAddressRange */
+    retain_handle_fn *retain_handle;              /* cuMemRetainAllocationHandle */
+    export_handle_fn *export_handle;              /* cuMemExportToShareableHandle */
+    release_handle_fn *release_handle;            /* cuMemRelease */
+    pthread_mutex_t lock;                         /* protects the retaining of contexts */
+    CUcontext _Atomic contexts[CUDA_MAX_DEVICES]; /* primary contexts by ordinal, set once */
 };
 
 #endif

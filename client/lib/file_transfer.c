@@ -58,6 +58,7 @@ static size_t transfer_locally(struct gpunvme_file *f, struct gpunvme_buffer *b,
     if (*err)
         return 0;
     *err = transfer_clamp(f, &part);
+    part.known = true;
     struct range rest = part;
     part.direct = f->o_direct;
     part.len = transfer_direct_part(f, &part);
@@ -91,15 +92,15 @@ static void keep_why(struct gpunvme_result *result)
 static ssize_t move_on_mount(struct gpunvme_file *f, const struct region_use *u,
                              const struct range *r, struct gpunvme_result *result)
 {
-    int fd = f->fd;
+    struct range part = *r;
+    int fd = !r->write && f->o_direct && r->len < CACHED_BELOW ? file_cached(f) : -1;
 
-    if (r->write)
-        return transfer_write(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
-    if (f->o_direct && r->len < CACHED_BELOW)
-        fd = file_cached(f);
-    if (fd < 0) /* the mount accepts any offset and length with O_DIRECT */
-        fd = f->fd;
-    return transfer_read(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
+    part.known = true;
+    if (fd >= 0)
+        part.fd = fd;
+    else /* the mount accepts any offset and length with O_DIRECT */
+        part.direct = f->o_direct;
+    return transfer_range(u->buffer, &part, result);
 }
 
 static ssize_t transfer_by_path(struct gpunvme_file *f, const struct region_use *u, struct range *r,

@@ -73,7 +73,7 @@ static bool may_bounce(const struct range *r)
 /* Returns true if the bounce pipeline is the faster path: see bounce_set_options(). */
 static bool is_short(const struct range *r, size_t pieces)
 {
-    bool cached = !r->write && !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
+    bool cached = !r->write && !r->direct && (r->known || !(fcntl(r->fd, F_GETFL) & O_DIRECT));
 
     if (!may_bounce(r) || (pieces && (!cached || pieces > BOUNCED_PIECES)))
         return false;
@@ -151,8 +151,8 @@ static size_t lib_transfer_move(struct gpunvme_buffer *b, const struct range *r,
 }
 
 /* Bytes moved before an error count, as in read(2). */
-static ssize_t lib_transfer_transfer(struct gpunvme_buffer *b, const struct range *r,
-                                     struct gpunvme_result *result)
+ssize_t transfer_range(struct gpunvme_buffer *b, const struct range *r,
+                       struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
     int err = gpunvme_use_begin(b);
@@ -178,7 +178,7 @@ ssize_t transfer_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
     struct range r = {
         .fd = fd, .buffer_offset = buffer_offset, .file_offset = file_offset, .len = len};
 
-    return lib_transfer_transfer(b, &r, result);
+    return transfer_range(b, &r, result);
 }
 
 ssize_t transfer_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
@@ -190,7 +190,7 @@ ssize_t transfer_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, u
                       .file_offset = file_offset,
                       .len = len};
 
-    return lib_transfer_transfer(b, &r, result);
+    return transfer_range(b, &r, result);
 }
 
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max)
