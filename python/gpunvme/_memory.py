@@ -174,7 +174,8 @@ def part_of(memory: Memory, size: int | None, offset: int) -> tuple[int, int]:
 
 @functools.cache
 def _pointer_attribute() -> Any:
-    function = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    """Returns a function that keeps the interpreter's lock, because the call is short."""
+    function = ctypes.PyDLL("libcuda.so.1").cuPointerGetAttribute
     function.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
     return function
 

@@ -316,10 +316,9 @@ def read_range(file: File, memory: Any, nbytes: int, begin: int, place: int = 0)
         raise SafetensorError(f"{file.name}: the file has become shorter")
 
 
-def _read_list(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> bool:
-    """Reads these ranges by one call. Returns False if the file ends before one does."""
-    pieces = make_pieces(begins, nbytes, places)
-    file.read_pieces(memory_of(memory, True), pieces)
+def _read_pieces(file: File, memory: Memory, pieces: Any) -> bool:
+    """Reads a list by one call. Returns False if the file ends before one of its ranges does."""
+    file.read_pieces(memory, pieces)
     if pieces.are_whole():
         return True
     failed = min(pieces.results())
@@ -330,30 +329,39 @@ def _read_list(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -
 
 def read_ranges(file: File, memory: Any, begins: Any, nbytes: Any, places: Any) -> None:
     """Reads all of these ranges by one call."""
-    if not _read_list(file, memory, begins, nbytes, places):
+    if not _read_pieces(file, memory_of(memory, True), make_pieces(begins, nbytes, places)):
         raise SafetensorError(f"{file.name}: the file has become shorter")
 
 
-def read_whole(file: File, wanted: Iterable[tuple[int, Memory]]) -> bool:
-    """Fills each memory from its offset of the file, and those of one allocation of CUDA by one call.
+def _read_memory(file: File, memory: Memory, begin: int) -> bool:
+    return not memory.nbytes or file.read(memory, None, begin) == memory.nbytes
 
-    Returns False if the file ends before one of them does.
+
+Reads = list[Callable[[], bool]]
+
+
+def reads_of(file: File, wanted: Iterable[tuple[int, Any]]) -> Reads:
+    """Returns functions that fill tensors from offsets of the file, or return False where it ends.
+
+    One function reads by one call into all tensors of an allocation of CUDA. The functions do little
+    in Python, because threads that call them would compete with the caller for the interpreter.
     """
     lists: dict[int, list[tuple[int, Memory]]] = {}
-    for i, (begin, memory) in enumerate(wanted):
+    for i, (begin, tensor) in enumerate(wanted):
+        memory = memory_of(tensor, True)
         lists.setdefault(allocation_of(memory) or -i - 1, []).append((begin, memory))
+    reads: Reads = []
     for found in lists.values():
-        begin, memory = found[0]
-        if len(found) > 1:
-            first = min(memory.address for _, memory in found)
-            end = max(memory.address + memory.nbytes for _, memory in found)
-            if not _read_list(file, Memory(first, end - first, found), [at for at, _ in found],
-                              [memory.nbytes for _, memory in found],
-                              [memory.address - first for _, memory in found]):
-                return False
-        elif memory.nbytes and file.read(memory, None, begin) != memory.nbytes:
-            return False
-    return True
+        if len(found) == 1:
+            reads.append(functools.partial(_read_memory, file, found[0][1], found[0][0]))
+            continue
+        first = min(memory.address for _, memory in found)
+        end = max(memory.address + memory.nbytes for _, memory in found)
+        pieces = make_pieces([begin for begin, _ in found], [memory.nbytes for _, memory in found],
+                             [memory.address - first for _, memory in found])
+        whole = Memory(first, end - first, found)
+        reads.append(functools.partial(_read_pieces, file, whole, pieces))
+    return reads
 
 
 def read_entry(file: File, entry: Entry, tensor: Any) -> int:
@@ -370,14 +378,11 @@ def read_entry(file: File, entry: Entry, tensor: Any) -> int:
     return entry.nbytes
 
 
-def read_entries(file: File, wanted: list[tuple[Entry, Any]]) -> None:
-    """Reads tensors and slices of a file."""
-    if not read_whole(file, [(entry.begin, memory_of(tensor, True)) for entry, tensor in wanted
-                             if entry.pieces == 1]):
+def _read_batch(file: File, reads: Reads, slices: list[tuple[Entry, Any]]) -> None:
+    if not all(read() for read in reads):
         raise SafetensorError(f"{file.name}: the file has become shorter")
-    for entry, tensor in wanted:
-        if entry.pieces > 1:
-            read_entry(file, entry, tensor)
+    for entry, tensor in slices:
+        read_entry(file, entry, tensor)
 
 
 def in_batches(things: Iterable[tuple[File, int, Any]]) -> Iterator[tuple[File, list[Any]]]:
@@ -474,7 +479,10 @@ def load_entries(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any
             made = [(entry, empty(entry)) for entry in batch]
             tensors.update((entry.name, tensor) for entry, tensor in made)
             order.append(batch)
-            reads.append(pool(threads).submit(read_entries, file, made))
+            reads.append(pool(threads).submit(
+                _read_batch, file,
+                reads_of(file, ((e.begin, tensor) for e, tensor in made if e.pieces == 1)),
+                [(entry, tensor) for entry, tensor in made if entry.pieces > 1]))
             if len(reads) <= threads:
                 time.sleep(0)  # the thread begins to read now, and not when all tensors are made
         done = 0

@@ -125,7 +125,8 @@ def test_one_call_reads_into_one_allocation(cuda, files, monkeypatch):
         wanted = [(entry, Part(arrays[1], 100, entry.nbytes) if entry.name == "1.bias" else
                    Part(arrays[0], 7 + 50_000 * (5 - i), entry.nbytes))
                   for i, entry in enumerate(reversed(entries))]
-        _safetensors.read_entries(file, wanted)
+        reads = _safetensors.reads_of(file, [(entry.begin, part) for entry, part in wanted])
+        assert all(read() for read in reads)
     assert lists == [4]
     for array in arrays:
         content = bytearray(b"?" * array.nbytes)
@@ -142,16 +143,20 @@ def test_one_call_reads_into_one_allocation(cuda, files, monkeypatch):
 
 
 def test_short_tensors_are_read_together(files, monkeypatch):
-    """Long ones are not, and neither are those of two files. Their order is that of the files."""
+    """Long ones are not, and neither are those of two files. The result has the order of the files."""
     monkeypatch.setattr(_safetensors, "LONG_PIECE", 500)
-    batches, read = [], _safetensors.read_entries
-    monkeypatch.setattr(_safetensors, "read_entries", lambda file, wanted: (
-        batches.append(sorted(entry.name for entry, _ in wanted)), read(file, wanted)))
-    found = gpunvme.numpy.load_file(files, threads=1)
+    batches, reads_of = [], _safetensors.reads_of
+
+    def watch(file, wanted):
+        wanted = list(wanted)
+        batches.append((file.name, [array.nbytes for _, array in wanted]))
+        return reads_of(file, wanted)
+
+    monkeypatch.setattr(_safetensors, "reads_of", watch)
+    found = gpunvme.numpy.load_file(files)
     assert same(found, tensors(1) | tensors(2)) and list(found) == list(tensors(1) | tensors(2))
-    assert sorted(batches) == sorted(
-        [f"{i}.{name}" for name in names] for i in (1, 2)
-        for names in (["weight"], ["bias", "ids"], ["flags", "none", "one"]))
+    lengths = [[300 * 70 * 4], [140, 480], [8, 0, 33]]
+    assert sorted(batches) == sorted((name, n) for name in files for n in lengths)
 
 
 def bytes_read():

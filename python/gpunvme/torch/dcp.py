@@ -30,8 +30,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from .._file import File
-from .._memory import memory_of
-from .._safetensors import in_batches, pool, read_whole, waited
+from .._safetensors import Reads, in_batches, pool, reads_of, waited
 from .._torch_write import writes_of
 from . import ALIGN, _event, _synchronize
 
@@ -217,7 +216,8 @@ class Reader(FileSystemReader):
                 else:
                     whole = sizes, dtype, info.offset
                     reads.append(threads.submit(_read_part, file, item, whole, target))
-            reads += [threads.submit(_fill, *batch) for batch in in_batches(direct)]
+            reads += [threads.submit(_fill, file, reads_of(file, batch))
+                      for file, batch in in_batches(direct)]
             for read in reads:
                 read.result()
 
@@ -248,13 +248,13 @@ def _read_part(file: File, item: ReadItem, saved: tuple[torch.Size, torch.dtype,
     sizes, dtype, at = saved
     whole = torch.empty(sizes, dtype=dtype, device=target.device)
     _synchronize(target.device)
-    _fill(file, [(at, whole)])
+    _fill(file, reads_of(file, [(at, whole)]))
     for dim, (first, n) in enumerate(zip(item.storage_offsets, item.lengths)):
         whole = whole.narrow(dim, first, n)
     target.copy_(whole)
     _synchronize(target.device)
 
 
-def _fill(file: File, wanted: list[tuple[int, torch.Tensor]]) -> None:
-    if not read_whole(file, [(at, memory_of(tensor, True)) for at, tensor in wanted]):
+def _fill(file: File, reads: Reads) -> None:
+    if not all(read() for read in reads):
         raise OSError(errno.EIO, "the file is shorter than its metadata says", file.name)
