@@ -20,8 +20,8 @@ from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, op
                            read_range, read_ranges, reporter, slice_of, waited)
 
 ALIGN = 4096
-STAGING = 2 << 30  # bytes of all buffers, whatever the number of ranks
 MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
+CHUNK = 64 << 20  # and at most: a GiB takes another rank ten milliseconds to map
 BUFFERS = 4  # of one exchange each: reads of later ones never wait for the current one
 _ROUNDS = 8  # exchanges at least, where chunks are not shorter than that for it
 _READ = 64 << 20  # bytes of one read
@@ -38,7 +38,7 @@ class Peers(Protocol):
         """Collective: returns the values of all ranks."""
 
     def rows(self, n: int, nbytes: int) -> Any:
-        """Returns n buffers as one array: each has a row of bytes for each rank. Reads need not wait."""
+        """Returns n buffers of this many bytes as one array, into which reads need not wait."""
 
     def offer(self, buffers: Any) -> Any:
         """Returns what other ranks need for share(). Buffers are a result of rows()."""
@@ -50,10 +50,10 @@ class Peers(Protocol):
         """Returns the bytes of a tensor as an array."""
 
     def gather(self, buffers: Any, i: int, failed: bool) -> tuple[Any, bool]:
-        """Collective: returns the row of buffer i that each rank has filled, and if one has failed."""
+        """Collective: returns buffer i of each rank, which that has filled, and if one has failed."""
 
     def finish(self, failed: bool = False) -> bool:
-        """Collective: waits until all have copied from the rows. Returns true if one may have failed."""
+        """Collective: waits until all have copied from the buffers. Returns true if one may have failed."""
 
 
 def _aligned(nbytes: int) -> int:
@@ -129,8 +129,7 @@ class Shares:
     def __init__(self, layout: Layout, size: int) -> None:
         self._nbytes = layout.nbytes
         self.share = _aligned(-(-layout.nbytes // size))
-        longest = max(STAGING // BUFFERS // size // ALIGN * ALIGN, ALIGN)
-        self.chunk = min(_aligned(max(self.share // _ROUNDS, MIN_CHUNK)), longest, self.share)
+        self.chunk = min(_aligned(max(self.share // _ROUNDS, MIN_CHUNK)), CHUNK, self.share)
         self.rounds = -(-self.share // self.chunk) if self.share else 0
 
     def part(self, rank: int, turn: int) -> tuple[int, int]:
@@ -264,15 +263,12 @@ class _Load:
 
         return load_entries(self._slices, self._empty, reported, self._threads)
 
-    def _own_row(self, turn: int) -> Any:
-        return self._buffers[turn % BUFFERS][self._peers.rank]
-
     def _start(self, turn: int) -> list[Future[None]]:
         """Starts to read this rank's chunk. The short ranges of a file are one list."""
         if turn >= self._shares.rounds:
             return []
         lists: dict[File, list[_Range]] = {}
-        memory, reads, threads = self._own_row(turn), [], pool(self._threads)
+        memory, reads, threads = self._buffers[turn % BUFFERS], [], pool(self._threads)
         for found in self._layout.reads(*self._shares.part(self._peers.rank, turn)):
             if found.nbytes < LONG_PIECE:
                 lists.setdefault(found.file, []).append(found)

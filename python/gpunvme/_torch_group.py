@@ -109,6 +109,7 @@ class ProcessGroup:
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._board: _Board | None = None
         self._seen: list[torch.Tensor] = []  # the buffers of each rank
+        self._gathered: torch.Tensor | None = None  # a buffer of each rank, where they are not seen
         self._unmapped: Any = None  # handle of exported memory that no rank has mapped
         if self.kind == "cuda":
             cuda: Any = torch.cuda  # whose ipc_collect() has no types
@@ -121,7 +122,7 @@ class ProcessGroup:
 
     def rows(self, n: int, nbytes: int) -> torch.Tensor:
         """The block behind the bytes reports an error to the ranks of all_gather."""
-        found = torch.empty((n, self.size, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
+        found = torch.empty((n, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
         if found.is_cuda:
             torch.cuda.synchronize(self._device)
         return found
@@ -158,11 +159,12 @@ class ProcessGroup:
 
     def gather(self, buffers: torch.Tensor, i: int, failed: bool) -> tuple[Any, bool]:
         if self._board is not None:
-            return [seen[i, rank] for rank, seen in enumerate(self._seen)], self._board.meet(failed)
-        buffer = buffers[i]
-        buffer[self.rank][-ALIGN] = int(failed)
-        distributed.all_gather_into_tensor(_flat(buffer), buffer[self.rank], group=self._group)
-        return buffer, any(buffer[:, -ALIGN].tolist())
+            return [seen[i] for seen in self._seen], self._board.meet(failed)
+        if self._gathered is None:
+            self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
+        buffers[i, -ALIGN] = int(failed)
+        distributed.all_gather_into_tensor(_flat(self._gathered), buffers[i], group=self._group)
+        return self._gathered, any(self._gathered[:, -ALIGN].tolist())
 
     def finish(self, failed: bool = False) -> bool:
         """Without a board no rank waits: a gather has copied what it shows, and reports errors."""

@@ -40,7 +40,7 @@ class Threads:
         return found
 
     def rows(self, n, nbytes):
-        return np.full((n, self.size, nbytes), 0xee, dtype=np.uint8)
+        return np.full((n, nbytes), 0xee, dtype=np.uint8)
 
     def flat(self, tensor):
         return tensor.reshape(-1).view(np.uint8)
@@ -52,7 +52,7 @@ class Threads:
         pass
 
     def gather(self, buffers, i, failed):
-        found = self.exchange((buffers[i, self.rank].copy(), failed))
+        found = self.exchange((buffers[i].copy(), failed))
         return [row for row, _ in found], any(failed for _, failed in found)
 
     def finish(self, failed=False):
@@ -92,7 +92,7 @@ def fixture_files(folder):
 @pytest.fixture(name="small", autouse=True)
 def fixture_small(monkeypatch):
     """Short chunks, so that small files have many; a read of its own for some ranges."""
-    for name, value in (("MIN_CHUNK", 1), ("STAGING", 1 << 17), ("LONG_PIECE", 5000), ("_READ", 9000)):
+    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 5000), ("_READ", 9000)):
         monkeypatch.setattr(_group, name, value)
 
 
@@ -285,12 +285,12 @@ def share_files(torch, store, refuses):
     from gpunvme import _torch_group
     made = {}
 
-    def mapped(path, n, size, nbytes):
-        found = torch.from_file(path, shared=True, size=n * size * nbytes, dtype=torch.uint8)
-        return found.view(n, size, nbytes)
+    def mapped(path, n, nbytes):
+        found = torch.from_file(path, shared=True, size=n * nbytes, dtype=torch.uint8)
+        return found.view(n, nbytes)
 
     def rows(self, n, nbytes):
-        place = f"{store}.{self.rank}.{len(made)}", n, self.size, nbytes + 4096
+        place = f"{store}.{self.rank}.{len(made)}", n, nbytes + 4096
         found = mapped(*place)
         made[found.data_ptr()] = place
         return found
@@ -320,7 +320,7 @@ def run_rank(rank, size, backend, shares, store, paths):
     distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                                    timeout=datetime.timedelta(seconds=PATIENCE))
     world = distributed.group.WORLD
-    for name, value in (("MIN_CHUNK", 1), ("STAGING", 1 << 17), ("LONG_PIECE", 5000)):
+    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 5000)):
         setattr(_group, name, value)
     assert same_tensors(load_file(paths, device, group=world), tensors(1) | tensors(2))
     assert same_tensors(load_file(paths, device, group=world, slices=SLICES), mine(rank, size))
