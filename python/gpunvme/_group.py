@@ -50,10 +50,16 @@ class Peers(Protocol):
         """Returns the bytes of a tensor as an array."""
 
     def gather(self, buffers: Any, i: int, failed: bool) -> tuple[Any, bool]:
-        """Collective: returns buffer i of each rank, which that has filled, and if one has failed."""
+        """Collective: returns what each rank has in its buffer i, and true if one has failed.
+
+        By then all ranks have finished their copies from what the last gather() returned.
+        """
+
+    def copy(self, to: Any, row: Any, place: int) -> None:
+        """Starts to fill an array from this place of a row that gather() returned."""
 
     def finish(self, failed: bool = False) -> bool:
-        """Collective: waits until all have copied from the buffers. Returns true if one may have failed."""
+        """Collective: waits for the copies of all ranks. Returns true if one may have failed."""
 
 
 def _aligned(nbytes: int) -> int:
@@ -282,24 +288,21 @@ class _Load:
                                         [r.nbytes for r in short], [r.place for r in short]))
         return reads
 
-    def _exchange(self, turn: int, failed: bool) -> tuple[int, bool]:
-        """Collective: gets a chunk of each rank. Returns the tensors' bytes, and if a rank failed."""
-        rows, failed = self._peers.gather(self._buffers, turn % BUFFERS, failed)
-        if failed:
-            return 0, True
+    def _copy(self, rows: Any, turn: int) -> int:
+        """Copies a chunk of each rank. Returns the bytes of tensors in it."""
         done = 0
         for rank in range(self._peers.size):
             for entry, at, place, n in self._layout.copies(*self._shares.part(rank, turn)):
-                self._flat[entry.name][at:at + n] = rows[rank][place:place + n]
+                self._peers.copy(self._flat[entry.name][at:at + n], rows[rank], place)
                 done += n
-        self._peers.finish()
-        return done, False
+        return done
 
     def exchange_all(self, offers: list[Any], errors: _Errors, report: Progress | None,
                      done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank.
 
-        Buffers of other ranks are mapped during the first reads, because a GiB takes milliseconds.
+        A copy waits for milliseconds if another process uses the device, so the reads of the next
+        round go on before the copies of this one are waited for.
         """
         reads: list[Future[None]] = []
         rounds: list[list[Future[None]]] = []
@@ -318,11 +321,13 @@ class _Load:
                 with errors.kept():
                     for read in rounds[turn]:
                         read.result()
-                    start_next()  # into the buffer of the last exchange
-                n, failed = self._exchange(turn, errors.first is not None)
+                rows, failed = self._peers.gather(self._buffers, turn % BUFFERS,
+                                                  errors.first is not None)
                 if failed:
                     return
-                done += n
+                with errors.kept():
+                    start_next()  # into the buffer of the last round, whose copies have finished
+                done += self._copy(rows, turn)
                 if report:
                     with errors.kept():
                         report(done, self.total, time.monotonic() - begun)

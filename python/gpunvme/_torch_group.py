@@ -2,6 +2,8 @@
 """Loads tensors of torch by a process group, or by one process for several devices."""
 
 import contextlib
+import ctypes
+import functools
 import itertools
 import mmap
 import os
@@ -13,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
-from torch.multiprocessing import reductions as untyped
 
 from ._file import File
 from ._group import ALIGN, boot
@@ -66,32 +67,55 @@ class _Offer(NamedTuple):
 
     host: tuple[str, int, int]  # boot, device of BOARDS, user
     board: str  # path; that of rank 0 is used
-    handle: Any  # of the buffers
+    handle: tuple[bytes, int]  # of the allocation, and the place of the buffers in it
 
 
-reductions: Any = untyped
 BOARDS = "/dev/shm"
 SHARED = ("cuda",)  # kinds of memory
 
 
-def _export(memory: torch.Tensor) -> Any:
-    return reductions.reduce_tensor(memory)[1]
+_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+_driver = functools.cache(lambda: ctypes.CDLL("libcuda.so.1"))
 
 
-def _release(handle: Any) -> None:
-    """Lets torch free exported memory that no process will map, which it would keep for ever."""
-    handle[4]._release_ipc_counter(handle[11], handle[12], device=handle[6])
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle"""
+
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
 
-def _import(handle: Any, device: Any) -> torch.Tensor:
-    """Maps memory of another process for this device, whichever device has it.
+def _call(name: str, *arguments: Any) -> None:
+    """Calls a function of CUDA's driver, in whose context torch has made the memory of this thread.
 
-    torch would map it for the device of the same number, of which this process would get a context.
+    Threads that read go on meanwhile: unlike torch's own calls, this gives up the interpreter.
     """
-    arguments, index = list(handle), torch.device(device).index
-    arguments[6] = torch.cuda.current_device() if index is None else index
-    found: torch.Tensor = reductions.rebuild_cuda_tensor(*arguments)
-    return found
+    error = getattr(_driver(), name)(*arguments)
+    if error:
+        raise RuntimeError(f"{name}: error {error} of CUDA")
+
+
+def _export(memory: torch.Tensor) -> tuple[bytes, int]:
+    handle, base, size = _Handle(), ctypes.c_uint64(), ctypes.c_size_t()
+    address = ctypes.c_uint64(memory.data_ptr())
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
+    _call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+    return bytes(handle), address.value - base.value
+
+
+class _Mapped:
+    """Buffers of another process, each of which is shown as its address."""
+
+    def __init__(self, handle: tuple[bytes, int], nbytes: int) -> None:
+        self._base, self._nbytes = ctypes.c_uint64(), nbytes
+        _call("cuIpcOpenMemHandle_v2", ctypes.byref(self._base),
+              _Handle.from_buffer_copy(handle[0]), ctypes.c_uint(_LAZY_PEER_ACCESS))
+        self._first = self._base.value + handle[1]
+
+    def __getitem__(self, i: int) -> int:
+        return self._first + i * self._nbytes
+
+    def close(self) -> None:
+        _call("cuIpcCloseMemHandle", self._base)
 
 
 class ProcessGroup:
@@ -109,12 +133,8 @@ class ProcessGroup:
         self._group, self._device, self.kind = group, device, torch.device(device).type
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._board: _Board | None = None
-        self._seen: list[torch.Tensor] = []  # the buffers of each rank
+        self._seen: list[torch.Tensor | _Mapped] = []  # the buffers of each rank
         self._gathered: torch.Tensor | None = None  # a buffer of each rank, where they are not seen
-        self._unmapped: Any = None  # handle of exported memory that no rank has mapped
-        if self.kind == "cuda":
-            cuda: Any = torch.cuda  # whose ipc_collect() has no types
-            cuda.ipc_collect()  # buffers of the last call
 
     def exchange(self, value: Any) -> list[Any]:
         found = [None] * self.size
@@ -136,30 +156,32 @@ class ProcessGroup:
             return None
         try:
             host = (boot(), os.stat(BOARDS).st_dev, os.geteuid())
-            self._unmapped = _export(buffers)
+            handle = _export(buffers)
         except (OSError, RuntimeError):
             return None
-        return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}", self._unmapped)
+        return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}", handle)
 
     def share(self, buffers: torch.Tensor, offers: list[_Offer | None]) -> None:
         found = [offer for offer in offers if offer is not None]
         if len(found) < self.size or len({offer.host for offer in found}) > 1:
             return
         try:
-            board, seen, failed = _Board(found[0].board, self.rank, self.size), [], False
+            board, failed = _Board(found[0].board, self.rank, self.size), False
             try:
-                seen = [buffers if rank == self.rank else _import(offer.handle, self._device)
-                        for rank, offer in enumerate(found)]
+                for rank, offer in enumerate(found):
+                    self._seen.append(buffers if rank == self.rank else
+                                      _Mapped(offer.handle, buffers.stride(0)))
             except (OSError, RuntimeError):  # the devices do not reach each other
                 failed = True
             if not board.meet(failed):
-                self._board, self._seen, self._unmapped = board, seen, None
+                self._board = board
         finally:
             with contextlib.suppress(FileNotFoundError):  # another rank has removed it
                 os.unlink(found[0].board)
 
     def gather(self, buffers: torch.Tensor, i: int, failed: bool) -> tuple[Any, bool]:
         if self._board is not None:
+            self._synchronize()
             return [seen[i] for seen in self._seen], self._board.meet(failed)
         if self._gathered is None:
             self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
@@ -167,16 +189,28 @@ class ProcessGroup:
         distributed.all_gather_into_tensor(_flat(self._gathered), buffers[i], group=self._group)
         return self._gathered, any(self._gathered[:, -ALIGN].tolist())
 
-    def finish(self, failed: bool = False) -> bool:
-        """Without a board no rank waits: a gather has copied what it shows, and reports errors."""
+    def copy(self, to: torch.Tensor, row: torch.Tensor | int, place: int) -> None:
+        if isinstance(row, torch.Tensor):
+            to.copy_(row[place:place + to.numel()])
+        elif to.numel():
+            stream: Any = torch.cuda.current_stream(self._device)
+            _call("cuMemcpyAsync", ctypes.c_uint64(to.data_ptr()), ctypes.c_uint64(row + place),
+                  ctypes.c_size_t(to.numel()), ctypes.c_void_p(stream.cuda_stream))
+
+    def _synchronize(self) -> None:
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
+
+    def finish(self, failed: bool = False) -> bool:
+        """Without a board no rank waits: a gather has copied what it shows, and reports errors."""
+        self._synchronize()
         return self._board is None or self._board.meet(failed)
 
     def close(self) -> None:
         """Called after the last collective operation."""
-        if self._unmapped is not None:
-            _release(self._unmapped)
+        for seen in self._seen:
+            if not isinstance(seen, torch.Tensor):
+                seen.close()
 
 
 # --- Devices of one process ------------------------------------------------------------------------

@@ -55,6 +55,9 @@ class Threads:
         found = self.exchange((buffers[i].copy(), failed))
         return [row for row, _ in found], any(failed for _, failed in found)
 
+    def copy(self, to, row, place):
+        to[:] = row[place:place + to.size]
+
     def finish(self, failed=False):
         return any(self.exchange(failed))
 
@@ -303,8 +306,7 @@ def share_files(torch, store, refuses):
     _torch_group.SHARED = ("cpu",)
     _torch_group.ProcessGroup.rows = rows
     _torch_group._export = lambda found: made[found.data_ptr()]
-    _torch_group._import = map_other
-    _torch_group._release = lambda _: None
+    _torch_group._Mapped = map_other
 
 
 def run_rank(rank, size, backend, shares, store, paths):
