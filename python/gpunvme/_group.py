@@ -21,9 +21,10 @@ from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, op
 
 ALIGN = 4096
 MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
-CHUNK = 64 << 20  # and at most: a GiB takes another rank ten milliseconds to map
-BUFFERS = 4  # of one exchange each: reads of later ones never wait for the current one
-_ROUNDS = 8  # exchanges at least, where chunks are not shorter than that for it
+CHUNK = 128 << 20  # and at most
+AHEAD = 8  # exchanges whose bytes are read while others are exchanged, or buffers mapped
+BUFFERS = AHEAD + 2  # of one exchange each: copies of two are under way
+_ROUNDS = 16  # exchanges at least, where chunks are not shorter than that for it
 _READ = 64 << 20  # bytes of one read
 
 
@@ -52,7 +53,7 @@ class Peers(Protocol):
     def gather(self, buffers: Any, i: int, failed: bool) -> tuple[Any, bool]:
         """Collective: returns what each rank has in its buffer i, and true if one has failed.
 
-        By then all ranks have finished their copies from what the last gather() returned.
+        By then all ranks have finished their copies from what the last gather() but one returned.
         """
 
     def copy(self, to: Any, row: Any, place: int) -> None:
@@ -301,8 +302,8 @@ class _Load:
                      done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank.
 
-        A copy waits for milliseconds if another process uses the device, so the reads of the next
-        round go on before the copies of this one are waited for.
+        Copies within a device are kernels, which wait for milliseconds for their turn with those of
+        the mount. Mapping the others' buffers takes 10 to 20 ms. Meanwhile reads go on.
         """
         reads: list[Future[None]] = []
         rounds: list[list[Future[None]]] = []
@@ -314,7 +315,7 @@ class _Load:
         begun = time.monotonic()
         with waited(reads):
             with errors.kept():
-                for _ in range(BUFFERS - 1):
+                for _ in range(AHEAD):
                     start_next()
             self._peers.share(self._buffers, offers)
             for turn in range(self._shares.rounds):
@@ -326,7 +327,7 @@ class _Load:
                 if failed:
                     return
                 with errors.kept():
-                    start_next()  # into the buffer of the last round, whose copies have finished
+                    start_next()  # into the buffer of the last round but one
                 done += self._copy(rows, turn)
                 if report:
                     with errors.kept():

@@ -135,6 +135,7 @@ class ProcessGroup:
         self._board: _Board | None = None
         self._seen: list[torch.Tensor | _Mapped] = []  # the buffers of each rank
         self._gathered: torch.Tensor | None = None  # a buffer of each rank, where they are not seen
+        self._copies: torch.cuda.Event | None = None  # follows those of the last gather() but one
 
     def exchange(self, value: Any) -> list[Any]:
         found = [None] * self.size
@@ -181,7 +182,7 @@ class ProcessGroup:
 
     def gather(self, buffers: torch.Tensor, i: int, failed: bool) -> tuple[Any, bool]:
         if self._board is not None:
-            self._synchronize()
+            self._await_last_but_one()
             return [seen[i] for seen in self._seen], self._board.meet(failed)
         if self._gathered is None:
             self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
@@ -196,6 +197,12 @@ class ProcessGroup:
             stream: Any = torch.cuda.current_stream(self._device)
             _call("cuMemcpyAsync", ctypes.c_uint64(to.data_ptr()), ctypes.c_uint64(row + place),
                   ctypes.c_size_t(to.numel()), ctypes.c_void_p(stream.cuda_stream))
+
+    def _await_last_but_one(self) -> None:
+        if self.kind == "cuda":
+            before, self._copies = self._copies, torch.cuda.current_stream(self._device).record_event()
+            if before is not None:
+                before.synchronize()
 
     def _synchronize(self) -> None:
         if self.kind == "cuda":

@@ -95,7 +95,7 @@ def fixture_files(folder):
 @pytest.fixture(name="small", autouse=True)
 def fixture_small(monkeypatch):
     """Short chunks, so that small files have many; a read of its own for some ranges."""
-    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 5000), ("_READ", 9000)):
+    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 3000), ("_READ", 9000)):
         monkeypatch.setattr(_group, name, value)
 
 
@@ -322,7 +322,7 @@ def run_rank(rank, size, backend, shares, store, paths):
     distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                                    timeout=datetime.timedelta(seconds=PATIENCE))
     world = distributed.group.WORLD
-    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 5000)):
+    for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("LONG_PIECE", 3000)):
         setattr(_group, name, value)
     assert same_tensors(load_file(paths, device, group=world), tensors(1) | tensors(2))
     assert same_tensors(load_file(paths, device, group=world, slices=SLICES), mine(rank, size))
