@@ -4,19 +4,19 @@
 
 KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are
 importable, in turn with a pinned copy of the same size; with -l the READ ioctl of a mount in the
-same run, and the direct path where the mount lends it. And one 4 KiB read after another. Every byte
-is verified on the GPU, over zeros. Needs PyTorch. A library that fails, or takes too long, is told
+same run, and the direct path where the mount lends it. Every byte is verified on the GPU, over zeros.
+apps.py measures one 4 KiB read after another. Needs PyTorch. A library that fails, or takes too long, is told
 on stderr and left out. Exit 77: nothing to measure here.
 """
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import importlib.metadata
 import json
 import os
 import platform
-import random
 import resource
 import signal
 import statistics
@@ -165,15 +165,23 @@ class Read(Way):
         super().__init__("READ ioctl, 1 thread", job)
 
     def read(self):
-        self.job.mount.read(0, 0, self.job.size)
+        if self.job.mount.read(self.job.target) != self.job.size:
+            raise OSError("short read")
 
 
 class Direct(Way):
-    def __init__(self, job):
+    """In the default stream, and the wait for its end."""
+
+    def __init__(self, job, file):
         super().__init__("direct path, 1 thread", job)
+        self.file, self.pinned = file, torch.zeros(1, dtype=torch.int64, pin_memory=True)
 
     def read(self):
-        self.job.mount.read_direct(0, 0, self.job.size)
+        result = ctypes.c_int64.from_address(self.pinned.data_ptr())
+        self.file.read_direct((self.job.target.data_ptr(), self.job.size), 0, result, None)
+        synchronize(self.job.device)
+        if result.value != self.job.size:
+            raise OSError(f"{result.value} instead of {self.job.size} bytes")
 
 
 class KvikIO(Way):
@@ -351,54 +359,6 @@ def time_calls(call, places):
     return times
 
 
-def check_small(job, places, who):
-    synchronize(job.device)
-    for i, place in enumerate(places):
-        check(job.target[i * SMALL:(i + 1) * SMALL], place, who)
-
-
-def small_ways(job, kvikio, calls):
-    """{name: call(i, place)} of 4 KiB reads into GPU memory."""
-    ways = {}
-    if job.mount:
-        ways["a call of a library that does nothing"] = job.mount.idler()
-        ways["READ ioctl, 4 KiB"] = lambda i, at: job.mount.read(i * SMALL, at, SMALL)
-    if kvikio and job.device == "cuda":
-        kvikio.defaults.set({"num_threads": 1, "task_size": 4 * MIB, "bounce_buffer_size": MIB})
-        f = kvikio.CuFile(job.path, "r")
-        slices = [job.target[i * SMALL:(i + 1) * SMALL] for i in range(calls)]
-        ways["KvikIO read, 4 KiB"] = \
-            lambda i, at: f.read(slices[i], file_offset=job.start + at)
-        ways["KvikIO raw_read, 4 KiB"] = \
-            lambda i, at: f.raw_read(slices[i], file_offset=job.start + at)
-    return ways
-
-
-def small_direct_ways(mount):
-    return {"direct path, in a stream, 4 KiB":
-            lambda i, at: mount.read_direct(i * SMALL, at, SMALL),
-            "direct path, one after another, 4 KiB": mount.reader(SMALL)}
-
-
-def latencies(job, ways, calls):
-    """{name: [microseconds]} of one small read after another, without ways that fail."""
-    numbers = random.Random(SEED)
-    places = [numbers.randrange(job.size // SMALL) * SMALL for _ in range(calls)]
-    found = {}
-    for name, call in ways.items():
-        try:
-            job.target.zero_()
-            synchronize(job.device)
-            time_calls(call, places[:32])
-            found[name] = time_calls(call, places)
-            if "4 KiB" in name:
-                check_small(job, places, name)
-        except Exception as error:  # pylint: disable=broad-except
-            warn(f"{name}: {type(error).__name__}: {error}")
-            found.pop(name, None)
-    return found
-
-
 # --- Reporting ----------------------------------------------------------------------------------
 
 def percentile(values, p):
@@ -414,7 +374,7 @@ def row_of(name, unit, values, base=None):
     return row
 
 
-def rows_of(samples, small):
+def rows_of(samples):
     rows = []
     for name, values in samples.items():
         rows.append(row_of(name, "GB/s", [rate for rate, _ in values], rows[0] if rows else None))
@@ -428,10 +388,6 @@ def rows_of(samples, small):
                                    [rate for rate, _ in samples[ours]], best))
     for name, values in samples.items():
         rows.append(row_of(f"{name}: CPU of the application", "s/GB", [cpu for _, cpu in values]))
-    kvikio = None
-    for name in sorted(small, key=lambda name: not name.startswith("KvikIO read")):
-        rows.append(row_of(name, "us", small[name], kvikio))
-        kvikio = kvikio or (rows[-1] if name.startswith("KvikIO read") else None)
     return rows
 
 
@@ -474,7 +430,6 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("-s", dest="size", type=int, default=4096, help="MiB, a multiple of 16")
     parser.add_argument("-r", dest="repeats", type=int, default=5)
-    parser.add_argument("-n", dest="calls", type=int, default=2000, help="small reads")
     parser.add_argument("-t", dest="limit", type=float, default=30,
                         help="seconds that one way may take for all its large reads")
     parser.add_argument("-l", dest="library", help="libgpunvme.so: the directory is on a mount")
@@ -485,48 +440,50 @@ def arguments():
     parser.add_argument("-o", dest="output", choices=["json"])
     parser.add_argument("directory", help="where files are made")
     args = parser.parse_args()
-    if args.size < 16 or args.size % 16 or args.repeats < 1 or args.calls < 1:
-        parser.error("-s: a multiple of 16; -r, -n: 1 or more")
+    if args.size < 16 or args.size % 16 or args.repeats < 1:
+        parser.error("-s: a multiple of 16; -r: 1 or more")
     if args.wheels and not os.path.isdir(args.wheels):
         parser.error(f"-w: {args.wheels}: not a folder")
     return args
 
 
 def open_mount(args, target):
-    mount = importlib.import_module("peers_mount").Mount(args.library, args.directory)
-    write_contents(mount.path, target.numel(), b"")
-    mount.open(target)
-    return mount
+    """The package, and the path of a file of the contents; the target is registered."""
+    os.environ["GPUNVME_LIBRARY"] = args.library
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
+    gpunvme = importlib.import_module("gpunvme")
+    gpunvme.configure(path="gpu")
+    gpunvme.register(target)
+    path = os.path.join(args.directory, f"peers.{os.getpid()}")
+    write_contents(path, target.numel(), b"")
+    return gpunvme, path
 
 
-def measure_direct(args, job, samples, small, calls):
-    """
-    After all else: once the direct path is open, a copy kernel of this process makes READ's copies
-    too, in turns with the daemon's kernels where there is no MPS.
-    """
+def measure_direct(args, job, samples, gpunvme, path):
     try:
-        job.mount.open_direct()
+        with gpunvme.open(path, direct=True) as file:
+            samples.update(run_warm([Direct(job, file)], args.repeats, args.limit))
     except OSError as error:
         warn(f"direct path: {error}")
-        return
-    samples.update(run_warm([Direct(job)], args.repeats, args.limit))
-    small.update(latencies(job, small_direct_ways(job.mount), calls))
 
 
 def measure(args, folder, device, libraries):
     size = args.size << 20
-    calls = min(args.calls, size // SMALL)
     path = os.path.join(folder, "file.safetensors")
     write_contents(path, size, safetensors_header(size))
     job = Job(path, size, device)
-    if args.library and device == "cuda":
-        job.mount = open_mount(args, job.target)
-    samples = run_best(chosen(find_ways(job, libraries), args.only), args.repeats, args.limit)
-    small = latencies(job, small_ways(job, libraries["kvikio"], calls), calls)
-    if job.mount:
-        measure_direct(args, job, samples, small, calls)
-        job.mount.close()
-    return rows_of(samples, small)
+    if not args.library or device != "cuda":
+        return rows_of(run_best(chosen(find_ways(job, libraries), args.only), args.repeats,
+                                args.limit))
+    gpunvme, path = open_mount(args, job.target)
+    try:
+        with gpunvme.open(path) as job.mount:
+            samples = run_best(chosen(find_ways(job, libraries), args.only), args.repeats,
+                               args.limit)
+        measure_direct(args, job, samples, gpunvme, path)
+    finally:
+        os.unlink(path)
+    return rows_of(samples)
 
 
 def import_libraries():
