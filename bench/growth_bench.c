@@ -36,7 +36,6 @@ struct bench {
     unsigned long per_dir;        /* files; 0: all in one */
     unsigned jobs;                /* threads that create, list and remove */
     double seconds, end;          /* of the time for all; 0: no limit */
-    bool keep;                    /* the files stay */
     bool json;
     char dir[2048];
     char *block; /* aligned to its size */
@@ -247,7 +246,7 @@ static int growth_measure_files(struct bench *b)
         if (!err)
             err = measure_opens(b, files);
     }
-    return err || made == 0 || b->keep ? err : measure_removals(b, made);
+    return err || made == 0 ? err : measure_removals(b, made);
 }
 
 /* --- Extents ---------------------------------------------------------------------------------- */
@@ -348,17 +347,15 @@ int main(int argc, char **argv)
                                            {'e', BENCH_LONG, &b.extents, 0, ULONG_MAX},
                                            {'j', BENCH_UNSIGNED, &b.jobs, 1, JOBS},
                                            {'t', BENCH_SECONDS, &b.seconds, 0, 0},
-                                           {'k', BENCH_FLAG, &b.keep, 0, 0},
                                            {'o', BENCH_JSON, &b.json, 0, 0},
                                            {0}};
 
     if (!bench_parse(argc, argv, options, &where))
         return bench_usage("[-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
-                           "                    [-t SECONDS] [-k] [-o json] DIRECTORY\n"
+                           "                    [-t SECONDS] [-o json] DIRECTORY\n"
                            "  -p  0, the default: all in one\n"
                            "  -n, -e  powers of ten from 1000 on; 0: none\n"
-                           "  -t  for all; what is not measured by then is left out\n"
-                           "  -k  the files stay\n");
+                           "  -t  for all; what is not measured by then is left out\n");
     int err = growth_run(&b, where);
     free(b.block);
     return bench_report_close(b.report, err);

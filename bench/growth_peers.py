@@ -8,7 +8,7 @@ exceeds the limit of time has the rows that it reached. Prints a table for each 
 json one report in which each peer is a series. Needs root.
 Programs of this project are taken from PATH.
 
-Other options are given to growth_bench: -n FILES -p FILES_OF_A_DIRECTORY -e EXTENTS -j JOBS -k.
+Other options are given to growth_bench: -n FILES -p FILES_OF_A_DIRECTORY -e EXTENTS -j JOBS.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def rows_of_growth(peer, mount, args, rest):
     return report
 
 
-def used_by(peer, daemon, when):
+def used_by(peer, daemon):
     if not daemon:
         return []
-    return [single(f"{peer.name}, processor time of the daemon{when}", "s",
+    return [single(f"{peer.name}, processor time of the daemon", "s",
                    posix_peers.processor_seconds(daemon)),
-            single(f"{peer.name}, memory of the daemon{when}", "MiB", own_mib(daemon))]
+            single(f"{peer.name}, memory of the daemon", "MiB", own_mib(daemon))]
 
 
 def spent_by_children():
@@ -62,7 +62,7 @@ def spent_by_children():
     return used.ru_utime + used.ru_stime
 
 
-def umounted(peer, mount, when):
+def umounted(peer, mount):
     """Ends the mount: seconds of umount(8), and until the daemon has ended; processor time."""
     daemon_before = posix_peers.processor_seconds(mount.daemon) if mount.daemon else 0
     before, begin = spent_by_children(), time.monotonic()
@@ -75,20 +75,7 @@ def umounted(peer, mount, when):
         rows += [("umount and the end of the daemon", time.monotonic() - begin),
                  ("processor time of the daemon at its end",
                   spent_by_children() - before - daemon_before)]
-    return [single(f"{peer.name}, {name}{when}", "s", value) for name, value in rows]
-
-
-def rows_of_find(peer, image, options):
-    """A fresh mount that is walked through, and its end."""
-    when = " after " + " ".join(["find", *options])
-    begin = time.monotonic()
-    with posix_peers.Mount(peer, image) as mount:
-        ready = time.monotonic()
-        posix_peers.run("find", mount.where, *options)
-        rows = [single(f"{peer.name}, mount before {when[7:]}", "s", ready - begin),
-                single(f"{peer.name}, {when[7:]}", "s", time.monotonic() - ready)]
-        rows += used_by(peer, mount.daemon, when)
-        return rows + umounted(peer, mount, when)
+    return [single(f"{peer.name}, {name}", "s", value) for name, value in rows]
 
 
 def measure(peer, args, rest):
@@ -100,9 +87,7 @@ def measure(peer, args, rest):
             ready = time.monotonic() - begin
             report = rows_of_growth(peer, mount, args, rest)
             rows = [single(f"{peer.name}, mkfs and mount", "s", ready)]
-            rows += used_by(peer, mount.daemon, "") + umounted(peer, mount, "")
-        for options in [[], ["-ls"]] if args.find else []:
-            rows += rows_of_find(peer, image, options)
+            rows += used_by(peer, mount.daemon) + umounted(peer, mount)
     report["results"] += rows
     return report
 
@@ -129,8 +114,6 @@ def main():
     parser.add_argument("-s", dest="size", type=int, default=16, help="GiB of a sparse image")
     parser.add_argument("-t", dest="limit", type=float, default=300,
                         help="seconds of growth_bench for one peer")
-    parser.add_argument("-f", dest="find", action="store_true",
-                        help="find, and find -ls, on fresh mounts of what growth_bench leaves (-k)")
     parser.add_argument("-P", dest="passthrough", help="passthrough_ll of libfuse's examples")
     parser.add_argument("-x", dest="omitted", action="append", default=["ntfs-3g"],
                         help="a peer that is left out")
