@@ -3,11 +3,14 @@
 #ifndef TESTS_E2E_MOUNTED_H
 #define TESTS_E2E_MOUNTED_H
 
+#include <fcntl.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,13 +112,18 @@ class MountingTest : public ::testing::Test
   protected:
     void SetUp() final
     {
-        std::string why = why_no_mount();
+        std::string why = why_not();
         if (!why.empty())
             GTEST_SKIP() << why;
         set_up();
     }
     virtual void set_up()
     {
+    }
+    // Returns the reason why this machine cannot run the test, or "".
+    virtual std::string why_not()
+    {
+        return why_no_mount();
     }
 };
 
@@ -127,6 +135,14 @@ class MountedTest : public MountingTest
     {
         mounted_ = std::make_unique<Mounted>(bytes);
         ASSERT_TRUE(mounted_->mount(options)) << mounted_->log();
+    }
+    // Creates a file whose bytes are on the drive, and leaves it open at fd_.
+    void create_file(const std::string &name, const void *bytes, size_t len)
+    {
+        fd_ = open(mounted_->path(name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_GE(fd_, 0) << strerror(errno);
+        ASSERT_EQ(pwrite(fd_, bytes, len, 0), static_cast<ssize_t>(len)) << strerror(errno);
+        ASSERT_EQ(fsync(fd_), 0);
     }
     void TearDown() override
     {

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Tests caches on a machine with a GPU: kernels of many warps read through them.
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "gpunvme/gpunvme.h"
@@ -18,22 +15,25 @@ namespace
 constexpr size_t kFile = 32u << 20, kBlock = 4096;
 constexpr unsigned kMany = 4224; // warps
 
-class CacheGpu : public ::testing::TestWithParam<const char *>
+class CacheGpu : public GpuMountedTest, public ::testing::WithParamInterface<const char *>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        ASSERT_NO_FATAL_FAILURE(mount());
+        std::vector<uint8_t> bytes(kFile);
+        for (uint64_t i = 0; i < kFile; i++)
+            bytes[i] = CACHE_BYTE(i);
+        ASSERT_NO_FATAL_FAILURE(mount(GetParam(), 128u << 20));
+        ASSERT_NO_FATAL_FAILURE(create_file("data", bytes.data(), kFile));
+        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(io_, fd_, GPUNVME_FILE_DIRECT, &file_), 0) << gpunvme_error();
         ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
         ASSERT_EQ(cudaMalloc(reinterpret_cast<void **>(&room_), size_t{kMany} * CACHE_ROOM),
                   cudaSuccess);
         ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void **>(&found_), sizeof(*found_), 0),
                   cudaSuccess);
     }
-    void TearDown() override
+    void let_go() override
     {
         cudaStreamSynchronize(stream_);
         gpunvme_cache_close(cache_);
@@ -41,26 +41,7 @@ class CacheGpu : public ::testing::TestWithParam<const char *>
         cudaStreamDestroy(stream_);
         cudaFree(room_);
         cudaFreeHost(found_);
-        if (mount_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
-
-    void mount()
-    {
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount(GetParam())) << mount_->log();
-        std::vector<uint8_t> bytes(kFile);
-        for (uint64_t i = 0; i < kFile; i++)
-            bytes[i] = CACHE_BYTE(i);
-        int fd = open(mount_->path("data").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_EQ(write(fd, bytes.data(), kFile), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(fsync(fd), 0);
-        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(io_, fd, GPUNVME_FILE_DIRECT, &file_), 0) << gpunvme_error();
-        close(fd);
-    }
-
     void open_cache(size_t bytes, uint32_t line = 0)
     {
         gpunvme_cache_close(cache_);
@@ -100,7 +81,6 @@ class CacheGpu : public ::testing::TestWithParam<const char *>
         return s;
     }
 
-    std::unique_ptr<Mounted> mount_;
     struct gpunvme *io_ = nullptr;
     struct gpunvme_file *file_ = nullptr;
     struct gpunvme_cache *cache_ = nullptr;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Transfers of GPU memory whose path the library chooses: whichever it is, the bytes are right.
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -22,29 +20,19 @@ namespace
 
 constexpr size_t kFile = 16u << 20, kPiece = 4096;
 
-class ChoiceGpu : public ::testing::Test
+class ChoiceGpu : public GpuMountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(64u << 20);
-        ASSERT_TRUE(mount_->mount("gpu=require,deadline=5000")) << mount_->log();
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(mount("gpu=require,deadline=5000"));
+        ASSERT_NO_FATAL_FAILURE(create_file("file", file_.data(), kFile));
+        ASSERT_EQ(connection_open(mounted_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         ASSERT_EQ(buffer_alloc(g_, kFile, &b_), 0) << gpunvme_error();
     }
-    void TearDown() override
+    void let_go() override
     {
         connection_close(g_);
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_ && mount_->pid() > 0) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
     std::string random_bytes()
     {
@@ -87,12 +75,10 @@ class ChoiceGpu : public ::testing::Test
         EXPECT_TRUE(took_both()) << by_gpu_ << " " << bounced_;
     }
 
-    std::unique_ptr<Mounted> mount_;
     std::mt19937_64 rng_{1};
     std::string file_ = random_bytes();
     connection *g_ = nullptr;
     gpunvme_buffer *b_ = nullptr;
-    int fd_ = -1;
     size_t by_gpu_ = 0, bounced_ = 0;
 };
 

@@ -20,4 +20,14 @@ inline std::string why_no_gpu_mount()
     return why;
 }
 
+// Skips the test also where there is no GPU.
+class GpuMountedTest : public MountedTest
+{
+  protected:
+    std::string why_not() override
+    {
+        return why_no_gpu_mount();
+    }
+};
+
 #endif

@@ -2,7 +2,6 @@
 // Tests a mount that serves two GPUs. On a machine with one GPU the mount uses
 // it as two executors, of which each new buffer gets the one with fewer users.
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -130,33 +129,22 @@ class Gpu
     std::vector<unsigned char> file;
 };
 
-class MountGpusTest : public ::testing::Test
+class MountGpusTest : public GpuMountedTest
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
         ASSERT_EQ(cudaGetDeviceCount(&devices_), cudaSuccess);
-        mount_ = std::make_unique<Mounted>(512u << 20);
         const std::string gpus = devices_ > 1 ? "0:1" : "0:0";
-        ASSERT_TRUE(mount_->mount("gpu=require,direct=all,gpus=" + gpus)) << mount_->log();
+        ASSERT_NO_FATAL_FAILURE(mount("gpu=require,direct=all,gpus=" + gpus, 512u << 20));
         std::vector<unsigned char> file(kFile);
         content_fill(kSeed, 0, file.data(), kFile);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_EQ(pwrite(fd_, file.data(), kFile, 0), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(fsync(fd_), 0);
+        create_file("file", file.data(), kFile);
     }
-    void TearDown() override
+    void let_go() override
     {
         for (auto &gpu : gpus_)
             gpu.reset();
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_ && mount_->pid() > 0) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
     int device(int gpu) const
     {
@@ -166,7 +154,7 @@ class MountGpusTest : public ::testing::Test
     {
         for (int i = 0; i < kGpus; i++) {
             gpus_[i] = std::make_unique<Gpu>();
-            ASSERT_NO_FATAL_FAILURE(gpus_[i]->open(mount_->mountpoint(), device(i)));
+            ASSERT_NO_FATAL_FAILURE(gpus_[i]->open(mounted_->mountpoint(), device(i)));
         }
     }
     gpunvme_ioc_gpus status()
@@ -179,7 +167,7 @@ class MountGpusTest : public ::testing::Test
     // Starts a process that reads into memory of its first device.
     pid_t reader(const std::string &reads, const std::string &visible)
     {
-        std::vector<std::string> set = {std::string(kMount) + "=" + mount_->mountpoint(),
+        std::vector<std::string> set = {std::string(kMount) + "=" + mounted_->mountpoint(),
                                         std::string(kReads) + "=" + reads};
         if (!visible.empty())
             set.push_back("CUDA_VISIBLE_DEVICES=" + visible);
@@ -196,8 +184,7 @@ class MountGpusTest : public ::testing::Test
         return pid;
     }
 
-    int devices_ = 0, fd_ = -1;
-    std::unique_ptr<Mounted> mount_;
+    int devices_ = 0;
     std::unique_ptr<Gpu> gpus_[kGpus];
 };
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Tests tables on a machine with a GPU: gathers in streams and in a graph.
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <random>
 
@@ -77,32 +74,22 @@ struct Gathers {
     }
 };
 
-class TableGpu : public ::testing::TestWithParam<const char *>
+class TableGpu : public GpuMountedTest, public ::testing::WithParamInterface<const char *>
 {
   protected:
-    void SetUp() override
+    void set_up() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount(GetParam())) << mount_->log();
-        int fd = open(mount_->path("table").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_EQ(write(fd, bytes_.data(), kFile), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(fsync(fd), 0);
+        ASSERT_NO_FATAL_FAILURE(mount(GetParam(), 128u << 20));
+        ASSERT_NO_FATAL_FAILURE(create_file("table", bytes_.data(), kFile));
         ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(io_, fd, GPUNVME_FILE_DIRECT, &file_), 0) << gpunvme_error();
-        close(fd);
+        ASSERT_EQ(gpunvme_file_open(io_, fd_, GPUNVME_FILE_DIRECT, &file_), 0) << gpunvme_error();
         one_.open(file_);
     }
-    void TearDown() override
+    void let_go() override
     {
         if (one_.table)
             one_.close();
         gpunvme_close(io_);
-        if (mount_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
     }
     static Ids any_ids(size_t n, unsigned seed)
     {
@@ -129,7 +116,6 @@ class TableGpu : public ::testing::TestWithParam<const char *>
     }
 
     const std::vector<char> bytes_ = some_bytes(kFile, 5);
-    std::unique_ptr<Mounted> mount_;
     struct gpunvme *io_ = nullptr;
     struct gpunvme_file *file_ = nullptr;
     Gathers one_;
