@@ -11,7 +11,7 @@
 namespace
 {
 
-using direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+using direct_stack::address, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
 
 constexpr size_t kAt = 8 * kPage;
 
@@ -25,20 +25,11 @@ class DirectCheck : public ::testing::Test
     }
     compare_rig of_read(uint64_t len, uint64_t offset)
     {
-        return {&s_.file,
-                reinterpret_cast<uint64_t>(s_.pages[0].bytes + kAt),
-                {offset, 0, len},
-                nullptr,
-                1,
-                &check_};
+        return {&s_.file, address(s_, kAt), {offset, 0, len}, nullptr, 1, &check_};
     }
     compare_rig of_list()
     {
-        return {&s_.file,
-                reinterpret_cast<uint64_t>(s_.pages[0].bytes + kAt),
-                {},
-                list_.data(),
-                static_cast<uint32_t>(list_.size()),
+        return {&s_.file, address(s_, kAt), {}, list_.data(), static_cast<uint32_t>(list_.size()),
                 &check_};
     }
     // Data of block `i` that lies in memory, as a kernel has read it.

@@ -19,7 +19,8 @@
 namespace
 {
 
-using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+using direct_stack::address, direct_stack::kLba, direct_stack::kPage, direct_stack::kPages,
+    direct_stack::Stack;
 
 constexpr size_t kStart = kPage + 20; // of the memory, what places are counted from
 constexpr int32_t kUntouched = INT32_MIN;
@@ -53,9 +54,8 @@ std::vector<int> read_shares(Stack &s, List &list, uint32_t groups,
 {
     std::vector<int> returned(groups);
     in_threads(groups, [&](uint32_t rank) {
-        returned[rank] =
-            direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
-                             list.data(), static_cast<uint32_t>(list.size()), rank, groups, parts);
+        returned[rank] = direct_list_read(&s.file, address(s, kStart), list.data(),
+                                          static_cast<uint32_t>(list.size()), rank, groups, parts);
     });
     return returned;
 }
@@ -177,9 +177,8 @@ ptrdiff_t count_read(uint32_t len, uint32_t rank, uint32_t groups, bool staged =
     List list;
     for (unsigned i = 0; i < 2 * groups; i++)
         list.push_back({i * kLba, i * kLba, len, kUntouched});
-    EXPECT_EQ(direct_list_read(&s.file, reinterpret_cast<uint64_t>(s.pages.data()) + kStart,
-                               list.data(), static_cast<uint32_t>(list.size()), rank, groups,
-                               nullptr),
+    EXPECT_EQ(direct_list_read(&s.file, address(s, kStart), list.data(),
+                               static_cast<uint32_t>(list.size()), rank, groups, nullptr),
               0);
     return std::count_if(list.begin(), list.end(),
                          [](const struct gq_read_desc &a) { return a.result != kUntouched; });

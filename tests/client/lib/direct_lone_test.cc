@@ -14,14 +14,9 @@
 namespace
 {
 
-using direct_stack::expect_idle, direct_stack::kPage, direct_stack::Stack;
+using direct_stack::address, direct_stack::expect_idle, direct_stack::kPage, direct_stack::Stack;
 
 constexpr size_t kLba = direct_stack::kLba;
-
-uint64_t address(Stack &s, size_t at)
-{
-    return reinterpret_cast<uint64_t>(s.pages.data()) + at;
-}
 
 enum shared_path read_lone(Stack &s, uint64_t offset, int *result)
 {

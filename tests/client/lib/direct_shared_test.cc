@@ -22,13 +22,9 @@
 namespace
 {
 
-using direct_stack::Case, direct_stack::expect_idle, direct_stack::expect_read, direct_stack::kLba,
-    direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
-
-uint64_t address(Stack &s, size_t at)
-{
-    return reinterpret_cast<uint64_t>(s.pages.data()) + at;
-}
+using direct_stack::address, direct_stack::Case, direct_stack::expect_idle,
+    direct_stack::expect_read, direct_stack::kLba, direct_stack::kPage, direct_stack::kPages,
+    direct_stack::Stack;
 
 int64_t read_warp(Stack &s, size_t at, uint64_t len, uint64_t offset)
 {
@@ -306,7 +302,7 @@ TEST(DirectSharedTickets, OfAFormerLeaseTouchNoQueueOfTheNewOne)
             std::this_thread::yield();
         return true;
     };
-    auto dst = reinterpret_cast<uint64_t>(s.pages.data()) + kPage;
+    auto dst = address(s, kPage);
     struct shared_ticket *ticket = shared_begin(&s.file, dst, kPage, 0);
     uint32_t lock = s.lock(0), taken = s.cids[0].taken[0];
     s.file.set.number++;
@@ -466,7 +462,7 @@ TEST(DirectSharedFails, AndTheLockShowsALostQueueAlthoughTheLeaderDoesNotKnow)
     int64_t result = 0;
     s.file.set.command_ns = 300000000;
     s.on_command = [] { return false; };
-    auto dst = reinterpret_cast<uint64_t>(s.pages.data()) + kPage;
+    auto dst = address(s, kPage);
     struct shared_ticket *ticket = shared_begin(&s.file, dst, kPage, 0);
     uint32_t in_flight = s.lock(0);
     ASSERT_EQ(in_flight & GD_IN_FLIGHT, 1u << GD_FLIGHT_SHIFT);

@@ -354,6 +354,12 @@ class Stack
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
 
+// Returns the address of byte `at` of the memory that is read to.
+inline uint64_t address(const Stack &s, size_t at)
+{
+    return reinterpret_cast<uint64_t>(s.pages.data()) + at;
+}
+
 // A read of a file of Stack's extents, 2 pages, 3 pages, 4 of a hole, 2 pages..., to byte `at`.
 struct Case {
     const char *name;

@@ -17,7 +17,7 @@
 namespace
 {
 
-using direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+using direct_stack::address, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
 
 constexpr uint64_t kMs = 1000000;
 constexpr unsigned char kPoison = 0x5a;
@@ -307,9 +307,8 @@ class DirectBlock : public StagedFile
         memset(s.pages[0].bytes, kPoison, kPages * kPage);
         dealing = {};
         in_threads(groups, [&](uint32_t rank) {
-            errs[rank] =
-                direct_part_read(file_of(s, rank), reinterpret_cast<uint64_t>(s.pages.data()) + at,
-                                 len, offset, rank, groups, &dealing);
+            errs[rank] = direct_part_read(file_of(s, rank), address(s, at), len, offset, rank,
+                                          groups, &dealing);
         });
         int worst = *std::min_element(errs.begin(), errs.end());
         return worst ? worst : static_cast<int64_t>(len);

@@ -15,12 +15,8 @@
 namespace
 {
 
-using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
-
-uint64_t address(Stack &s, size_t at)
-{
-    return reinterpret_cast<uint64_t>(s.pages.data()) + at;
-}
+using direct_stack::address, direct_stack::kLba, direct_stack::kPage, direct_stack::kPages,
+    direct_stack::Stack;
 
 int64_t read_alone(Stack &s, size_t at, uint64_t len, uint64_t offset)
 {
