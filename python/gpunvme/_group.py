@@ -12,7 +12,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple, Protocol
 
 from ._file import File
@@ -22,7 +22,7 @@ from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, op
 ALIGN = 4096
 MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
 CHUNK = 128 << 20  # and at most
-AHEAD = 8  # exchanges whose bytes are read while others are exchanged, or buffers mapped
+AHEAD = 10  # exchanges whose bytes are read while others are exchanged, or buffers mapped
 BUFFERS = AHEAD + 2  # of one exchange each: copies of two are under way
 _ROUNDS = 16  # exchanges at least, where chunks are not shorter than that for it
 _READ = 64 << 20  # bytes of one read
@@ -303,7 +303,8 @@ class _Load:
         """Collective: reads and exchanges all chunks, or those before an error of any rank.
 
         Copies within a device are kernels, which wait for milliseconds for their turn with those of
-        the mount. Mapping the others' buffers takes 10 to 20 ms. Meanwhile reads go on.
+        the mount. Mapping the others' buffers takes 10 to 20 ms, in which CUDA registers no memory.
+        Meanwhile reads go on.
         """
         reads: list[Future[None]] = []
         rounds: list[list[Future[None]]] = []
@@ -317,6 +318,7 @@ class _Load:
             with errors.kept():
                 for _ in range(AHEAD):
                     start_next()
+            wait(reads, return_when=FIRST_COMPLETED)  # the mount has registered the buffers
             self._peers.share(self._buffers, offers)
             for turn in range(self._shares.rounds):
                 with errors.kept():
