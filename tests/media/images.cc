@@ -271,10 +271,10 @@ const char *media_damage_name(MediaDamage damage)
     return names[damage];
 }
 
-MediaCase media_case(const MediaImage &image, MediaDamage damage, std::mt19937_64 &random)
+void media_case(const MediaImage &image, MediaDamage damage, std::mt19937_64 &random, MediaCase &c)
 {
-    MediaCase c = {damage, "", "", image.now};
-    while (!Damager(image, random, c).done(damage))
+    c.damage = damage;
+    do {
         c.bytes = image.now;
-    return c;
+    } while (!Damager(image, random, c).done(damage));
 }

@@ -44,7 +44,8 @@ struct MediaCase {
     std::string text; // says what was done
     std::vector<uint8_t> bytes;
 };
-// Chooses a kind and a block. The same random numbers lead to the same case.
-MediaCase media_case(const MediaImage &image, MediaDamage damage, std::mt19937_64 &random);
+// Chooses a kind and a block. The same random numbers lead to the same case. A former case's memory
+// is used again, because new memory costs a page fault for each page.
+void media_case(const MediaImage &image, MediaDamage damage, std::mt19937_64 &random, MediaCase &c);
 
 #endif

@@ -180,7 +180,7 @@ bool Media::repaired_right()
 void Media::run_case(unsigned number)
 {
     std::mt19937_64 random(number);
-    case_ = media_case(image(), std::get<2>(GetParam()), random);
+    media_case(image(), std::get<2>(GetParam()), random, case_);
     label_ = "MEDIA_CASE=" + std::to_string(number) + ": " + case_.text;
     report_.clear();
     memcpy(device().bytes(), case_.bytes.data(), case_.bytes.size());

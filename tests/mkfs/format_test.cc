@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -134,14 +135,25 @@ TEST(Plan, HasSegmentsOfAChunkBehindEachOther)
     EXPECT_EQ(mkfs_segment_start(&plan, 7), plan.chunk_starts[1] + 3 * LAY_SEGMENT_BLOCKS);
 }
 
-/* A device in memory that inverts a byte of each write to one of its blocks. */
+struct Free {
+    void operator()(void *memory) const
+    {
+        free(memory);
+    }
+};
+
+/*
+ * A device in memory that inverts a byte of each write to one of its blocks. calloc() makes its
+ * bytes zero without touching them: a page costs a page fault only when it is used.
+ */
 struct Wrong {
     bd_dev dev{};
-    std::vector<uint8_t> bytes;
+    const uint64_t size;
+    std::unique_ptr<uint8_t[], Free> bytes{static_cast<uint8_t *>(calloc(size, 1))};
     std::vector<uint64_t> written; /* blocks */
     uint64_t block;
 
-    explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
+    explicit Wrong(uint64_t block, uint64_t size = MKFS_MIN_BYTES) : size(size), block(block)
     {
         static const bd_ops ops = {submit,
                                    [](bd_dev *, size_t len) { return dma_memory_new(len); },
@@ -150,7 +162,7 @@ struct Wrong {
                                    nullptr,
                                    nullptr};
         dev.ops = &ops;
-        dev.info.bytes = MKFS_MIN_BYTES;
+        dev.info.bytes = size;
         dev.info.lba_size = 4096;
     }
 
@@ -186,7 +198,7 @@ struct Wrong {
                            nullptr, nullptr, this};
         lay_labels labels;
 
-        return lay_labels_read(&io, bytes.size() / 4096, true, &labels) == 0;
+        return lay_labels_read(&io, size / 4096, true, &labels) == 0;
     }
 };
 
@@ -224,8 +236,6 @@ class NewFileSystem : public ::testing::TestWithParam<uint64_t>
     {
         params.uuid[0] = 1;
         params.data_csum = true;
-        dev.bytes.resize(GetParam());
-        dev.dev.info.bytes = GetParam();
         ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
     }
 
@@ -272,7 +282,7 @@ class NewFileSystem : public ::testing::TestWithParam<uint64_t>
 
     mkfs_params params{};
     mkfs_plan plan;
-    Wrong dev{UINT64_MAX};
+    Wrong dev{UINT64_MAX, GetParam()};
     const char *why = "";
 };
 
@@ -435,11 +445,13 @@ TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
     ASSERT_EQ(mkfs_format(&before.dev, &old, &plan), 0);
     for (int checks = 0; err; checks++) {
         Wrong dev(UINT64_MAX);
-        dev.bytes = before.bytes;
+        memcpy(dev.bytes.get(), before.bytes.get(), dev.size);
         checks_left = checks;
         err = mkfs_format(&dev.dev, &params, &plan);
         ASSERT_TRUE(err == 0 || err == -EINTR) << err;
-        EXPECT_TRUE(err == 0 || dev.bytes == before.bytes || !dev.mountable()) << checks;
+        EXPECT_TRUE(err == 0 || memcmp(dev.bytes.get(), before.bytes.get(), dev.size) == 0 ||
+                    !dev.mountable())
+            << checks;
     }
 }
 
@@ -456,7 +468,7 @@ TEST(Format, IdentifiersAreDerivedFromTheParameters)
         params.uuid[1] = round == 3;
         Wrong dev(UINT64_MAX);
         ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
-        const auto *label = reinterpret_cast<const lay_label *>(dev.bytes.data());
+        const auto *label = reinterpret_cast<const lay_label *>(dev.bytes.get());
         EXPECT_EQ(memcmp(label->uuid, params.uuid, 16), 0);
         for (const void *id : {static_cast<const void *>(label->head.uuid),
                                static_cast<const void *>(label->members[0].uuid)})
