@@ -79,12 +79,19 @@ ToolTest::~ToolTest()
     std::filesystem::remove_all(dir);
 }
 
-std::string read_file(const std::string &path)
+void read_file(const std::string &path, std::string &bytes)
 {
     std::ifstream in(path, std::ios::binary | std::ios::ate);
-    std::string bytes(in ? static_cast<size_t>(in.tellg()) : 0, 0);
+    bytes.resize(in ? static_cast<size_t>(in.tellg()) : 0);
     in.seekg(0);
     in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    bytes.resize(static_cast<size_t>(in.gcount()));
+}
+
+std::string read_file(const std::string &path)
+{
+    std::string bytes;
+    read_file(path, bytes);
     return bytes;
 }
 

@@ -37,7 +37,9 @@ class RepairCrash : public ToolTest, public ::testing::WithParamInterface<Proble
         fill_all(img);
         GetParam().spoil(img);
         dev.reset(crash_dev_new(IMAGE_BYTES, 512));
-        const std::string bytes = read_file(path("img")), zeros(LAY_BLOCK_SIZE, 0);
+        static const std::string zeros(LAY_BLOCK_SIZE, 0);
+        static std::string bytes;
+        read_file(path("img"), bytes);
         for (size_t at = 0; at < bytes.size(); at += LAY_BLOCK_SIZE) {
             if (bytes.compare(at, LAY_BLOCK_SIZE, zeros) != 0) {
                 ASSERT_EQ(bd_write(crash_dev_bd(dev.get()), at, &bytes[at], LAY_BLOCK_SIZE, 0), 0);

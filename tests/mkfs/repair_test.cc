@@ -43,9 +43,10 @@ using PreenOf = RepairOf;
 
 TEST_P(PreenOf, RepairsSafeProblemsOrNothing)
 {
+    static std::string damaged, after;
     fill();
     GetParam().spoil(img);
-    std::string damaged = read_file(path("img"));
+    read_file(path("img"), damaged);
     Result r = run({FSCK, "-p", "-f", path("img")});
     if (r.status == 1) {
         expect_clean();
@@ -54,7 +55,8 @@ TEST_P(PreenOf, RepairsSafeProblemsOrNothing)
     }
     EXPECT_EQ(r.status, 4) << r.out << r.err;
     EXPECT_NE(r.out.find("run fsck.gpunvme without -p"), std::string::npos) << r.out;
-    EXPECT_TRUE(read_file(path("img")) == damaged);
+    read_file(path("img"), after);
+    EXPECT_TRUE(after == damaged);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, PreenOf, ::testing::ValuesIn(problem_cases()),
