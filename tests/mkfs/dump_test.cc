@@ -63,7 +63,7 @@ TEST_F(Dump, ShowsALongTarget)
 TEST_F(Dump, ShowsTheExtentsOfATree)
 {
     Result r = dump({"-e", "3"});
-    std::string last = "  file_block=1000 block=" + std::to_string(img.file_data + 50) +
+    std::string last = "  file_block=100 block=" + std::to_string(img.file_data + 50) +
                        " blocks=1 unwritten=no damaged=no\n";
     EXPECT_TRUE(shows(r, last)) << r.out;
 }

@@ -318,14 +318,14 @@ void Image::add_files()
     extent_root = take(LAY_MAGIC_EXTENTS, INO_TREE);
     extent_leaf = take(LAY_MAGIC_EXTENTS, INO_TREE);
     uint64_t right = take(LAY_MAGIC_EXTENTS, INO_TREE);
-    set_branches(at<lay_node>(extent_root), extent_leaf, 1000, right);
+    set_branches(at<lay_node>(extent_root), extent_leaf, 100, right);
     add_extent(at<lay_node>(extent_leaf), extent(0, file_data + 30, 3));
     add_extent(at<lay_node>(extent_leaf), extent(10, file_data + 40, 2));
-    add_extent(at<lay_node>(right), extent(1000, file_data + 50, 1));
+    add_extent(at<lay_node>(right), extent(100, file_data + 50, 1));
     mark(file_data + 30, 3, true);
     mark(file_data + 40, 2, true);
     mark(file_data + 50, 1, true);
-    tree.size = lay_put64(1001 * LAY_BLOCK_SIZE);
+    tree.size = lay_put64(101 * LAY_BLOCK_SIZE);
     set_tree(tree, extent_root, 3, 3, 2);
 }
 
