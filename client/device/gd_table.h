@@ -122,17 +122,26 @@ GQ_FN uint32_t gd_table_least_units(const struct gd_row_table *t)
 }
 
 /*
- * Returns the key of the range that a row touches. Stores 1 to *more if the row
- * reaches into one unit more than the shortest range has, otherwise 0.
+ * Returns the key of the range that a row at this offset touches. Stores 1 to
+ * *more if the row reaches into one unit more than the shortest range has,
+ * otherwise 0.
  */
-GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row, uint32_t *more)
+GQ_FN uint64_t gd_table_key_at(const struct gd_row_table *t, uint64_t offset, uint32_t file,
+                               uint32_t *more)
 {
-    uint32_t file;
-    uint64_t offset = gd_table_offset(t, row, &file), unit = offset >> t->unit_shift;
+    uint64_t unit = offset >> t->unit_shift;
     uint64_t units = ((offset + t->row_bytes - 1) >> t->unit_shift) - unit + 1;
 
     *more = units > gd_table_least_units(t);
     return GD_TABLE_USED | (uint64_t)file << GD_TABLE_UNIT_BITS | unit;
+}
+
+GQ_FN uint64_t gd_table_key(const struct gd_row_table *t, uint64_t row, uint32_t *more)
+{
+    uint32_t file;
+    uint64_t offset = gd_table_offset(t, row, &file);
+
+    return gd_table_key_at(t, offset, file, more);
 }
 
 /* Returns the number by which the search for a key begins. */
@@ -377,15 +386,13 @@ GQ_FN void gd_table_note_lost(const struct gd_table_worker *w)
 }
 
 /*
- * Returns a row whose piece was read. A piece that ends before the row does has
- * reached the end of the file.
+ * Returns a row that begins `within` bytes behind the begin of its piece, which was read. A piece
+ * that ends before the row does has reached the end of the file.
  */
-GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
-                                            const struct gq_read_desc *p, int64_t id)
+GQ_FN struct gd_table_row gd_table_row_in(const struct gd_row_table *t,
+                                          const struct gq_read_desc *p, uint64_t within)
 {
     struct gd_table_row row = {0};
-    uint32_t file;
-    uint64_t within = gd_table_offset(t, (uint64_t)id, &file) - p->file_offset;
 
     row.is_due = true;
     row.is_unread = p->result < 0;
@@ -396,6 +403,15 @@ GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
     else
         row.from = t->staging + p->at + within;
     return row;
+}
+
+GQ_FN struct gd_table_row gd_table_read_row(const struct gd_row_table *t,
+                                            const struct gq_read_desc *p, int64_t id)
+{
+    uint32_t file;
+    uint64_t offset = gd_table_offset(t, (uint64_t)id, &file);
+
+    return gd_table_row_in(t, p, offset - p->file_offset);
 }
 
 GQ_FN struct gd_table_row gd_table_row(const struct gd_table_launch *l, uint32_t i, bool is_late)
@@ -539,7 +555,7 @@ GQ_FN void gd_table_report(const struct gd_table_worker *w, uint32_t reads)
             words->all_failed += failed;
             words->hits += gq_atomic_load(&words->copied);
             words->first = UINT64_MAX;
-            words->failed = words->copied = words->reads_now = 0;
+            words->failed = words->copied = 0;
         }
     }
 }

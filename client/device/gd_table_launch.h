@@ -58,9 +58,9 @@ struct gd_table_slot {
 struct gd_table_words {
     uint64_t first; /* number among the ids << 32 | error; UINT64_MAX: none */
     uint32_t failed;
-    uint32_t left;      /* groups that have ended their pass */
-    uint32_t copied;    /* rows of this gather that lay in lines */
-    uint32_t reads_now; /* ranges that a gather of few rows has read */
+    uint32_t left;     /* groups that have ended their pass */
+    uint32_t copied;   /* rows of this gather that lay in lines */
+    uint32_t few_left; /* groups of a gather of few rows that have ended | their ranges << 16 */
     /*
      * 1 + the number of the first piece of this gather to whose staging a lost
      * command may still write; 0: none. Stays set until the leases are renewed.
@@ -102,7 +102,7 @@ enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PI
  * (gd_table_few.h). The next constant is the number of warps in its blocks.
  */
 #define GD_TABLE_FEW       256u
-#define GD_TABLE_FEW_WARPS 4u
+#define GD_TABLE_FEW_WARPS 1u
 
 /*
  * A table in memory of the executor. Passes change only the arrays and words to
@@ -110,7 +110,8 @@ enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PI
  */
 struct gd_row_table {
     const struct gd_table_segment *segments;
-    uint64_t rows, stride; /* bytes from a row to the next one */
+    struct gd_table_segment only; /* a copy of the first segment, which takes no load */
+    uint64_t rows, stride;        /* bytes from a row to the next one */
     uint32_t n_segments, n_files;
     uint32_t row_bytes;
     uint32_t unit_shift; /* reads are whole units of 1 << unit_shift bytes */
@@ -125,7 +126,8 @@ struct gd_row_table {
     struct gd_table_words *words;
     /* The direct path has one for each file. */
     const struct gpunvme_device_file *const *files;
-    struct gd_table_cache *caches; /* one for each file; NULL: no file has a cache */
+    const struct gpunvme_device_file *first_file; /* files[0] */
+    struct gd_table_cache *caches;                /* one for each file; NULL: no file has a cache */
     /* The first file, if commands write to the staging; NULL: none does. */
     const struct gpunvme_device_file *file;
 };

@@ -98,10 +98,12 @@ GQ_FN uint32_t gd_table_segment_of(const struct gd_row_table *t, uint64_t row)
  */
 GQ_FN uint64_t gd_table_offset(const struct gd_row_table *t, uint64_t row, uint32_t *file)
 {
-    const struct gd_table_segment *s = &t->segments[gd_table_segment_of(t, row)];
+    struct gd_table_segment s = t->only;
 
-    *file = s->file;
-    return s->offset + (row - s->first_row) * t->stride;
+    if (t->n_segments > 1)
+        s = t->segments[gd_table_segment_of(t, row)];
+    *file = s.file;
+    return s.offset + (row - s.first_row) * t->stride;
 }
 
 GQ_FN uint32_t gd_table_file(uint64_t key)

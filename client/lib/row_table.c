@@ -242,6 +242,7 @@ static int table_put_files(struct gpunvme_table *t)
 
         err = memory_space_put(&t->space, to + i * sizeof(f), &f, sizeof(f));
     }
+    t->table.first_file = t->direct ? leased_file_device(t->files[0]->leased) : NULL;
     return err;
 }
 
@@ -250,6 +251,7 @@ static int table_alloc(struct gpunvme_table *t, const struct gd_table_segment *s
     const struct gd_table_words words = {.first = UINT64_MAX};
     int err = memory_space_alloc(&t->space, table_place_all(t, 0), &t->workspace);
 
+    t->table.only = segments[0];
     if (err)
         return err;
     table_place_all(t, t->workspace);
@@ -543,13 +545,18 @@ static bool table_takes_few(const struct gpunvme_table *t, const struct gd_table
            !t->has_begun;
 }
 
+/*
+ * Gathers few rows by a group for each queue of the leases, because a group sends the commands of
+ * all of its rows at once.
+ */
 static int table_few(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)
 {
+    uint64_t groups = max_u64(l->n / WARP + 1, min_u64(l->n, t->direct->lease.queues));
     void *args[] = {l};
 
     return cuda_driver_launch(t->space.cuda, t->space.device, &t->few_kernel,
-                              l->n / GD_TABLE_FEW_WARPS + 1, GD_TABLE_FEW_WARPS * WARP, stream,
-                              args);
+                              (unsigned)(groups + GD_TABLE_FEW_WARPS - 1) / GD_TABLE_FEW_WARPS,
+                              GD_TABLE_FEW_WARPS * WARP, stream, args);
 }
 
 /*
