@@ -324,6 +324,17 @@ uint8_t *crash_dev_bytes(struct crash_dev *d)
     return d->now.mem;
 }
 
+const uint8_t *crash_dev_peek(const struct crash_dev *d)
+{
+    return d->now.mem;
+}
+
+uint8_t *crash_dev_range(struct crash_dev *d, uint64_t offset, uint64_t len)
+{
+    image_mark(&d->now, offset, len);
+    return d->now.mem + offset;
+}
+
 void crash_dev_record(struct crash_dev *d)
 {
     pthread_mutex_lock(&d->lock);

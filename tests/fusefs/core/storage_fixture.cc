@@ -78,21 +78,21 @@ void StorageTest::expect_sound()
 lay_geometry StorageTest::geometry_of(crash_dev *d)
 {
     lay_geometry geo;
-    EXPECT_EQ(image_geometry(crash_dev_bytes(d), &geo), 0);
+    EXPECT_EQ(image_geometry(crash_dev_peek(d), &geo), 0);
     return geo;
 }
 
 lay_super *StorageTest::super_of(crash_dev *d)
 {
-    uint8_t *bytes = crash_dev_bytes(d);
-    const auto *label = reinterpret_cast<const lay_label *>(bytes);
-    return reinterpret_cast<lay_super *>(bytes + (lay_get64(label->supers[0]) << LAY_BLOCK_SHIFT));
+    const auto *label = reinterpret_cast<const lay_label *>(crash_dev_peek(d));
+    const uint64_t at = lay_get64(label->supers[0]) << LAY_BLOCK_SHIFT;
+    return reinterpret_cast<lay_super *>(crash_dev_range(d, at, LAY_BLOCK_SIZE));
 }
 
 lay_log_commit *StorageTest::newest_of(crash_dev *d)
 {
     lay_geometry geo;
-    lay_label_geometry(reinterpret_cast<const lay_label *>(crash_dev_bytes(d)), &geo);
+    lay_label_geometry(reinterpret_cast<const lay_label *>(crash_dev_peek(d)), &geo);
     return image_newest_commit(crash_dev_bytes(d), &geo);
 }
 
@@ -109,7 +109,7 @@ void StorageTest::lose_log(crash_dev *d, unsigned long which, unsigned long seed
     for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
         uint64_t block = lay_log_block(&geo, which - 1, pos);
         if (seed % 2 == 0 || random() % 2)
-            memset(crash_dev_bytes(d) + (block << LAY_BLOCK_SHIFT), 0, LAY_BLOCK_SIZE);
+            memset(crash_dev_range(d, block << LAY_BLOCK_SHIFT, LAY_BLOCK_SIZE), 0, LAY_BLOCK_SIZE);
     }
 }
 

@@ -13,7 +13,7 @@ class MkfsCrash : public StorageTest
     // With a sound label in block 0, everything is in place.
     static bool sound_as_it_is(crash_dev *d)
     {
-        const auto *label = reinterpret_cast<const lay_label *>(crash_dev_bytes(d));
+        const auto *label = reinterpret_cast<const lay_label *>(crash_dev_peek(d));
         return lay_check_label(label, nullptr, nullptr) != 0 || image_check(crash_dev_bd(d)) == 0;
     }
     // What is wrong after each cut of a format over what the device holds now, or "".

@@ -158,7 +158,7 @@ class Resize : public StorageTest
     {
         const lay_geometry geo = geometry_of(dev.get());
         std::vector<uint64_t> places;
-        const uint8_t *map = crash_dev_bytes(dev.get()) + (geo.map_start << LAY_BLOCK_SHIFT);
+        const uint8_t *map = crash_dev_peek(dev.get()) + (geo.map_start << LAY_BLOCK_SHIFT);
         for (const lay_slot &slot : reinterpret_cast<const lay_map_block *>(map)->slots)
             places.push_back(lay_slot_mapped(&slot) ? lay_get64(slot.places[0]) : LAY_NONE);
         return places;
@@ -170,7 +170,7 @@ class Resize : public StorageTest
         for (uint64_t place : chunks()) {
             if (place == LAY_NONE || place + LAY_SEGMENT_BLOCKS <= end)
                 continue;
-            const uint8_t *first = crash_dev_bytes(dev.get()) + (place << LAY_BLOCK_SHIFT);
+            const uint8_t *first = crash_dev_peek(dev.get()) + (place << LAY_BLOCK_SHIFT);
             const auto *entries = reinterpret_cast<const lay_entries *>(first);
             n += lay_get32(entries->free) < LAY_SEGMENT_BLOCKS - 1;
         }
