@@ -44,8 +44,11 @@ class Peers(Protocol):
     def offer(self, buffers: Any) -> Any:
         """Returns what other ranks need for share(). Buffers are a result of rows()."""
 
-    def share(self, buffers: Any, offers: list[Any]) -> None:
-        """Collective: lets gather() show the other ranks' buffers instead of copies, if it can."""
+    def share(self, buffers: Any, offers: list[Any]) -> bool:
+        """Collective: lets gather() show the other ranks' buffers instead of copies.
+
+        Returns false at all ranks if gather() makes copies. An error is that of one rank.
+        """
 
     def flat(self, tensor: Any) -> Any:
         """Returns the bytes of a tensor as an array."""
@@ -59,8 +62,11 @@ class Peers(Protocol):
     def copy(self, to: Any, row: Any, place: int) -> None:
         """Starts to fill an array from this place of a row that gather() returned."""
 
+    def end_copies(self) -> None:
+        """Waits for the copies of this rank, and unmaps what share() has mapped."""
+
     def finish(self, failed: bool = False) -> bool:
-        """Collective: waits for the copies of all ranks. Returns true if one may have failed."""
+        """Collective: waits until all ranks have come. Returns true if one may have failed."""
 
 
 def _aligned(nbytes: int) -> int:
@@ -298,6 +304,14 @@ class _Load:
                 done += n
         return done
 
+    def _share(self, offers: list[Any], errors: _Errors) -> None:
+        """Collective: raises an error at all ranks if one cannot prepare gather()."""
+        shared = False
+        with errors.kept():
+            shared = self._peers.share(self._buffers, offers)
+        if not shared:
+            errors.agree(None)
+
     def exchange_all(self, offers: list[Any], errors: _Errors, report: Progress | None,
                      done: int) -> None:
         """Collective: reads and exchanges all chunks, or those before an error of any rank.
@@ -319,7 +333,8 @@ class _Load:
                 for _ in range(AHEAD):
                     start_next()
             wait(reads, return_when=FIRST_COMPLETED)  # the mount has registered the buffers
-            self._peers.share(self._buffers, offers)
+            if self._shares.rounds:
+                self._share(offers, errors)
             for turn in range(self._shares.rounds):
                 with errors.kept():
                     for read in rounds[turn]:
@@ -330,7 +345,7 @@ class _Load:
                     return
                 with errors.kept():
                     start_next()  # into the buffer of the last round but one
-                done += self._copy(rows, turn)
+                    done += self._copy(rows, turn)
                 if report:
                     with errors.kept():
                         report(done, self.total, time.monotonic() - begun)
@@ -371,6 +386,8 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
                           sum(part.nbytes for part in parts.values()))
         with errors.kept():
             mine.check()
+        with errors.kept():
+            peers.end_copies()
         if peers.finish(errors.first is not None):
             errors.agree(None)
         return mine.result(parts)

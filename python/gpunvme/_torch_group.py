@@ -162,10 +162,16 @@ class ProcessGroup:
             return None
         return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}", handle)
 
-    def share(self, buffers: torch.Tensor, offers: list[_Offer | None]) -> None:
+    def share(self, buffers: torch.Tensor, offers: list[_Offer | None]) -> bool:
         found = [offer for offer in offers if offer is not None]
-        if len(found) < self.size or len({offer.host for offer in found}) > 1:
-            return
+        if len(found) == self.size and len({offer.host for offer in found}) == 1:
+            self._map(buffers, found)
+        if self._board is None:
+            self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
+        return self._board is not None
+
+    def _map(self, buffers: torch.Tensor, found: list[_Offer]) -> None:
+        """Collective: maps the buffers of all ranks, if all ranks can."""
         try:
             board, failed = _Board(found[0].board, self.rank, self.size), False
             try:
@@ -184,8 +190,7 @@ class ProcessGroup:
         if self._board is not None:
             self._await_last_but_one()
             return [seen[i] for seen in self._seen], self._board.meet(failed)
-        if self._gathered is None:
-            self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
+        assert self._gathered is not None
         buffers[i, -ALIGN] = int(failed)
         distributed.all_gather_into_tensor(_flat(self._gathered), buffers[i], group=self._group)
         return self._gathered, any(self._gathered[:, -ALIGN].tolist())
@@ -204,18 +209,23 @@ class ProcessGroup:
             if before is not None:
                 before.synchronize()
 
-    def _synchronize(self) -> None:
+    def end_copies(self) -> None:
+        """Called before finish(), because a rank may free its buffers afterwards.
+
+        CUDA does not define what becomes of a mapping whose memory its owner has freed.
+        """
         if self.kind == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
+        self.close()
 
     def finish(self, failed: bool = False) -> bool:
         """Without a board no rank waits: a gather has copied what it shows, and reports errors."""
-        self._synchronize()
         return self._board is None or self._board.meet(failed)
 
     def close(self) -> None:
-        """Called after the last collective operation."""
-        for seen in self._seen:
+        """Unmaps the others' buffers. gather() is not called afterwards."""
+        while self._seen:
+            seen = self._seen.pop()
             if not isinstance(seen, torch.Tensor):
                 seen.close()
 

@@ -49,7 +49,7 @@ class Threads:
         pass
 
     def share(self, buffers, offers):
-        pass
+        return False
 
     def gather(self, buffers, i, failed):
         found = self.exchange((buffers[i].copy(), failed))
@@ -57,6 +57,9 @@ class Threads:
 
     def copy(self, to, row, place):
         to[:] = row[place:place + to.size]
+
+    def end_copies(self):
+        pass
 
     def finish(self, failed=False):
         return any(self.exchange(failed))
@@ -210,6 +213,21 @@ def test_all_ranks_fail_with_one_that_has_no_memory(files):
     assert isinstance(first, MemoryError) and "rank 0 of 2: MemoryError" in str(other)
 
 
+@pytest.mark.parametrize("step", ["share", "copy", "end_copies"])
+def test_all_ranks_fail_with_one_whose_step_fails(files, monkeypatch, step):
+    really = getattr(Threads, step)
+
+    def fail_or_step(self, *arguments):
+        if self.rank == 1:
+            raise RuntimeError(f"{step}: no memory")
+        return really(self, *arguments)
+
+    monkeypatch.setattr(Threads, step, fail_or_step)
+    other, own = errors_of(in_threads(2, lambda peers: load_group(files, peers)))
+    assert str(own) == f"{step}: no memory"
+    assert str(other) == f"rank 1 of 2: RuntimeError: {own}"
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_all_ranks_fail_with_one_whose_progress_does(files, last):
     def progress(done, total, _):
@@ -261,7 +279,7 @@ def test_files_that_change_fail(files):
     """A file that is written to after the ranks have opened it."""
     class Writer(Threads):
         def gather(self, buffers, i, failed):
-            if self.rank == 0 and self.calls == 1:
+            if self.rank == 0 and self.calls == 2:
                 with open(files[1], "r+b") as file:
                     file.seek(-8, os.SEEK_END)
                     file.write(bytes(8))
@@ -343,18 +361,6 @@ def run_rank(rank, size, backend, shares, store, paths):
     with pytest.raises(RuntimeError):
         load_file(paths, device, group=world)
     os._exit(0)
-
-
-def test_shared_memory_is_freed(torch):
-    """torch frees memory that was exported, also if no other process has mapped it."""
-    if not torch.cuda.device_count():
-        pytest.skip("torch has no CUDA device")
-    from gpunvme._torch_group import _export, _release
-    memory = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
-    allocated = torch.cuda.memory_allocated()
-    _release(_export(memory))
-    del memory
-    assert torch.cuda.memory_allocated() == allocated - (1 << 20)
 
 
 @pytest.mark.parametrize("size, backend, where, shares", [
