@@ -172,7 +172,7 @@ def case_kvikio(args):
 
 
 def case_dali(args):
-    """Arrays by readers.numpy of DALI; its backend for GPUs (--backend GDS) reads by cuFile."""
+    """Reads arrays by readers.numpy of DALI, whose backend for GPUs (--backend GDS) uses cuFile."""
     pipelines, fn, numpy = need("nvidia.dali.pipeline"), need("nvidia.dali.fn"), need("numpy")
     size, batch = 32 * MIB, 4
     count = max(min(args.mib, 1024) * MIB // size // batch, 2) * batch
@@ -207,7 +207,7 @@ def dali_pipeline(pipelines, fn, names, batch, backend):
 
 
 def case_cudf(args):
-    """A table of parquet by pylibcudf, which moves files by KvikIO; first without a pool."""
+    """Writes and reads a table of parquet by pylibcudf, which uses KvikIO. A pool comes last."""
     plc, rmm = need("pylibcudf"), need("rmm")
     parquet = plc.io.parquet
     size, columns = min(args.mib, 1024) * MIB, 8
@@ -231,7 +231,7 @@ def case_cudf(args):
 
 
 def cudf_read(plc, name, length, who):
-    """Seconds of a read, whose columns are verified."""
+    """Returns the seconds of a read, whose columns it verifies."""
     options = plc.io.parquet.ParquetReaderOptions.builder(plc.io.SourceInfo([name])).build()
     took, found = seconds_of(lambda: plc.io.parquet.read_parquet(options))
     for i, column in enumerate(found.columns):

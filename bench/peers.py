@@ -4,9 +4,9 @@
 
 KvikIO, InstantTensor, fastsafetensors, Run:ai model streamer and safetensors, where they are
 importable, in turn with a pinned copy of the same size; with -l the READ ioctl of a mount in the
-same run, and the direct path where the mount lends it. Every byte is verified on the GPU, over zeros.
-apps.py measures one 4 KiB read after another. Needs PyTorch. A library that fails, or takes too long, is told
-on stderr and left out. Exit 77: nothing to measure here.
+same run, and the direct path where the mount lends it. Every byte is verified on the GPU, over
+zeros. apps.py measures one 4 KiB read after another. Needs PyTorch. A library that fails, or takes
+too long, is reported on stderr and left out. Ends with 77 if there is nothing to measure here.
 """
 
 import argparse
@@ -170,7 +170,7 @@ class Read(Way):
 
 
 class Direct(Way):
-    """In the default stream, and the wait for its end."""
+    """Reads in the default stream, and waits for its end."""
 
     def __init__(self, job, file):
         super().__init__("direct path, 1 thread", job)
@@ -448,7 +448,7 @@ def arguments():
 
 
 def open_mount(args, target):
-    """The package, and the path of a file of the contents; the target is registered."""
+    """Registers the target. Returns the package, and the path of a file that it has made."""
     os.environ["GPUNVME_LIBRARY"] = args.library
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
     gpunvme = importlib.import_module("gpunvme")

@@ -89,7 +89,7 @@ int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t off
 /* Does the same without a stream, by a host that waits. Several threads may call it. */
 int bench_direct_read_wait(const struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
-/* A list of the pieces of a file, which are read one behind the other to the mount's buffer. */
+/* Lists pieces of a file, which are read one behind the other to the mount's buffer. */
 struct bench_list {
     size_t n;
     struct gpunvme_piece *pieces;     /* in memory of the library */

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from ._file import File, make_pieces
 from ._memory import Memory, allocation_of, memory_of
 
+
 class SafetensorError(ValueError):
     """The file is not what the format says."""
 
@@ -386,9 +387,9 @@ def _read_batch(file: File, reads: Reads, slices: list[tuple[Entry, Any]]) -> No
 
 
 def in_batches(things: Iterable[tuple[File, int, Any]]) -> Iterator[tuple[File, list[Any]]]:
-    """Yields a thing of many bytes alone, and others of a file together until they have as many.
+    """Yields a thing of LONG_PIECE bytes alone, and shorter ones together until they have as many.
 
-    things: file, bytes, and what is yielded.
+    Each of the things is a file, a number of bytes, and what is yielded.
     """
     short: list[Any] = []
     of, total = None, 0

@@ -79,7 +79,7 @@ _driver = functools.cache(lambda: ctypes.CDLL("libcuda.so.1"))
 
 
 class _Handle(ctypes.Structure):
-    """CUipcMemHandle"""
+    """Has the layout of CUipcMemHandle."""
 
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
 
@@ -87,7 +87,7 @@ class _Handle(ctypes.Structure):
 def _call(name: str, *arguments: Any) -> None:
     """Calls a function of CUDA's driver, in whose context torch has made the memory of this thread.
 
-    Threads that read go on meanwhile: unlike torch's own calls, this gives up the interpreter.
+    Threads that read go on meanwhile, because this releases the interpreter's lock, unlike torch.
     """
     error = getattr(_driver(), name)(*arguments)
     if error:
@@ -103,7 +103,7 @@ def _export(memory: torch.Tensor) -> tuple[bytes, int]:
 
 
 class _Mapped:
-    """Buffers of another process, each of which is shown as its address."""
+    """Maps the buffers of another process, and gives the address of each."""
 
     def __init__(self, handle: tuple[bytes, int], nbytes: int) -> None:
         self._base, self._nbytes = ctypes.c_uint64(), nbytes

@@ -100,7 +100,7 @@ def test_ranks_have_slices(files, monkeypatch, ranks):
 
 
 class Part:
-    """Bytes of a DeviceArray from a place on."""
+    """Gives the bytes of a DeviceArray from a place on as an array of CUDA."""
 
     def __init__(self, array, place, nbytes):
         self.array, self.place, self.nbytes = array, place, nbytes
@@ -143,7 +143,7 @@ def test_one_call_reads_into_one_allocation(cuda, files, monkeypatch):
 
 
 def test_short_tensors_are_read_together(files, monkeypatch):
-    """Long ones are not, and neither are those of two files. The result has the order of the files."""
+    """Long ones are read alone, and files apart. The result has the order of the files."""
     monkeypatch.setattr(_safetensors, "LONG_PIECE", 500)
     batches, reads_of = [], _safetensors.reads_of
 

@@ -16,7 +16,7 @@ class Repair : public ToolTest
 {
   protected:
     Result fsck(const std::string &option);
-    /* By the passes of fsck in this process, which takes a quarter of a program's time. */
+    /* Checks the image in this process, which takes a quarter of the time of fsck.gpunvme. */
     void expect_clean();
     void fill()
     {
