@@ -48,7 +48,7 @@ void cli_out_counters(struct cli_out *o, const struct gpunvme_ioc_stats *stats);
 void cli_out_none(struct cli_out *o, const char *key, const char *label);
 /* Text has three decimal places. */
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value);
-/* Text is hexadecimal with so many digits; JSON has a decimal number. */
+/* Text is hexadecimal, with at least `digits` digits; JSON has a decimal number. */
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,
                  unsigned digits);
 /* Text is "yes" or "no"; JSON is true or false. */
