@@ -22,12 +22,12 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size);
 void crash_dev_free(struct crash_dev *d);
 struct bd_dev *crash_dev_bd(struct crash_dev *d);
 /*
- * The bytes, to be read or changed. The end of the device then compares all of them with zeros.
+ * Returns the bytes, which may be changed. The end of the device then compares all with zeros.
  */
 uint8_t *crash_dev_bytes(struct crash_dev *d);
-/* The bytes, only to be read. */
+/* Returns the bytes, which are only read. */
 const uint8_t *crash_dev_peek(const struct crash_dev *d);
-/* The byte at an offset, from which len bytes are to be read or changed. */
+/* Returns the byte at an offset, from which len bytes may be changed. */
 uint8_t *crash_dev_range(struct crash_dev *d, uint64_t offset, uint64_t len);
 
 /* Forgets the record; every later write and flush is an operation with a number. */
