@@ -41,7 +41,6 @@ struct cli_counts {
 
 struct cli_use {
     uint64_t key; /* process or inode */
-    pid_t process;
     char name[512];
     double rates[CLI_RATES]; /* GB/s */
 };
@@ -257,9 +256,6 @@ static void top_activity_add_file(const struct gpunvme_open_file *f, const doubl
 
     if (p && !*p->name)
         snprintf(p->name, sizeof(p->name), "%s", command);
-    /* A path is found only through a live process. */
-    if (file && (!file->process || strcmp(command, "-") != 0))
-        file->process = process;
     add_rates(p, rates);
     add_rates(file, rates);
 }
@@ -272,13 +268,17 @@ static size_t busiest(struct cli_use *all, size_t n)
     return n < CLI_USES ? n : CLI_USES;
 }
 
-static void name_files(struct cli_use *files, size_t n, dev_t dev)
+/* Finds a path of the file by any process that has it open, because others may have ended. */
+static void name_file(struct cli_use *file, const struct cli_counts *now, dev_t dev)
 {
-    for (size_t i = 0; i < n; i++) {
-        struct cli_use *f = &files[i];
-        if (!cli_path_of(f->process, dev, (ino_t)f->key, f->name, sizeof(f->name)))
-            snprintf(f->name, sizeof(f->name), "inode %" PRIu64, f->key);
-    }
+    bool found = false;
+
+    for (size_t i = 0; !found && i < now->n_files; i++)
+        found = now->files[i].ino == file->key &&
+                cli_path_of((pid_t)now->files[i].pid, dev, (ino_t)file->key, file->name,
+                            sizeof(file->name));
+    if (!found)
+        snprintf(file->name, sizeof(file->name), "inode %" PRIu64, file->key);
 }
 
 /* -1: not counted. A queue that is not in `before` started at 0. */
@@ -382,7 +382,8 @@ static void show_activity(struct cli_out *out, const struct cli_counts *before,
     }
     show_uses(out, "processes", process_columns, processes, busiest(processes, n_processes));
     n_files = busiest(files, n_files);
-    name_files(files, n_files, dev);
+    for (size_t i = 0; i < n_files; i++)
+        name_file(&files[i], now, dev);
     show_uses(out, "files", file_columns, files, n_files);
     free(processes);
     show_queues(out, &before->queues, &now->queues, seconds);
