@@ -27,7 +27,7 @@
 #define GD_ROLLED
 #endif
 
-/* A claim of a group. The words are those that lane 0 has found. */
+/* Describes what a group has claimed. Lane 0 has found the last three words. */
 struct gd_burst {
     struct gq_cids *cids; /* of the queue */
     uint32_t of;          /* bits of the CIDs that the group has claimed */

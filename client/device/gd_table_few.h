@@ -13,7 +13,7 @@
 #include "client/device/gd_burst.h"
 #include "client/device/gd_table.h"
 
-/* A bit that no key has, for rows that reach into one unit more than the shortest range has. */
+/* No key has this bit. It marks rows that reach into one unit more than the shortest range has. */
 #define GD_TABLE_LONGER ((uint64_t)1 << 62)
 static_assert(GD_TABLE_UNIT_BITS + GD_TABLE_FILE_BITS <= 62, "the bit is unused");
 
@@ -22,7 +22,7 @@ struct gd_table_few_keys {
     GQ_LANE_MEMBER(uint64_t, of[GD_TABLE_FEW / GQ_LANES]);
 };
 
-/* The rows of a group, and the ranges that they touch. */
+/* Describes the rows of a group, and the ranges that they touch. */
 struct gd_table_few {
     uint32_t first, n;                          /* number of the first one among the ids */
     GQ_LANE_MEMBER(uint64_t, key);              /* 0: the row touches no range */
