@@ -64,31 +64,30 @@ static bool reserve_is_shared(struct nvme_ctrlr *c, uint32_t nsid)
  * `missing` says what has no reservations.
  */
 static int reserve_result(int err, enum bd_reserve how, const char *about, const char *holder,
-                          const char *missing, char *why, size_t len)
+                          const char *missing, struct reason *why)
 {
     if (!err)
         return 1;
     if (err == -ENOTSUP && how == BD_RESERVE_AUTO)
         return 0;
     if (err == -EBUSY)
-        snprintf(why, len,
-                 "%sreserved by %s: unmount it there first, or mount it once with "
-                 "reservation=preempt if that host is dead",
-                 about, holder);
+        reason_set(why, 0,
+                   "%sreserved by %s: unmount it there first, or mount it once with "
+                   "reservation=preempt if that host is dead",
+                   about, holder);
     else if (err == -ENOTSUP)
-        snprintf(why, len, "%s%s; mount it with reservation=auto", about, missing);
+        reason_set(why, 0, "%s%s; mount it with reservation=auto", about, missing);
     else
-        snprintf(why, len, "%sit cannot be reserved: %s", about, strerror(-err));
+        reason_set(why, 0, "%sit cannot be reserved: %s", about, strerror(-err));
     return err != -EBUSY && how == BD_RESERVE_AUTO ? 0 : err;
 }
 
-int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len)
+int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, struct reason *why)
 {
     char about[32], id[UUID_STR_LEN], host[96];
     struct nvme_holder holder = {0};
 
-    if (len)
-        why[0] = '\0';
+    *why = (struct reason){0};
     if (how == BD_RESERVE_OFF || (how == BD_RESERVE_AUTO && !reserve_is_shared(c, nsid)))
         return 0;
     int err = nvme_reserve(c, nsid, how == BD_RESERVE_PREEMPT, &holder);
@@ -97,17 +96,16 @@ int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *w
     snprintf(about, sizeof(about), "namespace %u: ", nsid);
     return reserve_result(
         err, how, about, host,
-        "the controller has no reservations (ONCS, RESCAP), or no host identifiers", why, len);
+        "the controller has no reservations (ONCS, RESCAP), or no host identifiers", why);
 }
 
-int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how, char *why,
-                    size_t len)
+int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how,
+                    struct reason *why)
 {
     char host[64] = "another host";
     uint64_t key, holder = 0;
 
-    if (len)
-        why[0] = '\0';
+    *why = (struct reason){0};
     if (how == BD_RESERVE_OFF || (how == BD_RESERVE_AUTO && !dev->info.shared))
         return 0;
     memcpy(&key, host_id, sizeof(key));
@@ -118,5 +116,5 @@ int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reser
         snprintf(host, sizeof(host), "the host with the key %#llx", (unsigned long long)holder);
     return reserve_result(
         err, how, "", host,
-        "the device or the kernel's driver has no reservations (partitions have none)", why, len);
+        "the device or the kernel's driver has no reservations (partitions have none)", why);
 }

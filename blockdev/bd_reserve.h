@@ -9,6 +9,7 @@
 #define BLOCKDEV_BD_RESERVE_H
 
 #include "blockdev/device.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,15 +30,15 @@ enum bd_reserve {
  * stores a sentence in `why` and returns -EBUSY if another host has the
  * reservation, -ENOTSUP, or the error of a command.
  */
-int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, char *why, size_t len);
+int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, struct reason *why);
 
 /*
  * Does the same for a block device that the kernel drives, which keeps the
  * reservation until it is closed. host_id is of bd_host_id(); its first bytes
  * are the key of this host.
  */
-int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how, char *why,
-                    size_t len);
+int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how,
+                    struct reason *why);
 
 /*
  * Stores the host identifier (nvme_transport.host_id) for a device. It is

@@ -252,7 +252,7 @@ static size_t begin_at(const struct data_window *w, size_t n, size_t k)
 }
 
 static int differs(const struct data_check *c, const struct data_window *w,
-                   const struct data_shape *s, size_t first, char *why, size_t len)
+                   const struct data_shape *s, size_t first, struct reason *why)
 {
     const unsigned char *got = c->buffer + s->at_page * PAGE_BYTES + s->at_byte;
     size_t i = 0;
@@ -262,36 +262,35 @@ static int differs(const struct data_check *c, const struct data_window *w,
         i++;
     if (i == s->pages && got[s->pages * PAGE_BYTES] == 0xa5)
         return 0;
-    snprintf(why, len,
-             "wrong data by %s: a read of %zu bytes to byte %zu of a page %s; the controller does "
-             "not take PRP entries as specified and cannot be used",
-             c->path, s->pages * PAGE_BYTES, s->at_byte,
-             i < s->pages ? "returns other bytes than reads of single pages" : "writes too much");
-    return -EILSEQ;
+    return reason_set(
+        why, -EILSEQ,
+        "wrong data by %s: a read of %zu bytes to byte %zu of a page %s; the controller does "
+        "not take PRP entries as specified and cannot be used",
+        c->path, s->pages * PAGE_BYTES, s->at_byte,
+        i < s->pages ? "returns other bytes than reads of single pages" : "writes too much");
 }
 
 static int try_one(const struct data_check *c, const struct data_window *w,
-                   const struct data_shape *s, size_t first, char *why, size_t len)
+                   const struct data_shape *s, size_t first, struct reason *why)
 {
     size_t at = s->at_page * PAGE_BYTES + s->at_byte;
 
     memset(c->buffer + at, 0xa5, s->pages * PAGE_BYTES + 1);
     int err = c->read(c->context, w->start + first * PAGE_BYTES, at, s->pages * PAGE_BYTES);
     if (!err)
-        return differs(c, w, s, first, why, len);
-    snprintf(why, len,
-             "%s: a read of %zu bytes to byte %zu of a page %s%s, although reads of single "
-             "pages succeed",
-             c->path, s->pages * PAGE_BYTES, s->at_byte, data_fails(err), data_cause(err));
-    return err;
+        return differs(c, w, s, first, why);
+    return reason_set(
+        why, err,
+        "%s: a read of %zu bytes to byte %zu of a page %s%s, although reads of single "
+        "pages succeed",
+        c->path, s->pages * PAGE_BYTES, s->at_byte, data_fails(err), data_cause(err));
 }
 
 /* Context of try_shape() for a test of reads. */
 struct reading {
     const struct data_check *check;
     const struct data_window *w;
-    char *why;
-    size_t len;
+    struct reason *why;
 };
 
 /* Reads with marks in four places, or once if all pages are marks. */
@@ -306,7 +305,7 @@ static int try_shape(void *context, const struct data_shape *s)
         size_t first = begin_at(r->w, s->pages, places[i]);
 
         if (s->pages <= r->w->pages && first != tried && (i == 0 || places[i] > places[i - 1]))
-            err = try_one(r->check, r->w, s, first, r->why, r->len);
+            err = try_one(r->check, r->w, s, first, r->why);
         tried = first;
     }
     return err;
@@ -335,7 +334,7 @@ static bool data_check_is_right(const struct data_check *c, const struct data_wi
 }
 
 static int try_list(const struct data_check *c, const struct data_window *w, size_t lba_size,
-                    char *why, size_t len)
+                    struct reason *why)
 {
     struct data_check_piece pieces[DATA_CHECK_PIECES];
     size_t at = 0, i = 0;
@@ -347,32 +346,30 @@ static int try_list(const struct data_check *c, const struct data_window *w, siz
     }
     memset(c->buffer, 0xa5, at);
     int err = c->read_list(c->context, pieces, DATA_CHECK_PIECES);
-    if (err) {
-        snprintf(why, len, "%s: a list of short reads %s%s", c->path, data_fails(err),
-                 data_cause(err));
-        return err;
-    }
+    if (err)
+        return reason_set(why, err, "%s: a list of short reads %s%s", c->path, data_fails(err),
+                          data_cause(err));
     for (i = 0; i < DATA_CHECK_PIECES && data_check_is_right(c, w, &pieces[i]); i++)
         ;
     if (i == DATA_CHECK_PIECES)
         return 0;
-    snprintf(why, len,
-             "wrong data by %s: in a list of short reads one of %zu bytes to byte %zu of a page "
-             "returns other bytes than reads of single pages, or is written over; the controller "
-             "cannot be used",
-             c->path, pieces[i].len, pieces[i].at % PAGE_BYTES);
-    return -EILSEQ;
+    return reason_set(
+        why, -EILSEQ,
+        "wrong data by %s: in a list of short reads one of %zu bytes to byte %zu of a page "
+        "returns other bytes than reads of single pages, or is written over; the controller "
+        "cannot be used",
+        c->path, pieces[i].len, pieces[i].at % PAGE_BYTES);
 }
 
 /* Fewer marks do not cover every place of the shorter lists. */
 #define FEW_MARKS 64u
 
-static void say_how_much(const struct data_window *w, char *why, size_t len)
+static void say_how_much(const struct data_window *w, struct reason *why)
 {
-    why[0] = '\0';
+    why->text[0] = '\0';
     if (w->n_marks < FEW_MARKS && w->n_marks < w->pages)
-        snprintf(
-            why, len,
+        reason_set(
+            why, 0,
             "only %zu of the %zu pages that were read differ from their neighbours, so PRP entries "
             "that are taken in another order may not show",
             w->n_marks, w->pages);
@@ -380,36 +377,36 @@ static void say_how_much(const struct data_window *w, char *why, size_t len)
 
 /* Like data_check_run(), for a window that is already open. */
 static int data_check_reads(const struct data_check *check, const struct data_window *w,
-                            size_t lba_size, char *why, size_t len)
+                            size_t lba_size, struct reason *why)
 {
-    struct reading r = {.check = check, .w = w, .why = why, .len = len};
+    struct reading r = {.check = check, .w = w, .why = why};
     int err = data_each_shape(data_check_longest(check->max_command), try_shape, &r);
 
     if (!err && check->read_list && w->pages)
-        err = try_list(check, w, lba_size, why, len);
+        err = try_list(check, w, lba_size, why);
     if (!err)
-        say_how_much(w, why, len);
+        say_how_much(w, why);
     return err;
 }
 
-int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len)
+int data_check_run(struct bd_dev *dev, const struct data_check *check, struct reason *why)
 {
     size_t pages = 2 * (data_check_longest(check->max_command) / PAGE_BYTES);
     struct data_window w;
     int err = data_window_open(dev, check->start, pages, &w);
 
     if (err && err != -ENOMEM)
-        snprintf(why, len, "%s: a read of single pages at byte %" PRIu64 " of the device %s%s",
-                 check->path, check->start, data_fails(err), data_cause(err));
+        reason_set(why, 0, "%s: a read of single pages at byte %" PRIu64 " of the device %s%s",
+                   check->path, check->start, data_fails(err), data_cause(err));
     if (err)
         return err;
-    err = data_check_reads(check, &w, dev->info.lba_size, why, len);
+    err = data_check_reads(check, &w, dev->info.lba_size, why);
     data_window_close(&w);
     return err;
 }
 
-int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists, char *why,
-                      size_t len)
+int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists,
+                      struct reason *why)
 {
     struct data_commands c;
     int err = data_commands_open(dev, &c);
@@ -419,7 +416,7 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
     struct data_check check = data_commands_path(&c, start, max_command);
     if (!lists)
         check.read_list = NULL;
-    err = data_check_run(dev, &check, why, len);
+    err = data_check_run(dev, &check, why);
     data_commands_close(&c);
     return err;
 }
@@ -432,8 +429,7 @@ struct writing {
     unsigned char *former, *got;
     uint64_t word; /* next word of the pattern; every word is unique */
     bool (*interrupted)(void);
-    char *why;
-    size_t len;
+    struct reason *why;
 };
 
 /* Fills pages that differ from each other and from all earlier ones. */
@@ -445,9 +441,8 @@ static void data_check_write_fill(struct writing *t, unsigned char *data, size_t
 
 static int data_check_write_fail(struct writing *t, const char *what, int err)
 {
-    snprintf(t->why, t->len, "%s of single pages at byte %" PRIu64 " of the device %s%s", what,
-             t->w.start, data_fails(err), data_cause(err));
-    return err;
+    return reason_set(t->why, err, "%s of single pages at byte %" PRIu64 " of the device %s%s",
+                      what, t->w.start, data_fails(err), data_cause(err));
 }
 
 /* Returns -EILSEQ if the area differs from `want`. */
@@ -478,11 +473,12 @@ static int write_shape(struct writing *t, const struct data_shape *s, size_t fir
     memcpy(t->w.data + first * PAGE_BYTES, data, bytes);
     int err = data_submit(t->commands.dev, &io, 1);
     if (err)
-        snprintf(t->why, t->len,
-                 "a write of %zu bytes from byte %zu of a page %s%s, although writes of single "
-                 "pages succeed",
-                 bytes, s->at_byte, data_fails(err), data_cause(err));
-    return err;
+        return reason_set(
+            t->why, err,
+            "a write of %zu bytes from byte %zu of a page %s%s, although writes of single "
+            "pages succeed",
+            bytes, s->at_byte, data_fails(err), data_cause(err));
+    return 0;
 }
 
 /* Writes to the middle, so that pages around it reveal a surplus page. */
@@ -490,19 +486,19 @@ static int try_write(void *context, const struct data_shape *s)
 {
     struct writing *t = context;
 
-    if (t->interrupted && t->interrupted()) {
-        snprintf(t->why, t->len, "interrupted, the scratch area holds what it held before");
-        return -EINTR;
-    }
+    if (t->interrupted && t->interrupted())
+        return reason_set(t->why, -EINTR,
+                          "interrupted, the scratch area holds what it held before");
     int err = write_shape(t, s, (t->w.pages - s->pages) / 2);
     if (!err)
         err = data_check_write_compare(t, t->w.data);
     if (err == -EILSEQ)
-        snprintf(t->why, t->len,
-                 "wrong data: after a write of %zu bytes from byte %zu of a page, reads of single "
-                 "pages return other bytes; the controller does not take PRP entries as specified "
-                 "and cannot be used",
-                 s->pages * PAGE_BYTES, s->at_byte);
+        return reason_set(
+            t->why, err,
+            "wrong data: after a write of %zu bytes from byte %zu of a page, reads of single "
+            "pages return other bytes; the controller does not take PRP entries as specified "
+            "and cannot be used",
+            s->pages * PAGE_BYTES, s->at_byte);
     return err;
 }
 
@@ -513,10 +509,10 @@ static int fill_area(struct writing *t)
     if (!err)
         err = data_check_write_compare(t, t->w.data);
     if (err == -EILSEQ)
-        snprintf(t->why, t->len,
-                 "wrong data: reads of single pages at byte %" PRIu64
-                 " of the device return other bytes than writes of single pages wrote",
-                 t->w.start);
+        reason_set(t->why, 0,
+                   "wrong data: reads of single pages at byte %" PRIu64
+                   " of the device return other bytes than writes of single pages wrote",
+                   t->w.start);
     data_window_mark(&t->w);
     return err;
 }
@@ -547,11 +543,11 @@ static int put_back(struct writing *t, int before)
         (void)data_check_write_fail(t, "a flush after writes", flushed);
     if (n == 0)
         return before ? before : flushed;
-    snprintf(t->why, t->len,
-             "%zu pages of the scratch area, %zu bytes from byte %" PRIu64
-             " of the device, could not be put back%s%s: write them anew from a copy",
-             n, t->w.pages * PAGE_BYTES, t->w.start, err ? ", " : "", err ? strerror(-err) : "");
-    return -EUCLEAN;
+    return reason_set(t->why, -EUCLEAN,
+                      "%zu pages of the scratch area, %zu bytes from byte %" PRIu64
+                      " of the device, could not be put back%s%s: write them anew from a copy",
+                      n, t->w.pages * PAGE_BYTES, t->w.start, err ? ", " : "",
+                      err ? strerror(-err) : "");
 }
 
 static int check_area(struct writing *t, size_t max_command)
@@ -561,7 +557,7 @@ static int check_area(struct writing *t, size_t max_command)
     int err = fill_area(t);
 
     if (!err)
-        err = data_check_reads(&reads, &t->w, lba_size, t->why, t->len);
+        err = data_check_reads(&reads, &t->w, lba_size, t->why);
     if (!err)
         err = data_each_shape(data_check_longest(max_command), try_write, t);
     return put_back(t, err);
@@ -572,15 +568,14 @@ static int data_check_write_refuse(struct writing *t, uint64_t start, size_t byt
 {
     const struct bd_info *info = &t->commands.dev->info;
 
-    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < bytes) {
-        snprintf(t->why, t->len,
-                 "no scratch area at byte %" PRIu64 " of the device: a multiple of %zu is needed, "
-                 "and %zu bytes behind it of the %" PRIu64 " that there are",
-                 start, (size_t)PAGE_BYTES, bytes, info->bytes);
-        return -EINVAL;
-    }
+    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < bytes)
+        return reason_set(t->why, -EINVAL,
+                          "no scratch area at byte %" PRIu64
+                          " of the device: a multiple of %zu is needed, "
+                          "and %zu bytes behind it of the %" PRIu64 " that there are",
+                          start, (size_t)PAGE_BYTES, bytes, info->bytes);
     if (info->read_only)
-        snprintf(t->why, t->len, "the namespace is write protected, reads alone can be checked");
+        reason_set(t->why, 0, "the namespace is write protected, reads alone can be checked");
     return info->read_only ? -EROFS : 0;
 }
 
@@ -605,9 +600,9 @@ static int writing_open(struct writing *t, uint64_t start, size_t bytes)
 }
 
 int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
-                       bool (*interrupted)(void), char *why, size_t len)
+                       bool (*interrupted)(void), struct reason *why)
 {
-    struct writing t = {.interrupted = interrupted, .why = why, .len = len};
+    struct writing t = {.interrupted = interrupted, .why = why};
     size_t bytes = 2 * (data_check_longest(max_command) / PAGE_BYTES) * PAGE_BYTES;
     int err = data_commands_open(dev, &t.commands);
 

@@ -16,6 +16,7 @@
 
 #include "blockdev/bdev.h"
 #include "support/page.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,14 +73,14 @@ struct data_check {
  * and may be the host's fault. On an error `why` holds a sentence, except for
  * -ENOMEM. On success it is empty unless the device's data makes the test weak.
  */
-int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
+int data_check_run(struct bd_dev *dev, const struct data_check *check, struct reason *why);
 /*
  * Like data_check_run(), with the device's own commands, into DMA memory if the
  * device has any. If `lists` is true, it also submits several short reads at
  * once.
  */
-int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists, char *why,
-                      size_t len);
+int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists,
+                      struct reason *why);
 /*
  * Checks reads like data_check_device(), and writes, in the scratch area at
  * `start`, a multiple of PAGE_BYTES. The area is twice the longest command (at
@@ -92,7 +93,7 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
  * be put back, else the errors of data_check_run().
  */
 int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
-                       bool (*interrupted)(void), char *why, size_t len);
+                       bool (*interrupted)(void), struct reason *why);
 
 #ifdef __cplusplus
 }

@@ -29,15 +29,14 @@ static bool strip(const char **text, const char *prefix)
     return true;
 }
 
-static int take_path(const char *path, const char *usage, struct bd_name *out,
-                     const struct nvme_reason *p)
+static int take_path(const char *path, const char *usage, struct bd_name *out, struct reason *why)
 {
     size_t len = strlen(path);
 
     if (len == 0)
-        return nvme_say(p, -EINVAL, "nothing is named, give %s", usage);
+        return reason_set(why, -EINVAL, "nothing is named, give %s", usage);
     if (len >= sizeof(out->path))
-        return nvme_say(p, -EINVAL, "longer than a path can be");
+        return reason_set(why, -EINVAL, "longer than a path can be");
     memcpy(out->path, path, len + 1);
     return 0;
 }
@@ -54,7 +53,7 @@ static int take_nsid(const char *digits, struct bd_name *out)
     return 0;
 }
 
-static int parse_pci(const char *text, struct bd_name *out, const struct nvme_reason *p)
+static int parse_pci(const char *text, struct bd_name *out, struct reason *why)
 {
     const char *slash = strchr(text, '/');
     size_t len = slash ? (size_t)(slash - text) : strlen(text);
@@ -62,40 +61,38 @@ static int parse_pci(const char *text, struct bd_name *out, const struct nvme_re
 
     snprintf(address, sizeof(address), "%.*s", (int)(len < 31 ? len : 31), text);
     if (pci_parse(address, out->path) != 0)
-        return nvme_say(p, -EINVAL,
-                        "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
+        return reason_set(why, -EINVAL,
+                          "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
     if (slash && take_nsid(slash + 1, out) != 0)
-        return nvme_say(p, -EINVAL,
-                        "no namespace id after the '/', one is a number from 1, as in "
-                        "vfio:0000:c1:00.0/1");
+        return reason_set(why, -EINVAL,
+                          "no namespace id after the '/', one is a number from 1, as in "
+                          "vfio:0000:c1:00.0/1");
     return 0;
 }
 
-static int parse_file(const char *text, struct bd_name *out, const struct nvme_reason *p)
+static int parse_file(const char *text, struct bd_name *out, struct reason *why)
 {
     char bdf[NVME_BDF_LEN];
 
     if (pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
-        return nvme_say(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
+        return reason_set(why, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
     return take_path(text, "an image file, a block device, vfio:ADDRESS or vfio-user:SOCKET", out,
-                     p);
+                     why);
 }
 
-int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len)
+int bd_name_parse(const char *text, struct bd_name *out, struct reason *why)
 {
-    struct nvme_reason p = {why, len};
-
     *out = (struct bd_name){.nsid = 1};
     if (strip(&text, "vfio-user:")) {
         out->kind = BD_KIND_VFIO_USER;
-        return take_path(text, "vfio-user:SOCKET", out, &p);
+        return take_path(text, "vfio-user:SOCKET", out, why);
     }
     if (strip(&text, "vfio:")) {
         out->kind = BD_KIND_VFIO;
-        return parse_pci(text, out, &p);
+        return parse_pci(text, out, why);
     }
     out->kind = BD_KIND_FILE;
-    return parse_file(text, out, &p);
+    return parse_file(text, out, why);
 }
 
 bool bd_name_is_ctrlr(const struct bd_name *name)
@@ -104,22 +101,21 @@ bool bd_name_is_ctrlr(const struct bd_name *name)
 }
 
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
-                      struct nvme_transport **out, char *why, size_t len)
+                      struct nvme_transport **out, struct reason *why)
 {
     uint8_t host_id[16];
     int err = -EINVAL;
 
-    if (len)
-        why[0] = '\0';
+    *why = (struct reason){0};
     bd_host_id(name, host_id);
     if (name->kind == BD_KIND_VFIO)
-        err = vfio_open(name->path, opts, out, why, len);
+        err = vfio_open(name->path, opts, out, why);
     else if (name->kind == BD_KIND_VFIO_USER)
-        err = vfio_user_open(name->path, opts, out, why, len);
+        err = vfio_user_open(name->path, opts, out, why);
     else
-        return nvme_why(why, len, err, "no controller");
-    if (err && len && !why[0])
-        nvme_why(why, len, err, "%s", strerror(-err));
+        return reason_set(why, err, "no controller");
+    if (err && !why->text[0])
+        reason_set(why, err, "%s", strerror(-err));
     if (!err)
         memcpy((*out)->host_id, host_id, sizeof(host_id));
     return err;
@@ -127,7 +123,7 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
 
 static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
                             const struct bd_open_opts *opts, struct bd_opened *out,
-                            const struct nvme_reason *p)
+                            struct reason *why)
 {
     uint8_t host_id[16];
 
@@ -136,20 +132,21 @@ static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t
 
     switch (err) {
     case 0:
-        err = bd_call_opened(opts, p->text, p->len);
+        err = bd_call_opened(opts, why);
         if (!err && !(flags & BD_OPEN_READ_ONLY))
-            err = bd_reserve_disk(out->dev, host_id, BD_RESERVE_AUTO, p->text, p->len);
+            err = bd_reserve_disk(out->dev, host_id, BD_RESERVE_AUTO, why);
         if (err > 0)
             err = 0;
         if (err)
             bd_opened_close(out);
         return err;
     case -EBUSY:
-        return nvme_say(p, err, "in use (mounted, or held by another program), unmount it first");
+        return reason_set(why, err,
+                          "in use (mounted, or held by another program), unmount it first");
     case -ENOTBLK:
-        return nvme_say(p, err, "neither a regular file nor a block device");
+        return reason_set(why, err, "neither a regular file nor a block device");
     default:
-        return nvme_say(p, err, "%s", strerror(-err));
+        return reason_set(why, err, "%s", strerror(-err));
     }
 }
 
@@ -180,27 +177,27 @@ static const char *limit_of_regions(const struct nvme_transport *t)
                                          : "the limit of the drive's server";
 }
 
-bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
+bool bd_lacks_regions(struct nvme_ctrlr *c, struct reason *why)
 {
     struct nvme_dma_budget regions;
 
     nvme_dma_regions(c, &regions);
     if (!regions.refused && !has_few_regions(c))
         return false;
-    nvme_why(why, len, -ENOSPC, "%u DMA regions do not suffice: raise %s",
-             regions.refused ? regions.refused_at : regions.limit,
-             limit_of_regions(nvme_ctrlr_transport(c)));
+    reason_set(why, -ENOSPC, "%u DMA regions do not suffice: raise %s",
+               regions.refused ? regions.refused_at : regions.limit,
+               limit_of_regions(nvme_ctrlr_transport(c)));
     return true;
 }
 
 /* True, with a sentence in `why`, if a limit explains the error. */
-static bool lacks_memory(const struct nvme_transport *t, int err, char *why, size_t len)
+static bool lacks_memory(const struct nvme_transport *t, int err, struct reason *why)
 {
     if (err != -ENOMEM)
         return false;
     if (t->physical)
-        return vfio_no_large_page(why, len) != 0;
-    return !strcmp(t->ops->name, "vfio") && vfio_memlock_low(why, len);
+        return vfio_no_large_page(why) != 0;
+    return !strcmp(t->ops->name, "vfio") && vfio_memlock_low(why);
 }
 
 static const char *start_remedy(const struct nvme_transport *t, int err)
@@ -212,47 +209,46 @@ static const char *start_remedy(const struct nvme_transport *t, int err)
                : "; reset or power-cycle the drive";
 }
 
-int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
-                    size_t len)
+int bd_refuse_ctrlr(const struct nvme_transport *t, int err, struct reason *why)
 {
-
-    if (lacks_memory(t, err, why, len))
+    if (lacks_memory(t, err, why))
         return err;
     if (err == -ENOSPC)
-        return nvme_why(why, len, err,
-                        "the controller does not start for want of DMA regions: raise %s",
-                        limit_of_regions(t));
-    return nvme_why(why, len, err, "the controller does not start: %s%s",
-                    said[0] ? said : strerror(-err), start_remedy(t, err));
+        return reason_set(why, err,
+                          "the controller does not start for want of DMA regions: raise %s",
+                          limit_of_regions(t));
+    return reason_set(why, err, "the controller does not start: %s%s",
+                      why->text[0] ? why->text : strerror(-err), start_remedy(t, err));
 }
 
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
-                      struct bd_dev **out, char *why, size_t len)
+                      struct bd_dev **out, struct reason *why)
 {
     int err = has_few_regions(c) ? -ENOSPC : bd_nvme_open(c, nsid, queues, depth, out);
 
-    if ((err == -ENOSPC || err == -ENOMEM) && bd_lacks_regions(c, why, len))
+    if ((err == -ENOSPC || err == -ENOMEM) && bd_lacks_regions(c, why))
         return -ENOSPC;
-    if (lacks_memory(nvme_ctrlr_transport(c), err, why, len))
+    if (lacks_memory(nvme_ctrlr_transport(c), err, why))
         return err;
     switch (err) {
     case 0:
         return 0;
     case -ENODEV:
-        return nvme_why(why, len, err,
-                        "namespace %u: the controller has no such namespace, or it is not "
-                        "attached",
-                        nsid);
+        return reason_set(why, err,
+                          "namespace %u: the controller has no such namespace, or it is not "
+                          "attached",
+                          nsid);
     case -ENOTSUP:
-        return nvme_why(why, len, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
-                        "format it with nvme-format(1) where that changes it, or name another one");
+        return reason_set(
+            why, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
+            "format it with nvme-format(1) where that changes it, or name another one");
     case -ENOSPC:
-        return nvme_why(why, len, err, "namespace %u: the controller has no queue left", nsid);
+        return reason_set(why, err, "namespace %u: the controller has no queue left", nsid);
     case -EPROTO:
-        return nvme_why(why, len, err, "namespace %u: its Identify data cannot be right, %s", nsid,
-                        "gpunvme check shows why");
+        return reason_set(why, err, "namespace %u: its Identify data cannot be right, %s", nsid,
+                          "gpunvme check shows why");
     default:
-        return nvme_why(why, len, err, "namespace %u: %s", nsid, strerror(-err));
+        return reason_set(why, err, "namespace %u: %s", nsid, strerror(-err));
     }
 }
 
@@ -266,24 +262,22 @@ static void device_close_ctrlr(struct bd_opened *o)
 
 /* Multi-mount protection guards a namespace whose reservation fails. */
 static int device_open_namespace(const struct bd_name *name, bool read_only, struct bd_opened *out,
-                                 const struct nvme_reason *p)
+                                 struct reason *why)
 {
-    int err = read_only ? 0 : bd_reserve(out->ctrlr, name->nsid, BD_RESERVE_AUTO, p->text, p->len);
+    int err = read_only ? 0 : bd_reserve(out->ctrlr, name->nsid, BD_RESERVE_AUTO, why);
 
     if (err < 0)
         return err;
     out->reserved_nsid = err ? name->nsid : 0;
-    return bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->text,
-                             p->len);
+    return bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, why);
 }
 
 static int open_ctrlr(const struct bd_name *name, bool read_only, const struct bd_open_opts *opts,
-                      struct bd_opened *out, const struct nvme_reason *p)
+                      struct bd_opened *out, struct reason *why)
 {
-    char said[256] = "";
-    struct nvme_opts nvme = {.io_queues = TOOL_QUEUES, .why = said, .why_len = sizeof(said)};
+    struct nvme_opts nvme = {.io_queues = TOOL_QUEUES, .why = why};
     struct nvme_transport *t;
-    int err = bd_open_transport(name, opts, &t, p->text, p->len);
+    int err = bd_open_transport(name, opts, &t, why);
 
     if (err)
         return err;
@@ -291,27 +285,26 @@ static int open_ctrlr(const struct bd_name *name, bool read_only, const struct b
         nvme.admin_timeout_ms = nvme.io_timeout_ms = opts->deadline_ms;
     err = nvme_ctrlr_open(t, &nvme, &out->ctrlr);
     if (err) {
-        bd_refuse_ctrlr(t, err, said, p->text, p->len);
+        bd_refuse_ctrlr(t, err, why);
         t->ops->close(t);
         return err;
     }
-    err = device_open_namespace(name, read_only, out, p);
+    err = device_open_namespace(name, read_only, out, why);
     if (err)
         device_close_ctrlr(out);
     return err;
 }
 
 int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
-            const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len)
+            const struct bd_open_opts *opts, struct bd_opened *out, struct reason *why)
 {
-    struct nvme_reason p = {why, len};
     bool read_only = flags & BD_OPEN_READ_ONLY;
     int err;
 
     *out = (struct bd_opened){0};
     if (!bd_name_is_ctrlr(name))
-        return device_open_file(name, flags, lba_size, opts, out, &p);
-    err = open_ctrlr(name, read_only, opts, out, &p);
+        return device_open_file(name, flags, lba_size, opts, out, why);
+    err = open_ctrlr(name, read_only, opts, out, why);
     if (!err && read_only)
         out->dev->info.read_only = true;
     return err;

@@ -17,6 +17,7 @@
 
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,7 +38,7 @@ struct bd_name {
  * Parses a device string. Returns 0, or -EINVAL with a sentence in `why` that
  * names the error and the valid forms.
  */
-int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len);
+int bd_name_parse(const char *text, struct bd_name *out, struct reason *why);
 /* Returns true if the name means a controller, which bd_open_transport() opens. */
 bool bd_name_is_ctrlr(const struct bd_name *name);
 
@@ -46,24 +47,23 @@ bool bd_name_is_ctrlr(const struct bd_name *name);
  * Returns 0, or -errno with a sentence in `why`.
  */
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
-                      struct nvme_transport **out, char *why, size_t len);
+                      struct nvme_transport **out, struct reason *why);
 
 /*
  * After a failed start: returns true with a sentence in `why` if the transport
  * has too few DMA regions for a mount, or has refused one.
  */
-bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len);
+bool bd_lacks_regions(struct nvme_ctrlr *c, struct reason *why);
 
 /*
- * Writes a sentence to `why` after nvme_ctrlr_open() failed with err and the
- * text `said`, which may be empty. Returns err.
+ * Completes the sentence in `why` after nvme_ctrlr_open() has failed with err,
+ * and has stored its reason there, or none. Returns err.
  */
-int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
-                    size_t len);
+int bd_refuse_ctrlr(const struct nvme_transport *t, int err, struct reason *why);
 
 /* Like bd_nvme_open(), with a sentence in `why` on an error. */
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
-                      struct bd_dev **out, char *why, size_t len);
+                      struct bd_dev **out, struct reason *why);
 
 /*
  * A device opened for a tool, with the controller below it. ctrlr is NULL for
@@ -81,7 +81,7 @@ struct bd_opened {
  * read-only. Returns 0, or -errno with a sentence in `why`.
  */
 int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
-            const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len);
+            const struct bd_open_opts *opts, struct bd_opened *out, struct reason *why);
 /* Closes the device and its controller. */
 void bd_opened_close(struct bd_opened *o);
 

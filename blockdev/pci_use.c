@@ -41,8 +41,7 @@ struct use {
     const char *root;
     enum use_rank rank; /* severity of the sentence in why */
     int rc;
-    char *why;
-    size_t len;
+    struct reason *why;
 };
 
 /* Keeps the sentence of the most severe reason. */
@@ -55,10 +54,8 @@ static void object(struct use *u, enum use_rank rank, int rc, const char *senten
         return;
     u->rank = rank;
     u->rc = rc;
-    if (!u->why || u->len == 0)
-        return;
     va_start(args, sentence);
-    vsnprintf(u->why, u->len, sentence, args);
+    vsnprintf(u->why->text, sizeof(u->why->text), sentence, args);
     va_end(args);
 }
 
@@ -324,9 +321,9 @@ static void check_state(struct use *u, const struct pci_device *p)
             object(u, USE_EXCLUSIVE, -EBUSY, "the kernel is starting or resetting it: try again");
 }
 
-int pci_check_unused(const char *root, const struct pci_device *p, char *why, size_t len)
+int pci_check_unused(const char *root, const struct pci_device *p, struct reason *why)
 {
-    struct use u = {.root = root, .rank = USE_NONE, .why = why, .len = len};
+    struct use u = {.root = root, .rank = USE_NONE, .why = why};
     struct sysfs_names names;
     char disk[SYSFS_NAME];
 
@@ -336,7 +333,7 @@ int pci_check_unused(const char *root, const struct pci_device *p, char *why, si
     int rc =
         pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p->bdf, p->kernel_name);
     if (rc)
-        return nvme_why(why, len, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
+        return reason_set(why, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
     for (int i = 0; i < names.n; i++)
         if (disk_name(names.entries[i]->d_name, disk) &&
             pci_sysfs_exists("%s/sys/class/block/%s", root, disk))

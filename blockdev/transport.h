@@ -203,6 +203,7 @@ struct nvme_transport {
     unsigned durable_ms;
 };
 
+struct reason;
 /*
  * Says how bd_open() opens a device (device.h) and its transport. A field that
  * is 0 has its default.
@@ -234,13 +235,13 @@ struct bd_open_opts {
      * function returns 0, or -errno and stores a sentence in why; then the device
      * is closed.
      */
-    int (*opened)(void *arg, char *why, size_t len);
+    int (*opened)(void *arg, struct reason *why);
     void *arg;
 };
 /* Calls opened() if there is one, and returns its result. */
-static inline int bd_call_opened(const struct bd_open_opts *opts, char *why, size_t len)
+static inline int bd_call_opened(const struct bd_open_opts *opts, struct reason *why)
 {
-    return opts->opened ? opts->opened(opts->arg, why, len) : 0;
+    return opts->opened ? opts->opened(opts->arg, why) : 0;
 }
 
 /*

@@ -16,6 +16,7 @@
 
 #include "blockdev/nvme/nvme.h"
 #include "cuda/queue/gq_reads.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -84,8 +85,8 @@ struct gq_options {
 
 struct gq_info {
     enum gq_executor_kind executor;
-    char device[128];   /* "NVIDIA H200", or "CPU executor, 32 lanes" */
-    char fallback[128]; /* why AUTO did not select CUDA; empty if it did */
+    char device[128];       /* "NVIDIA H200", or "CPU executor, 32 lanes" */
+    struct reason fallback; /* why AUTO did not select CUDA; empty if it did */
     /*
      * 0: like 1, but the CPU stores to the doorbells. 1: queues are in pinned host
      * memory; data of device memory is staged there, and the executor copies it. 2:
@@ -162,7 +163,7 @@ unsigned gq_engine_queues(struct gq_engine *e, struct gq_queue_stats *out, unsig
  * Returns 0 if a CUDA device is usable, or -ENODEV with a sentence in `why`.
  * Also works without a driver.
  */
-int gq_probe(int cuda_device, char *why, size_t len);
+int gq_probe(int cuda_device, struct reason *why);
 
 /* A CUDA device that this process sees; its ordinal is its index. */
 struct gq_device {

@@ -10,6 +10,7 @@
 #include "cuda/gq.h"
 #include "cuda/queue/gq_reads.h"
 #include "cuda/queue/gq_work.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -161,7 +162,7 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
  * a build without CUDA.
  */
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
-                 struct gq_exec **out, char *why, size_t why_len);
+                 struct gq_exec **out, struct reason *why);
 
 #ifdef __cplusplus
 }

@@ -798,10 +798,10 @@ static void dump_report_labels(const struct dump *d)
 static int dump_start(struct dump *d, struct bd_dev *dev)
 {
     const char *path = d->o->device.text;
-    char why[384];
+    struct reason why;
 
-    if (ffs_ours(dev, false, why, sizeof(why)) != 0)
-        return tool_error(path, "%s", why);
+    if (ffs_ours(dev, false, &why) != 0)
+        return tool_error(path, "%s", why.text);
     int err = image_start(&d->img, dev, false, &d->labels);
     if (err)
         return tool_no_file_system(path, &d->labels, err);

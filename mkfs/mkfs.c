@@ -424,10 +424,10 @@ static int explain_plan(const struct options *o, int err)
 /* Reports an error of mkfs_format(), which may be the device's. */
 static int mkfs_explain(const struct options *o, const struct bd_opened *opened, int err)
 {
-    char why[128];
+    struct reason why;
 
-    if (err == -ENOMEM && opened->ctrlr && bd_lacks_regions(opened->ctrlr, why, sizeof(why)))
-        return tool_error(o->device.text, "cannot write the file system: %s", why);
+    if (err == -ENOMEM && opened->ctrlr && bd_lacks_regions(opened->ctrlr, &why))
+        return tool_error(o->device.text, "cannot write the file system: %s", why.text);
     switch (err) {
     case 0:
         return 0;

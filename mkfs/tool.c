@@ -87,11 +87,11 @@ static int set_deadline(struct tool_device *d, const char *text)
 
 static int set_device(struct tool_device *d, const char *text)
 {
-    char why[256];
+    struct reason why;
 
     d->text = text;
-    if (bd_name_parse(text, &d->name, why, sizeof(why)) != 0)
-        return tool_error(text, "%s", why);
+    if (bd_name_parse(text, &d->name, &why) != 0)
+        return tool_error(text, "%s", why.text);
     if (d->nsid && d->name.nsid_given && d->nsid != d->name.nsid)
         return tool_error(text, "--namespace names another, leave one of them out");
     if (d->nsid && !bd_name_is_ctrlr(&d->name))
@@ -218,7 +218,7 @@ static uint64_t tool_capabilities(const struct tool_device *d)
     return d->noiommu ? kept | BIT(CAP_SYS_RAWIO) | BIT(CAP_SYS_ADMIN) : kept;
 }
 
-static int tool_confine(void *arg, char *why, size_t len)
+static int tool_confine(void *arg, struct reason *why)
 {
     static bool confined; /* a second tool_open() runs in the sandbox of the first */
     const struct tool_device *d = arg;
@@ -228,7 +228,6 @@ static int tool_confine(void *arg, char *why, size_t len)
         {d->noiommu ? "/proc/self" : NULL, CONFINE_READ}};
 
     (void)why;
-    (void)len;
     if (!confined && !d->removes)
         confine_program(paths, sizeof(paths) / sizeof(paths[0]), tool_capabilities(d));
     confined = true;
@@ -237,7 +236,7 @@ static int tool_confine(void *arg, char *why, size_t len)
 
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)
 {
-    char why[512];
+    struct reason why;
     const struct bd_open_opts opts = {.noiommu = d->noiommu,
                                       .deadline_ms = d->deadline_ms,
                                       .opened = tool_confine,
@@ -250,8 +249,8 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");
     ffs_mmp_prepare(); /* reads a file of /proc, which the sandbox hides */
-    if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
-        return tool_error(d->text, "cannot open: %s", why);
+    if (bd_open(&d->name, flags, 0, &opts, out, &why) != 0)
+        return tool_error(d->text, "cannot open: %s", why.text);
     return 0;
 }
 
@@ -275,7 +274,7 @@ static void say_lost(void *arg, const char *what, int err)
 int tool_hold(const struct tool_device *d, struct bd_dev *dev, bool (*interrupted)(void),
               struct ffs_mmp **out)
 {
-    char why[384] = "";
+    struct reason why = {0};
     const struct ffs_mmp_opts opts = {.read_only = dev->info.read_only,
                                       .tool = true,
                                       .interrupted = interrupted,
@@ -283,7 +282,7 @@ int tool_hold(const struct tool_device *d, struct bd_dev *dev, bool (*interrupte
                                       .lost = say_lost,
                                       .arg = (void *)d};
 
-    return ffs_mmp_take(dev, &opts, out, why, sizeof(why)) ? tool_error(d->text, "%s", why) : 0;
+    return ffs_mmp_take(dev, &opts, out, &why) ? tool_error(d->text, "%s", why.text) : 0;
 }
 
 int tool_no_file_system(const char *path, const struct lay_labels *labels, int err)

@@ -116,15 +116,15 @@ static int tune_set_names(const struct options *o, struct ffs *fs)
 static struct ffs *tune_mount(const struct options *o, struct bd_dev *dev)
 {
     const struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
-    char why[384] = "";
+    struct reason why = {0};
     struct ffs *fs = NULL;
-    int err = ffs_ours(dev, false, why, sizeof(why));
+    int err = ffs_ours(dev, false, &why);
 
     if (!err)
-        err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+        err = ffs_mount(dev, &opts, &fs, &why);
     if (!err)
         return fs;
-    tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    tool_error(o->device.text, "%s", why.text[0] ? why.text : tool_strerror(err));
     return NULL;
 }
 

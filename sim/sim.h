@@ -13,6 +13,7 @@
 
 #include "blockdev/transport.h"
 #include "sim/sim_dma_engine.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -293,7 +294,7 @@ int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t le
  * no other field changes. A `text` of NULL means no options. Returns 0, or -EINVAL with a sentence
  * in why.
  */
-int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len);
+int sim_options_parse(const char *text, struct sim_config *cfg, struct reason *why);
 
 #ifdef __cplusplus
 }

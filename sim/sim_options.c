@@ -60,7 +60,7 @@ static bool options_set(struct sim_config *cfg, unsigned option, const char *val
     }
 }
 
-int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len)
+int sim_options_parse(const char *text, struct sim_config *cfg, struct reason *why)
 {
     unsigned half = processors_allowed() / 2, most = MOST_BY_CPU * (cfg->gpus ? cfg->gpus : 1);
     char copy[256], *rest = copy;
@@ -69,10 +69,8 @@ int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_
     cfg->threads = half < 1 ? 1 : half < most ? half : most;
     if (!text || !*text)
         return 0;
-    if (strlen(text) >= sizeof(copy)) {
-        snprintf(why, len, "too long, known keys are " KEYS);
-        return -EINVAL;
-    }
+    if (strlen(text) >= sizeof(copy))
+        return reason_set(why, -EINVAL, "too long, known keys are " KEYS);
     memcpy(copy, text, strlen(text) + 1);
     while (rest && *rest) {
         const char *key = strsep(&rest, ":"), *value = rest ? strsep(&rest, ":") : "";
@@ -80,11 +78,10 @@ int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_
 
         while (option < OPTIONS && strcmp(key, options[option].key) != 0)
             option++;
-        if (option == OPTIONS || !options_set(cfg, option, value)) {
-            snprintf(why, len, "%s: %s", key,
-                     option == OPTIONS ? "no such key, known are " KEYS : options[option].allowed);
-            return -EINVAL;
-        }
+        if (option == OPTIONS || !options_set(cfg, option, value))
+            return reason_set(why, -EINVAL, "%s: %s", key,
+                              option == OPTIONS ? "no such key, known are " KEYS
+                                                : options[option].allowed);
     }
     return 0;
 }

@@ -20,6 +20,7 @@
 #include "blockdev/nvme/nvme_info.h"
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/transport.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,8 +32,7 @@ struct nvme_opts {
     unsigned io_queues;        /* queue pairs to request; 0: as many as the controller has */
     unsigned admin_timeout_ms; /* 0: 10,000 */
     unsigned io_timeout_ms;    /* limit for I/O of bd_nvme_open() devices; 0: 10,000 */
-    char *why;                 /* receives the reason if nvme_ctrlr_open() fails; may be NULL */
-    size_t why_len;            /* size of why, its 0 byte included */
+    struct reason *why;        /* receives the reason if nvme_ctrlr_open() fails; may be NULL */
 };
 
 /*

@@ -16,8 +16,7 @@
 /* Stores the reason of a failure for the caller of nvme_ctrlr_open(). */
 static void ctrlr_explain(const struct nvme_opts *opts, const char *step, const char *what)
 {
-    if (opts->why && opts->why_len > 0)
-        snprintf(opts->why, opts->why_len, "%s: %s", step, what);
+    reason_set(opts->why, 0, "%s: %s", step, what);
 }
 
 static void explain_status(const struct nvme_opts *opts, const char *step, uint16_t status)

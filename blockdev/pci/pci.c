@@ -171,17 +171,17 @@ bool pci_is_gpu(const struct pci_device *p)
     return p->vendor == VENDOR_NVIDIA && p->class_code >> 16 == CLASS_DISPLAY;
 }
 
-int pci_find(const char *root, const char *bdf, struct pci_device *out, char *why, size_t len)
+int pci_find(const char *root, const char *bdf, struct pci_device *out, struct reason *why)
 {
     int rc = pci_read(root, bdf, out);
 
     if (rc == -EINVAL)
-        return nvme_why(why, len, rc, "no PCI address: one looks like 0000:c1:00.0");
+        return reason_set(why, rc, "no PCI address: one looks like 0000:c1:00.0");
     if (rc)
-        return nvme_why(why, len, rc, "no such PCI device: lspci -D lists them");
+        return reason_set(why, rc, "no such PCI device: lspci -D lists them");
     if (out->class_code != PCI_CLASS_NVME)
-        return nvme_why(why, len, -ENODEV, "not an NVMe controller (its class is %06x, not %06x)",
-                        out->class_code, PCI_CLASS_NVME);
+        return reason_set(why, -ENODEV, "not an NVMe controller (its class is %06x, not %06x)",
+                          out->class_code, PCI_CLASS_NVME);
     return 0;
 }
 

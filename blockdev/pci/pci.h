@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/reason.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -58,7 +60,7 @@ int pci_read(const char *root, const char *bdf, struct pci_device *out);
 /*
  * Like pci_read(), but returns -ENODEV for a device that is no NVMe controller.
  */
-int pci_find(const char *root, const char *bdf, struct pci_device *out, char *why, size_t len);
+int pci_find(const char *root, const char *bdf, struct pci_device *out, struct reason *why);
 /* Lists all NVMe controllers, ascending by address. The caller frees *out. */
 int pci_list(const char *root, struct pci_device **out, size_t *n);
 
@@ -88,20 +90,20 @@ enum pci_distance pci_distance(const char *root, const char *a, const char *b);
  * kernel's driver shows block devices; under another driver nothing is known,
  * and the result is 0.
  */
-int pci_check_unused(const char *root, const struct pci_device *p, char *why, size_t len);
+int pci_check_unused(const char *root, const struct pci_device *p, struct reason *why);
 /*
  * Checks that VFIO can give this device to this process now. Returns 0, -EBUSY
  * if another driver has it (bind it first), -EXDEV if devices of its IOMMU
  * group, named in `why`, are not bound to VFIO, and -ENOTSUP if there is no
  * IOMMU or the VFIO module is not loaded.
  */
-int pci_check_vfio(const char *root, const struct pci_device *p, char *why, size_t len);
+int pci_check_vfio(const char *root, const struct pci_device *p, struct reason *why);
 /*
  * Like pci_check_vfio(), for VFIO's noiommu mode. Returns -EINVAL if an IOMMU
  * guards the device, and -ENOTSUP if the mode is off or missing in this kernel,
  * or VFIO is not loaded.
  */
-int pci_check_noiommu(const char *root, const struct pci_device *p, char *why, size_t len);
+int pci_check_noiommu(const char *root, const struct pci_device *p, struct reason *why);
 
 /*
  * Hands the device to vfio-pci by driver_override, from any current driver. Does
@@ -113,13 +115,13 @@ int pci_check_noiommu(const char *root, const struct pci_device *p, char *why, s
  * -ETIMEDOUT if vfio-pci did not take it. If `dry` is true, the function changes
  * nothing, and returns the errors that can be determined in advance.
  */
-int pci_bind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
+int pci_bind(const char *root, const struct pci_device *p, bool dry, struct reason *why);
 /*
  * Clears driver_override and lets the kernel choose the driver; also returns 0
  * if none matches. Returns -EBUSY if the device is in use through VFIO, and
  * -EACCES without root. If `dry` is true, the function changes nothing.
  */
-int pci_unbind(const char *root, const struct pci_device *p, bool dry, char *why, size_t len);
+int pci_unbind(const char *root, const struct pci_device *p, bool dry, struct reason *why);
 
 #ifdef __cplusplus
 }

@@ -163,30 +163,3 @@ void pci_sysfs_names_free(struct sysfs_names *names)
     free(names->entries);
     *names = (struct sysfs_names){NULL, 0};
 }
-
-SYSFS_PRINTF(3, 0)
-static void write_why(char *why, size_t len, const char *sentence, va_list args)
-{
-    if (why && len > 0)
-        vsnprintf(why, len, sentence, args);
-}
-
-int nvme_why(char *why, size_t len, int rc, const char *sentence, ...)
-{
-    va_list args;
-
-    va_start(args, sentence);
-    write_why(why, len, sentence, args);
-    va_end(args);
-    return rc;
-}
-
-int nvme_say(const struct nvme_reason *why, int rc, const char *sentence, ...)
-{
-    va_list args;
-
-    va_start(args, sentence);
-    write_why(why->text, why->len, sentence, args);
-    va_end(args);
-    return rc;
-}

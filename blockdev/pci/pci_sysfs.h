@@ -55,15 +55,5 @@ void pci_sysfs_names_free(struct sysfs_names *names);
 
 /* Replaces each unprintable character by '?'. */
 void pci_sysfs_printable(char *text);
-/* Writes the sentence to why, which may be NULL, and returns rc. */
-int nvme_why(char *why, size_t len, int rc, const char *sentence, ...) SYSFS_PRINTF(4, 5);
-
-/* Names a buffer for the sentence of an error: the cause and the next step. */
-struct nvme_reason {
-    char *text; /* may be NULL */
-    size_t len;
-};
-/* Writes the sentence and returns rc. */
-int nvme_say(const struct nvme_reason *why, int rc, const char *sentence, ...) SYSFS_PRINTF(3, 4);
 
 #endif

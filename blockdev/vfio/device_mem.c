@@ -33,7 +33,7 @@ struct provider {
     const char *name;
     unsigned long magic; /* of the file system of its handles (statfs(2)) */
     /* NULL, or false with one line in `why` if the handle is refused */
-    bool (*takes)(int fd, char *why, size_t len);
+    bool (*takes)(int fd, struct reason *why);
 };
 
 /* --- dma-buf --------------------------------------------------------------------------------- */
@@ -78,16 +78,15 @@ static void device_mem_read_fdinfo(int fd, char text[FDINFO_LEN])
     text[n > 0 ? n : 0] = '\0';
 }
 
-static bool dma_buf_takes(int fd, char *why, size_t len)
+static bool dma_buf_takes(int fd, struct reason *why)
 {
     char text[FDINFO_LEN];
 
     device_mem_read_fdinfo(fd, text);
     if (device_mem_exporter_stays(text))
         return true;
-    snprintf(why, len,
-             "dma-buf: its exporter is not known to keep memory in place (only NVIDIA's)");
-    return false;
+    return reason_set(why, false,
+                      "dma-buf: its exporter is not known to keep memory in place (only NVIDIA's)");
 }
 
 /* --- Mapping --------------------------------------------------------------------------------- */
@@ -148,14 +147,14 @@ bool device_mem_is_gone(int fd)
     return pread(fd, &byte, sizeof(byte), 0) < 0 && errno == ENODEV;
 }
 
-static int refuse_mmap(const struct provider *p, int err, char *said, size_t len)
+static int refuse_mmap(const struct provider *p, int err, struct reason *why)
 {
     if (err == KERNEL_ENOTSUPP)
-        return nvme_why(said, len, -EFAULT,
-                        "%s: the driver does not map it (error 524); NVIDIA's does from 610.43 on",
-                        p->name);
-    return nvme_why(said, len, err == ENOMEM ? -ENOMEM : -EFAULT, "%s: mmap: %s", p->name,
-                    strerror(err));
+        return reason_set(
+            why, -EFAULT,
+            "%s: the driver does not map it (error 524); NVIDIA's does from 610.43 on", p->name);
+    return reason_set(why, err == ENOMEM ? -ENOMEM : -EFAULT, "%s: mmap: %s", p->name,
+                      strerror(err));
 }
 
 /*
@@ -173,30 +172,30 @@ static int hold(int fd, int drive)
 }
 
 /* Returns the provider of the part, or NULL with one line that says why it has none. */
-static const struct provider *accept_part(const struct nvme_mem_part *part, int *rc, char *said,
-                                          size_t len)
+static const struct provider *accept_part(const struct nvme_mem_part *part, int *rc,
+                                          struct reason *why)
 {
     const struct provider *p = provider_of(part->fd);
 
     *rc = -EFAULT;
     if (!p)
-        *rc = nvme_why(said, len, -EFAULT, "no dma-buf of the memory was exported");
+        *rc = reason_set(why, -EFAULT, "no dma-buf of the memory was exported");
     else if (!part->len || (part->len | part->fd_offset) % NVME_PAGE_SIZE)
-        *rc = nvme_why(said, len, -EINVAL, "%s: not whole pages", p->name);
-    else if (!p->takes || p->takes(part->fd, said, len))
+        *rc = reason_set(why, -EINVAL, "%s: not whole pages", p->name);
+    else if (!p->takes || p->takes(part->fd, why))
         return p;
     return NULL;
 }
 
 static int accept_parts(const struct nvme_mem_part *parts, size_t n, const struct provider **p,
-                        char *said, size_t len)
+                        struct reason *why)
 {
     int rc = 0;
 
     if (!n || n > DEVICE_MEM_PARTS)
-        return nvme_why(said, len, -EINVAL, "%zu parts: 1 to %u are possible", n, DEVICE_MEM_PARTS);
+        return reason_set(why, -EINVAL, "%zu parts: 1 to %u are possible", n, DEVICE_MEM_PARTS);
     for (size_t i = 0; i < n; i++) {
-        *p = accept_part(&parts[i], &rc, said, len);
+        *p = accept_part(&parts[i], &rc, why);
         if (!*p)
             return rc;
     }
@@ -244,40 +243,40 @@ void *device_mem_join(const struct nvme_mem_part *parts, size_t n, size_t *bad)
 }
 
 static int map_parts(const struct nvme_mem_part *parts, size_t n, int drive,
-                     struct device_mem **out, char *said, size_t len)
+                     struct device_mem **out, struct reason *why)
 {
     const struct provider *p = NULL;
     size_t bad;
-    int rc = accept_parts(parts, n, &p, said, len);
+    int rc = accept_parts(parts, n, &p, why);
     struct device_mem *m = rc ? NULL : calloc(1, sizeof(*m) + n * sizeof(m->fds[0]));
 
     if (!m)
-        return rc ? rc : nvme_why(said, len, -ENOMEM, "out of memory");
+        return rc ? rc : reason_set(why, -ENOMEM, "out of memory");
     m->len = whole_len(parts, n);
     m->addr = device_mem_join(parts, n, &bad);
     if (m->addr == MAP_FAILED) {
-        rc = refuse_mmap(provider_of(parts[bad].fd), errno, said, len);
+        rc = refuse_mmap(provider_of(parts[bad].fd), errno, why);
         free(m);
         return rc;
     }
     if (!hold_parts(m, parts, n, drive)) {
         device_mem_unmap(m);
-        return nvme_why(said, len, -ENOSPC, "too few descriptors are free (ulimit -n)");
+        return reason_set(why, -ENOSPC, "too few descriptors are free (ulimit -n)");
     }
-    snprintf(said, len, "%s", p->name);
+    reason_set(why, 0, "%s", p->name);
     *out = m;
     return 0;
 }
 
-int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out, char *said,
-                   size_t len)
+int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out,
+                   struct reason *why)
 {
     const struct nvme_mem_part whole = {
         .fd = mem->fd, .fd_offset = mem->fd_offset, .len = mem->len};
 
     if (!mem->parts)
-        return map_parts(&whole, 1, drive, out, said, len);
-    return map_parts(mem->parts, mem->n_parts, drive, out, said, len);
+        return map_parts(&whole, 1, drive, out, why);
+    return map_parts(mem->parts, mem->n_parts, drive, out, why);
 }
 
 void device_mem_unmap(struct device_mem *m)
@@ -299,16 +298,16 @@ static bool is_ivshmem(const char *root, const char *bdf)
            vendor == IVSHMEM_VENDOR && device == IVSHMEM_DEVICE;
 }
 
-int device_mem_open_bar(const char *root, const char *bdf, char *why, size_t len)
+int device_mem_open_bar(const char *root, const char *bdf, struct reason *why)
 {
     char path[PATH_MAX], full[NVME_BDF_LEN];
     int fd;
 
     if (pci_parse(bdf, full))
-        return nvme_why(why, len, -EINVAL, "%s is no PCI address", bdf);
+        return reason_set(why, -EINVAL, "%s is no PCI address", bdf);
     if (!is_ivshmem(root, full))
-        return nvme_why(why, len, -ENODEV, "no ivshmem device of QEMU is at %s", full);
+        return reason_set(why, -ENODEV, "no ivshmem device of QEMU is at %s", full);
     snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/resource2", root, full);
     fd = open(path, O_RDWR | O_CLOEXEC);
-    return fd >= 0 ? fd : nvme_why(why, len, -errno, "%s: %s", path, strerror(errno));
+    return fd >= 0 ? fd : reason_set(why, -errno, "%s: %s", path, strerror(errno));
 }

@@ -36,6 +36,7 @@
 #include <stddef.h>
 
 #include "blockdev/transport.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,13 +66,13 @@ bool device_mem_is_handle(int fd);
  * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd, or all of
  * mem->parts one after another, so that they take one mapping of the IOMMU.
  * Holds each handle by a descriptor below `drive`, the lowest descriptor of the
- * drive. Returns 0 with the provider's name in `said`. Otherwise `said` has one
+ * drive. Returns 0 with the provider's name in `why`. Otherwise `why` has one
  * line and the result is -EINVAL (a part is not whole pages, or there are more
  * than DEVICE_MEM_PARTS), -EFAULT (no provider maps it), -ENOSPC (no such
  * descriptor is free) or -ENOMEM.
  */
-int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out, char *said,
-                   size_t len);
+int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out,
+                   struct reason *why);
 /* Ends the mapping, which the drive no longer reaches, and frees the object. */
 void device_mem_unmap(struct device_mem *m);
 
@@ -102,7 +103,7 @@ bool device_mem_exporter_stays(const char *fdinfo);
  * not a PCI address), -ENODEV (no such device, or another kind of device) or
  * another -errno. `root` is as in pci/pci.h.
  */
-int device_mem_open_bar(const char *root, const char *bdf, char *why, size_t len);
+int device_mem_open_bar(const char *root, const char *bdf, struct reason *why);
 
 #ifdef __cplusplus
 }

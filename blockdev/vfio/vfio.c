@@ -84,16 +84,16 @@ static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
     return rc;
 }
 
-bool vfio_memlock_low(char *why, size_t len)
+bool vfio_memlock_low(struct reason *why)
 {
     struct rlimit limit;
 
     if (geteuid() == 0 || getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
         return false;
-    nvme_why(why, len, 0,
-             "memory for DMA is locked, and the limit is %llu KiB: raise it with ulimit -l, in "
-             "/etc/security/limits.conf or with LimitMEMLOCK= of systemd",
-             (unsigned long long)limit.rlim_cur / 1024);
+    reason_set(why, 0,
+               "memory for DMA is locked, and the limit is %llu KiB: raise it with ulimit -l, in "
+               "/etc/security/limits.conf or with LimitMEMLOCK= of systemd",
+               (unsigned long long)limit.rlim_cur / 1024);
     return true;
 }
 
@@ -188,29 +188,27 @@ static uint64_t vfio_lock_id(const char *bdf)
 }
 
 int vfio_open_at(const char *root, const char *bdf, const struct bd_open_opts *opts,
-                 struct nvme_transport **out, char *why, size_t len)
+                 struct nvme_transport **out, struct reason *why)
 {
-    const struct nvme_reason w = {.text = why, .len = len};
     struct pci_device p;
     struct vfio *v;
-    int rc = pci_find(root, bdf, &p, why, len);
+    int rc = pci_find(root, bdf, &p, why);
 
     if (!rc)
-        rc = opts->noiommu ? pci_check_noiommu(root, &p, why, len)
-                           : pci_check_vfio(root, &p, why, len);
+        rc = opts->noiommu ? pci_check_noiommu(root, &p, why) : pci_check_vfio(root, &p, why);
     if (rc)
         return rc;
     v = vfio_create(choose_api(root, &p, opts));
     if (!v)
-        return nvme_why(why, len, -ENOMEM, "out of memory");
-    rc = v->api->open(v, root, &p, &w);
+        return reason_set(why, -ENOMEM, "out of memory");
+    rc = v->api->open(v, root, &p, why);
     if (!rc)
-        rc = vfio_pci_open(v, &w);
+        rc = vfio_pci_open(v, why);
     if (!rc && opts->device_memory && !opts->noiommu)
         vfio_device_mem_open(v);
     v->t.lock = vfio_lock_id(p.bdf);
     if (!rc)
-        rc = bd_call_opened(opts, why, len);
+        rc = bd_call_opened(opts, why);
     if (rc) {
         vfio_destroy(v);
         return rc;
@@ -220,7 +218,7 @@ int vfio_open_at(const char *root, const char *bdf, const struct bd_open_opts *o
 }
 
 int vfio_open(const char *bdf, const struct bd_open_opts *opts, struct nvme_transport **out,
-              char *why, size_t len)
+              struct reason *why)
 {
-    return vfio_open_at("", bdf, opts, out, why, len);
+    return vfio_open_at("", bdf, opts, out, why);
 }

@@ -23,6 +23,7 @@
 #include <stddef.h>
 
 #include "blockdev/transport.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,18 +38,18 @@ extern "C" {
  * cannot be mapped.
  */
 int vfio_open(const char *bdf, const struct bd_open_opts *opts, struct nvme_transport **out,
-              char *why, size_t len);
+              struct reason *why);
 
 /*
  * Call after -ENOMEM from map(). Returns true, with the next step in `why`, if
  * RLIMIT_MEMLOCK bounds this process.
  */
-bool vfio_memlock_low(char *why, size_t len);
+bool vfio_memlock_low(struct reason *why);
 /*
  * Writes the next step after -ENOMEM from a transport with physical addresses.
  * Returns -ENOMEM.
  */
-int vfio_no_large_page(char *why, size_t len);
+int vfio_no_large_page(struct reason *why);
 
 #ifdef __cplusplus
 }

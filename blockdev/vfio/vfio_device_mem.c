@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -66,18 +67,17 @@ static int lowest_descriptor(const struct vfio *v)
 }
 
 /* Says why the IOMMU refuses the range, which has no pages to pin. */
-static int refuse(struct vfio *v, int rc)
+static int refuse(const struct vfio *v, int rc, struct reason *why)
 {
     const char *advice = v->group < 0 ? "iommufd pins pages: the group interface is needed "
                                         "(CONFIG_VFIO_CONTAINER, rights on /dev/vfio)"
                                       : "VFIO type 1 does not map it";
     bool full = rc == -ENOSPC || rc == -ENOMEM;
 
-    return nvme_why(v->t.device_memory, sizeof(v->t.device_memory), full ? rc : -EFAULT, "%s: %s",
-                    advice, strerror(-rc));
+    return reason_set(why, full ? rc : -EFAULT, "%s: %s", advice, strerror(-rc));
 }
 
-static int map_range(struct vfio *v, struct device_mem *m, uint64_t *iova)
+static int map_range(struct vfio *v, struct device_mem *m, uint64_t *iova, struct reason *why)
 {
     size_t align = m->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
     int rc = nvme_iova_take(&v->iova, m->len, align, m, iova);
@@ -88,26 +88,34 @@ static int map_range(struct vfio *v, struct device_mem *m, uint64_t *iova)
     if (!rc)
         return 0;
     nvme_iova_give(&v->iova, *iova);
-    return refuse(v, rc);
+    return refuse(v, rc, why);
+}
+
+static int map_guarded(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova,
+                       struct reason *why)
+{
+    struct device_mem *m;
+
+    if (v->unguarded)
+        return reason_set(why, -EFAULT, "no process can guard device memory: %s",
+                          strerror(-v->unguarded));
+    int rc = device_mem_map(mem, lowest_descriptor(v), &m, why);
+    if (rc)
+        return rc;
+    rc = map_range(v, m, iova, why);
+    if (rc)
+        device_mem_unmap(m);
+    return rc;
 }
 
 int vfio_device_mem_map(struct vfio *v, const struct nvme_mem *mem, uint64_t *iova)
 {
-    struct device_mem *m;
-    int rc;
+    struct reason why = {0};
 
-    if (v->unguarded)
-        return nvme_why(v->t.device_memory, sizeof(v->t.device_memory), -EFAULT,
-                        "no process can guard device memory: %s", strerror(-v->unguarded));
-    if (!v->device_memory)
+    if (!v->unguarded && !v->device_memory)
         return -EFAULT;
-    rc = device_mem_map(mem, lowest_descriptor(v), &m, v->t.device_memory,
-                        sizeof(v->t.device_memory));
-    if (rc)
-        return rc;
-    rc = map_range(v, m, iova);
-    if (rc)
-        device_mem_unmap(m);
+    int rc = map_guarded(v, mem, iova, &why);
+    snprintf(v->t.device_memory, sizeof(v->t.device_memory), "%.191s", why.text);
     return rc;
 }
 

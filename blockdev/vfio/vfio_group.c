@@ -27,7 +27,7 @@ bool vfio_group_usable(const char *root, int group)
     return access(container, R_OK | W_OK) == 0 && access(node, R_OK | W_OK) == 0;
 }
 
-static int open_container(struct vfio *v, const char *root, int type, const struct nvme_reason *why)
+static int open_container(struct vfio *v, const char *root, int type, struct reason *why)
 {
     char path[PATH_MAX];
 
@@ -36,17 +36,16 @@ static int open_container(struct vfio *v, const char *root, int type, const stru
     if (v->space < 0)
         return v->space;
     if (ioctl(v->space, VFIO_GET_API_VERSION) != VFIO_API_VERSION)
-        return nvme_say(why, -ENOTSUP, "%s speaks no VFIO that is known here", path);
+        return reason_set(why, -ENOTSUP, "%s speaks no VFIO that is known here", path);
     if (ioctl(v->space, VFIO_CHECK_EXTENSION, type) != 1)
-        return nvme_say(why, -ENOTSUP,
-                        type == VFIO_NOIOMMU_IOMMU
-                            ? "VFIO's noiommu mode is off (enable_unsafe_noiommu_mode)"
-                            : "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
+        return reason_set(why, -ENOTSUP,
+                          type == VFIO_NOIOMMU_IOMMU
+                              ? "VFIO's noiommu mode is off (enable_unsafe_noiommu_mode)"
+                              : "VFIO has no driver for this IOMMU: run modprobe vfio_iommu_type1");
     return 0;
 }
 
-static int open_group(struct vfio *v, const char *root, const char *node,
-                      const struct nvme_reason *why)
+static int open_group(struct vfio *v, const char *root, const char *node, struct reason *why)
 {
     struct vfio_group_status status = {.argsz = sizeof(status)};
     char path[PATH_MAX];
@@ -56,33 +55,32 @@ static int open_group(struct vfio *v, const char *root, const char *node,
     if (v->group < 0)
         return v->group;
     if (ioctl(v->group, VFIO_GROUP_GET_STATUS, &status))
-        return nvme_say(why, -ENOTSUP, "%s is no VFIO group: %s", path, strerror(errno));
+        return reason_set(why, -ENOTSUP, "%s is no VFIO group: %s", path, strerror(errno));
     if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
-        return nvme_say(why, -EXDEV,
-                        "others in its IOMMU group %s have drivers: bind them to vfio-pci too",
-                        node);
+        return reason_set(why, -EXDEV,
+                          "others in its IOMMU group %s have drivers: bind them to vfio-pci too",
+                          node);
     return 0;
 }
 
-static int group_open_device(struct vfio *v, int type, const char *bdf,
-                             const struct nvme_reason *why)
+static int group_open_device(struct vfio *v, int type, const char *bdf, struct reason *why)
 {
     if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->space))
-        return nvme_say(why, -errno, "its group does not join a container: %s", strerror(errno));
+        return reason_set(why, -errno, "its group does not join a container: %s", strerror(errno));
     if (ioctl(v->space, VFIO_SET_IOMMU, type))
         return errno == EPERM
-                   ? nvme_say(why, -ENOTSUP,
-                              "the IOMMU does not remap interrupts: VFIO wants that (the option "
-                              "allow_unsafe_interrupts of vfio_iommu_type1 does without)")
-                   : nvme_say(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
+                   ? reason_set(why, -ENOTSUP,
+                                "the IOMMU does not remap interrupts: VFIO wants that (the option "
+                                "allow_unsafe_interrupts of vfio_iommu_type1 does without)")
+                   : reason_set(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
     v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, bdf);
     if (v->device < 0)
-        return nvme_say(why, -errno, "VFIO does not open it: %s", strerror(errno));
+        return reason_set(why, -errno, "VFIO does not open it: %s", strerror(errno));
     return 0;
 }
 
 int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
-                    const struct nvme_reason *why)
+                    struct reason *why)
 {
     int rc = open_container(v, root, type, why);
 
@@ -132,7 +130,7 @@ int vfio_group_regions(const void *answer, size_t len, unsigned *n)
     return cap && !*n ? -ENOSPC : 0;
 }
 
-static int group_read_windows(struct vfio *v, const struct nvme_reason *why)
+static int group_read_windows(struct vfio *v, struct reason *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
     const struct vfio_iommu_type1_info *info = (const void *)answer;
@@ -141,13 +139,13 @@ static int group_read_windows(struct vfio *v, const struct nvme_reason *why)
     if (!rc)
         rc = vfio_group_windows(&v->iova, answer, info->argsz);
     if (!rc && vfio_group_regions(answer, info->argsz, &v->t.max_regions))
-        return nvme_say(why, -ENOSPC,
-                        "no DMA region is left: raise dma_entry_limit of vfio_iommu_type1");
-    return rc ? nvme_say(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
+        return reason_set(why, -ENOSPC,
+                          "no DMA region is left: raise dma_entry_limit of vfio_iommu_type1");
+    return rc ? reason_set(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
 }
 
 static int group_open(struct vfio *v, const char *root, const struct pci_device *p,
-                      const struct nvme_reason *why)
+                      struct reason *why)
 {
     char node[16];
     int rc;

@@ -16,6 +16,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/transport.h"
 #include "blockdev/vfio/vfio.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,8 +30,7 @@ struct vfio_api {
      * Opens the device and its address space; fills v->iova's windows. After an error the caller
      * closes the files, too.
      */
-    int (*open)(struct vfio *v, const char *root, const struct pci_device *p,
-                const struct nvme_reason *why);
+    int (*open)(struct vfio *v, const char *root, const struct pci_device *p, struct reason *why);
     /* NULL if addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
     int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
@@ -78,7 +78,7 @@ struct vfio {
 
 /* Like vfio_open(), with sysfs and /dev looked up below `root` (for tests). */
 int vfio_open_at(const char *root, const char *bdf, const struct bd_open_opts *opts,
-                 struct nvme_transport **out, char *why, size_t len);
+                 struct nvme_transport **out, struct reason *why);
 
 /* Returns true if this device has a node for iommufd that the process may open. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
@@ -121,7 +121,7 @@ bool vfio_wait_turn(uint64_t deadline);
  * Opens a node of VFIO and waits up to 2 s while it is busy. Returns the
  * descriptor, or -ENOTSUP (it is missing), -EACCES or -EBUSY with a sentence.
  */
-int vfio_open_node(const char *path, const struct nvme_reason *why);
+int vfio_open_node(const char *path, struct reason *why);
 
 /*
  * Calls an ioctl whose reply may have capabilities appended. `fixed` is the
@@ -144,7 +144,7 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
  * VFIO_SET_IOMMU, and opens the device.
  */
 int vfio_group_join(struct vfio *v, const char *root, const char *node, int type, const char *bdf,
-                    const struct nvme_reason *why);
+                    struct reason *why);
 
 /*
  * Reads the address windows from a container's answer to VFIO_IOMMU_GET_INFO.
@@ -188,7 +188,7 @@ void vfio_guard_end(struct vfio_guard *g);
  * Reads the regions, enables memory decoding, maps the doorbells and enables
  * bus mastering.
  */
-int vfio_pci_open(struct vfio *v, const struct nvme_reason *why);
+int vfio_pci_open(struct vfio *v, struct reason *why);
 /* Undoes vfio_pci_open(), also one that failed half-way. */
 void vfio_pci_close(struct vfio *v);
 /* See reset() of transport.h. Returns 0, -ENOTSUP or -EIO. */

@@ -121,8 +121,7 @@ bool vfio_iommufd_usable(const char *root, const char *bdf)
            access(iommu, R_OK | W_OK) == 0;
 }
 
-static int open_files(struct vfio *v, const char *root, const char *bdf,
-                      const struct nvme_reason *why)
+static int open_files(struct vfio *v, const char *root, const char *bdf, struct reason *why)
 {
     char path[PATH_MAX];
     int rc;
@@ -133,7 +132,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf,
         return v->space;
     rc = device_path(root, bdf, path);
     if (rc)
-        return nvme_say(why, -ENOTSUP, "it has no file below /dev/vfio/devices");
+        return reason_set(why, -ENOTSUP, "it has no file below /dev/vfio/devices");
     v->device = vfio_open_node(path, why);
     return v->device < 0 ? v->device : 0;
 }
@@ -142,7 +141,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf,
  * Binds the device. EINVAL means that the device has a user already; EBUSY
  * means that its group has one.
  */
-static int iommufd_bind_device(struct vfio *v, const struct nvme_reason *why)
+static int iommufd_bind_device(struct vfio *v, struct reason *why)
 {
     struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
     uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
@@ -152,31 +151,31 @@ static int iommufd_bind_device(struct vfio *v, const struct nvme_reason *why)
         taken = errno == EBUSY || errno == EINVAL;
         if (taken && vfio_wait_turn(deadline))
             continue;
-        return taken
-                   ? nvme_say(why, -EBUSY, "another program uses it or a device of its IOMMU group")
-                   : nvme_say(why, -errno, "VFIO does not open it: %s", strerror(errno));
+        return taken ? reason_set(why, -EBUSY,
+                                  "another program uses it or a device of its IOMMU group")
+                     : reason_set(why, -errno, "VFIO does not open it: %s", strerror(errno));
     }
     return 0;
 }
 
-static int attach_device(struct vfio *v, const struct nvme_reason *why)
+static int attach_device(struct vfio *v, struct reason *why)
 {
     struct iommufd_ioas_alloc alloc = {.size = sizeof(alloc)};
     struct vfio_attach_iommufd ask = {.argsz = sizeof(ask)};
 
     if (ioctl(v->space, IOMMUFD_IOAS_ALLOC, &alloc))
-        return nvme_say(why, -errno, "no address space from iommufd: %s", strerror(errno));
+        return reason_set(why, -errno, "no address space from iommufd: %s", strerror(errno));
     v->ioas = alloc.out_ioas_id;
     ask.pt_id = v->ioas;
     if (ioctl(v->device, VFIO_ATTACH_IOMMUFD, &ask) == 0)
         return 0;
     if (errno == EPERM)
-        return nvme_say(why, -ENOTSUP, "the IOMMU does not remap interrupts: VFIO wants that");
-    return nvme_say(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
+        return reason_set(why, -ENOTSUP, "the IOMMU does not remap interrupts: VFIO wants that");
+    return reason_set(why, -errno, "the IOMMU does not take it: %s", strerror(errno));
 }
 
 /* Reads the addresses that the attached device leaves usable. */
-static int iommufd_read_windows(struct vfio *v, const struct nvme_reason *why)
+static int iommufd_read_windows(struct vfio *v, struct reason *why)
 {
     struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
     struct iommufd_iova_ranges ask = {
@@ -195,11 +194,11 @@ static int iommufd_read_windows(struct vfio *v, const struct nvme_reason *why)
     free(ranges);
     if (!rc && !v->iova.n_windows)
         rc = -EPROTO;
-    return rc ? nvme_say(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
+    return rc ? reason_set(why, rc, "the IOMMU does not tell its addresses: %s", strerror(-rc)) : 0;
 }
 
 static int iommufd_open(struct vfio *v, const char *root, const struct pci_device *p,
-                        const struct nvme_reason *why)
+                        struct reason *why)
 {
     int rc = open_files(v, root, p->bdf, why);
 

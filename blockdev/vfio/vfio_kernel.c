@@ -60,7 +60,7 @@ bool vfio_wait_turn(uint64_t deadline)
     return true;
 }
 
-int vfio_open_node(const char *path, const struct nvme_reason *why)
+int vfio_open_node(const char *path, struct reason *why)
 {
     uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
     int fd;
@@ -73,14 +73,14 @@ int vfio_open_node(const char *path, const struct nvme_reason *why)
     switch (errno) {
     case ENOENT:
     case ENXIO:
-        return nvme_say(why, -ENOTSUP,
-                        "%s is missing: run modprobe vfio-pci and bind the drive again", path);
+        return reason_set(why, -ENOTSUP,
+                          "%s is missing: run modprobe vfio-pci and bind the drive again", path);
     case EACCES:
     case EPERM:
-        return nvme_say(why, -EACCES, "no rights on %s: run as root, or chown it to the user",
-                        path);
+        return reason_set(why, -EACCES, "no rights on %s: run as root, or chown it to the user",
+                          path);
     case EBUSY:
-        return nvme_say(why, -EBUSY, "another program uses it (%s is busy)", path);
+        return reason_set(why, -EBUSY, "another program uses it (%s is busy)", path);
     }
-    return nvme_say(why, -errno, "%s: %s", path, strerror(errno));
+    return reason_set(why, -errno, "%s: %s", path, strerror(errno));
 }

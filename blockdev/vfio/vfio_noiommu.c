@@ -73,30 +73,30 @@ int vfio_noiommu_map(const struct nvme_mem *mem, uint64_t *iova)
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int check_memory(const char *root, const struct nvme_reason *why)
+static int check_memory(const char *root, struct reason *why)
 {
     int64_t available, promised;
 
     if (sysconf(_SC_PAGESIZE) != NVME_PAGE_SIZE)
-        return nvme_say(why, -ENOTSUP, "noiommu mode needs pages of 4 KiB");
+        return reason_set(why, -ENOTSUP, "noiommu mode needs pages of 4 KiB");
     if (pci_sysfs_number(&available, 10, POOL "free_hugepages", root) ||
         pci_sysfs_number(&promised, 10, POOL "resv_hugepages", root))
-        return nvme_say(why, -ENOTSUP,
-                        "this kernel has no large pages of 2 MiB (CONFIG_HUGETLBFS), which a "
-                        "drive without an IOMMU needs");
-    return available - promised >= LEAST ? 0 : vfio_no_large_page(why->text, why->len);
+        return reason_set(why, -ENOTSUP,
+                          "this kernel has no large pages of 2 MiB (CONFIG_HUGETLBFS), which a "
+                          "drive without an IOMMU needs");
+    return available - promised >= LEAST ? 0 : vfio_no_large_page(why);
 }
 
-int vfio_no_large_page(char *why, size_t len)
+int vfio_no_large_page(struct reason *why)
 {
-    return nvme_why(
-        why, len, -ENOMEM,
+    return reason_set(
+        why, -ENOMEM,
         "too few large pages of 2 MiB are free, and a drive without an IOMMU reaches no "
         "other memory: echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
 }
 
 static int noiommu_open(struct vfio *v, const char *root, const struct pci_device *p,
-                        const struct nvme_reason *why)
+                        struct reason *why)
 {
     char group[SYSFS_NAME], node[SYSFS_NAME + sizeof("noiommu-")];
     int rc = check_memory(root, why);
@@ -104,11 +104,11 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     if (rc)
         return rc;
     if (pci_sysfs_link(group, sizeof(group), "%s/sys/bus/pci/devices/%s/iommu_group", root, p->bdf))
-        return nvme_say(why, -ENOTSUP,
-                        "VFIO has no group for it: type gpunvme unbind and bind again");
+        return reason_set(why, -ENOTSUP,
+                          "VFIO has no group for it: type gpunvme unbind and bind again");
     rc = vfio_guard_start(&v->guard);
     if (rc)
-        return nvme_say(why, rc, "its memory cannot be guarded: %s", strerror(-rc));
+        return reason_set(why, rc, "its memory cannot be guarded: %s", strerror(-rc));
     snprintf(node, sizeof(node), "noiommu-%s", group);
     v->t.physical = true;
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);

@@ -234,19 +234,19 @@ size_t vfio_doorbells_len(const void *answer, size_t len, uint64_t limit)
     return (end - NVME_REG_DOORBELLS) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-static int pci_map_doorbells(struct vfio *v, size_t len, const struct nvme_reason *why)
+static int pci_map_doorbells(struct vfio *v, size_t len, struct reason *why)
 {
     void *p;
 
     if (len == 0)
-        return nvme_say(why, -EPROTO,
-                        "its doorbells cannot be mapped: they share a page with other things in "
-                        "BAR0 (%llu bytes)",
-                        (unsigned long long)v->bar0.size);
+        return reason_set(why, -EPROTO,
+                          "its doorbells cannot be mapped: they share a page with other things in "
+                          "BAR0 (%llu bytes)",
+                          (unsigned long long)v->bar0.size);
     p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, v->device,
              (off_t)(v->bar0.offset + NVME_REG_DOORBELLS));
     if (p == MAP_FAILED)
-        return nvme_say(why, -errno, "its doorbells cannot be mapped: %s", strerror(errno));
+        return reason_set(why, -errno, "its doorbells cannot be mapped: %s", strerror(errno));
     v->t.doorbells = p;
     v->t.doorbells_len = len;
     v->guard.doorbells = p;
@@ -263,22 +263,22 @@ static void bury_doorbells(const struct vfio *v)
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int pci_read_info(struct vfio *v, const struct nvme_reason *why)
+static int pci_read_info(struct vfio *v, struct reason *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
     const struct vfio_device_info *info = (const void *)answer;
     int rc = vfio_query(v->device, VFIO_DEVICE_GET_INFO, sizeof(*info), answer);
 
     if (rc)
-        return nvme_say(why, rc, "VFIO says nothing about it: %s", strerror(-rc));
+        return reason_set(why, rc, "VFIO says nothing about it: %s", strerror(-rc));
     if (!(info->flags & VFIO_DEVICE_FLAGS_PCI) || info->num_regions <= VFIO_PCI_CONFIG_REGION_INDEX)
-        return nvme_say(why, -EPROTO, "VFIO does not show it as a PCI device");
+        return reason_set(why, -EPROTO, "VFIO does not show it as a PCI device");
     v->can_reset = info->flags & VFIO_DEVICE_FLAGS_RESET;
     return 0;
 }
 
 static int pci_read_region(const struct vfio *v, uint32_t index, char answer[VFIO_ANSWER],
-                           struct vfio_region_info *out, const struct nvme_reason *why)
+                           struct vfio_region_info *out, struct reason *why)
 {
     struct vfio_region_info *info = (void *)answer;
     int rc;
@@ -287,7 +287,7 @@ static int pci_read_region(const struct vfio *v, uint32_t index, char answer[VFI
     info->index = index;
     rc = vfio_query(v->device, VFIO_DEVICE_GET_REGION_INFO, sizeof(*info), answer);
     if (rc)
-        return nvme_say(why, rc, "VFIO says nothing about region %u: %s", index, strerror(-rc));
+        return reason_set(why, rc, "VFIO says nothing about region %u: %s", index, strerror(-rc));
     *out = *info;
     return 0;
 }
@@ -347,7 +347,7 @@ static int read_ids(struct vfio *v)
     return rc;
 }
 
-static int open_bar0(struct vfio *v, const struct nvme_reason *why)
+static int open_bar0(struct vfio *v, struct reason *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER];
     int rc = pci_read_region(v, VFIO_PCI_CONFIG_REGION_INDEX, answer, &v->config, why);
@@ -357,17 +357,17 @@ static int open_bar0(struct vfio *v, const struct nvme_reason *why)
     if (rc)
         return rc;
     if (v->bar0.size < NVME_REG_DOORBELLS + NVME_PAGE_SIZE)
-        return nvme_say(why, -EPROTO, "BAR0 has %llu bytes, too few for an NVMe controller",
-                        (unsigned long long)v->bar0.size);
+        return reason_set(why, -EPROTO, "BAR0 has %llu bytes, too few for an NVMe controller",
+                          (unsigned long long)v->bar0.size);
     rc = read_ids(v);
     if (!rc)
         rc = decode_memory(v);
     if (rc)
-        return nvme_say(why, rc, "its config space does not answer: %s", strerror(-rc));
+        return reason_set(why, rc, "its config space does not answer: %s", strerror(-rc));
     return pci_map_doorbells(v, vfio_doorbells_len(answer, v->bar0.argsz, doorbells_limit(v)), why);
 }
 
-int vfio_pci_open(struct vfio *v, const struct nvme_reason *why)
+int vfio_pci_open(struct vfio *v, struct reason *why)
 {
     int rc = pci_read_info(v, why);
 
@@ -378,7 +378,7 @@ int vfio_pci_open(struct vfio *v, const struct nvme_reason *why)
     quiet_controller(v);
     watch_removal(v);
     rc = master_bus(v);
-    return rc ? nvme_say(why, rc, "bus mastering does not go on: %s", strerror(-rc)) : 0;
+    return rc ? reason_set(why, rc, "bus mastering does not go on: %s", strerror(-rc)) : 0;
 }
 
 void vfio_pci_close(struct vfio *v)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "blockdev/transport.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +25,7 @@ extern "C" {
  * controller or its doorbells cannot be mapped.
  */
 int vfio_user_open(const char *path, const struct bd_open_opts *opts, struct nvme_transport **out,
-                   char *why, size_t len);
+                   struct reason *why);
 
 #ifdef __cplusplus
 }

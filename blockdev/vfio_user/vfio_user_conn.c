@@ -317,23 +317,22 @@ static const char *command_name(uint16_t command)
     return names[command];
 }
 
-int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
-                      const struct nvme_reason *why)
+int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc, struct reason *why)
 {
     const char *name = command_name(command);
 
     if (rc > 0)
-        return nvme_say(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
+        return reason_set(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
     if (rc == -ETIMEDOUT)
-        return nvme_say(why, rc, "no answer to %s within %u ms: %s", name, c->timeout_ms,
-                        command == VFIO_USER_VERSION
-                            ? "the server is busy with another client, paused, or no "
-                              "vfio-user; end that client or give it more time (deadline)"
-                            : "give the server more time (deadline), or start it again");
+        return reason_set(why, rc, "no answer to %s within %u ms: %s", name, c->timeout_ms,
+                          command == VFIO_USER_VERSION
+                              ? "the server is busy with another client, paused, or no "
+                                "vfio-user; end that client or give it more time (deadline)"
+                              : "give the server more time (deadline), or start it again");
     if (rc == -ECONNRESET)
-        return nvme_say(why, -EPROTO,
-                        "the server closed the connection at %s: end its other client, or "
-                        "start it again",
-                        name);
-    return nvme_say(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
+        return reason_set(why, -EPROTO,
+                          "the server closed the connection at %s: end its other client, or "
+                          "start it again",
+                          name);
+    return reason_set(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
 }

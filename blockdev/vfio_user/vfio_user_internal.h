@@ -13,6 +13,7 @@
 #include "blockdev/transport.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
 #include "support/fd_message.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -96,8 +97,7 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts);
  */
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
 /* Writes the reason of rc, not 0, to why: -ETIMEDOUT or -EPROTO. */
-int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
-                      const struct nvme_reason *why);
+int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc, struct reason *why);
 
 /*
  * Properties of the server, parsed from the payloads of its replies. Each
@@ -105,9 +105,8 @@ int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
  * -ENOTSUP (unusable).
  */
 int vfio_user_parse_version(const void *payload, size_t len, unsigned *max_dma_maps,
-                            const struct nvme_reason *why);
-int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
-                           const struct nvme_reason *why);
+                            struct reason *why);
+int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset, struct reason *why);
 
 /* A region and its mappable areas, disjoint and not empty. */
 struct vfio_user_region {
@@ -117,7 +116,7 @@ struct vfio_user_region {
     struct vfio_region_sparse_mmap_area areas[VFIO_USER_MAX_AREAS];
 };
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
-                           struct vfio_user_region *out, const struct nvme_reason *why);
+                           struct vfio_user_region *out, struct reason *why);
 
 /* The doorbells in BAR0 as a part of a file, in whole pages. */
 struct vfio_user_doorbells {
@@ -126,7 +125,7 @@ struct vfio_user_doorbells {
     size_t len;
 };
 int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_user_doorbells *out,
-                             const struct nvme_reason *why);
+                             struct reason *why);
 
 struct vfio_user {
     struct nvme_transport t;
@@ -164,7 +163,7 @@ extern const struct nvme_transport_ops vfio_user_ops;
  * socket: the transport closes it, or this function on an error.
  */
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
-                    const struct nvme_reason *why);
+                    struct reason *why);
 
 #ifdef __cplusplus
 }

@@ -32,7 +32,7 @@
 #define PCI_CLASS_REV  0x08u
 #define PCI_CLASS_NVME 0x010802u
 
-static int negotiate(struct vfio_user *u, const struct nvme_reason *why)
+static int negotiate(struct vfio_user *u, struct reason *why)
 {
     struct {
         struct vfio_user_version version;
@@ -56,7 +56,7 @@ static int negotiate(struct vfio_user *u, const struct nvme_reason *why)
     return vfio_user_parse_version(reply, m.reply_len, &u->t.max_regions, why);
 }
 
-static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
+static int get_device_info(struct vfio_user *u, struct reason *why)
 {
     struct vfio_user_device_info info = {.argsz = sizeof(info)};
     struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_GET_INFO,
@@ -74,7 +74,7 @@ static int get_device_info(struct vfio_user *u, const struct nvme_reason *why)
 
 /* On success the caller owns the descriptors. */
 static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
-                           struct fd_message *fds, const struct nvme_reason *why)
+                           struct fd_message *fds, struct reason *why)
 {
     struct vfio_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
     unsigned char reply[VFIO_USER_MAX_REPLY];
@@ -101,7 +101,7 @@ static int read_config(struct vfio_user *u, uint32_t offset, uint32_t *value)
                             sizeof(*value));
 }
 
-static int set_up_config(struct vfio_user *u, const struct nvme_reason *why)
+static int set_up_config(struct vfio_user *u, struct reason *why)
 {
     struct vfio_user_region config;
     struct fd_message fds;
@@ -119,9 +119,9 @@ static int set_up_config(struct vfio_user *u, const struct nvme_reason *why)
     u->t.pci_vendor = (uint16_t)ids;
     u->t.pci_device = (uint16_t)(ids >> 16);
     if (class_rev >> 8 != PCI_CLASS_NVME)
-        return nvme_say(why, -ENOTSUP,
-                        "the device of the server is no NVMe controller (PCI class %06x)",
-                        class_rev >> 8);
+        return reason_set(why, -ENOTSUP,
+                          "the device of the server is no NVMe controller (PCI class %06x)",
+                          class_rev >> 8);
     rc = vfio_user_command_on(u);
     return rc ? vfio_user_explain(&u->conn, VFIO_USER_REGION_WRITE, rc, why) : 0;
 }
@@ -146,26 +146,26 @@ static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbe
  * and refuses those of a file on a disk.
  */
 static int open_map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
-                              const struct nvme_reason *why)
+                              struct reason *why)
 {
     struct stat st;
 
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return nvme_say(why, -ENOTSUP, "the doorbells of the server are no shared memory");
+        return reason_set(why, -ENOTSUP, "the doorbells of the server are no shared memory");
     /* A store beyond the end of the file would raise SIGBUS. */
     if ((uint64_t)st.st_size < d->file_offset + d->len)
-        return nvme_say(why, -EPROTO, "the file of the doorbells ends before them");
+        return reason_set(why, -EPROTO, "the file of the doorbells ends before them");
     void *p = mmap(NULL, d->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)d->file_offset);
     if (p == MAP_FAILED)
-        return nvme_say(why, -ENOTSUP, "the doorbells of the server cannot be mapped: %s",
-                        strerror(errno));
+        return reason_set(why, -ENOTSUP, "the doorbells of the server cannot be mapped: %s",
+                          strerror(errno));
     u->t.doorbells = p;
     u->t.doorbells_len = d->len;
     hand_on_doorbells(u, d, fd);
     return 0;
 }
 
-static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
+static int set_up_bar0(struct vfio_user *u, struct reason *why)
 {
     struct vfio_user_region bar0;
     struct vfio_user_doorbells d;
@@ -176,7 +176,7 @@ static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
         return rc;
     rc = vfio_user_find_doorbells(&bar0, &d, why);
     if (rc == 0 && fds.n == 0)
-        rc = nvme_say(why, -EPROTO, "the server sends no descriptor with its doorbells");
+        rc = reason_set(why, -EPROTO, "the server sends no descriptor with its doorbells");
     /* There is one descriptor per area, or one for all of them. */
     if (rc == 0)
         rc = open_map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
@@ -188,25 +188,25 @@ static int set_up_bar0(struct vfio_user *u, const struct nvme_reason *why)
  * Creates a descriptor that becomes readable only when the connection ends,
  * from either side. The socket itself becomes readable with every reply.
  */
-static int watch_end(struct vfio_user *u, const struct nvme_reason *why)
+static int watch_end(struct vfio_user *u, struct reason *why)
 {
     struct epoll_event ev = {.events = EPOLLRDHUP};
 
     u->t.removal_fd = epoll_create1(EPOLL_CLOEXEC);
     if (u->t.removal_fd >= 0 && epoll_ctl(u->t.removal_fd, EPOLL_CTL_ADD, u->conn.fd, &ev) == 0)
         return 0;
-    return nvme_say(why, -errno, "epoll: %s", strerror(errno));
+    return reason_set(why, -errno, "epoll: %s", strerror(errno));
 }
 
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
-                    const struct nvme_reason *why)
+                    struct reason *why)
 {
     struct vfio_user *u = calloc(1, sizeof(*u));
     int rc;
 
     if (!u) {
         close(socket);
-        return nvme_say(why, -ENOMEM, "out of memory");
+        return reason_set(why, -ENOMEM, "out of memory");
     }
     u->t.ops = &vfio_user_ops;
     u->t.maps_files = true;
@@ -218,7 +218,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     nvme_iova_init(&u->iova);
     rc = nvme_iova_allow(&u->iova, IOVA_FIRST, IOVA_LAST);
     if (rc)
-        rc = nvme_say(why, rc, "out of memory");
+        rc = reason_set(why, rc, "out of memory");
     if (rc == 0)
         rc = watch_end(u, why);
     if (rc == 0)
@@ -260,21 +260,20 @@ static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeo
     }
 }
 
-static int explain_connect(const char *path, int rc, unsigned timeout_ms,
-                           const struct nvme_reason *why)
+static int explain_connect(const char *path, int rc, unsigned timeout_ms, struct reason *why)
 {
     struct stat st;
 
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return nvme_say(why, rc, "a folder; name the socket in it (SPDK calls it cntrl)");
+        return reason_set(why, rc, "a folder; name the socket in it (SPDK calls it cntrl)");
     if (rc == -ECONNREFUSED)
-        return nvme_say(why, rc, "no server listens on it");
+        return reason_set(why, rc, "no server listens on it");
     if (rc == -ETIMEDOUT)
-        return nvme_say(why, rc,
-                        "the server takes no connection within %u ms: it is busy "
-                        "with other clients, end one of them",
-                        timeout_ms);
-    return nvme_say(why, rc, "cannot connect: %s", strerror(-rc));
+        return reason_set(why, rc,
+                          "the server takes no connection within %u ms: it is busy "
+                          "with other clients, end one of them",
+                          timeout_ms);
+    return reason_set(why, rc, "cannot connect: %s", strerror(-rc));
 }
 
 /* A server has one client at a time, so the connection is a lock. */
@@ -286,31 +285,30 @@ static uint64_t vfio_user_lock_id(const char *path)
 }
 
 int vfio_user_open(const char *path, const struct bd_open_opts *opts, struct nvme_transport **out,
-                   char *why, size_t len)
+                   struct reason *why)
 {
-    const struct nvme_reason w = {.text = why, .len = len};
     unsigned timeout_ms = opts->deadline_ms ? opts->deadline_ms : DEFAULT_MS;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int rc, fd;
 
     if (strlen(path) >= sizeof(addr.sun_path))
-        return nvme_say(&w, -ENAMETOOLONG, "a socket's path has at most %zu bytes",
-                        sizeof(addr.sun_path) - 1);
+        return reason_set(why, -ENAMETOOLONG, "a socket's path has at most %zu bytes",
+                          sizeof(addr.sun_path) - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return nvme_say(&w, -errno, "cannot make a socket: %s", strerror(errno));
+        return reason_set(why, -errno, "cannot make a socket: %s", strerror(errno));
     rc = connect_within(fd, &addr, timeout_ms);
     if (rc) {
         close(fd);
-        return explain_connect(path, rc, timeout_ms, &w);
+        return explain_connect(path, rc, timeout_ms, why);
     }
-    rc = bd_call_opened(opts, why, len);
+    rc = bd_call_opened(opts, why);
     if (rc) {
         close(fd);
         return rc;
     }
-    rc = vfio_user_start(fd, timeout_ms, out, &w);
+    rc = vfio_user_start(fd, timeout_ms, out, why);
     if (rc == 0)
         (*out)->lock = vfio_user_lock_id(path);
     if (rc == 0 && opts->silence_ms)

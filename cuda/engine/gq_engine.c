@@ -76,15 +76,13 @@ static int set_max_command(struct gq_engine *e)
 static int open_executor(struct gq_engine *e)
 {
     enum gq_executor_kind kind = e->opts.executor;
-    char why[sizeof(e->info.fallback)] = "";
     int err;
 
     if (kind != GQ_EXECUTOR_CPU) {
-        err = gq_cuda_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec, why, sizeof(why));
+        err = gq_cuda_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec, &e->info.fallback);
         if (!err || kind == GQ_EXECUTOR_CUDA || err == -ENOTSUP)
             return err;
     }
-    snprintf(e->info.fallback, sizeof(e->info.fallback), "%s", why);
     return gq_cpu_open(e->ctrlr, &e->opts, GQ_WORKSPACES, &e->exec);
 }
 
@@ -242,7 +240,7 @@ static int try_reach(struct gq_engine *e)
         return err;
     t->device_memory[0] = '\0';
     err = gq_staging_map(e, &e->staging);
-    snprintf(e->reach, sizeof(e->reach), "%s", t->device_memory);
+    reason_set(&e->reach, 0, "%s", t->device_memory);
     if (!err)
         gq_staging_close(e, &e->staging);
     return err;
@@ -260,7 +258,7 @@ static int find_reach(struct gq_engine *e)
     if (e->exec->tier < 2)
         return 0;
     if (e->opts.p2p == GQ_P2P_OFF)
-        snprintf(e->reach, sizeof(e->reach), "p2p=off");
+        reason_set(&e->reach, 0, "p2p=off");
     else
         err = try_reach(e);
     if (err && err != -EFAULT)
@@ -298,14 +296,14 @@ static void engine_close_locks(struct gq_engine *e)
 
 static void describe_data(const struct gq_engine *e, char *out, size_t len)
 {
-    const char *open = e->reach[0] ? " (" : "", *end = e->reach[0] ? ")" : "";
+    const char *open = e->reach.text[0] ? " (" : "", *end = e->reach.text[0] ? ")" : "";
 
     out[0] = '\0';
     if (e->stages)
         snprintf(out, len, "the controller cannot reach GPU memory: data is staged%s%s%s", open,
-                 e->reach, end);
-    else if (e->exec->tier > 1 && e->reach[0])
-        snprintf(out, len, "the drive reaches GPU memory by VFIO%s%s%s", open, e->reach, end);
+                 e->reach.text, end);
+    else if (e->exec->tier > 1 && e->reach.text[0])
+        snprintf(out, len, "the drive reaches GPU memory by VFIO%s%s%s", open, e->reach.text, end);
     else if (e->exec->kind == GQ_EXECUTOR_CPU)
         snprintf(out, len, "buffers of the CPU executor are in host memory");
 }

@@ -94,7 +94,7 @@ struct gq_engine {
     uint32_t lane_staging; /* bytes of an area per lane */
     uint32_t long_staging; /* the same for a long transfer, which uses fewer lanes */
     bool stages;           /* the controller does not reach device memory */
-    char reach[192];       /* the provider that maps device memory, or why none does */
+    struct reason reach;   /* the provider that maps device memory, or why none does */
     struct gq_part_sums part_sums;
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents per workspace */
 

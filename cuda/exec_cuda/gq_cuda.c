@@ -333,32 +333,28 @@ static const struct gq_exec_ops cuda_ops = {
 
 /* Opens the parts after the device was selected. On an error `why` is filled. */
 static int cuda_open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
-                           char *why, size_t why_len)
+                           struct reason *why)
 {
     int err = gq_cuda_errno(gq_kernels_load());
 
-    if (err) {
-        snprintf(why, why_len, "%s does not load the kernels", cu->exec.device);
-        return err;
-    }
+    if (err)
+        return reason_set(why, err, "%s does not load the kernels", cu->exec.device);
     err = gq_cuda_map_doorbells(cu, opts->doorbells);
-    if (err) {
-        snprintf(why, why_len, "%s", cu->exec.note);
-        return err;
-    }
+    if (err)
+        return reason_set(why, err, "%s", cu->exec.note);
     err = cuda_open_device(cu, max_runs);
     if (err) {
-        snprintf(why, why_len, "%s has no memory left", cu->exec.device);
+        reason_set(why, 0, "%s has no memory left", cu->exec.device);
         gq_cuda_unmap_doorbells(cu);
     }
     return err;
 }
 
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
-                 struct gq_exec **out, char *why, size_t why_len)
+                 struct gq_exec **out, struct reason *why)
 {
     struct gq_cuda *cu;
-    int err = gq_probe(opts->device, why, why_len);
+    int err = gq_probe(opts->device, why);
 
     if (err)
         return err;
@@ -372,16 +368,15 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     if (err)
         goto free_cuda;
     if (gq_cuda_stuck(cu)) {
-        snprintf(why, why_len, "a kernel on CUDA device %d does not end", cu->device);
-        err = -ENODEV;
+        err = reason_set(why, -ENODEV, "a kernel on CUDA device %d does not end", cu->device);
         goto free_cuda;
     }
-    err = gq_cuda_select(cu, why, why_len);
+    err = gq_cuda_select(cu, why);
     if (err)
         goto free_cuda;
     pthread_mutex_init(&cu->copy_lock, NULL);
     cuda_quiesce(&cu->exec);
-    err = cuda_open_parts(cu, opts, max_runs, why, why_len);
+    err = cuda_open_parts(cu, opts, max_runs, why);
     cuda_resume(&cu->exec);
     if (err)
         goto destroy_lock;

@@ -21,44 +21,39 @@ static void set_environment(void)
 
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
-static void cuda_device_explain(cudaError_t err, char *why, size_t len)
+/* Returns -ENODEV. */
+static int cuda_device_explain(cudaError_t err, struct reason *why)
 {
     int driver = 0;
 
     cudaGetLastError();
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
-        snprintf(why, len, "no NVIDIA driver on this machine");
-    else
-        snprintf(why, len, "%s", cudaGetErrorString(err));
+        return reason_set(why, -ENODEV, "no NVIDIA driver on this machine");
+    return reason_set(why, -ENODEV, "%s", cudaGetErrorString(err));
 }
 
-int gq_probe(int cuda_device, char *why, size_t len)
+int gq_probe(int cuda_device, struct reason *why)
 {
     cudaError_t err;
     int n = 0;
 
     pthread_once(&environment_once, set_environment);
     err = cudaGetDeviceCount(&n);
-    if (err != cudaSuccess) {
-        cuda_device_explain(err, why, len);
-        return -ENODEV;
-    }
-    if (cuda_device < 0 || cuda_device >= n) {
-        snprintf(why, len, "CUDA device %d asked for, %d present", cuda_device, n);
-        return -ENODEV;
-    }
-    if (len)
-        why[0] = '\0';
+    if (err != cudaSuccess)
+        return cuda_device_explain(err, why);
+    if (cuda_device < 0 || cuda_device >= n)
+        return reason_set(why, -ENODEV, "CUDA device %d asked for, %d present", cuda_device, n);
+    *why = (struct reason){0};
     return 0;
 }
 
 unsigned gq_devices(struct gq_device *out, unsigned max)
 {
     struct cudaDeviceProp prop;
-    char why[1];
+    struct reason why;
     unsigned n = 0;
 
-    while (n < max && gq_probe((int)n, why, sizeof(why)) == 0 &&
+    while (n < max && gq_probe((int)n, &why) == 0 &&
            cudaGetDeviceProperties(&prop, (int)n) == cudaSuccess) {
         memcpy(out[n].uuid, prop.uuid.bytes, sizeof(out->uuid));
         snprintf(out[n].name, sizeof(out->name), "%.63s", prop.name);
@@ -87,17 +82,15 @@ static bool device_orders_writes(int device)
  * Creates the context. This is the first call that can fail for reasons outside
  * of the program.
  */
-int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
+int gq_cuda_select(struct gq_cuda *cu, struct reason *why)
 {
     struct cudaDeviceProp prop;
     cudaError_t err = cudaSetDevice(cu->device);
 
     if (err == cudaSuccess)
         err = cudaGetDeviceProperties(&prop, cu->device);
-    if (err != cudaSuccess) {
-        cuda_device_explain(err, why, why_len);
-        return -ENODEV;
-    }
+    if (err != cudaSuccess)
+        return cuda_device_explain(err, why);
     snprintf(cu->exec.device, sizeof(cu->exec.device), "%.127s", prop.name);
     static_assert(sizeof(cu->exec.gpu_uuid) == sizeof(prop.uuid.bytes), "UUID of a device");
     memcpy(cu->exec.gpu_uuid, prop.uuid.bytes, sizeof(cu->exec.gpu_uuid));

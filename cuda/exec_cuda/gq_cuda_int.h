@@ -11,6 +11,7 @@
 #include "cuda/exec_cuda/gq_persistent.h"
 #include "cuda/gq_cuda_errno.h"
 #include "cuda/gq_exec.h"
+#include "support/reason.h"
 
 struct cuda_run {
     cudaStream_t stream;
@@ -67,7 +68,7 @@ static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
  * for reasons outside of the program. Returns 0, or -ENODEV with a sentence in
  * `why`.
  */
-int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
+int gq_cuda_select(struct gq_cuda *cu, struct reason *why);
 /*
  * gq_cuda_device.c. Looks up a function of the driver at run time: the runtime
  * lacks some, and a program linked to the driver would not start without it.

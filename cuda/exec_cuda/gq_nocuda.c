@@ -5,11 +5,10 @@
 
 #include "cuda/gq_exec.h"
 
-int gq_probe(int cuda_device, char *why, size_t len)
+int gq_probe(int cuda_device, struct reason *why)
 {
     (void)cuda_device;
-    snprintf(why, len, "built without CUDA");
-    return -ENODEV;
+    return reason_set(why, -ENODEV, "built without CUDA");
 }
 
 unsigned gq_devices(struct gq_device *out, unsigned max)
@@ -20,10 +19,10 @@ unsigned gq_devices(struct gq_device *out, unsigned max)
 }
 
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
-                 struct gq_exec **out, char *why, size_t why_len)
+                 struct gq_exec **out, struct reason *why)
 {
     (void)c;
     (void)max_runs;
     (void)out;
-    return gq_probe(opts->device, why, why_len);
+    return gq_probe(opts->device, why);
 }

@@ -29,6 +29,7 @@
 #include <time.h>
 
 #include "blockdev/bdev.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,10 +96,10 @@ struct ffs_mount_opts {
  * `reclaim` is true, block 0 need not have the magic of a label. A device that is smaller than a
  * block passes, and so does a label of another version: both are refused elsewhere.
  *
- * Returns 0 if the device is ours. Otherwise `why` (of len bytes) holds a sentence without the
+ * Returns 0 if the device is ours. Otherwise `why` holds a sentence without the
  * device's name: -EINVAL if the device is not ours, or the error of the device.
  */
-int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+int ffs_ours(struct bd_dev *dev, bool reclaim, struct reason *why);
 
 /* Returns the calls with which layout/label.h reads and writes the device. */
 struct lay_io ffs_io(struct bd_dev *dev);
@@ -110,14 +111,14 @@ int ffs_read_label(struct bd_dev *dev, struct lay_label *out);
 
 /*
  * Checks labels and superblock, replays the log, and finishes orphans. The
- * device must outlive the mount. On failure `why` (of len bytes) holds the
+ * device must outlive the mount. On failure `why` holds the
  * cause in words. Returns -EINVAL if the device does not have this format,
  * -ENOTSUP for unknown features or an unknown version, -EUCLEAN, and -EROFS for
  * a writable mount if the device is read-only or there are unknown ro-compat
  * features.
  */
-int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
-              size_t len);
+int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out,
+              struct reason *why);
 /*
  * Commits, checkpoints, and marks the file system as clean. Drops inodes that
  * are still referenced. Returns the first error, or 0.
@@ -154,7 +155,7 @@ struct ffs_mmp_opts {
  * -ETIMEDOUT, or the error of the device, with a sentence in `why`.
  */
 int ffs_mmp_take(struct bd_dev *dev, const struct ffs_mmp_opts *opts, struct ffs_mmp **out,
-                 char *why, size_t len);
+                 struct reason *why);
 /*
  * Ends the holding; with `release`, block 1 becomes free. NULL is allowed. No
  * transfer may be running.

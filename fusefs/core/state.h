@@ -132,18 +132,6 @@ int ffs_fail(struct ffs *fs, const char *what, int err);
 /* Returns -EINTR if the mount must end: see ffs_mount_opts.interrupted. */
 int ffs_interrupted(struct ffs *fs);
 
-/*
- * Buffer for the reason why a mount fails. The caller does not want the text if
- * len is 0.
- */
-struct ffs_reason {
-    char *text;
-    size_t len;
-};
-/* Formats the reason and returns err. */
-int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Returns a random number other than 0, for incarnations and logs. */
 uint64_t ffs_random(void);
 /*
@@ -158,7 +146,7 @@ int ffs_label_write(struct ffs *fs, struct lay_label *label);
  * Starts multi-mount protection, before anything else of a mount. Called like
  * ffs_mount(); fs->mmp is dropped after the last write.
  */
-int ffs_guard(struct ffs *fs, const struct ffs_reason *r);
+int ffs_guard(struct ffs *fs, struct reason *why);
 
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);

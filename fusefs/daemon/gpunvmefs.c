@@ -60,11 +60,11 @@ static int follow_write_protection(struct options *opts, struct fuse_args *args)
 /* Checks that libfuse accepts the options that gpunvmefs left to it. */
 static int check_arguments(const struct fuse_args *args)
 {
-    char why[512];
+    struct reason why;
 
-    if (session_check_arguments(args, why, sizeof(why)) == 0)
+    if (session_check_arguments(args, &why) == 0)
         return 0;
-    log_text(LOG_ERR, why);
+    log_text(LOG_ERR, why.text);
     return EXIT_USAGE;
 }
 
@@ -75,7 +75,7 @@ static int check_arguments(const struct fuse_args *args)
 static int check_start(struct options *opts, struct fuse_args *args)
 {
     int status = check_arguments(args);
-    char why[512];
+    struct reason why;
 
     if (status)
         return status;
@@ -84,8 +84,8 @@ static int check_start(struct options *opts, struct fuse_args *args)
         return status;
     if (follow_write_protection(opts, args) != 0)
         return EXIT_SYSTEM;
-    if (session_check_mountpoint(opts, why, sizeof(why)) != 0) {
-        log_text(LOG_ERR, why);
+    if (session_check_mountpoint(opts, &why) != 0) {
+        log_text(LOG_ERR, why.text);
         return EXIT_MOUNT;
     }
     return 0;
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     }
     log_take_libfuse();
     if (options_parse(&opts, &args) != 0) {
-        log_text(LOG_ERR, opts.problem);
+        log_text(LOG_ERR, opts.problem.text);
     } else if (opts.help) {
         options_print_help();
         status = 0;

@@ -68,11 +68,11 @@ static int image_free(void *context)
 static int image_check_options(const struct options *opts)
 {
     struct sim_config config = {0};
-    char why[256];
+    struct reason why;
 
-    if (sim_options_parse(opts->drive_options, &config, why, sizeof(why)) == 0)
+    if (sim_options_parse(opts->drive_options, &config, &why) == 0)
         return 0;
-    return drive_refuse("sim", why);
+    return drive_refuse("sim", why.text);
 }
 
 /*
@@ -105,22 +105,22 @@ static int image_open(const struct options *opts, const char *path, struct drive
     };
     struct image *image = calloc(1, sizeof(*image));
     struct numa_stay stay;
-    char why[256] = "out of memory";
+    struct reason why = {"out of memory"};
     int node;
 
     config.gpus = image_gpus(opts, &node);
-    int err = image ? sim_options_parse(opts->drive_options, &config, why, sizeof(why)) : -ENOMEM;
+    int err = image ? sim_options_parse(opts->drive_options, &config, &why) : -ENOMEM;
 
     if (!err) {
         numa_enter("", node, 2 * (int)config.threads, &stay);
         err = sim_create(&config, &image->sim, &out->transport);
         numa_leave(&stay);
-        snprintf(why, sizeof(why), "cannot be opened: %s", strerror(-err));
+        reason_set(&why, 0, "cannot be opened: %s", strerror(-err));
     }
     if (err == -EBUSY)
         drive_refuse(path, "in use by another mount or tool, wait for it or unmount it first");
     else if (err)
-        drive_refuse(path, why);
+        drive_refuse(path, why.text);
     if (err) {
         free(image);
         return err;
@@ -170,19 +170,19 @@ static int drive_open_kernel(const struct options *opts, const char *path, struc
     return err;
 }
 
-static int drive_confine(void *opts, char *why, size_t len)
+static int drive_confine(void *opts, struct reason *why)
 {
-    return sandbox_enter(opts, NULL, why, len);
+    return sandbox_enter(opts, NULL, why);
 }
 
 static int drive_open_memories(const struct options *opts, struct drive *out)
 {
-    char why[512];
+    struct reason why;
 
     for (unsigned i = 0; i < opts->n_cpu_memories; i++) {
-        int fd = device_mem_open_bar("", opts->cpu_memories[i], why, sizeof(why));
+        int fd = device_mem_open_bar("", opts->cpu_memories[i], &why);
         if (fd < 0) {
-            log_line(LOG_ERR, "cpu_memory=%s: %s", opts->cpu_memories[i], why);
+            log_line(LOG_ERR, "cpu_memory=%s: %s", opts->cpu_memories[i], why.text);
             return fd;
         }
         out->cpu_memories[out->n_cpu_memories++] = fd;
@@ -196,7 +196,7 @@ static int drive_open_memories(const struct options *opts, struct drive *out)
  */
 static int drive_open_controller(const struct options *opts, struct drive *out)
 {
-    char why[512];
+    struct reason why;
     const struct bd_open_opts how = {.noiommu = opts->noiommu,
                                      .device_memory = sandbox_may_use_p2p(opts),
                                      .deadline_ms = opts->deadline_ms,
@@ -207,9 +207,9 @@ static int drive_open_controller(const struct options *opts, struct drive *out)
 
     if (err)
         return err;
-    err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
+    err = bd_open_transport(&opts->name, &how, &out->transport, &why);
     if (err)
-        log_line(LOG_ERR, "%s: %s", opts->device, why);
+        log_line(LOG_ERR, "%s: %s", opts->device, why.text);
     return err;
 }
 
@@ -273,11 +273,11 @@ int open_drive_check(const struct options *opts)
 
 static int drive_enter_sandbox(const struct options *opts, const char *image)
 {
-    char why[256];
-    int err = sandbox_enter(opts, image, why, sizeof(why));
+    struct reason why;
+    int err = sandbox_enter(opts, image, &why);
 
     if (err)
-        log_line(LOG_ERR, "%s: %s", opts->device, why);
+        log_line(LOG_ERR, "%s: %s", opts->device, why.text);
     return err;
 }
 

@@ -268,10 +268,10 @@ static int main_write_report(const struct fsck *f, const struct arguments *args)
 static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args)
 {
     bool clean = false;
-    char why[384];
+    struct reason why;
 
-    if (ffs_ours(dev, f->reclaim, why, sizeof(why)) != 0) {
-        tool_error(f->path, "%s", why);
+    if (ffs_ours(dev, f->reclaim, &why) != 0) {
+        tool_error(f->path, "%s", why.text);
         return EXIT_OPERATIONAL;
     }
     if (tool_hold(&args->device, dev, NULL, &args->hold) != 0)

@@ -144,7 +144,7 @@ static const char *missing(const struct sim_fault *f)
     return NULL;
 }
 
-int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len)
+int serve_fault_parse(const char *spec, struct sim_fault *out, struct reason *why)
 {
     struct sim_fault f = {0};
     char *copy = strdup(spec), *rest = copy, *item;
@@ -154,20 +154,20 @@ int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t
         return -ENOMEM;
     item = strsep(&rest, ",");
     if (parse_kind(item, &f) != 0) {
-        snprintf(why, len,
-                 "'%s' is no fault: status, lose, late, repeat, fatal, hang, remove, corrupt",
-                 item);
+        reason_set(why, 0,
+                   "'%s' is no fault: status, lose, late, repeat, fatal, hang, remove, corrupt",
+                   item);
         goto out;
     }
     while (rest && *rest) {
         item = strsep(&rest, ",");
         if (parse_item(item, &f) != 0) {
-            snprintf(why, len, "'%s' is not possible there, see gpunvme-sim(1)", item);
+            reason_set(why, 0, "'%s' is not possible there, see gpunvme-sim(1)", item);
             goto out;
         }
     }
     if (missing(&f)) {
-        snprintf(why, len, "%s", missing(&f));
+        reason_set(why, 0, "%s", missing(&f));
         goto out;
     }
     *out = f;

@@ -73,12 +73,12 @@ static void add_image(struct serve_options *o, struct argp_state *state, const c
 
 static void add_fault(struct serve_options *o, struct argp_state *state, const char *spec)
 {
-    char why[160] = "out of memory";
+    struct reason why = {"out of memory"};
 
     if (o->n_faults == OPTIONS_MAX_FAULTS)
         argp_error(state, "--fault: at most %d", OPTIONS_MAX_FAULTS);
-    else if (serve_fault_parse(spec, &o->faults[o->n_faults], why, sizeof(why)) != 0)
-        argp_error(state, "--fault: %s", why);
+    else if (serve_fault_parse(spec, &o->faults[o->n_faults], &why) != 0)
+        argp_error(state, "--fault: %s", why.text);
     else
         o->n_faults++;
 }

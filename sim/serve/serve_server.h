@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "sim/sim.h"
+#include "support/reason.h"
 
 #define OPTIONS_MAX_FAULTS 64
 
@@ -38,6 +39,6 @@ int serve_server_run(const struct serve_options *o);
  * (gpunvme-sim(1)). Returns 0, or -EINVAL with the reason in why, as a phrase to
  * follow "--fault: ".
  */
-int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
+int serve_fault_parse(const char *spec, struct sim_fault *out, struct reason *why);
 
 #endif

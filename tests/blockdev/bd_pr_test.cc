@@ -263,16 +263,16 @@ TEST(Reserve, ADiskIsReservedAsANamespaceIs)
     for (const Case &c : cases) {
         bd_ops ops = {};
         bd_dev dev = {};
-        char why[256] = "before";
+        struct reason why = {"before"};
 
         ops.reserve = c.has ? reserve_device : nullptr;
         dev.ops = &ops;
         dev.info.shared = c.shared;
         answer = c.answer;
         int index = static_cast<int>(&c - cases);
-        EXPECT_EQ(bd_reserve_disk(&dev, host_id, c.how, why, sizeof(why)), c.result) << index;
-        EXPECT_NE(std::string(why).find(c.says), std::string::npos) << index << why;
-        EXPECT_EQ(why[0] == '\0', c.says[0] == '\0') << index << why;
+        EXPECT_EQ(bd_reserve_disk(&dev, host_id, c.how, &why), c.result) << index;
+        EXPECT_NE(std::string(why.text).find(c.says), std::string::npos) << index << why.text;
+        EXPECT_EQ(why.text[0] == '\0', c.says[0] == '\0') << index << why.text;
     }
 }
 

@@ -114,18 +114,18 @@ class DataCheck : public ::testing::Test
   protected:
     int check(uint64_t start = kStart)
     {
-        return data_check_scratch(&d_.dev, start, kCommand, interrupted_, why_, sizeof(why_));
+        return data_check_scratch(&d_.dev, start, kCommand, interrupted_, &why_);
     }
     int read(size_t that_fails, int error, uint16_t status)
     {
         d_.read_that_fails = that_fails;
         d_.read_error = error;
         d_.read_status = status;
-        return data_check_device(&d_.dev, 0, 1 << 20, true, why_, sizeof(why_));
+        return data_check_device(&d_.dev, 0, 1 << 20, true, &why_);
     }
     bool says(const char *text) const
     {
-        return std::string(why_).find(text) != std::string::npos;
+        return std::string(why_.text).find(text) != std::string::npos;
     }
     // Returns true if a part, or all, of the device is unchanged.
     bool as_before(size_t from = 0, size_t len = kBytes) const
@@ -135,19 +135,19 @@ class DataCheck : public ::testing::Test
 
     Drive d_;
     bool (*interrupted_)() = nullptr;
-    char why_[512] = "";
+    reason why_ = {};
 };
 
 TEST_F(DataCheck, ADeviceThatReadsCorrectlyPasses)
 {
-    EXPECT_EQ(read(SIZE_MAX, 0, 0), 0) << why_;
+    EXPECT_EQ(read(SIZE_MAX, 0, 0), 0) << why_.text;
 }
 
 TEST_F(DataCheck, ARefusalStatusIsTheControllersFault)
 {
     for (size_t longest : {PAGE_BYTES, 2 * PAGE_BYTES}) {
         EXPECT_EQ(read(longest, -EINVAL, NVME_ERR_INVALID_FIELD), -EPROTO) << longest;
-        EXPECT_TRUE(says("is refused by the controller")) << why_;
+        EXPECT_TRUE(says("is refused by the controller")) << why_.text;
     }
 }
 
@@ -155,14 +155,14 @@ TEST_F(DataCheck, AnErrorWithoutAStatusIsTheHostsFault)
 {
     for (size_t longest : {PAGE_BYTES, 2 * PAGE_BYTES}) {
         EXPECT_EQ(read(longest, -EINVAL, 0), -EINVAL) << longest;
-        EXPECT_TRUE(says("fails: Invalid argument")) << why_;
+        EXPECT_TRUE(says("fails: Invalid argument")) << why_.text;
     }
 }
 
 TEST_F(DataCheck, OtherStatusesAreNoRefusal)
 {
     EXPECT_EQ(read(2 * PAGE_BYTES, -EIO, 0x281), -EIO);
-    EXPECT_TRUE(says("fails: ")) << why_;
+    EXPECT_TRUE(says("fails: ")) << why_.text;
 }
 
 // An executor has one errno for all statuses.
@@ -177,8 +177,8 @@ using Scratch = DataCheck;
 
 TEST_F(Scratch, ACorrectDrivePassesAndKeepsItsContent)
 {
-    EXPECT_EQ(check(), 0) << why_;
-    EXPECT_STREQ(why_, "");
+    EXPECT_EQ(check(), 0) << why_.text;
+    EXPECT_STREQ(why_.text, "");
     EXPECT_GT(d_.writes, 2 * kArea / kPage);
     EXPECT_EQ(d_.flushes, 1u);
     EXPECT_TRUE(as_before());
@@ -188,7 +188,7 @@ TEST_F(Scratch, ACorrectDrivePassesAndKeepsItsContent)
 // tried.
 TEST_F(Scratch, TheAreaMayEndWithTheDevice)
 {
-    EXPECT_EQ(check(kBytes - kArea), 0) << why_;
+    EXPECT_EQ(check(kBytes - kArea), 0) << why_.text;
     EXPECT_TRUE(as_before());
     EXPECT_EQ(check(kBytes - kArea + kPage), -EINVAL);
 }
@@ -197,7 +197,7 @@ TEST_F(Scratch, AnInterruptionEndsTheTestAndRestoresTheContent)
 {
     interrupted_ = [] { return true; };
     EXPECT_EQ(check(), -EINTR);
-    EXPECT_TRUE(says("interrupted")) << why_;
+    EXPECT_TRUE(says("interrupted")) << why_.text;
     EXPECT_GT(d_.writes, kArea / kPage);
     EXPECT_TRUE(as_before());
 }
@@ -207,7 +207,7 @@ TEST_F(Scratch, WrongWritesAreFoundAndTheAreaIsRestored)
     for (Deviation deviation : {kSwapsWrites, kSkipsLast, kWritesOneMore}) {
         d_.deviation = deviation;
         EXPECT_EQ(check(), -EILSEQ) << deviation;
-        EXPECT_TRUE(says("wrong data: after a write of ")) << why_;
+        EXPECT_TRUE(says("wrong data: after a write of ")) << why_.text;
         EXPECT_TRUE(as_before()) << deviation;
     }
 }
@@ -217,7 +217,7 @@ TEST_F(Scratch, PagesThatChangePlacesTwiceAreFound)
 {
     d_.deviation = kSwapsBoth;
     EXPECT_EQ(check(), -EILSEQ);
-    EXPECT_TRUE(says("wrong data by commands of the processor: a read of ")) << why_;
+    EXPECT_TRUE(says("wrong data by commands of the processor: a read of ")) << why_.text;
     EXPECT_TRUE(as_before());
 }
 
@@ -225,7 +225,7 @@ TEST_F(Scratch, APageThatCannotBeWrittenIsFound)
 {
     d_.deviation = kLosesOnePage;
     EXPECT_EQ(check(), -EILSEQ);
-    EXPECT_TRUE(says("than writes of single pages wrote")) << why_;
+    EXPECT_TRUE(says("than writes of single pages wrote")) << why_.text;
     EXPECT_TRUE(as_before());
 }
 
@@ -233,17 +233,17 @@ TEST_F(Scratch, ContentThatCannotBeRestoredIsReported)
 {
     d_.writes_that_work = kArea / kPage + 3;
     EXPECT_EQ(check(), -EUCLEAN);
-    EXPECT_TRUE(says("64 pages of the scratch area")) << why_;
-    EXPECT_TRUE(says("Input/output error")) << why_;
+    EXPECT_TRUE(says("64 pages of the scratch area")) << why_.text;
+    EXPECT_TRUE(says("Input/output error")) << why_.text;
     EXPECT_FALSE(as_before());
 }
 
 TEST_F(Scratch, WritesLostDuringTheRestoreAreFound)
 {
-    EXPECT_EQ(check(), 0) << why_;
+    EXPECT_EQ(check(), 0) << why_.text;
     d_.writes_that_stay = d_.writes + (d_.writes - 2); // of the same test once more
     EXPECT_EQ(check(), -EUCLEAN);
-    EXPECT_TRUE(says("2 pages of the scratch area")) << why_;
+    EXPECT_TRUE(says("2 pages of the scratch area")) << why_.text;
     EXPECT_FALSE(as_before());
 }
 
@@ -252,7 +252,7 @@ TEST_F(Scratch, ARestoreThatIsNotDurableIsReported)
     d_.flush_error = -EIO;
     EXPECT_EQ(check(), -EIO);
     EXPECT_TRUE(says("a flush after writes of single pages at byte 1048576 of the device fails"))
-        << why_;
+        << why_.text;
     EXPECT_TRUE(as_before());
 }
 
@@ -260,7 +260,7 @@ TEST_F(Scratch, NothingIsLostWhereNoWriteIsDone)
 {
     d_.writes_that_work = 0;
     EXPECT_EQ(check(), -EIO);
-    EXPECT_TRUE(says("a write of single pages at byte 1048576 of the device fails")) << why_;
+    EXPECT_TRUE(says("a write of single pages at byte 1048576 of the device fails")) << why_.text;
     EXPECT_TRUE(as_before());
 }
 
@@ -278,10 +278,10 @@ TEST_F(Scratch, NothingIsWrittenWhereThereIsNoArea)
 {
     EXPECT_EQ(check(kStart + 512), -EINVAL);
     EXPECT_EQ(check(kBytes), -EINVAL);
-    EXPECT_TRUE(says("no scratch area at byte 2097152 of the device")) << why_;
+    EXPECT_TRUE(says("no scratch area at byte 2097152 of the device")) << why_.text;
     d_.dev.info.read_only = true;
     EXPECT_EQ(check(), -EROFS);
-    EXPECT_TRUE(says("write protected")) << why_;
+    EXPECT_TRUE(says("write protected")) << why_.text;
     EXPECT_EQ(d_.writes, 0u);
     EXPECT_TRUE(as_before());
 }

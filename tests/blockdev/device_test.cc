@@ -35,8 +35,8 @@ TEST_P(GoodName, IsUnderstood)
 {
     const Good &g = GetParam();
     bd_name name;
-    char why[256] = "";
-    ASSERT_EQ(bd_name_parse(g.text, &name, why, sizeof(why)), 0) << why;
+    struct reason why = {};
+    ASSERT_EQ(bd_name_parse(g.text, &name, &why), 0) << why.text;
     EXPECT_EQ(name.kind, g.kind);
     EXPECT_STREQ(name.path, g.path);
     EXPECT_EQ(name.nsid, g.nsid);
@@ -73,10 +73,10 @@ using BadName = ::testing::TestWithParam<Bad>;
 TEST_P(BadName, IsRefusedWithAMessage)
 {
     bd_name name;
-    char why[256] = "";
-    EXPECT_EQ(bd_name_parse(GetParam().text, &name, why, sizeof(why)), -EINVAL);
-    EXPECT_NE(std::string(why).find(GetParam().said), std::string::npos) << why;
-    EXPECT_EQ(std::string(why).find('\n'), std::string::npos);
+    struct reason why = {};
+    EXPECT_EQ(bd_name_parse(GetParam().text, &name, &why), -EINVAL);
+    EXPECT_NE(std::string(why.text).find(GetParam().said), std::string::npos) << why.text;
+    EXPECT_EQ(std::string(why.text).find('\n'), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -97,11 +97,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Name, LongerThanAPathIsRefused)
 {
     bd_name name;
-    char why[256] = "";
+    struct reason why = {};
     for (const char *prefix : {"", "vfio-user:"}) {
         std::string text = prefix + std::string(PATH_MAX, 'x');
-        EXPECT_EQ(bd_name_parse(text.c_str(), &name, why, sizeof(why)), -EINVAL);
-        EXPECT_STREQ(why, "longer than a path can be");
+        EXPECT_EQ(bd_name_parse(text.c_str(), &name, &why), -EINVAL);
+        EXPECT_STREQ(why.text, "longer than a path can be");
     }
 }
 
@@ -121,19 +121,19 @@ class OpenTest : public ::testing::Test
     int open(const std::string &text, uint32_t flags = 0)
     {
         bd_name name;
-        int err = bd_name_parse(text.c_str(), &name, why_, sizeof(why_));
-        return err ? err : bd_open(&name, flags, 0, &defaults, &opened_, why_, sizeof(why_));
+        int err = bd_name_parse(text.c_str(), &name, &why_);
+        return err ? err : bd_open(&name, flags, 0, &defaults, &opened_, &why_);
     }
 
     char path_[32] = "/tmp/gpunvme-device-XXXXXX";
-    char why_[256] = "";
+    reason why_ = {};
     const bd_open_opts defaults = {};
     bd_opened opened_ = {};
 };
 
 TEST_F(OpenTest, FilesAreOpenedWithoutAController)
 {
-    ASSERT_EQ(open(path_), 0) << why_;
+    ASSERT_EQ(open(path_), 0) << why_.text;
     EXPECT_EQ(opened_.ctrlr, nullptr);
     EXPECT_EQ(opened_.dev->info.bytes, 1u << 20);
     bd_opened_close(&opened_);
@@ -143,13 +143,13 @@ TEST_F(OpenTest, FilesAreOpenedWithoutAController)
 TEST_F(OpenTest, FailuresToOpenAreExplained)
 {
     EXPECT_EQ(open(std::string(path_) + ".none"), -ENOENT);
-    EXPECT_STREQ(why_, "No such file or directory");
+    EXPECT_STREQ(why_.text, "No such file or directory");
     EXPECT_EQ(open("/dev/null"), -ENOTBLK);
-    EXPECT_STREQ(why_, "neither a regular file nor a block device");
+    EXPECT_STREQ(why_.text, "neither a regular file nor a block device");
     bd_dev *dev;
     ASSERT_EQ(bd_file_open(path_, BD_OPEN_EXCLUSIVE, 0, &dev), 0);
     EXPECT_EQ(open(path_, BD_OPEN_EXCLUSIVE), -EBUSY);
-    EXPECT_NE(std::string(why_).find("in use"), std::string::npos);
+    EXPECT_NE(std::string(why_.text).find("in use"), std::string::npos);
     bd_close(dev);
     EXPECT_EQ(opened_.dev, nullptr);
     bd_opened_close(&opened_);
@@ -159,9 +159,9 @@ TEST_F(OpenTest, FailuresToOpenAreExplained)
 TEST_F(OpenTest, MissingControllersAreExplained)
 {
     for (const char *text : {"vfio:ffff:ff:1f.7", "vfio-user:/nowhere/socket"}) {
-        why_[0] = 0;
+        why_.text[0] = 0;
         EXPECT_LT(open(text), 0);
-        EXPECT_GT(strlen(why_), 0u) << text;
+        EXPECT_GT(strlen(why_.text), 0u) << text;
         EXPECT_EQ(opened_.dev, nullptr);
         EXPECT_EQ(opened_.ctrlr, nullptr);
     }
@@ -183,19 +183,18 @@ TEST_F(OpenTest, CallsTheOwnerBeforeItReadsAServer)
     ASSERT_EQ(listen(owner.server, 1), 0);
     bd_open_opts opts = {};
     opts.arg = &owner;
-    opts.opened = [](void *arg, char *why, size_t len) {
+    opts.opened = [](void *arg, struct reason *why) {
         auto *o = static_cast<Owner *>(arg);
         char byte;
         o->client = accept4(o->server, nullptr, nullptr, SOCK_CLOEXEC);
         o->received = recv(o->client, &byte, 1, MSG_DONTWAIT);
-        snprintf(why, len, "not wanted");
-        return -ENOTTY;
+        return reason_set(why, -ENOTTY, "not wanted");
     };
     bd_name name;
     nvme_transport *t = nullptr;
-    ASSERT_EQ(bd_name_parse(("vfio-user:" + path).c_str(), &name, why_, sizeof(why_)), 0);
-    EXPECT_EQ(bd_open_transport(&name, &opts, &t, why_, sizeof(why_)), -ENOTTY);
-    EXPECT_STREQ(why_, "not wanted");
+    ASSERT_EQ(bd_name_parse(("vfio-user:" + path).c_str(), &name, &why_), 0);
+    EXPECT_EQ(bd_open_transport(&name, &opts, &t, &why_), -ENOTTY);
+    EXPECT_STREQ(why_.text, "not wanted");
     EXPECT_GE(owner.client, 0) << "connected";
     EXPECT_EQ(owner.received, -1) << "no message yet";
     char byte;
@@ -208,14 +207,11 @@ TEST_F(OpenTest, CallsTheOwnerBeforeItReadsAServer)
 TEST_F(OpenTest, CallsTheOwnerOfAFile)
 {
     bd_open_opts opts = {};
-    opts.opened = [](void *, char *why, size_t len) {
-        snprintf(why, len, "not wanted");
-        return -ENOTTY;
-    };
+    opts.opened = [](void *, struct reason *why) { return reason_set(why, -ENOTTY, "not wanted"); };
     bd_name name;
-    ASSERT_EQ(bd_name_parse(path_, &name, why_, sizeof(why_)), 0);
-    EXPECT_EQ(bd_open(&name, BD_OPEN_READ_ONLY, 0, &opts, &opened_, why_, sizeof(why_)), -ENOTTY);
-    EXPECT_STREQ(why_, "not wanted");
+    ASSERT_EQ(bd_name_parse(path_, &name, &why_), 0);
+    EXPECT_EQ(bd_open(&name, BD_OPEN_READ_ONLY, 0, &opts, &opened_, &why_), -ENOTTY);
+    EXPECT_STREQ(why_.text, "not wanted");
     EXPECT_EQ(opened_.dev, nullptr);
 }
 
@@ -223,8 +219,8 @@ TEST_F(OpenTest, AFileIsNoTransport)
 {
     bd_name name;
     nvme_transport *t = nullptr;
-    ASSERT_EQ(bd_name_parse(path_, &name, why_, sizeof(why_)), 0);
-    EXPECT_EQ(bd_open_transport(&name, &defaults, &t, why_, sizeof(why_)), -EINVAL);
+    ASSERT_EQ(bd_name_parse(path_, &name, &why_), 0);
+    EXPECT_EQ(bd_open_transport(&name, &defaults, &t, &why_), -EINVAL);
 }
 
 } // namespace

@@ -144,7 +144,7 @@ static const nvme_transport_ops *without_peers(const nvme_transport_ops *ops)
 void Rig::open()
 {
     nvme_transport *t = nullptr;
-    char why[128] = "";
+    struct reason why = {};
 
     image_ = write_image(media);
     if (lends)
@@ -161,12 +161,11 @@ void Rig::open()
         t->ops = with(t->ops);
     t->doorbells_are_mmio = is_drive;
     t->copies_device_memory = !is_drive;
-    driver.why = why;
-    driver.why_len = sizeof(why);
+    driver.why = &why;
     err = nvme_ctrlr_open(t, &driver, &c);
     if (err)
         t->ops->close(t);
-    must(err, why);
+    must(err, why.text);
     if (lends)
         must(bd_nvme_open(c, 1, 1, 16, &device), "bd_nvme_open");
     opts.lender = device;
@@ -256,8 +255,8 @@ uint64_t Rig::sent()
 
 void GqTest::SetUp()
 {
-    char why[128];
+    struct reason why = {};
 
-    if (GetParam().kind == GQ_EXECUTOR_CUDA && gq_probe(0, why, sizeof(why)) != 0)
-        GTEST_SKIP() << "no CUDA device: " << why;
+    if (GetParam().kind == GQ_EXECUTOR_CUDA && gq_probe(0, &why) != 0)
+        GTEST_SKIP() << "no CUDA device: " << why.text;
 }

@@ -45,8 +45,8 @@ class Builder
     }
     struct ffs *mount()
     {
-        char why[256] = "";
-        must(ffs_mount(device_.dev(), &opts_, &fs_, why, sizeof(why)), why);
+        struct reason why = {};
+        must(ffs_mount(device_.dev(), &opts_, &fs_, &why), why.text);
         return fs_;
     }
     void unmount()

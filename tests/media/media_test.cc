@@ -110,12 +110,12 @@ std::string shortened(const std::string &path)
 int Media::mount(bool read_only)
 {
     ffs_mount_opts opts = {};
-    char why[256] = "";
+    struct reason why = {};
     opts.no_thread = true;
     opts.read_only = read_only;
-    int err = ffs_mount(device().dev(), &opts, &fs_, why, sizeof(why));
+    int err = ffs_mount(device().dev(), &opts, &fs_, &why);
     if (err)
-        report_ += why;
+        report_ += why.text;
     return err;
 }
 

@@ -275,10 +275,10 @@ TEST_F(Dump, OfManyExtentsNeedsNoMoreMemory)
     struct ffs *fs;
     ffs_inode *root, *file;
     const ffs_cred cred = {0, 0, 0};
-    char why[256];
+    struct reason why = {};
     ASSERT_EQ(run({MKFS, "-q", "-s", "512M", image}).status, 0);
     ASSERT_EQ(bd_file_open(image.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
-    ASSERT_EQ(ffs_mount(dev, &opts, &fs, why, sizeof(why)), 0) << why;
+    ASSERT_EQ(ffs_mount(dev, &opts, &fs, &why), 0) << why.text;
     ASSERT_EQ(ffs_iget(fs, 1, &root), 0);
     ASSERT_EQ(ffs_mknod(root, "file", S_IFREG | 0644, 0, &cred, &file), 0);
     for (uint64_t i = 0; i < EXTENTS; i++)

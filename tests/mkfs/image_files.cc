@@ -128,10 +128,10 @@ Files list_files(bd_dev *dev, bool write)
 {
     ffs_mount_opts opts = {};
     struct ffs *fs;
-    char why[256] = "";
+    struct reason why = {};
     opts.no_thread = true;
     opts.read_only = !write;
-    fail_on(ffs_mount(dev, &opts, &fs, why, sizeof(why)), why);
+    fail_on(ffs_mount(dev, &opts, &fs, &why), why.text);
     Lister lister(fs);
     lister.add("", LAY_INO_ROOT);
     fail_on(ffs_unmount(fs), "unmount");

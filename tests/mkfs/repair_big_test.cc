@@ -76,8 +76,8 @@ class RepairBig : public ToolTest
         static const ffs_cred cred = {};
         ffs_mount_opts opts = {};
         struct ffs *fs;
-        char why[256] = "";
-        ASSERT_EQ(ffs_mount(dev, &opts, &fs, why, sizeof(why)), 0) << why;
+        struct reason why = {};
+        ASSERT_EQ(ffs_mount(dev, &opts, &fs, &why), 0) << why.text;
         ffs_inode *root, *dir = nullptr, *file;
         ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
         for (uint64_t i = 0; i < files; i++) {

@@ -17,20 +17,19 @@ namespace
 TEST(SimOptions, SetFieldsOfTheConfiguration)
 {
     sim_config cfg = {};
-    char why[128] = "";
+    struct reason why = {};
 
     cfg.ns[0].lba_size = 4096;
     cfg.mdts = 131072;
-    ASSERT_EQ(
-        sim_options_parse("threads:3:latency:20:bandwidth:100:gpu:off", &cfg, why, sizeof(why)), 0)
-        << why;
+    ASSERT_EQ(sim_options_parse("threads:3:latency:20:bandwidth:100:gpu:off", &cfg, &why), 0)
+        << why.text;
     EXPECT_EQ(cfg.threads, 3u);
     EXPECT_EQ(cfg.latency_ns, 20000u);
     EXPECT_EQ(cfg.bytes_per_sec, 100u << 20);
     EXPECT_TRUE(cfg.no_device_memory);
     EXPECT_EQ(cfg.ns[0].lba_size, 4096u) << "not named";
     EXPECT_EQ(cfg.mdts, 131072u) << "not named";
-    ASSERT_EQ(sim_options_parse("lba:512:mdts:8192:gpu:on", &cfg, why, sizeof(why)), 0) << why;
+    ASSERT_EQ(sim_options_parse("lba:512:mdts:8192:gpu:on", &cfg, &why), 0) << why.text;
     EXPECT_EQ(cfg.ns[0].lba_size, 512u);
     EXPECT_EQ(cfg.mdts, 8192u);
     EXPECT_FALSE(cfg.no_device_memory);
@@ -42,11 +41,11 @@ TEST(SimOptions, ThreadsAreHalfOfTheProcessorsAtMostEight)
 
     for (const char *text : {static_cast<const char *>(nullptr), "", "lba:512"}) {
         sim_config cfg = {};
-        char why[128] = "";
-        ASSERT_EQ(sim_options_parse(text, &cfg, why, sizeof(why)), 0) << why;
+        struct reason why = {};
+        ASSERT_EQ(sim_options_parse(text, &cfg, &why), 0) << why.text;
         EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 8 ? 8 : half);
         cfg.gpus = 16;
-        ASSERT_EQ(sim_options_parse(text, &cfg, why, sizeof(why)), 0) << why;
+        ASSERT_EQ(sim_options_parse(text, &cfg, &why), 0) << why.text;
         EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 64 ? 64 : half);
     }
 }
@@ -60,10 +59,10 @@ using BadSimOptions = ::testing::TestWithParam<Bad>;
 TEST_P(BadSimOptions, AreRefusedWithAMessage)
 {
     sim_config cfg = {};
-    char why[128] = "";
+    struct reason why = {};
 
-    EXPECT_EQ(sim_options_parse(GetParam().text, &cfg, why, sizeof(why)), -EINVAL);
-    EXPECT_NE(std::string(why).find(GetParam().said), std::string::npos) << why;
+    EXPECT_EQ(sim_options_parse(GetParam().text, &cfg, &why), -EINVAL);
+    EXPECT_NE(std::string(why.text).find(GetParam().said), std::string::npos) << why.text;
 }
 
 INSTANTIATE_TEST_SUITE_P(

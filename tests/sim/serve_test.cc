@@ -339,11 +339,11 @@ TEST(ServeCommandLine, ReportsItsErrors)
 TEST(FaultSpec, IsParsedIntoItsFields)
 {
     struct sim_fault f;
-    char why[160];
-    ASSERT_EQ(serve_fault_parse("late,op=read,qid=2,lba=0x10+8,skip=3,times=4,one-in=5,ms=250", &f,
-                                why, sizeof(why)),
-              0)
-        << why;
+    struct reason why = {};
+    ASSERT_EQ(
+        serve_fault_parse("late,op=read,qid=2,lba=0x10+8,skip=3,times=4,one-in=5,ms=250", &f, &why),
+        0)
+        << why.text;
     EXPECT_EQ(f.kind, SIM_FAULT_LATE);
     EXPECT_TRUE(f.match_opcode);
     EXPECT_EQ(f.opcode, NVME_IO_READ);
@@ -355,13 +355,13 @@ TEST(FaultSpec, IsParsedIntoItsFields)
     EXPECT_EQ(f.times, 4u);
     EXPECT_EQ(f.one_in, 5u);
     EXPECT_EQ(f.delay_ns, 250000000u);
-    ASSERT_EQ(serve_fault_parse("hang", &f, why, sizeof(why)), 0);
+    ASSERT_EQ(serve_fault_parse("hang", &f, &why), 0);
     EXPECT_EQ(f.delay_ns, 0u);
     EXPECT_FALSE(f.match_opcode);
-    ASSERT_EQ(serve_fault_parse("lose,op=abort", &f, why, sizeof(why)), 0);
+    ASSERT_EQ(serve_fault_parse("lose,op=abort", &f, &why), 0);
     EXPECT_TRUE(f.admin);
     EXPECT_EQ(f.opcode, NVME_ADMIN_ABORT);
-    ASSERT_EQ(serve_fault_parse("lose,admin,op=0x0d", &f, why, sizeof(why)), 0);
+    ASSERT_EQ(serve_fault_parse("lose,admin,op=0x0d", &f, &why), 0);
     EXPECT_TRUE(f.admin);
     EXPECT_EQ(f.opcode, 13);
     for (const char *bad :
@@ -369,9 +369,9 @@ TEST(FaultSpec, IsParsedIntoItsFields)
           "repeat", "repeat,admin,ms=1", "status,status=0x8000", "lose,lba=1+0", "lose,lba=+1",
           "lose,lba=1+x", "lose,times=-1", "lose,times=99999999999", "lose,qid=70000",
           "lose,what=1", "lose,op=identify,lba=1"}) {
-        why[0] = '\0';
-        EXPECT_EQ(serve_fault_parse(bad, &f, why, sizeof(why)), -EINVAL) << bad;
-        EXPECT_NE(why[0], '\0') << bad;
+        why.text[0] = '\0';
+        EXPECT_EQ(serve_fault_parse(bad, &f, &why), -EINVAL) << bad;
+        EXPECT_NE(why.text[0], '\0') << bad;
     }
 }
 

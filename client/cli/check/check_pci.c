@@ -15,7 +15,7 @@
 
 static void check_pci_check_driver(struct check *c, const char *root, const struct pci_device *pci)
 {
-    char why[256] = "";
+    struct reason why = {0};
 
     if (strcmp(pci->driver, "nvme") != 0 && strcmp(pci->driver, "vfio-pci") != 0) {
         check_add(c, CHECK_WARN, "driver", "hand it over: gpunvme bind ADDRESS", "%s drives it",
@@ -26,21 +26,21 @@ static void check_pci_check_driver(struct check *c, const char *root, const stru
               pci->kernel_name[0] ? " as " : "", pci->kernel_name);
     if (!pci->kernel_name[0])
         return;
-    int err = pci_check_unused(root, pci, why, sizeof(why));
+    int err = pci_check_unused(root, pci, &why);
     if (err == -EBUSY)
-        check_add(c, CHECK_WARN, "in_use", "it cannot be taken while that is so", "%s", why);
+        check_add(c, CHECK_WARN, "in_use", "it cannot be taken while that is so", "%s", why.text);
     else if (err)
         check_add(c, CHECK_WARN, "in_use",
                   err == -EEXIST ? "gpunvme bind --force takes it all the same; mkfs erases it"
                                  : "run this as root",
-                  "%s", why);
+                  "%s", why.text);
     else
         check_add(c, CHECK_OK, "in_use", NULL, "nothing uses it, and it bears no foreign data");
 }
 
 static void check_pci_check_group(struct check *c, const char *root, const struct pci_device *pci)
 {
-    char why[256] = "";
+    struct reason why = {0};
 
     if (pci->iommu_group < 0) {
         check_add(
@@ -52,9 +52,10 @@ static void check_pci_check_group(struct check *c, const char *root, const struc
     check_add(c, CHECK_OK, "group", NULL, "IOMMU group %d, %u device%s in it%s", pci->iommu_group,
               pci->group_devices, pci->group_devices == 1 ? "" : "s",
               pci->iommu_identity ? ", untranslated until VFIO takes it (iommu=pt)" : "");
-    int err = pci_check_vfio(root, pci, why, sizeof(why));
+    int err = pci_check_vfio(root, pci, &why);
     if (err == -EXDEV)
-        check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s", why);
+        check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s",
+                  why.text);
 }
 
 static void check_pci_check_link(struct check *c, const struct pci_device *pci)

@@ -14,14 +14,15 @@
 /* Finds the drive. Returns 0, or the exit status after a message. */
 static int bind_find(const char *text, struct pci_device *pci)
 {
-    char bdf[NVME_BDF_LEN], why[256] = "";
+    char bdf[NVME_BDF_LEN];
+    struct reason why;
     const char *address = strncmp(text, "vfio:", 5) == 0 ? text + 5 : text;
 
     if (pci_parse(address, bdf) != 0) {
         cli_error(text, "no PCI address, one looks like 0000:c1:00.0 (gpunvme list has them)");
         return 2;
     }
-    return pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) : 0;
+    return pci_find("", bdf, pci, &why) ? cli_error(bdf, "%s", why.text) : 0;
 }
 
 #define VFIO_DRIVER "vfio-pci"
@@ -29,17 +30,18 @@ static int bind_find(const char *text, struct pci_device *pci)
 /* Refuses a used drive always, one with a signature without --force. */
 static int check_unused(const struct cli_options *options, const struct pci_device *pci)
 {
-    char why[512] = "";
+    struct reason why = {0};
     const char *bdf = pci->bdf;
-    int err = pci_check_unused("", pci, why, sizeof(why));
+    int err = pci_check_unused("", pci, &why);
 
     if (err == -EEXIST && options->force) {
-        cli_error(bdf, "%s; taken all the same (--force)", why);
+        cli_error(bdf, "%s; taken all the same (--force)", why.text);
         return 0;
     }
     if (err == -EEXIST)
-        return cli_error(bdf, "%s: nothing is done; --force takes the drive all the same", why);
-    return err ? cli_error(bdf, "%s: nothing is done", why) : 0;
+        return cli_error(bdf, "%s: nothing is done; --force takes the drive all the same",
+                         why.text);
+    return err ? cli_error(bdf, "%s: nothing is done", why.text) : 0;
 }
 
 /* A mounted drive needs no next step, least of all mkfs. */
@@ -63,15 +65,15 @@ static bool say_mounted(const char *bdf)
  */
 static void say_next(const char *bdf)
 {
-    char why[512] = "";
+    struct reason why = {0};
     struct pci_device now;
-    bool found = pci_find("", bdf, &now, why, sizeof(why)) == 0;
-    bool noiommu = found && pci_check_noiommu("", &now, why, sizeof(why)) == 0;
+    bool found = pci_find("", bdf, &now, &why) == 0;
+    bool noiommu = found && pci_check_noiommu("", &now, &why) == 0;
 
     if (noiommu)
         printf("no IOMMU guards it: it can write to any memory of this machine\n");
-    else if (!found || pci_check_vfio("", &now, why, sizeof(why)) != 0)
-        printf("not usable yet: %s\n", why);
+    else if (!found || pci_check_vfio("", &now, &why) != 0)
+        printf("not usable yet: %s\n", why.text);
     printf("next, to format it:  mkfs.gpunvme %svfio:%s\n"
            "or, to mount it:     gpunvmefs vfio:%s MOUNTPOINT%s\n"
            "to give it back:     gpunvme unbind %s\n",
@@ -80,7 +82,7 @@ static void say_next(const char *bdf)
 
 static int bind_drive(const struct cli_options *options, const struct pci_device *pci)
 {
-    char why[512] = "";
+    struct reason why = {0};
     const char *was = pci->driver[0] ? pci->driver : "no driver";
 
     if (strcmp(pci->driver, VFIO_DRIVER) == 0) {
@@ -91,8 +93,8 @@ static int bind_drive(const struct cli_options *options, const struct pci_device
     }
     if (check_unused(options, pci))
         return 1;
-    if (pci_bind("", pci, options->dry_run, why, sizeof(why)))
-        return cli_error(pci->bdf, "%s", why);
+    if (pci_bind("", pci, options->dry_run, &why))
+        return cli_error(pci->bdf, "%s", why.text);
     if (options->dry_run) {
         printf("%s: would be taken from %s and bound to " VFIO_DRIVER "; nothing is done\n",
                pci->bdf, was);
@@ -128,13 +130,13 @@ static int unbind_check_unmounted(const struct pci_device *pci)
 
 static int unbind_drive(const struct cli_options *options, const struct pci_device *pci)
 {
-    char why[512] = "";
+    struct reason why = {0};
     struct pci_device now;
 
     if (unbind_check_unmounted(pci))
         return 1;
-    if (pci_unbind("", pci, options->dry_run, why, sizeof(why)))
-        return cli_error(pci->bdf, "%s", why);
+    if (pci_unbind("", pci, options->dry_run, &why))
+        return cli_error(pci->bdf, "%s", why.text);
     if (options->dry_run) {
         printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
                pci->driver[0] ? pci->driver : "no driver");

@@ -42,19 +42,19 @@ static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t ns
 
 static void check_through_kernel(struct check *c, const struct cli_target *t)
 {
-    char why[512] = "";
+    struct reason why = {0};
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
 
-    if (cli_bar_open("", t, &(struct bd_open_opts){0}, &bar, why, sizeof(why)) == 0) {
+    if (cli_bar_open("", t, &(struct bd_open_opts){0}, &bar, &why) == 0) {
         check_registers(c, &bar);
         cli_bar_close(&bar);
     } else {
         check_add(c, CHECK_WARN, "cap", "bound to vfio-pci, its registers can always be read",
-                  "registers not looked at: %s", why);
+                  "registers not looked at: %s", why.text);
     }
-    if (cli_ctrlr_open(t, &(struct bd_open_opts){0}, &ctrlr, why, sizeof(why)) != 0) {
-        check_add(c, CHECK_WARN, "identify", NULL, "not looked at: %s", why);
+    if (cli_ctrlr_open(t, &(struct bd_open_opts){0}, &ctrlr, &why) != 0) {
+        check_add(c, CHECK_WARN, "identify", NULL, "not looked at: %s", why.text);
         return;
     }
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
@@ -108,22 +108,23 @@ static const char *data_remedy(const struct cli_options *options, int err)
 static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
                                  const struct cli_options *options)
 {
-    char why[512] = "";
+    struct reason why = {0};
     int err = cli_ctrlr_check_data(ctrlr, nsid, options->scratch ? &options->scratch_start : NULL,
-                                   check_interrupted, why, sizeof(why));
+                                   check_interrupted, &why);
 
     if (err)
         check_add(c, CHECK_FAIL, "data", data_remedy(options, err), "%s",
-                  why[0] ? why : strerror(-err));
+                  why.text[0] ? why.text : strerror(-err));
     else if (options->scratch)
         check_add(c, CHECK_OK, "data", NULL,
                   "commands of every length read and write what those of single pages do");
     else
         check_add(c, CHECK_OK, "data",
-                  why[0] ? "--scratch=OFFSET writes pages that differ, and puts back what was there"
-                         : NULL,
+                  why.text[0]
+                      ? "--scratch=OFFSET writes pages that differ, and puts back what was there"
+                      : NULL,
                   "commands of every length return what reads of single pages return%s%s",
-                  why[0] ? ", but " : "", why);
+                  why.text[0] ? ", but " : "", why.text);
 }
 
 #define NO_GPU "no GPU can be used, see cuda"
@@ -166,18 +167,18 @@ static void check_executor(struct check *c, const struct cli_ctrlr *ctrlr, bool 
 static void check_through_driver(struct check *c, const struct cli_target *t,
                                  const struct cli_options *options)
 {
-    char why[512] = "";
+    struct reason why = {0};
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
     unsigned quirks;
     const struct bd_open_opts opts = cli_open_opts(options);
-    int err = cli_ctrlr_open(t, &opts, &ctrlr, why, sizeof(why));
+    int err = cli_ctrlr_open(t, &opts, &ctrlr, &why);
 
     if (err) {
         check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller",
                   err == -EBUSY ? "check it when its user has ended"
                                 : "mend what is said there, then check again: nothing was tested",
-                  "not looked at: %s", why);
+                  "not looked at: %s", why.text);
         return;
     }
     cli_bar_of(&ctrlr, &bar);
@@ -196,10 +197,10 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
 static void check_controller(struct check *c, const struct cli_target *named,
                              const struct cli_options *options)
 {
-    char why[256];
+    struct reason why;
     struct cli_target now = *named;
 
-    if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
+    if (named->bdf[0] && cli_target_find("", named->bdf, &now, &why) != 0)
         return;
     now.nsid = named->nsid;
     if (options->data && (now.driver == CLI_DRIVER_KERNEL || now.driver == CLI_DRIVER_NONE))
@@ -262,13 +263,13 @@ static int check_report(struct check *c, const struct cli_options *options)
 
 static int cmd_check_check(const struct cli_options *options, const char *object)
 {
-    char why[512] = "";
+    struct reason why = {0};
     struct check c = {0};
     struct cli_target target;
     sigset_t before;
 
-    if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
-        return cli_error(object, "%s", why);
+    if (object && cli_target_find("", object, &target, &why) != 0)
+        return cli_error(object, "%s", why.text);
     check_machine(&c, "");
     check_gpu(&c, "");
     check_cuda(&c);

@@ -98,15 +98,14 @@ static int identify_show(const struct cli_options *options, const char *object, 
 int cli_identify(const struct cli_options *options, char **operands, int n)
 {
     const char *object = operands[0];
-    char why[512] = "";
+    struct reason why = {0};
     struct cli_target target;
     struct cli_ctrlr ctrlr;
     const struct bd_open_opts opts = cli_open_opts(options);
 
     (void)n;
-    if (cli_target_find("", object, &target, why, sizeof(why)) ||
-        cli_ctrlr_open(&target, &opts, &ctrlr, why, sizeof(why)))
-        return cli_error(object, "%s", why);
+    if (cli_target_find("", object, &target, &why) || cli_ctrlr_open(&target, &opts, &ctrlr, &why))
+        return cli_error(object, "%s", why.text);
     int failed = identify_show(options, object, target.nsid, &ctrlr);
     cli_ctrlr_close(&ctrlr);
     return failed;

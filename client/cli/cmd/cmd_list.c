@@ -79,34 +79,29 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
                             (uint64_t)space.f_blocks * space.f_frsize, m->point);
 }
 
-static int file_systems_read_label(const char *device, struct lay_label *label, char *why,
-                                   size_t len)
+static int file_systems_read_label(const char *device, struct lay_label *label, struct reason *why)
 {
     struct bd_name name;
     struct bd_opened opened;
     const char *reason = "";
 
-    if (bd_name_parse(device, &name, why, len) != 0)
+    if (bd_name_parse(device, &name, why) != 0)
         return -EINVAL;
-    int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, &(struct bd_open_opts){0}, &opened, why, len);
+    int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, &(struct bd_open_opts){0}, &opened, why);
     if (err)
         return err;
     err = bd_read(opened.dev, 0, label, sizeof(*label));
     bd_opened_close(&opened);
     if (err == -EINVAL) /* the device is smaller than a block */
         return -ENODATA;
-    if (err) {
-        snprintf(why, len, "block 0 cannot be read: %s", strerror(-err));
-        return err;
-    }
+    if (err)
+        return reason_set(why, err, "block 0 cannot be read: %s", strerror(-err));
     err = lay_check_label(label, NULL, &reason);
     if (err == -EINVAL)
         return -ENODATA;
     if (err == -EUCLEAN)
-        snprintf(why, len, "label damaged: %s", reason);
-    else if (err)
-        snprintf(why, len, "%s", reason);
-    return err;
+        return reason_set(why, err, "label damaged: %s", reason);
+    return err ? reason_set(why, err, "%s", reason) : 0;
 }
 
 /*
@@ -114,10 +109,10 @@ static int file_systems_read_label(const char *device, struct lay_label *label, 
  * Returns 0, -ENODATA if there is none, -ENOMEM, or another -errno with a
  * sentence in why.
  */
-static int cli_file_systems_add(struct cli_table *t, const char *device, char *why, size_t len)
+static int cli_file_systems_add(struct cli_table *t, const char *device, struct reason *why)
 {
     struct lay_label label;
-    int err = file_systems_read_label(device, &label, why, len);
+    int err = file_systems_read_label(device, &label, why);
 
     if (err)
         return err;
@@ -322,13 +317,13 @@ static int list_collect(struct listing *l)
 /* Device nodes that are unreadable or hold something else get no row. */
 static void add_on_nodes(struct listing *l)
 {
-    char why[512];
+    struct reason why;
 
     for (size_t i = 0; i + DRIVE_COLUMNS <= l->drives.n_cells; i += DRIVE_COLUMNS) {
         const char *device = l->drives.cells[i + DEVICE];
         if (!l->drives.cells[i + SIZE] || l->drives.cells[i + MOUNT])
             continue;
-        l->failed |= cli_file_systems_add(&l->file_systems, device, why, sizeof(why)) == -ENOMEM;
+        l->failed |= cli_file_systems_add(&l->file_systems, device, &why) == -ENOMEM;
     }
 }
 
@@ -344,17 +339,17 @@ static bool list_is_mounted(const struct listing *l, const char *device)
 /* Returns 1 after a message if a device has no gpunvme file system. */
 static int add_named(struct listing *l, char **devices, int n)
 {
-    char why[512] = "";
+    struct reason why = {0};
     int failed = 0;
 
     for (int i = 0; i < n; i++) {
         if (list_is_mounted(l, devices[i]))
             continue;
-        int err = cli_file_systems_add(&l->file_systems, devices[i], why, sizeof(why));
+        int err = cli_file_systems_add(&l->file_systems, devices[i], &why);
         if (err == -ENODATA)
             failed = cli_error(devices[i], "no file system of gpunvmefs, see mkfs.gpunvme(8)");
         else if (err)
-            failed = cli_error(devices[i], "%s", err == -ENOMEM ? "out of memory" : why);
+            failed = cli_error(devices[i], "%s", err == -ENOMEM ? "out of memory" : why.text);
     }
     return failed;
 }

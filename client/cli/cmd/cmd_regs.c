@@ -138,15 +138,14 @@ static int regs_show(const struct cli_options *options, const char *object,
 int cli_regs(const struct cli_options *options, char **operands, int n)
 {
     const char *object = operands[0];
-    char why[512] = "";
+    struct reason why = {0};
     struct cli_target target;
     struct cli_bar bar;
     const struct bd_open_opts opts = cli_open_opts(options);
 
     (void)n;
-    if (cli_target_find("", object, &target, why, sizeof(why)) ||
-        cli_bar_open("", &target, &opts, &bar, why, sizeof(why)))
-        return cli_error(object, "%s", why);
+    if (cli_target_find("", object, &target, &why) || cli_bar_open("", &target, &opts, &bar, &why))
+        return cli_error(object, "%s", why.text);
     int failed = regs_show(options, object, &bar);
     cli_bar_close(&bar);
     return failed;

@@ -65,9 +65,9 @@ void cli_mounts_free(struct cli_mounts *m)
 static bool is_drive(const char *device, const char *bdf, const char *node)
 {
     struct bd_name name;
-    char why[256];
+    struct reason why;
 
-    if (bd_name_parse(device, &name, why, sizeof(why)) != 0)
+    if (bd_name_parse(device, &name, &why) != 0)
         return false;
     return (name.kind == BD_KIND_VFIO && bdf && strcmp(name.path, bdf) == 0) ||
            (name.kind == BD_KIND_FILE && node && strcmp(name.path, node) == 0);

@@ -64,22 +64,22 @@ uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
 }
 
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
-                         bool (*interrupted)(void), char *why, size_t len)
+                         bool (*interrupted)(void), struct reason *why)
 {
     uint64_t most = nvme_ctrlr_info(c->driver)->max_transfer;
     struct bd_dev *dev;
-    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
+    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why);
 
     if (err)
         return err;
-    err = scratch ? data_check_scratch(dev, *scratch, most, interrupted, why, len)
-                  : data_check_device(dev, 0, most, true, why, len);
+    err = scratch ? data_check_scratch(dev, *scratch, most, interrupted, why)
+                  : data_check_device(dev, 0, most, true, why);
     bd_close(dev);
     return err;
 }
 
 static int open_transport(const struct cli_target *t, const struct bd_open_opts *wanted,
-                          struct nvme_transport **out, char *why, size_t len)
+                          struct nvme_transport **out, struct reason *why)
 {
     struct bd_name name = {.kind = t->driver == CLI_DRIVER_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
                            .nsid = 1};
@@ -90,27 +90,25 @@ static int open_transport(const struct cli_target *t, const struct bd_open_opts 
     if (opts.noiommu)
         cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
                           "machine");
-    return bd_open_transport(&name, &opts, out, why, len);
+    return bd_open_transport(&name, &opts, out, why);
 }
 
 static int ctrlr_driver_open(const struct cli_target *t, const struct bd_open_opts *wanted,
-                             struct cli_ctrlr *out, char *why, size_t len)
+                             struct cli_ctrlr *out, struct reason *why)
 {
-    char said[256] = "";
     const struct nvme_opts opts = {.io_queues = 1,
                                    .admin_timeout_ms = wanted->deadline_ms,
                                    .io_timeout_ms = wanted->deadline_ms,
-                                   .why = said,
-                                   .why_len = sizeof(said)};
+                                   .why = why};
     struct nvme_transport *transport;
     struct nvme_ctrlr *driver;
-    int err = open_transport(t, wanted, &transport, why, len);
+    int err = open_transport(t, wanted, &transport, why);
 
     if (err)
         return err;
     err = nvme_ctrlr_open(transport, &opts, &driver);
     if (err) {
-        bd_refuse_ctrlr(transport, err, said, why, len);
+        bd_refuse_ctrlr(transport, err, why);
         transport->ops->close(transport);
         return err;
     }
@@ -119,10 +117,10 @@ static int ctrlr_driver_open(const struct cli_target *t, const struct bd_open_op
 }
 
 static int ctrlr_transport_bar(const struct cli_target *t, const struct bd_open_opts *opts,
-                               struct cli_bar *out, char *why, size_t len)
+                               struct cli_bar *out, struct reason *why)
 {
     struct nvme_transport *transport;
-    int err = open_transport(t, opts, &transport, why, len);
+    int err = open_transport(t, opts, &transport, why);
 
     if (err)
         return err;
@@ -157,14 +155,14 @@ static int ctrlr_kernel_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid
     return rc < 0 ? -errno : rc;
 }
 
-static int ctrlr_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len)
+static int ctrlr_kernel_open(const char *node, struct cli_ctrlr *out, struct reason *why)
 {
     int fd = open(node, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0 && (errno == EACCES || errno == EPERM))
-        return nvme_why(why, len, -errno, "%s: %s, run it as root", node, strerror(errno));
+        return reason_set(why, -errno, "%s: %s, run it as root", node, strerror(errno));
     if (fd < 0)
-        return nvme_why(why, len, -errno, "%s: %s", node, strerror(errno));
+        return reason_set(why, -errno, "%s: %s", node, strerror(errno));
     *out = (struct cli_ctrlr){.through = "the kernel's nvme driver", .fd = fd};
     return 0;
 }
@@ -175,7 +173,7 @@ static int ctrlr_kernel_open(const char *node, struct cli_ctrlr *out, char *why,
  * Reports a mount by name. The error of VFIO comes later and says only that the
  * device is in use.
  */
-static int ctrlr_check_unmounted(const struct cli_target *t, char *why, size_t len)
+static int ctrlr_check_unmounted(const struct cli_target *t, struct reason *why)
 {
     struct cli_mounts mounts;
     int err = 0;
@@ -184,22 +182,22 @@ static int ctrlr_check_unmounted(const struct cli_target *t, char *why, size_t l
         return 0;
     const struct cli_mount *m = cli_mounts_find(&mounts, t->bdf, NULL);
     if (m)
-        err = nvme_why(why, len, -EBUSY, "mounted on %s, and VFIO gives a drive to one user",
-                       m->point);
+        err =
+            reason_set(why, -EBUSY, "mounted on %s, and VFIO gives a drive to one user", m->point);
     cli_mounts_free(&mounts);
     return err;
 }
 
 int cli_ctrlr_open(const struct cli_target *t, const struct bd_open_opts *opts,
-                   struct cli_ctrlr *out, char *why, size_t len)
+                   struct cli_ctrlr *out, struct reason *why)
 {
     if (t->driver == CLI_DRIVER_NONE)
-        return nvme_why(why, len, -ENODEV,
-                        "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
+        return reason_set(why, -ENODEV,
+                          "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
     if (t->driver == CLI_DRIVER_KERNEL)
-        return ctrlr_kernel_open(t->path, out, why, len);
-    int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : ctrlr_driver_open(t, opts, out, why, len);
+        return ctrlr_kernel_open(t->path, out, why);
+    int err = ctrlr_check_unmounted(t, why);
+    return err ? err : ctrlr_driver_open(t, opts, out, why);
 }
 
 void cli_ctrlr_close(struct cli_ctrlr *c)
@@ -242,39 +240,38 @@ const char *cli_identify_error(int result)
     return result < 0 ? strerror(-result) : nvme_status_text((uint16_t)result);
 }
 
-static int map_resource(const char *root, const char *bdf, struct cli_bar *out, char *why,
-                        size_t len)
+static int map_resource(const char *root, const char *bdf, struct cli_bar *out, struct reason *why)
 {
     char path[PATH_MAX];
 
     snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/%s/resource0", root, bdf);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return nvme_why(why, len, -errno, "%s: %s%s", path, strerror(errno),
-                        errno == EACCES || errno == EPERM ? ", run it as root" : "");
+        return reason_set(why, -errno, "%s: %s%s", path, strerror(errno),
+                          errno == EACCES || errno == EPERM ? ", run it as root" : "");
     void *map = mmap(NULL, BAR_LEN, PROT_READ, MAP_SHARED, fd, 0);
     int err = map == MAP_FAILED ? -errno : 0;
     close(fd);
     if (err)
-        return nvme_why(why, len, err,
-                        "the kernel keeps the registers to its driver (%s): boot with "
-                        "iomem=relaxed and without lockdown, or bind the drive to vfio-pci",
-                        strerror(-err));
+        return reason_set(why, err,
+                          "the kernel keeps the registers to its driver (%s): boot with "
+                          "iomem=relaxed and without lockdown, or bind the drive to vfio-pci",
+                          strerror(-err));
     *out = (struct cli_bar){.through = "sysfs resource0, as it runs", .map = map, .len = BAR_LEN};
     return 0;
 }
 
 int cli_bar_open(const char *root, const struct cli_target *t, const struct bd_open_opts *opts,
-                 struct cli_bar *out, char *why, size_t len)
+                 struct cli_bar *out, struct reason *why)
 {
     if (t->driver == CLI_DRIVER_KERNEL && !t->bdf[0])
-        return nvme_why(why, len, -ENOTSUP, "no PCI drive, its registers cannot be read");
+        return reason_set(why, -ENOTSUP, "no PCI drive, its registers cannot be read");
     if (t->driver == CLI_DRIVER_NONE)
-        return nvme_why(why, len, -ENODEV, "no driver has it, type: gpunvme bind %s", t->bdf);
+        return reason_set(why, -ENODEV, "no driver has it, type: gpunvme bind %s", t->bdf);
     if (t->driver == CLI_DRIVER_KERNEL)
-        return map_resource(root, t->bdf, out, why, len);
-    int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : ctrlr_transport_bar(t, opts, out, why, len);
+        return map_resource(root, t->bdf, out, why);
+    int err = ctrlr_check_unmounted(t, why);
+    return err ? err : ctrlr_transport_bar(t, opts, out, why);
 }
 
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes)

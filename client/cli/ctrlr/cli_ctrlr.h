@@ -14,6 +14,7 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/ctrlr/cli_target.h"
+#include "support/reason.h"
 
 struct nvme_ctrlr;
 struct nvme_transport;
@@ -36,7 +37,7 @@ struct cli_ctrlr {
  * reset, and left disabled on closing. `opts` is for our driver.
  */
 int cli_ctrlr_open(const struct cli_target *t, const struct bd_open_opts *opts,
-                   struct cli_ctrlr *out, char *why, size_t len);
+                   struct cli_ctrlr *out, struct reason *why);
 void cli_ctrlr_close(struct cli_ctrlr *c);
 
 /*
@@ -67,7 +68,7 @@ void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
  * (data_check_scratch()).
  */
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
-                         bool (*interrupted)(void), char *why, size_t len);
+                         bool (*interrupted)(void), struct reason *why);
 
 /*
  * Returns the CSI of a namespace of our driver, or 0 for NVM or if
@@ -101,7 +102,7 @@ struct cli_bar {
  * must be unused, and the controller is reset.
  */
 int cli_bar_open(const char *root, const struct cli_target *t, const struct bd_open_opts *opts,
-                 struct cli_bar *out, char *why, size_t len);
+                 struct cli_bar *out, struct reason *why);
 /*
  * Gives access to the registers of a running controller of our driver.
  */

@@ -51,22 +51,22 @@ static int ctrlr_of_node(const char *root, const char *node, char *ctrlr, size_t
     return err;
 }
 
-static int find_node(const char *root, struct cli_target *out, char *why, size_t len)
+static int find_node(const char *root, struct cli_target *out, struct reason *why)
 {
     char ctrlr[SYSFS_NAME], address[SYSFS_NAME], resolved[PATH_MAX];
     struct stat st;
     int64_t nsid;
 
     if (!realpath(out->path, resolved) || stat(resolved, &st) != 0)
-        return nvme_why(why, len, -errno, "%s", strerror(errno));
+        return reason_set(why, -errno, "%s", strerror(errno));
     if (!S_ISBLK(st.st_mode) && !S_ISCHR(st.st_mode))
-        return nvme_why(why, len, -ENOTSUP,
-                        "no device; give a PCI address, /dev/nvme0, vfio:ADDRESS or "
-                        "vfio-user:SOCKET");
+        return reason_set(why, -ENOTSUP,
+                          "no device; give a PCI address, /dev/nvme0, vfio:ADDRESS or "
+                          "vfio-user:SOCKET");
     const char *node = strrchr(resolved, '/') + 1;
     if (ctrlr_of_node(root, node, ctrlr, sizeof(ctrlr)) != 0)
-        return nvme_why(why, len, -ENOTSUP,
-                        "not a whole drive or a namespace of the kernel's nvme driver");
+        return reason_set(why, -ENOTSUP,
+                          "not a whole drive or a namespace of the kernel's nvme driver");
     if (pci_sysfs_text(address, sizeof(address), "%s/sys/class/nvme/%s/address", root, ctrlr) ||
         pci_parse(address, out->bdf))
         out->bdf[0] = '\0'; /* the controller is reached over a network */
@@ -81,10 +81,10 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
  * Completes a target that is a bare PCI address with the driver that has the
  * device.
  */
-static int find_address(const char *root, struct cli_target *out, char *why, size_t len)
+static int find_address(const char *root, struct cli_target *out, struct reason *why)
 {
     struct pci_device pci;
-    int err = pci_find(root, out->bdf, &pci, why, len);
+    int err = pci_find(root, out->bdf, &pci, why);
 
     if (err)
         return err;
@@ -97,16 +97,15 @@ static int find_address(const char *root, struct cli_target *out, char *why, siz
     return 0;
 }
 
-int cli_target_find(const char *root, const char *text, struct cli_target *out, char *why,
-                    size_t len)
+int cli_target_find(const char *root, const char *text, struct cli_target *out, struct reason *why)
 {
     struct bd_name name;
 
     *out = (struct cli_target){.driver = CLI_DRIVER_NONE};
     if (pci_parse(text, out->bdf) == 0)
-        return find_address(root, out, why, len);
+        return find_address(root, out, why);
     out->bdf[0] = '\0';
-    int err = bd_name_parse(text, &name, why, len);
+    int err = bd_name_parse(text, &name, why);
     if (err)
         return err;
     out->nsid = name.nsid_given ? name.nsid : 0;
@@ -123,5 +122,5 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
         break;
     }
     snprintf(out->path, sizeof(out->path), "%s", name.path);
-    return find_node(root, out, why, len);
+    return find_node(root, out, why);
 }

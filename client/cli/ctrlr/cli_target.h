@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "blockdev/pci/pci.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,8 +39,7 @@ struct cli_target {
  * such PCI device), errors of stat(2), or -ENOTSUP (an image file and the
  * like).
  */
-int cli_target_find(const char *root, const char *text, struct cli_target *out, char *why,
-                    size_t len);
+int cli_target_find(const char *root, const char *text, struct cli_target *out, struct reason *why);
 
 #ifdef __cplusplus
 }

@@ -140,7 +140,7 @@ static int chunk_map_check(const struct ffs *fs, const char **what)
     return *what ? -EUCLEAN : 0;
 }
 
-int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *why)
+int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, struct reason *why)
 {
     struct ffs_chunks *c = &fs->chunks;
     const char *what = "";
@@ -155,13 +155,13 @@ int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs
     case 0:
         return 0;
     case -EUCLEAN:
-        return ffs_refuse(why, err, "chunk map damaged: %s; run fsck.gpunvme", what);
+        return reason_set(why, err, "chunk map damaged: %s; run fsck.gpunvme", what);
     case -ENOMEM:
-        return ffs_refuse(why, err, "out of memory for the chunk map");
+        return reason_set(why, err, "out of memory for the chunk map");
     case -EINTR:
-        return ffs_refuse(why, err, "interrupted, the next mount begins again");
+        return reason_set(why, err, "interrupted, the next mount begins again");
     default:
-        return ffs_refuse(why, err, "cannot read the chunk map: %s", strerror(-err));
+        return reason_set(why, err, "cannot read the chunk map: %s", strerror(-err));
     }
 }
 

@@ -98,13 +98,12 @@ static inline bool ffs_chunks_have(const struct ffs_chunks *c, uint64_t block, u
     return c->units[block / LAY_GROUP_BLOCKS] & upto & ~UINT64_C(0) << first;
 }
 
-struct ffs_reason;
 /*
  * Reads the chunk map at mount, from ffs.home or from the device, until it has
  * as many chunks as the superblock says. Returns -EUCLEAN with a reason if the
  * map is damaged or chunks overlap.
  */
-int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *why);
+int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, struct reason *why);
 /*
  * Called when a mount has begun to write. Reads the blocks of the map again if a
  * bit of one was corrected, which is then written.

@@ -175,17 +175,6 @@ void ffs_dma_free(struct ffs *fs, void *buf, size_t len)
     bd_dma_free(fs->dev, buf, len);
 }
 
-int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    if (r->len > 0)
-        vsnprintf(r->text, r->len, fmt, ap);
-    va_end(ap);
-    return err;
-}
-
 /* --- The device ------------------------------------------------------------------------------- */
 
 static int state_read(void *dev, uint64_t block, void *data)

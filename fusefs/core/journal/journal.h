@@ -209,14 +209,13 @@ struct ffs_recovered {
     size_t lack_count;
 };
 
-struct ffs_reason;
 /*
  * Reads the log into ffs.home, sets the position of the next transaction, finds the superblock
  * given those in place, and completes ffs.geo, which is that of the label before. Writes nothing.
  * Returns -EUCLEAN if log or superblock are damaged, unless a read-only mount can show what is
  * left. Takes time and memory proportional to the log, whatever it holds.
  */
-int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why);
+int ffs_recover(struct ffs *fs, struct ffs_recovered *found, struct reason *why);
 /*
  * R8: writes what one of two logs lacks from the other one, before the first
  * commit of the mount. Returns 0, -EINTR if the mount was interrupted, so that
@@ -228,6 +227,6 @@ int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found);
  * it does not have, since their space may hold data (FORMAT.md 10.4). Returns -EUCLEAN if the map
  * is damaged.
  */
-int ffs_recover_chunks(struct ffs *fs, const struct ffs_reason *why);
+int ffs_recover_chunks(struct ffs *fs, struct reason *why);
 
 #endif

@@ -179,11 +179,10 @@ static int recover_log(struct recovery *r)
 }
 
 /* Reports damage, of which a read-only mount shows what is left. */
-static int recover_damaged(struct ffs *fs, const char *what, const char *shown,
-                           const struct ffs_reason *why)
+static int recover_damaged(struct ffs *fs, const char *what, const char *shown, struct reason *why)
 {
     if (!fs->opts.read_only)
-        return ffs_refuse(why, -EUCLEAN, "%s; run fsck.gpunvme", what);
+        return reason_set(why, -EUCLEAN, "%s; run fsck.gpunvme", what);
     ffs_log(fs, LOG_ERR, "%s: %s; %s", fs->dev->info.name, what, shown);
     fs->sums.stale = true;
     return 0;
@@ -193,8 +192,7 @@ static int recover_damaged(struct ffs *fs, const char *what, const char *shown,
  * The superblock is the last image of it, or else the one in place that the
  * newest commit names.
  */
-static int recover_super(struct recovery *r, struct ffs_recovered *found,
-                         const struct ffs_reason *why)
+static int recover_super(struct recovery *r, struct ffs_recovered *found, struct reason *why)
 {
     struct ffs *fs = r->fs;
 
@@ -204,7 +202,7 @@ static int recover_super(struct recovery *r, struct ffs_recovered *found,
     if (!sb) {
         sb = lay_supers_newest(&found->supers);
         if (!sb)
-            return ffs_refuse(why, -EUCLEAN, "superblocks damaged: %s; run fsck.gpunvme",
+            return reason_set(why, -EUCLEAN, "superblocks damaged: %s; run fsck.gpunvme",
                               found->supers.why[0]);
         int err = recover_damaged(fs,
                                   "superblock is not the one that the journal names: a write "
@@ -219,17 +217,16 @@ static int recover_super(struct recovery *r, struct ffs_recovered *found,
 }
 
 /* Completes the geometry, in which all images must lie. */
-static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found,
-                            const struct ffs_reason *why)
+static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found, struct reason *why)
 {
     const char *what = "";
 
     if (lay_check_super(&found->super, &fs->geo, &fs->geo, &what))
-        return ffs_refuse(why, -EUCLEAN, "superblock: wrong %s; run fsck.gpunvme", what);
+        return reason_set(why, -EUCLEAN, "superblock: wrong %s; run fsck.gpunvme", what);
     for (size_t i = 0; i < fs->home.bucket_count; i++) {
         for (const struct ffs_image *image = fs->home.buckets[i]; image; image = image->next) {
             if (!lay_home_ok(&fs->geo, image->block))
-                return ffs_refuse(why, -EUCLEAN,
+                return reason_set(why, -EUCLEAN,
                                   "journal damaged: a block that belongs nowhere; run "
                                   "fsck.gpunvme");
         }
@@ -244,20 +241,19 @@ static bool recover_is_mapped(const struct ffs *fs, uint64_t addr)
            ffs_segment_mapped(&fs->chunks, lay_addr_segment(addr));
 }
 
-static int recover_explain(int err, const struct ffs_reason *why)
+static int recover_explain(int err, struct reason *why)
 {
     switch (err) {
     case -ENOMEM:
-        return ffs_refuse(why, err, "out of memory for the journal");
+        return reason_set(why, err, "out of memory for the journal");
     case -EINTR:
-        return ffs_refuse(why, err, "recovery was interrupted, the next mount begins it again");
+        return reason_set(why, err, "recovery was interrupted, the next mount begins it again");
     default:
-        return ffs_refuse(why, err, "cannot read the journal: %s", strerror(-err));
+        return reason_set(why, err, "cannot read the journal: %s", strerror(-err));
     }
 }
 
-static int recover_with(struct recovery *r, struct ffs_recovered *found,
-                        const struct ffs_reason *why)
+static int recover_with(struct recovery *r, struct ffs_recovered *found, struct reason *why)
 {
     struct ffs *fs = r->fs;
     char what[160];
@@ -284,7 +280,7 @@ static int recover_with(struct recovery *r, struct ffs_recovered *found,
     return recover_geometry(fs, found, why);
 }
 
-int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why)
+int ffs_recover(struct ffs *fs, struct ffs_recovered *found, struct reason *why)
 {
     struct recovery *r = calloc(1, sizeof(*r));
 
@@ -299,14 +295,14 @@ int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_re
     return err;
 }
 
-int ffs_recover_chunks(struct ffs *fs, const struct ffs_reason *why)
+int ffs_recover_chunks(struct ffs *fs, struct reason *why)
 {
     int err = ffs_chunks_load(fs, ffs_super(fs), why);
 
     if (err)
         return err;
     ffs_home_filter(&fs->home, recover_is_mapped, fs);
-    return ffs_naming_begin(fs) ? ffs_refuse(why, -ENOMEM, "out of memory") : 0;
+    return ffs_naming_begin(fs) ? reason_set(why, -ENOMEM, "out of memory") : 0;
 }
 
 /* --- Two logs -------------------------------------------------------------------------------- */

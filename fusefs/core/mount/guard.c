@@ -273,22 +273,22 @@ static void guard_say_used(struct ffs_mmp *m)
     guard_say(m, what);
 }
 
-static int guard_refuse(struct ffs_mmp *m, int err, const struct ffs_reason *r)
+static int guard_refuse(struct ffs_mmp *m, int err, struct reason *why)
 {
     char holder[LAY_MMP_TEXT];
 
     lay_mmp_text(&m->hold.other, holder, sizeof(holder));
     switch (err) {
     case -EBUSY:
-        return ffs_refuse(r, err, "in use by %s: unmount it there first", holder);
+        return reason_set(why, err, "in use by %s: unmount it there first", holder);
     case -EINTR:
-        return ffs_refuse(r, err, "interrupted");
+        return reason_set(why, err, "interrupted");
     case -ETIMEDOUT:
-        return ffs_refuse(r, err,
+        return reason_set(why, err,
                           "too slow for multi-mount protection (FORMAT.md 4.5); mount it "
                           "with nommp if no other host reaches it");
     default:
-        return ffs_refuse(r, err, "multi-mount protection: block 1: %s", strerror(-err));
+        return reason_set(why, err, "multi-mount protection: block 1: %s", strerror(-err));
     }
 }
 
@@ -329,9 +329,8 @@ static int guard_start(struct ffs_mmp *m)
 }
 
 int ffs_mmp_take(struct bd_dev *dev, const struct ffs_mmp_opts *opts, struct ffs_mmp **out,
-                 char *why, size_t len)
+                 struct reason *why)
 {
-    const struct ffs_reason r = {why, len};
     struct lay_geometry geo;
     struct ffs_mmp *m;
 
@@ -340,7 +339,7 @@ int ffs_mmp_take(struct bd_dev *dev, const struct ffs_mmp_opts *opts, struct ffs
         return 0;
     m = calloc(1, sizeof(*m));
     if (!m)
-        return ffs_refuse(&r, -ENOMEM, "out of memory");
+        return reason_set(why, -ENOMEM, "out of memory");
     m->hold.geo = geo;
     int err = guard_init(m, dev, opts);
     int look = err ? err : guard_look(m);
@@ -351,7 +350,7 @@ int ffs_mmp_take(struct bd_dev *dev, const struct ffs_mmp_opts *opts, struct ffs
         return 0;
     }
     if (look < 0 || err)
-        err = guard_refuse(m, look < 0 ? look : err, &r);
+        err = guard_refuse(m, look < 0 ? look : err, why);
     guard_destroy(m);
     return err;
 }
@@ -384,7 +383,7 @@ static void guard_stop_writes(void *arg, const char *what, int err)
     ffs_fail(arg, what, err);
 }
 
-int ffs_guard(struct ffs *fs, const struct ffs_reason *r)
+int ffs_guard(struct ffs *fs, struct reason *why)
 {
     const struct ffs_mmp_opts opts = {.policy = fs->opts.mmp,
                                       .read_only = fs->opts.read_only || fs->dev->info.read_only,
@@ -395,5 +394,5 @@ int ffs_guard(struct ffs *fs, const struct ffs_reason *r)
                                       .lost = guard_stop_writes,
                                       .arg = fs};
 
-    return ffs_mmp_take(fs->dev, &opts, &fs->mmp, r->text, r->len);
+    return ffs_mmp_take(fs->dev, &opts, &fs->mmp, why);
 }

@@ -26,40 +26,40 @@ static uint64_t device_blocks(const struct ffs *fs)
 }
 
 /* Explains why lay_labels_read() has failed. */
-static int refuse_labels(const struct ffs *fs, int err, const struct ffs_reason *r)
+static int refuse_labels(const struct ffs *fs, int err, struct reason *why)
 {
     const struct lay_labels *labels = &fs->labels;
     const struct lay_member *member = &lay_labels_newest(labels)->members[0];
 
     switch (err) {
     case -ERANGE:
-        return ffs_refuse(r, -EUCLEAN,
+        return reason_set(why, -EUCLEAN,
                           "the device ends at %llu of the file system's %llu bytes; truncated, "
                           "give it that length again",
                           (unsigned long long)fs->dev->info.bytes,
                           (unsigned long long)ffs_bytes(lay_get64(member->blocks)));
     case -ENOTSUP:
         if (labels->features)
-            return ffs_refuse(r, err, "%s (0x%llx)", labels->why,
+            return reason_set(why, err, "%s (0x%llx)", labels->why,
                               (unsigned long long)labels->features);
-        return ffs_refuse(r, err, "%s", labels->why);
+        return reason_set(why, err, "%s", labels->why);
     case -EUCLEAN:
-        return ffs_refuse(r, err, "labels damaged: %s; run fsck.gpunvme", labels->why);
+        return reason_set(why, err, "labels damaged: %s; run fsck.gpunvme", labels->why);
     default:
-        return ffs_refuse(r, err, "%s", labels->why);
+        return reason_set(why, err, "%s", labels->why);
     }
 }
 
 /* Finds the label that counts, and the part of the geometry that it has. */
-static int read_labels(struct ffs *fs, const struct ffs_reason *r)
+static int read_labels(struct ffs *fs, struct reason *why)
 {
     const struct lay_io io = ffs_io(fs->dev);
 
     if (device_blocks(fs) == 0)
-        return ffs_refuse(r, -EINVAL, "too small to hold a file system; truncated, or no image");
+        return reason_set(why, -EINVAL, "too small to hold a file system; truncated, or no image");
     int err = lay_labels_read(&io, device_blocks(fs), false, &fs->labels);
     if (err)
-        return refuse_labels(fs, err, r);
+        return refuse_labels(fs, err, why);
     fs->label = *lay_labels_newest(&fs->labels);
     lay_label_geometry(&fs->label, &fs->geo);
     for (unsigned i = 0; i < LAY_LABEL_COPIES; i++) {
@@ -191,16 +191,16 @@ static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
     return err;
 }
 
-static int check_access(struct ffs *fs, const struct ffs_reason *r)
+static int check_access(struct ffs *fs, struct reason *why)
 {
     uint64_t ro_compat = fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT;
 
     if (fs->opts.read_only)
         return 0;
     if (fs->dev->info.read_only)
-        return ffs_refuse(r, -EROFS, "the device is read-only: mount it read-only");
+        return reason_set(why, -EROFS, "the device is read-only: mount it read-only");
     if (ro_compat)
-        return ffs_refuse(r, -EROFS, "unknown features 0x%llx: can be mounted read-only",
+        return reason_set(why, -EROFS, "unknown features 0x%llx: can be mounted read-only",
                           (unsigned long long)ro_compat);
     return 0;
 }
@@ -223,14 +223,14 @@ static int init_parts(struct ffs *fs)
     return err ? err : ffs_alloc_init(fs);
 }
 
-static int recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *r)
+static int recover(struct ffs *fs, struct ffs_recovered *found, struct reason *why)
 {
     const struct lay_io io = ffs_io(fs->dev);
     int err = lay_supers_read(&io, &fs->geo, &found->supers);
 
     if (err)
-        return ffs_refuse(r, err, "cannot read the superblock: %s", strerror(-err));
-    err = ffs_recover(fs, found, r);
+        return reason_set(why, err, "cannot read the superblock: %s", strerror(-err));
+    err = ffs_recover(fs, found, why);
     atomic_fetch_add(&fs->checked.corrected, found->corrected);
     if (!err && found->corrected > 0)
         ffs_log(fs, LOG_WARNING, "%s: journal: one bit of %llu blocks was wrong and is corrected",
@@ -241,36 +241,35 @@ static int recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs
     return err;
 }
 
-static int start_from(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *r)
+static int start_from(struct ffs *fs, struct ffs_recovered *found, struct reason *why)
 {
-    int err = read_labels(fs, r);
+    int err = read_labels(fs, why);
 
     if (!err)
-        err = check_access(fs, r);
+        err = check_access(fs, why);
     if (!err && init_journal(fs) != 0)
-        err = ffs_refuse(r, -ENOMEM, "out of memory");
+        err = reason_set(why, -ENOMEM, "out of memory");
     if (!err)
-        err = recover(fs, found, r);
+        err = recover(fs, found, why);
     if (!err && init_parts(fs) != 0)
-        err = ffs_refuse(r, -ENOMEM, "out of memory");
+        err = reason_set(why, -ENOMEM, "out of memory");
     if (err)
         return err;
     if (load_super(fs, &found->super))
-        return ffs_refuse(r, -ENOMEM, "out of memory");
-    return ffs_recover_chunks(fs, r);
+        return reason_set(why, -ENOMEM, "out of memory");
+    return ffs_recover_chunks(fs, why);
 }
 
-static int explain_writing(const struct ffs *fs, int err, const struct ffs_reason *r)
+static int explain_writing(const struct ffs *fs, int err, struct reason *why)
 {
     if (err == -EINTR)
-        return ffs_refuse(r, err, "interrupted, the next mount goes on");
+        return reason_set(why, err, "interrupted, the next mount goes on");
     if (fs->journal.unwritable)
-        return ffs_refuse(r, err, "cannot write to the journal; run fsck.gpunvme -p");
-    return ffs_refuse(r, err, "cannot write to the device");
+        return reason_set(why, err, "cannot write to the journal; run fsck.gpunvme -p");
+    return reason_set(why, err, "cannot write to the device");
 }
 
-static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
-                         const struct ffs_reason *r)
+static int start_writing(struct ffs *fs, const struct ffs_recovered *found, struct reason *why)
 {
     if (fs->opts.read_only) {
         atomic_fetch_or(&fs->health, FFS_READ_ONLY);
@@ -278,35 +277,35 @@ static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
     }
     /* The commit of this mount and the one that ends a checkpoint must fit. */
     if (fs->journal.used + 2 > fs->geo.log_blocks)
-        return ffs_refuse(r, -EUCLEAN, "journal damaged: it is full; run fsck.gpunvme");
+        return reason_set(why, -EUCLEAN, "journal damaged: it is full; run fsck.gpunvme");
     int err = begin_incarnation(fs, found);
     if (!err)
         err = count_mount(fs);
     if (err)
-        return explain_writing(fs, err, r);
+        return explain_writing(fs, err, why);
     fs->checked.may_write = true;
     ffs_chunks_heal(fs);
     err = ffs_orphans_finish(fs);
     if (err == -EINTR || (err && fs->journal.unwritable))
-        return explain_writing(fs, err, r);
+        return explain_writing(fs, err, why);
     if (err)
-        return ffs_refuse(r, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
+        return reason_set(why, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
                           strerror(-err));
     if (fs->opts.no_thread)
         return 0;
     err = ffs_background_start(fs);
-    return err ? ffs_refuse(r, err, "cannot start a thread: %s", strerror(-err)) : 0;
+    return err ? reason_set(why, err, "cannot start a thread: %s", strerror(-err)) : 0;
 }
 
-static int mount_start(struct ffs *fs, const struct ffs_reason *r)
+static int mount_start(struct ffs *fs, struct reason *why)
 {
     struct ffs_recovered *found = calloc(1, sizeof(*found));
 
     if (!found)
-        return ffs_refuse(r, -ENOMEM, "out of memory");
-    int err = start_from(fs, found, r);
+        return reason_set(why, -ENOMEM, "out of memory");
+    int err = start_from(fs, found, why);
     if (!err)
-        err = start_writing(fs, found, r);
+        err = start_writing(fs, found, why);
     free(found->lacks);
     free(found);
     return err;
@@ -366,14 +365,13 @@ static void mount_destroy(struct ffs *fs)
     free(fs);
 }
 
-int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
-              size_t len)
+int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out,
+              struct reason *why)
 {
-    struct ffs_reason r = {why, len};
     struct ffs *fs = calloc(1, sizeof(*fs));
 
     if (!fs)
-        return ffs_refuse(&r, -ENOMEM, "out of memory");
+        return reason_set(why, -ENOMEM, "out of memory");
     fs->dev = dev;
     fs->semantics = &ffs_semantics;
     if (opts)
@@ -384,9 +382,9 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     ffs_set_commit(fs, fs->opts.commit_ms);
     ffs_set_discard(fs, fs->opts.discard);
 
-    int err = ffs_guard(fs, &r);
+    int err = ffs_guard(fs, why);
     if (!err)
-        err = mount_start(fs, &r);
+        err = mount_start(fs, why);
     if (err) {
         mount_destroy(fs);
         return err;
@@ -654,7 +652,7 @@ static int ours_read_labels(struct ours *o)
     }
 }
 
-static int ours_judge(struct ours *o, bool reclaim, const struct ffs_reason *r)
+static int ours_judge(struct ours *o, bool reclaim, struct reason *why)
 {
     struct bd_signature s;
     int err = ours_read_labels(o);
@@ -664,31 +662,29 @@ static int ours_judge(struct ours *o, bool reclaim, const struct ffs_reason *r)
     if (!err)
         err = look_for_foreign(o, &s);
     if (err < 0)
-        return ffs_refuse(r, err, "cannot be searched for signatures: %s", strerror(-err));
+        return reason_set(why, err, "cannot be searched for signatures: %s", strerror(-err));
     if (err)
-        return ffs_refuse(
-            r, -EINVAL,
+        return reason_set(
+            why, -EINVAL,
             "holds %s: no longer a gpunvmefs file system, nothing is written; only to "
             "discard that, run 'wipefs -a' and then 'fsck.gpunvme --reclaim'",
             s.name);
     if (!o->plausible && !reclaim)
-        return ffs_refuse(r, -EINVAL,
+        return reason_set(why, -EINVAL,
                           "holds no gpunvmefs file system, check the name of the device; "
                           "'fsck.gpunvme --reclaim' seeks one whose block 0 was overwritten");
     return 0;
 }
 
-int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len)
+int ffs_ours(struct bd_dev *dev, bool reclaim, struct reason *why)
 {
-    const struct ffs_reason r = {why, len};
-
     if (dev->info.bytes < LAY_BLOCK_SIZE)
         return 0;
     struct ours *o = calloc(1, sizeof(*o));
     if (!o)
-        return ffs_refuse(&r, -ENOMEM, "out of memory");
+        return reason_set(why, -ENOMEM, "out of memory");
     o->dev = dev;
-    int err = ours_judge(o, reclaim, &r);
+    int err = ours_judge(o, reclaim, why);
     free(o);
     return err;
 }

@@ -71,7 +71,7 @@ struct fuse_session *session_new(const struct fuse_args *args, struct daemon *d)
     return session;
 }
 
-int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
+int session_check_arguments(const struct fuse_args *args, struct reason *why)
 {
     char text[256];
 
@@ -82,8 +82,8 @@ int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
         fuse_session_destroy(session);
         return 0;
     }
-    snprintf(why, len, "options: %s, see gpunvmefs -h", text[0] ? text : "not understood");
-    return -EINVAL;
+    return reason_set(why, -EINVAL, "options: %s, see gpunvmefs -h",
+                      text[0] ? text : "not understood");
 }
 
 static void session_init_want(struct fuse_conn_info *conn, unsigned capability)
@@ -163,6 +163,6 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     }
     d->status_fd = -1;
     log_line(LOG_INFO, "%s on %s: %s%s%s%s%s", d->opts->device, d->opts->mountpoint,
-             d->stack.gpus ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
-             gq->fallback, gq->tier_note[0] ? "; " : "", gq->tier_note);
+             d->stack.gpus ? gq->device : d->stack.no_engine.text, gq->fallback.text[0] ? "; " : "",
+             gq->fallback.text, gq->tier_note[0] ? "; " : "", gq->tier_note);
 }

@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "support/reason.h"
+
 struct daemon;
 struct fuse_args;
 struct fuse_session;
@@ -24,6 +26,6 @@ void session_warn_noiommu(const struct options *opts);
  * Checks that libfuse knows the remaining arguments. Returns 0, or -EINVAL with
  * a line in why.
  */
-int session_check_arguments(const struct fuse_args *args, char *why, size_t len);
+int session_check_arguments(const struct fuse_args *args, struct reason *why);
 
 #endif

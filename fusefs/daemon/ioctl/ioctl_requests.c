@@ -69,7 +69,8 @@ int ioctl_info(const struct ioctl_call *call, void *arg)
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
     memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
     snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
-    snprintf(info->fallback, sizeof(info->fallback), "%s", s->gpus ? gq->fallback : s->no_engine);
+    snprintf(info->fallback, sizeof(info->fallback), "%.127s",
+             s->gpus ? gq->fallback.text : s->no_engine.text);
     snprintf(info->transport, sizeof(info->transport), "%s",
              s->drive.transport ? s->drive.transport->ops->name : "kernel");
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
@@ -469,11 +470,11 @@ int ioctl_scrub(const struct ioctl_call *call, void *argument)
 /* A larger device may show the signature of another user at its end. */
 static int ioctl_requests_check_ours(struct daemon *d)
 {
-    char why[384];
-    int err = ffs_ours(d->stack.bdev, false, why, sizeof(why));
+    struct reason why;
+    int err = ffs_ours(d->stack.bdev, false, &why);
 
     if (err)
-        log_line(LOG_ERR, "%s: not resized: %s", d->opts->device, why);
+        log_line(LOG_ERR, "%s: not resized: %s", d->opts->device, why.text);
     return err == -EINVAL ? -EEXIST : err;
 }
 

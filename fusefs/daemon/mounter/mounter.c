@@ -123,8 +123,8 @@ static int ask(const struct mounter *m, const struct mounter_request *request, c
     return err ? err : answer->err;
 }
 
-int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead, char *text,
-                  size_t len)
+int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead,
+                  struct reason *why)
 {
     const struct mounter_request request = {
         .ask = read_only ? MOUNTER_MOUNT_READ_ONLY : MOUNTER_MOUNT, .value = *readahead};
@@ -132,8 +132,8 @@ int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *re
     int err = ask(m, &request, NULL, 0, &answer, fd);
 
     *readahead = answer.readahead;
-    answer.text[sizeof(answer.text) - 1] = '\0';
-    snprintf(text, len, "%s", answer.text);
+    answer.why.text[sizeof(answer.why.text) - 1] = '\0';
+    *why = answer.why;
     return !err && *fd < 0 ? -EIO : err;
 }
 

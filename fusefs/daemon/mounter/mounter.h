@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include "fusefs/daemon/base/callers.h"
+#include "support/reason.h"
 
 struct fuse_args;
 struct options;
@@ -41,8 +42,8 @@ int mounter_start(struct mounter *m, const struct options *opts, const struct fu
  * *readahead bytes, or sets that to 0 if it cannot. Returns 0 and stores the connection's
  * descriptor in *fd, or returns -errno and stores libfuse's message, or "", in text.
  */
-int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead, char *text,
-                  size_t len);
+int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead,
+                  struct reason *why);
 /*
  * Unmounts the mount that mounter_mount() made, and no other one. lazily
  * permits open files. Returns 0, -EINVAL if that mount is not the topmost one

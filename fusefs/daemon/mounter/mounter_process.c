@@ -341,10 +341,10 @@ static void mount_page(struct block_mount *b, const struct options *opts,
  * Mounts on `name`, a path of one component in the working directory, with
  * libfuse's options in args. Returns the connection, which the caller closes,
  * or -errno. After an error nothing is mounted, and `why` names the step that
- * failed.
+ * failed, and the error.
  */
 static int block_mount(const struct options *opts, const struct fuse_args *args, const char *name,
-                       char *why, size_t len)
+                       struct reason *why)
 {
     struct block_mount b = {.fs = -1, .connection = -1};
 
@@ -356,8 +356,7 @@ static int block_mount(const struct options *opts, const struct fuse_args *args,
         return b.connection;
     if (b.connection >= 0)
         close(b.connection);
-    snprintf(why, len, "%s", b.step);
-    return b.err;
+    return reason_set(why, b.err, "%s: %s", b.step, strerror(-b.err));
 }
 
 /* --- Read-ahead ------------------------------------------------------------------------------ */
@@ -529,7 +528,7 @@ static int mount_plainly(const struct process *p, struct mounter_answer *answer,
     log_capture();
     struct fuse_session *session = session_new(&p->args, NULL);
     int err = session && fuse_session_mount(session, p->name) == 0 ? 0 : -EIO;
-    log_captured(answer->text, sizeof(answer->text));
+    log_captured(answer->why.text, sizeof(answer->why.text));
     if (!err)
         *fd = fuse_session_fd(session);
     return err;
@@ -542,21 +541,19 @@ static int mount_plainly(const struct process *p, struct mounter_answer *answer,
 static int mount_either(const struct process *p, struct mounter_answer *answer, int *fd)
 {
     const struct options *opts = &p->opts;
-    char why[64];
+    struct reason why;
 
     if (opts->block == BLOCK_OFF || (geteuid() != 0 && opts->block == BLOCK_AUTO))
         return mount_plainly(p, answer, fd);
-    *fd = block_mount(opts, &p->args, p->name, why, sizeof(why));
+    *fd = block_mount(opts, &p->args, p->name, &why);
     if (*fd >= 0)
         return 0;
-    if (opts->block == BLOCK_REQUIRE) {
-        snprintf(answer->text, sizeof(answer->text), "blkdev: %s: %s", why, strerror(-*fd));
-        return *fd;
-    }
+    if (opts->block == BLOCK_REQUIRE)
+        return reason_set(&answer->why, *fd, "blkdev: %s", why.text);
     log_line(LOG_NOTICE,
-             "%s: mounted as fuse, not fuseblk (%s: %s): umount.fuse.gpunvmefs waits for the last "
+             "%s: mounted as fuse, not fuseblk (%s): umount.fuse.gpunvmefs waits for the last "
              "writes, umount(2) does not",
-             opts->mountpoint, why, strerror(-*fd));
+             opts->mountpoint, why.text);
     return mount_plainly(p, answer, fd);
 }
 
@@ -572,7 +569,7 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
         return err;
     err = set_attributes(p);
     if (err) {
-        snprintf(answer->text, sizeof(answer->text), "nosymfollow: %s", strerror(-err));
+        reason_set(&answer->why, err, "nosymfollow: %s", strerror(-err));
         close(*fd);
         *fd = -1;
         umount2(p->name, MNT_DETACH | UMOUNT_NOFOLLOW);

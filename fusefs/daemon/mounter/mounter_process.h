@@ -31,7 +31,7 @@ struct mounter_request {
 struct mounter_answer {
     int32_t err; /* 0 or -errno */
     uint32_t readahead;
-    char text[256];
+    struct reason why;
 };
 
 /* The ends of sockets that the process serves. */

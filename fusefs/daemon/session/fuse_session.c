@@ -193,7 +193,7 @@ static int stat_mountpoint(const char *path, struct statx *st)
     return err ? err : force_statx(path, st);
 }
 
-int session_check_mountpoint(struct options *opts, char *why, size_t len)
+int session_check_mountpoint(struct options *opts, struct reason *why)
 {
     struct statx st;
     const char *hint = "";
@@ -212,10 +212,8 @@ int session_check_mountpoint(struct options *opts, char *why, size_t len)
     char *path = err ? NULL : realpath(opts->mountpoint, NULL);
     if (!err && !path)
         err = -errno;
-    if (err) {
-        snprintf(why, len, "%s: %s%s", opts->mountpoint, strerror(-err), hint);
-        return err;
-    }
+    if (err)
+        return reason_set(why, err, "%s: %s%s", opts->mountpoint, strerror(-err), hint);
     free(opts->mountpoint);
     opts->mountpoint = path;
     return 0;
@@ -333,13 +331,13 @@ static int loop(struct daemon *d)
  * Mounts with the mounter. The connection's descriptor becomes that of the
  * session. Returns nonzero if it is not mounted.
  */
-static int mount_session(struct daemon *d, char *text, size_t len)
+static int mount_session(struct daemon *d, struct reason *why)
 {
     int fd;
 
     d->readahead = READ_AHEAD;
     int err = mounter_mount(d->mounter, d->stack.protected && !d->opts->read_only, &fd,
-                            &d->readahead, text, len);
+                            &d->readahead, why);
     if (err)
         return err;
     err = handshake_run(d->session, fd);
@@ -415,13 +413,13 @@ static void tell_removed(void *arg, uint64_t dir, uint64_t ino, const char *name
 
 static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
-    char text[256] = "";
+    struct reason why = {0};
 
     d->session = session_new(args, d);
-    int err = d->session ? mount_session(d, text, sizeof(text)) : -ENOMEM;
+    int err = d->session ? mount_session(d, &why) : -ENOMEM;
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
-                 text[0] ? text : strerror(-err));
+                 why.text[0] ? why.text : strerror(-err));
         close_session(d);
         return EXIT_MOUNT;
     }
@@ -443,11 +441,11 @@ static int session_serve(struct daemon *d, const struct fuse_args *args)
     return status;
 }
 
-static int open_stack(struct daemon *d, const struct drive *drive, char *why, size_t len)
+static int open_stack(struct daemon *d, const struct drive *drive, struct reason *why)
 {
     struct startup startup;
     bool watched = shutdown_watch_startup(&startup, d->opts->device, d->status_fd) == 0;
-    int err = stack_open(d->opts, drive, &d->stack, why, len);
+    int err = stack_open(d->opts, drive, &d->stack, why);
 
     if (watched)
         shutdown_unwatch_startup(&startup);
@@ -457,7 +455,7 @@ static int open_stack(struct daemon *d, const struct drive *drive, char *why, si
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 struct mounter *mounter, int status_fd)
 {
-    char why[640];
+    struct reason why;
     struct daemon d = {.opts = opts,
                        .mounter = mounter,
                        .callers = &mounter->callers,
@@ -472,8 +470,8 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
         log_line(LOG_ERR, "%s: trace: out of memory", opts->device);
         goto out;
     }
-    if (open_stack(&d, drive, why, sizeof(why)) != 0) {
-        log_text(LOG_ERR, why);
+    if (open_stack(&d, drive, &why) != 0) {
+        log_text(LOG_ERR, why.text);
         goto out;
     }
     status = session_serve(&d, args);

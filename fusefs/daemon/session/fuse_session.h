@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "fusefs/daemon/state/daemon.h"
+#include "support/reason.h"
 
 struct fuse_args;
 struct mounter;
@@ -15,7 +16,7 @@ struct mounter;
  * absolute. Removes the mount of a dead daemon. Returns 0, or -errno with a
  * line in why.
  */
-int session_check_mountpoint(struct options *opts, char *why, size_t len);
+int session_check_mountpoint(struct options *opts, struct reason *why);
 
 /*
  * Opens the sockets that session_run() serves. Called before the sandbox, which

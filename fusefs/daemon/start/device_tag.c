@@ -35,7 +35,8 @@ struct answer {
     unsigned steps;    /* atomic; devices that were begun */
     char at[PATH_MAX]; /* the last one of them */
     int err;
-    char text[PATH_MAX]; /* the device, or a sentence */
+    struct reason why;     /* with an error */
+    char device[PATH_MAX]; /* without one */
 };
 
 struct wanted {
@@ -44,7 +45,7 @@ struct wanted {
     uuid_t uuid;
     char *found; /* device string, or NULL if none was found yet */
     char *second;
-    char foreign[512]; /* a device that had it, and what it holds now */
+    struct reason foreign; /* a device that had it, and what it holds now */
     int err;
 };
 
@@ -79,14 +80,14 @@ static bool device_tag_matches(const struct wanted *w, const struct lay_label *l
 static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
 {
     struct lay_label label;
-    char why[384];
+    struct reason why;
 
     if (ffs_read_label(dev, &label) != 0 || !device_tag_matches(w, &label))
         return false;
     /* Partitioning tools leave the label of a former file system. */
-    if (ffs_ours(dev, false, why, sizeof(why)) == 0)
+    if (ffs_ours(dev, false, &why) == 0)
         return true;
-    snprintf(w->foreign, sizeof(w->foreign), "%.100s %s", device, why);
+    reason_set(&w->foreign, 0, "%.100s %s", device, why.text);
     return false;
 }
 
@@ -144,11 +145,11 @@ static void look_at_drive(struct wanted *w, const char *bdf)
     uint32_t nsids[NSIDS_MAX];
     struct nvme_transport *t;
     struct nvme_ctrlr *c;
-    char why[256];
+    struct reason why;
 
     snprintf(name.path, sizeof(name.path), "%s", bdf);
     device_tag_step(w, bdf);
-    if (bd_open_transport(&name, &opts, &t, why, sizeof(why)) != 0)
+    if (bd_open_transport(&name, &opts, &t, &why) != 0)
         return;
     if (nvme_ctrlr_open(t, &ctrlr_opts, &c) != 0) {
         t->ops->close(t);
@@ -248,7 +249,7 @@ static void look_at_images(struct wanted *w)
 
 /* --- The answer ------------------------------------------------------------------------------- */
 
-static int device_tag_parse(const char *text, struct wanted *w, char *why, size_t len)
+static int device_tag_parse(const char *text, struct wanted *w, struct reason *why)
 {
     const char *uuid = value_of(text, "UUID=");
 
@@ -257,45 +258,39 @@ static int device_tag_parse(const char *text, struct wanted *w, char *why, size_
         return 0;
     if (uuid && uuid_parse(uuid, w->uuid) == 0)
         return 0;
-    snprintf(why, len,
-             uuid ? "no UUID, give 32 digits with hyphens, as dump.gpunvme prints it"
-                  : "no label, give what tune.gpunvme or gpunvme label shows");
-    return -EINVAL;
+    return reason_set(why, -EINVAL,
+                      uuid ? "no UUID, give 32 digits with hyphens, as dump.gpunvme prints it"
+                           : "no label, give what tune.gpunvme or gpunvme label shows");
 }
 
-static int judge(const struct wanted *w, char *why, size_t len)
+static int judge(const struct wanted *w, struct reason *why)
 {
-    if (w->err) {
-        snprintf(why, len, "out of memory");
-        return w->err;
-    }
-    if (w->second) {
-        snprintf(why, len, "both %s and %s have it, name the device itself", w->found, w->second);
-        return -EEXIST;
-    }
+    if (w->err)
+        return reason_set(why, w->err, "out of memory");
+    if (w->second)
+        return reason_set(why, -EEXIST, "both %s and %s have it, name the device itself", w->found,
+                          w->second);
     if (w->found)
         return 0;
-    if (w->foreign[0]) {
-        snprintf(why, len, "%s", w->foreign);
-        return -ENODEV;
-    }
-    snprintf(why, len,
-             "found on no block device, no drive that is bound to vfio-pci and unused, and no "
-             "image in " TAG_IMAGES " (" TAG_IMAGES_ENV "), name the device itself");
-    return -ENODEV;
+    if (w->foreign.text[0])
+        return reason_set(why, -ENODEV, "%s", w->foreign.text);
+    return reason_set(
+        why, -ENODEV,
+        "found on no block device, no drive that is bound to vfio-pci and unused, and no "
+        "image in " TAG_IMAGES " (" TAG_IMAGES_ENV "), name the device itself");
 }
 
-static int tag_search(const char *text, struct answer *a, char **device, char *why, size_t len)
+static int tag_search(const char *text, struct answer *a, char **device, struct reason *why)
 {
     struct wanted w = {.answer = a};
-    int err = device_tag_parse(text, &w, why, len);
+    int err = device_tag_parse(text, &w, why);
 
     if (err)
         return err;
     look_at_block_devices(&w);
     look_at_images(&w);
     look_at_drives(&w);
-    err = judge(&w, why, len);
+    err = judge(&w, why);
     free(w.second);
     if (err)
         free(w.found);
@@ -336,22 +331,17 @@ static _Noreturn void tag_serve(const char *text, struct answer *a)
     char *device = NULL;
 
     tag_confine();
-    a->err = tag_search(text, a, &device, a->text, sizeof(a->text));
+    a->err = tag_search(text, a, &device, &a->why);
     if (!a->err)
-        snprintf(a->text, sizeof(a->text), "%s", device);
+        snprintf(a->device, sizeof(a->device), "%s", device);
     _exit(0);
 }
 
-static int tag_take_answer(const struct answer *a, char **device, char *why, size_t len)
+static int tag_take_answer(const struct answer *a, char **device, struct reason *why)
 {
-    char text[PATH_MAX];
-
-    snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, a->text);
-    if (a->err) {
-        snprintf(why, len, "%s", text);
-        return a->err;
-    }
-    *device = strdup(text);
+    if (a->err)
+        return reason_set(why, a->err, "%.*s", (int)sizeof(a->why.text) - 1, a->why.text);
+    *device = strndup(a->device, sizeof(a->device) - 1);
     return *device ? 0 : -ENOMEM;
 }
 
@@ -394,12 +384,11 @@ static void tag_await(pid_t pid, struct answer *a)
     tag_end(pid);
     if (err != -ETIMEDOUT)
         return;
-    a->err = err;
-    snprintf(a->text, sizeof(a->text), "%.300s has not answered for %u s, name the device itself",
-             a->at, TAG_SILENT_MS / 1000);
+    a->err = reason_set(&a->why, err, "%.300s has not answered for %u s, name the device itself",
+                        a->at, TAG_SILENT_MS / 1000);
 }
 
-int tag_find(const char *text, char **device, char *why, size_t len)
+int tag_find(const char *text, char **device, struct reason *why)
 {
     struct answer *a =
         mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -407,14 +396,13 @@ int tag_find(const char *text, char **device, char *why, size_t len)
 
     if (a == MAP_FAILED)
         return -ENOMEM;
-    snprintf(a->text, sizeof(a->text), "the process that searches has ended early");
-    a->err = -EIO;
+    a->err = reason_set(&a->why, -EIO, "the process that searches has ended early");
     pid_t pid = fork();
     if (pid == 0)
         tag_serve(text, a);
     if (pid > 0)
         tag_await(pid, a);
-    err = tag_take_answer(a, device, why, len);
+    err = tag_take_answer(a, device, why);
     munmap(a, sizeof(*a));
     return err;
 }

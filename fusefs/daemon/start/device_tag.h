@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "support/reason.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -32,7 +34,7 @@ bool tag_is(const char *text);
  * have it), -ENOMEM, -EIO (that process has died), or -ETIMEDOUT (a device has
  * not answered for TAG_SILENT_MS to twice that time).
  */
-int tag_find(const char *text, char **device, char *why, size_t len);
+int tag_find(const char *text, char **device, struct reason *why);
 
 #ifdef __cplusplus
 }

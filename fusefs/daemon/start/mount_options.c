@@ -136,8 +136,7 @@ static const struct fuse_opt shown[] = {
 
 static int mount_options_fail(struct options *opts, const char *object, const char *what)
 {
-    snprintf(opts->problem, sizeof(opts->problem), "%s: %s", object, what);
-    return -1;
+    return reason_set(&opts->problem, -1, "%s: %s", object, what);
 }
 
 /* Returns true if arg has the form NAME=VALUE. */
@@ -439,12 +438,12 @@ static int make_device_absolute(struct options *opts)
 static int find_tagged(struct options *opts)
 {
     char *device;
-    char why[400];
+    struct reason why;
 
     if (opts->remount || !tag_is(opts->device))
         return 0;
-    if (tag_find(opts->device, &device, why, sizeof(why)) != 0)
-        return mount_options_fail(opts, opts->device, why);
+    if (tag_find(opts->device, &device, &why) != 0)
+        return mount_options_fail(opts, opts->device, why.text);
     free(opts->device);
     opts->device = device;
     return 0;
@@ -453,13 +452,13 @@ static int find_tagged(struct options *opts)
 /* Determines the controller and the namespace. */
 static int mount_options_check_device(struct options *opts)
 {
-    char why[256];
+    struct reason why;
     struct bd_name *name = &opts->name;
 
     if (find_tagged(opts) != 0)
         return -1;
-    if (bd_name_parse(opts->device, name, why, sizeof(why)) != 0)
-        return mount_options_fail(opts, opts->device, why);
+    if (bd_name_parse(opts->device, name, &why) != 0)
+        return mount_options_fail(opts, opts->device, why.text);
     if (opts->nsid && name->nsid_given && opts->nsid != name->nsid)
         return mount_options_fail(opts, opts->device,
                                   "nsid= names another namespace, leave one of them out");
@@ -581,7 +580,7 @@ int options_parse(struct options *opts, struct fuse_args *args)
         goto failed;
     return 0;
 failed:
-    if (!opts->problem[0])
+    if (!opts->problem.text[0])
         mount_options_fail(opts, "options", "cannot be read, see gpunvmefs -h");
     return -EINVAL;
 }

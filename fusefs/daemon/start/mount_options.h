@@ -133,10 +133,10 @@ struct options {
     unsigned noiommu;
     unsigned foreground, debug;
     unsigned help, version;
-    unsigned named;    /* fsname= was given */
-    unsigned typed;    /* subtype= was given */
-    unsigned audience; /* allow_other or allow_root was given */
-    char problem[512];
+    unsigned named;        /* fsname= was given */
+    unsigned typed;        /* subtype= was given */
+    unsigned audience;     /* allow_other or allow_root was given */
+    struct reason problem; /* after options_parse() has failed */
 };
 
 struct fuse_args;

@@ -95,16 +95,15 @@ static void load_driver(void)
 }
 
 /* A missing part is an error only if its level was requested by name. */
-static int sandbox_take(const struct options *opts, int err, const char *part, char *why,
-                        size_t len)
+static int sandbox_take(const struct options *opts, int err, const char *part, struct reason *why)
 {
     if (!err)
         return 0;
-    snprintf(why, len, "sandbox: %s: %s", part,
-             err == -ENOSYS ? "not available in this kernel or build" : strerror(-err));
+    reason_set(why, 0, "sandbox: %s: %s", part,
+               err == -ENOSYS ? "not available in this kernel or build" : strerror(-err));
     if (opts->sandbox != SANDBOX_AUTO)
         return err;
-    log_line(LOG_WARNING, "%s, continuing without it", why);
+    log_line(LOG_WARNING, "%s, continuing without it", why->text);
     return 0;
 }
 
@@ -232,7 +231,7 @@ int sandbox_limit_files(const struct sandbox_files *files)
     return confine_files_end(rules, err);
 }
 
-int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len)
+int sandbox_enter(const struct options *opts, const char *image, struct reason *why)
 {
     enum sandbox_level level = sandbox_level_of(opts);
     const struct sandbox_files files = {.image = image,
@@ -246,13 +245,13 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
         load_driver();
     err = confine_privileges();
     if (err)
-        return sandbox_take(opts, err, "privileges", why, len);
+        return sandbox_take(opts, err, "privileges", why);
     if (level >= SANDBOX_FILES)
-        err = sandbox_take(opts, sandbox_limit_files(&files), "Landlock", why, len);
+        err = sandbox_take(opts, sandbox_limit_files(&files), "Landlock", why);
     if (!err && level >= SANDBOX_CAPS)
         err = sandbox_take(opts, confine_capabilities(sandbox_capabilities(opts, image)),
-                           "capabilities", why, len);
+                           "capabilities", why);
     if (!err && level >= SANDBOX_FILES)
-        err = sandbox_take(opts, confine_calls(level >= SANDBOX_FULL), "seccomp", why, len);
+        err = sandbox_take(opts, confine_calls(level >= SANDBOX_FULL), "seccomp", why);
     return err;
 }

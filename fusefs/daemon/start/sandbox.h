@@ -31,6 +31,7 @@
 #include <stddef.h>
 
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/reason.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,7 +42,7 @@ extern "C" {
  * later, or NULL if the drive is already open. Returns 0, or -errno with a
  * sentence in why if a level requested by name is not available.
  */
-int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len);
+int sandbox_enter(const struct options *opts, const char *image, struct reason *why);
 
 /*
  * Returns true if the drive's DMA may go to device memory, for which a guard

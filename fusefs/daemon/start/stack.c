@@ -129,7 +129,7 @@ static void test_path_close(struct test_path *r)
     close(r->fd);
 }
 
-static int check_engine(struct stack *s, struct gq_engine *e, uint64_t start, char *why, size_t len)
+static int check_engine(struct stack *s, struct gq_engine *e, uint64_t start, struct reason *why)
 {
     struct test_path r;
     int err = test_path_open(s, e, &r);
@@ -143,7 +143,7 @@ static int check_engine(struct stack *s, struct gq_engine *e, uint64_t start, ch
                                .buffer = r.data,
                                .max_command = s->engine_info.max_command,
                                .start = start};
-    err = data_check_run(s->bdev, &check, why, len);
+    err = data_check_run(s->bdev, &check, why);
     test_path_close(&r);
     return err;
 }
@@ -152,7 +152,7 @@ static int check_engine(struct stack *s, struct gq_engine *e, uint64_t start, ch
  * Checks the first GPU's executor. Others run the same code on the same
  * controller.
  */
-static int check_gpus(struct stack *s, uint64_t start, char *why, size_t len)
+static int check_gpus(struct stack *s, uint64_t start, struct reason *why)
 {
     static const uint8_t any[16];
     struct gpu *gpu;
@@ -160,7 +160,7 @@ static int check_gpus(struct stack *s, uint64_t start, char *why, size_t len)
 
     if (err)
         return 0;
-    err = check_engine(s, gpus_engine(gpu), start, why, len);
+    err = check_engine(s, gpus_engine(gpu), start, why);
     gpus_uncount(s->gpus);
     gpus_give(gpu);
     return err;
@@ -187,21 +187,23 @@ static uint64_t log_at(const struct stack *s)
 }
 
 /*
- * Tests the controller through both kinds of queues (blockdev/data_check.h).
+ * Tests the controller through both kinds of queues (blockdev/data_check.h),
+ * before it handles an application's data.
  * Returns -EILSEQ for wrong data or -EPROTO for a refused shape of command,
  * with a sentence in why, -ENOMEM, or 0. Other failures also return 0: the code
  * that needs the data reports them. Precondition: controller and block device
  * are open, and the file system is not.
  */
-static int selftest_run(struct stack *s, char *why, size_t len)
+static int selftest_run(struct stack *s, struct reason *why)
 {
     uint64_t start = log_at(s);
     size_t most = nvme_ctrlr_info(s->ctrlr)->max_transfer;
-    int err = data_check_device(s->bdev, start, most, false, why, len);
 
+    *why = (struct reason){0};
+    int err = data_check_device(s->bdev, start, most, false, why);
     if (!is_verdict(err) && s->gpus) {
-        why[0] = '\0';
-        err = check_gpus(s, start, why, len);
+        *why = (struct reason){0};
+        err = check_gpus(s, start, why);
     }
     return is_verdict(err) ? err : 0;
 }
@@ -218,25 +220,6 @@ static int selftest_run(struct stack *s, char *why, size_t len)
 #define CPU_QUEUES 4u
 #define CPU_DEPTH  128
 
-struct problem {
-    const char *device;
-    char *why;
-    size_t len;
-};
-
-__attribute__((format(printf, 3, 4))) static int stack_fail(const struct problem *p, int err,
-                                                            const char *format, ...)
-{
-    char what[512];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    snprintf(p->why, p->len, "%s: %s", p->device, what);
-    return err;
-}
-
 /* A drive with two queue pairs uses one for each path. */
 unsigned stack_cpu_queues(const struct stack *s)
 {
@@ -247,48 +230,39 @@ unsigned stack_cpu_queues(const struct stack *s)
     return half < CPU_QUEUES ? half : CPU_QUEUES;
 }
 
-static int stack_reserve(const struct options *opts, struct stack *s, const struct problem *p)
+static int stack_reserve(const struct options *opts, struct stack *s, struct reason *why)
 {
     enum bd_reserve how = (enum bd_reserve)opts->reservation;
-    char why[256];
 
     if (opts->read_only)
         return 0;
-    int err = s->ctrlr ? bd_reserve(s->ctrlr, opts->name.nsid, how, why, sizeof(why))
-                       : bd_reserve_disk(s->drive.bdev, s->drive.host_id, how, why, sizeof(why));
+    int err = s->ctrlr ? bd_reserve(s->ctrlr, opts->name.nsid, how, why)
+                       : bd_reserve_disk(s->drive.bdev, s->drive.host_id, how, why);
     if (err < 0)
-        return stack_fail(p, err, "%s", why);
+        return err;
     s->reserved_nsid = err && s->ctrlr ? opts->name.nsid : 0;
-    if (!err && why[0])
-        log_line(LOG_WARNING, "%s: %s; only multi-mount protection guards it", s->device, why);
+    if (!err && why->text[0])
+        log_line(LOG_WARNING, "%s: %s; only multi-mount protection guards it", s->device,
+                 why->text);
     return 0;
 }
 
-static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
+static int open_blocks(const struct options *opts, struct stack *s, struct reason *why)
 {
-    char why[256] = "", text[320];
+    struct nvme_opts nvme = {
+        .admin_timeout_ms = opts->deadline_ms, .io_timeout_ms = opts->deadline_ms, .why = why};
 
     if (!s->drive.transport) {
         s->bdev = s->drive.bdev;
-        return stack_reserve(opts, s, p);
+        return stack_reserve(opts, s, why);
     }
-    struct nvme_opts nvme = {.admin_timeout_ms = opts->deadline_ms,
-                             .io_timeout_ms = opts->deadline_ms,
-                             .why = why,
-                             .why_len = sizeof(why)};
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
-    if (err) {
-        bd_refuse_ctrlr(s->drive.transport, err, why, text, sizeof(text));
-        return stack_fail(p, err, "%s", text);
-    }
-    err = stack_reserve(opts, s, p);
     if (err)
-        return err;
-    err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
-                            why, sizeof(why));
-    if (err)
-        return stack_fail(p, err, "%s", why);
-    return 0;
+        return bd_refuse_ctrlr(s->drive.transport, err, why);
+    err = stack_reserve(opts, s, why);
+    return err ? err
+               : bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH,
+                                   &s->bdev, why);
 }
 
 /* Mounts a write-protected namespace read-only, as mount(8) does. */
@@ -300,42 +274,27 @@ static void follow_protection(const struct options *opts, struct stack *s)
     s->bdev->info.read_only |= opts->read_only;
 }
 
-static void explain_engine(const struct stack *s, const char *name, int err, char *why, size_t len)
+static void explain_engine(const struct stack *s, const char *name, int err, struct reason *why)
 {
-    char text[84];
-
     if (err != -ENOSPC)
-        snprintf(text, sizeof(text), "%s", strerror(-err));
+        reason_set(why, err, "%s", strerror(-err));
     else if (nvme_ctrlr_info(s->ctrlr)->io_queues == 1)
-        snprintf(text, sizeof(text),
-                 "the controller's only I/O queue pair is the file system's, gpu=require lends it");
-    else if (!bd_lacks_regions(s->ctrlr, text, sizeof(text)))
-        snprintf(text, sizeof(text), "the controller has no queue pair left for it");
-    snprintf(why, len, "the %s does not start: %s", name, text);
-}
-
-/*
- * This runs in the sandbox, because libblkid parses data that anyone may have
- * written.
- */
-static int stack_check_ours(struct stack *s, const struct problem *p)
-{
-    char why[384];
-    int err = ffs_ours(s->bdev, false, why, sizeof(why));
-
-    return err ? stack_fail(p, err, "%s", why) : 0;
+        reason_set(
+            why, err,
+            "the controller's only I/O queue pair is the file system's, gpu=require lends it");
+    else if (!bd_lacks_regions(s->ctrlr, why))
+        reason_set(why, err, "the controller has no queue pair left for it");
+    reason_set(why, err, "the %s does not start: %s", name, why->text);
 }
 
 /* Reports why there is no CUDA device. */
-static int refuse_cpu(const struct options *opts, const struct stack *s, const struct problem *p,
-                      int err)
+static int refuse_cpu(const struct options *opts, const struct stack *s, int err,
+                      struct reason *why)
 {
-    char why[256] = "";
-
-    if (gq_probe(0, why, sizeof(why)) == 0)
-        explain_engine(s, "CUDA executor", err, why, sizeof(why));
-    return stack_fail(p, -ENODEV, "%s: %s",
-                      opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda", why);
+    if (gq_probe(0, why) == 0)
+        explain_engine(s, "CUDA executor", err, why);
+    return reason_set(why, -ENODEV, "%s: %s",
+                      opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda", why->text);
 }
 
 static unsigned stack_bounce_queues(const struct options *opts, const struct stack *s, bool alone)
@@ -402,35 +361,36 @@ static struct gpus_config gpus_config_of(const struct options *opts, const struc
     return config;
 }
 
-static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
+static int open_engine(const struct options *opts, struct stack *s, struct reason *why)
 {
     bool demanded = opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA;
 
     if (opts->gpu == GPU_OFF) {
-        snprintf(s->no_engine, sizeof(s->no_engine), "gpu=off");
+        reason_set(&s->no_engine, 0, "gpu=off");
         return 0;
     }
     if (!s->ctrlr) {
-        snprintf(s->no_engine, sizeof(s->no_engine),
-                 "the device is driven by the kernel, not by an NVMe controller of this mount");
-        return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
+        reason_set(&s->no_engine, 0,
+                   "the device is driven by the kernel, not by an NVMe controller of this mount");
+        return demanded ? reason_set(why, -ENODEV, "%s", s->no_engine.text) : 0;
     }
     if (nvme_ctrlr_transport(s->ctrlr)->physical) {
-        snprintf(s->no_engine, sizeof(s->no_engine),
-                 "noiommu: the drive reaches no memory but the daemon's own, transfers take the "
-                 "bounce path");
-        return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
+        reason_set(&s->no_engine, 0,
+                   "noiommu: the drive reaches no memory but the daemon's own, transfers take the "
+                   "bounce path");
+        return demanded ? reason_set(why, -ENODEV, "%s", s->no_engine.text) : 0;
     }
     struct gpus_config config = gpus_config_of(opts, s, demanded);
     int err = gpus_open(&config, &s->gpus, &s->engine_info);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
-        return stack_fail(p, err,
+        return reason_set(why, err,
                           "doorbells=direct: the executor cannot reach them, use auto or cpu");
     if (err && demanded)
-        return refuse_cpu(opts, s, p, err);
+        return refuse_cpu(opts, s, err, why);
     if (err) {
-        explain_engine(s, "executor", err, s->no_engine, sizeof(s->no_engine));
-        log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", p->device, s->no_engine);
+        explain_engine(s, "executor", err, &s->no_engine);
+        log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", s->device,
+                 s->no_engine.text);
     }
     return 0;
 }
@@ -439,12 +399,12 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
  * Fails if p2p=require is set and the drive does not reach device memory, with
  * the sentence that INFO reports.
  */
-static int check_reach(const struct options *opts, const struct stack *s, const struct problem *p)
+static int check_reach(const struct options *opts, const struct stack *s, struct reason *why)
 {
     if (opts->p2p != P2P_REQUIRE || s->engine_info.reaches)
         return 0;
-    return stack_fail(p, -ENOTSUP, "p2p=require: %s",
-                      s->gpus ? s->engine_info.tier_note : s->no_engine);
+    return reason_set(why, -ENOTSUP, "p2p=require: %s",
+                      s->gpus ? s->engine_info.tier_note : s->no_engine.text);
 }
 
 /*
@@ -483,18 +443,6 @@ static void stack_watch(struct stack *s)
     s->watcher = (struct nvme_user){.stop = stack_stop, .resume = stack_resume};
     nvme_ctrlr_add_user(s->ctrlr, &s->watcher);
     s->watching = true;
-}
-
-/*
- * Detects a controller that deviates from the specification before it handles
- * an application's data.
- */
-static int stack_check_data(struct stack *s, const struct problem *p)
-{
-    char why[384] = "";
-    int err = s->ctrlr ? selftest_run(s, why, sizeof(why)) : 0;
-
-    return err ? stack_fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
 }
 
 /*
@@ -540,9 +488,8 @@ int stack_scrub(const struct stack *s, uint64_t rate)
     return 0;
 }
 
-static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
+static int mount_fs(const struct options *opts, struct stack *s, struct reason *why)
 {
-    char why[384] = "";
     struct ffs_mount_opts mount = {.access = opts->access,
                                    .read_only = s->bdev->info.read_only,
                                    .commit_ms = opts->commit_s * 1000,
@@ -551,14 +498,15 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
                                    .mmp = opts->mmp,
                                    .interrupted = stack_asked_to_end,
                                    .log = log_text};
-    int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
 
+    *why = (struct reason){0}; /* earlier steps may have left a note */
+    int err = ffs_mount(s->bdev, &mount, &s->fs, why);
     if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
-        vfio_no_large_page(why, sizeof(why));
+        vfio_no_large_page(why);
     else if (err == -ENOMEM && s->ctrlr)
-        (void)bd_lacks_regions(s->ctrlr, why, sizeof(why));
+        (void)bd_lacks_regions(s->ctrlr, why);
     if (err)
-        return stack_fail(p, err, "%s", why[0] ? why : strerror(-err));
+        return err;
     if (opts->discard && !s->bdev->info.discards)
         log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
     struct ffs_statfs fs;
@@ -567,31 +515,32 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     if (s->data_csum && s->gpus)
         gpus_sum_parts(s->gpus);
     err = stack_scrub(s, opts->scrub_rate);
-    return err ? stack_fail(p, err, "cannot start the scrub: %s", strerror(-err)) : 0;
+    return err ? reason_set(why, err, "cannot start the scrub: %s", strerror(-err)) : 0;
 }
 
-int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
-               size_t len)
+int stack_open(const struct options *opts, const struct drive *drive, struct stack *out,
+               struct reason *why)
 {
-    struct problem p = {opts->device, why, len};
-
+    *why = (struct reason){0};
     *out = (struct stack){.drive = *drive, .device = opts->device};
-    int err = open_blocks(opts, out, &p);
+    int err = open_blocks(opts, out, why);
     if (!err)
         follow_protection(opts, out);
+    /* This runs in the sandbox, because libblkid parses data that anyone may have written. */
     if (!err)
-        err = stack_check_ours(out, &p);
+        err = ffs_ours(out->bdev, false, why);
     if (!err)
-        err = open_engine(opts, out, &p);
+        err = open_engine(opts, out, why);
     if (!err)
-        err = check_reach(opts, out, &p);
+        err = check_reach(opts, out, why);
+    if (!err && out->ctrlr)
+        err = selftest_run(out, why);
     if (!err)
-        err = stack_check_data(out, &p);
-    if (!err)
-        err = mount_fs(opts, out, &p);
+        err = mount_fs(opts, out, why);
     if (err) {
         stack_close(out);
-        return err;
+        return reason_set(why, err, "%s: %s", opts->device,
+                          why->text[0] ? why->text : strerror(-err));
     }
     bounce_engine_init(&out->bounce, out->ctrlr, opts, !out->gpus,
                        out->ctrlr ? stack_bounce_queues(opts, out, !out->gpus) : 0, out->data_csum);

@@ -15,6 +15,7 @@
 #include "fusefs/daemon/start/bounce_engine.h"
 #include "fusefs/daemon/start/mount_gpus.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/reason.h"
 
 /*
  * The device that the device string names: a controller behind a transport, or,
@@ -41,7 +42,7 @@ struct stack {
     struct ffs *fs;
     bool protected;           /* the device takes no writes: the mount is read-only */
     bool data_csum;           /* data has checksums, which READ and READV compare */
-    char no_engine[128];      /* the reason why there is no executor; otherwise empty */
+    struct reason no_engine;  /* the reason why there is no executor; otherwise empty */
     const char *device;       /* device name for messages */
     struct nvme_user watcher; /* notified of controller resets, if watching */
     bool watching;
@@ -52,8 +53,8 @@ struct stack {
  * Opens the stack and takes over the drive, even on failure. Returns 0, or
  * -errno with a sentence in why that names the device.
  */
-int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
-               size_t len);
+int stack_open(const struct options *opts, const struct drive *drive, struct stack *out,
+               struct reason *why);
 /*
  * Returns the number of queue pairs of the ordinary path. Precondition: there
  * is a controller.

@@ -158,16 +158,15 @@ void use(Fake *fake, bd_dev *dev)
 
 void run(Fake *fake, Input *in)
 {
-    char why[128] = "";
+    struct reason why = {};
     nvme_opts opts = {};
     nvme_ctrlr *c = nullptr;
     bd_dev *dev = nullptr;
     opts.admin_timeout_ms = ADMIN_MS;
     opts.io_timeout_ms = IO_MS;
-    opts.why = why;
-    opts.why_len = sizeof(why);
+    opts.why = &why;
     if (nvme_ctrlr_open(&fake->t, &opts, &c) != 0) {
-        if (!*why || fake->closed)
+        if (!*why.text || fake->closed)
             fail("refused without a reason");
         return;
     }

@@ -71,8 +71,8 @@ TEST_F(Ctrlr, ReportsTheStatusOfARefusedStep)
 {
     fake.status_of_cns[NVME_CNS_CTRL] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
     EXPECT_EQ(open(), -EINVAL);
-    EXPECT_NE(std::string(why).find("Identify Controller"), std::string::npos) << why;
-    EXPECT_NE(std::string(why).find("status 0x4002"), std::string::npos) << why;
+    EXPECT_NE(std::string(why.text).find("Identify Controller"), std::string::npos) << why.text;
+    EXPECT_NE(std::string(why.text).find("status 0x4002"), std::string::npos) << why.text;
 }
 
 TEST_F(Ctrlr, NeverReadyIsResetFromOutsideOnce)
@@ -249,7 +249,7 @@ TEST_P(RefusedCtrlr, IsLeftDisabledWithAReason)
 {
     GetParam().change(fake);
     EXPECT_EQ(open(), GetParam().error);
-    EXPECT_NE(std::string(why).find(GetParam().says), std::string::npos) << why;
+    EXPECT_NE(std::string(why.text).find(GetParam().says), std::string::npos) << why.text;
     EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
     EXPECT_EQ(fake.device_resets, fake.has_reset);
 }

@@ -381,15 +381,16 @@ TEST_F(Dma, ARefusedRegionIsReported)
 
     fake.t.max_regions = 8;
     open();
-    EXPECT_FALSE(bd_lacks_regions(c, why, sizeof(why)));
-    EXPECT_STREQ(why, "");
+    EXPECT_FALSE(bd_lacks_regions(c, &why));
+    EXPECT_STREQ(why.text, "");
     map_all();
     unmap_all();
     nvme_dma_regions(c, &budget);
     EXPECT_FALSE(budget.full);
     EXPECT_TRUE(budget.refused);
-    EXPECT_TRUE(bd_lacks_regions(c, why, sizeof(why)));
-    EXPECT_NE(std::string(why).find("8 DMA regions do not suffice"), std::string::npos) << why;
+    EXPECT_TRUE(bd_lacks_regions(c, &why));
+    EXPECT_NE(std::string(why.text).find("8 DMA regions do not suffice"), std::string::npos)
+        << why.text;
 }
 
 TEST_F(Dma, FewerRegionsThanAMountNeedsAreTooFew)
@@ -397,9 +398,10 @@ TEST_F(Dma, FewerRegionsThanAMountNeedsAreTooFew)
 
     fake.t.max_regions = 3;
     open();
-    EXPECT_EQ(bd_open_namespace(c, 1, 1, 4, &dev, why, sizeof(why)), -ENOSPC);
+    EXPECT_EQ(bd_open_namespace(c, 1, 1, 4, &dev, &why), -ENOSPC);
     EXPECT_EQ(dev, nullptr);
-    EXPECT_NE(std::string(why).find("3 DMA regions do not suffice"), std::string::npos) << why;
+    EXPECT_NE(std::string(why.text).find("3 DMA regions do not suffice"), std::string::npos)
+        << why.text;
 }
 
 TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)

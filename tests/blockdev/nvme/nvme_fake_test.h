@@ -15,12 +15,11 @@ class FakeTest : public ::testing::Test
   protected:
     int open()
     {
-        opts.why = why;
-        opts.why_len = sizeof(why);
+        opts.why = &why;
         int rc = nvme_ctrlr_open(&fake.t, &opts, &c);
         if (rc == 0)
             return 0;
-        EXPECT_STRNE(why, "") << "a failure must be explained";
+        EXPECT_STRNE(why.text, "") << "a failure must be explained";
         EXPECT_TRUE(fake.maps.empty()) << "memory left in the controller";
         EXPECT_FALSE(fake.closed) << "on failure the transport stays the caller's";
         return rc;
@@ -49,7 +48,7 @@ class FakeTest : public ::testing::Test
     bd_dev *dev = nullptr;
     struct nvme_ns_info ns {
     };
-    char why[256] = "";
+    struct reason why = {};
 };
 
 #endif

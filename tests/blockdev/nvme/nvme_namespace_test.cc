@@ -106,8 +106,9 @@ TEST_F(Namespace, FormatBeyondTheTableIsRefused)
 {
     fake.id_ns[1][26] = 1;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
-    EXPECT_EQ(bd_open_namespace(c, 1, 1, 8, &dev, why, sizeof(why)), -EPROTO);
-    EXPECT_STREQ(why, "namespace 1: its Identify data cannot be right, gpunvme check shows why");
+    EXPECT_EQ(bd_open_namespace(c, 1, 1, 8, &dev, &why), -EPROTO);
+    EXPECT_STREQ(why.text,
+                 "namespace 1: its Identify data cannot be right, gpunvme check shows why");
 }
 
 TEST_F(Namespace, FormatAboveSixteenUsesTheHighBits)

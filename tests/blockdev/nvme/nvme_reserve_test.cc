@@ -66,7 +66,7 @@ class Host
     }
     int policy(enum bd_reserve how)
     {
-        return bd_reserve(rig.c, 1, how, why, sizeof(why));
+        return bd_reserve(rig.c, 1, how, &why);
     }
     int write(uint8_t byte)
     {
@@ -123,7 +123,7 @@ class Host
     }
 
     nvme_holder other{};
-    char why[256] = "";
+    struct reason why = {};
 
   private:
     std::string image_, file_;
@@ -163,8 +163,9 @@ TEST_F(Reserve, TheSecondHostIsRefusedWithTheIdentifierOfTheFirst)
     EXPECT_EQ(b->reserve(), -EBUSY);
     EXPECT_EQ(b->other.host_id[0], 1);
     EXPECT_EQ(b->policy(BD_RESERVE_AUTO), -EBUSY);
-    EXPECT_NE(std::string(b->why).find("01000000-0000"), std::string::npos) << b->why;
-    EXPECT_NE(std::string(b->why).find("reservation=preempt"), std::string::npos) << b->why;
+    EXPECT_NE(std::string(b->why.text).find("01000000-0000"), std::string::npos) << b->why.text;
+    EXPECT_NE(std::string(b->why.text).find("reservation=preempt"), std::string::npos)
+        << b->why.text;
     EXPECT_EQ(b->policy(BD_RESERVE_REQUIRE), -EBUSY);
     a->open_device();
     EXPECT_EQ(a->write(7), 0);
@@ -287,9 +288,10 @@ TEST_F(Reserve, WhatAControllerLacksIsSaid)
     Host none(dir, 3, false);
     EXPECT_EQ(none.reserve(), -ENOTSUP);
     EXPECT_EQ(none.policy(BD_RESERVE_AUTO), 0);
-    EXPECT_EQ(none.why[0], '\0');
+    EXPECT_EQ(none.why.text[0], '\0');
     EXPECT_EQ(none.policy(BD_RESERVE_REQUIRE), -ENOTSUP);
-    EXPECT_NE(std::string(none.why).find("no reservations"), std::string::npos) << none.why;
+    EXPECT_NE(std::string(none.why.text).find("no reservations"), std::string::npos)
+        << none.why.text;
     b->restart(0); // no identifier
     EXPECT_EQ(b->reserve(), -ENOTSUP);
     EXPECT_EQ(a->policy(BD_RESERVE_OFF), 0);
@@ -317,7 +319,8 @@ TEST_F(Reserve, FailedCommandsDoNotKeepAnybodyOut)
 {
     a->rig.fault(status_fault(NVME_IO_RESV_ACQUIRE, NVME_ERR_INTERNAL, 2));
     EXPECT_EQ(a->policy(BD_RESERVE_AUTO), 0);
-    EXPECT_NE(std::string(a->why).find("cannot be reserved"), std::string::npos) << a->why;
+    EXPECT_NE(std::string(a->why.text).find("cannot be reserved"), std::string::npos)
+        << a->why.text;
     EXPECT_EQ(a->policy(BD_RESERVE_REQUIRE), -EIO);
     EXPECT_EQ(b->policy(BD_RESERVE_REQUIRE), 1);
 }
@@ -328,7 +331,8 @@ TEST_F(Reserve, CommandsWithoutEffectNameNoHolder)
     a->rig.fault(status_fault(NVME_IO_RESV_ACQUIRE, NVME_OK, 100));
     EXPECT_EQ(a->policy(BD_RESERVE_REQUIRE), -EIO);
     EXPECT_EQ(a->policy(BD_RESERVE_AUTO), 0);
-    EXPECT_NE(std::string(a->why).find("cannot be reserved"), std::string::npos) << a->why;
+    EXPECT_NE(std::string(a->why.text).find("cannot be reserved"), std::string::npos)
+        << a->why.text;
 }
 
 TEST_F(Reserve, ALostCommandEndsAtItsDeadline)

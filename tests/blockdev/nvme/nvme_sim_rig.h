@@ -44,11 +44,10 @@ class Rig
 
     void open(unsigned queues = 2, unsigned depth = 16)
     {
-        char why[128] = "";
+        struct reason why = {};
         ASSERT_EQ(sim_create(&cfg, &sim, &t), 0);
-        opts.why = why;
-        opts.why_len = sizeof(why);
-        ASSERT_EQ(nvme_ctrlr_open(t, &opts, &c), 0) << why;
+        opts.why = &why;
+        ASSERT_EQ(nvme_ctrlr_open(t, &opts, &c), 0) << why.text;
         ASSERT_EQ(bd_nvme_open(c, 1, queues, depth, &dev), 0);
     }
 

@@ -140,17 +140,16 @@ TEST_F(Watch, ALostAdminCommandDuringTheComparisonEndsInAResetThatCompares)
 
 TEST_F(Watch, AControllerThatDoesNotAnswerTheRequestForEventsIsNotOpened)
 {
-    char why[128] = "";
+    struct reason why = {};
     ASSERT_EQ(sim_create(&rig.cfg, &rig.sim, &rig.t), 0);
     sim_fault f = lose_fault(NVME_ADMIN_SET_FEATURES, 1);
     f.admin = true;
     f.skip = 1; /* the number of queues */
     rig.fault(f);
     rig.opts.admin_timeout_ms = 200;
-    rig.opts.why = why;
-    rig.opts.why_len = sizeof(why);
+    rig.opts.why = &why;
     EXPECT_NE(nvme_ctrlr_open(rig.t, &rig.opts, &rig.c), 0);
-    EXPECT_NE(std::string(why).find("Asynchronous Events"), std::string::npos) << why;
+    EXPECT_NE(std::string(why.text).find("Asynchronous Events"), std::string::npos) << why.text;
     rig.t->ops->close(rig.t);
 }
 

@@ -25,29 +25,29 @@ class Pci : public ::testing::Test
     {
         struct pci_device p;
 
-        why[0] = 0;
-        int rc = pci_find(tree.root(), BDF, &p, why, sizeof(why));
+        why.text[0] = 0;
+        int rc = pci_find(tree.root(), BDF, &p, &why);
         return rc ? rc : f(tree.root(), &p);
     }
 
     int unused()
     {
-        return call([&](auto... p) { return pci_check_unused(p..., why, sizeof(why)); });
+        return call([&](auto... p) { return pci_check_unused(p..., &why); });
     }
 
     int vfio()
     {
-        return call([&](auto... p) { return pci_check_vfio(p..., why, sizeof(why)); });
+        return call([&](auto... p) { return pci_check_vfio(p..., &why); });
     }
 
     int bind(bool dry = false)
     {
-        return call([&](auto... p) { return pci_bind(p..., dry, why, sizeof(why)); });
+        return call([&](auto... p) { return pci_bind(p..., dry, &why); });
     }
 
     int unbind()
     {
-        return call([&](auto... p) { return pci_unbind(p..., false, why, sizeof(why)); });
+        return call([&](auto... p) { return pci_unbind(p..., false, &why); });
     }
 
     std::string driver()
@@ -81,7 +81,7 @@ class Pci : public ::testing::Test
     }
 
     PciTree tree;
-    char why[256] = "";
+    struct reason why = {};
 };
 
 TEST(PciAddress, BothFormsBecomeTheLongOneInLowerCase)
@@ -185,11 +185,11 @@ TEST_F(Pci, AMachineWithoutPciHasNoControllers)
 TEST_F(Pci, AnAbsentDeviceAndOneOfAnotherKindAreNamedAsSuch)
 {
     EXPECT_EQ(unused(), -ENODEV);
-    EXPECT_STREQ(why, "no such PCI device: lspci -D lists them");
+    EXPECT_STREQ(why.text, "no such PCI device: lspci -D lists them");
     tree.pci(BDF, "0x020000");
     for (int rc : {unused(), vfio(), bind(), unbind()})
         EXPECT_EQ(rc, -ENODEV);
-    EXPECT_STREQ(why, "not an NVMe controller (its class is 020000, not 010802)");
+    EXPECT_STREQ(why.text, "not an NVMe controller (its class is 020000, not 010802)");
 }
 
 /* --- In use ---------------------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ TEST_F(Pci, AnIdleDriveIsFree)
 {
     idle_drive();
     tree.mount("8:1", "/");
-    EXPECT_EQ(unused(), 0) << why;
+    EXPECT_EQ(unused(), 0) << why.text;
 }
 
 TEST_F(Pci, AMountedPartitionIsNamed)
@@ -206,7 +206,7 @@ TEST_F(Pci, AMountedPartitionIsNamed)
     idle_drive();
     tree.mount("259:2", "/srv/my\\040data");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p2 is mounted on /srv/my\\040data");
+    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /srv/my\\040data");
 }
 
 TEST_F(Pci, AFileSystemOverSeveralDevicesIsFoundByItsSource)
@@ -214,7 +214,7 @@ TEST_F(Pci, AFileSystemOverSeveralDevicesIsFoundByItsSource)
     idle_drive();
     tree.mount("0:45", "/pool", "/dev/nvme0n1p1");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p1 is mounted on /pool");
+    EXPECT_STREQ(why.text, "nvme0n1p1 is mounted on /pool");
 }
 
 TEST_F(Pci, TheBootDriveIsNamedAsSuchWhateverElseIsMounted)
@@ -224,7 +224,7 @@ TEST_F(Pci, TheBootDriveIsNamedAsSuchWhateverElseIsMounted)
     tree.mount("259:2", "/");
     tree.mount("259:2", "/data/again");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p2 is mounted on /: this system runs from it");
+    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /: this system runs from it");
 }
 
 TEST_F(Pci, SwapIsInUse)
@@ -232,7 +232,7 @@ TEST_F(Pci, SwapIsInUse)
     idle_drive();
     tree.append("proc/swaps", "/dev/nvme0n1p1                  partition\t8388604\t0\t-2\n");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p1 is swap space in use");
+    EXPECT_STREQ(why.text, "nvme0n1p1 is swap space in use");
 }
 
 TEST_F(Pci, VolumesOfLvmAreInUseMountedOrNot)
@@ -243,11 +243,12 @@ TEST_F(Pci, VolumesOfLvmAreInUseMountedOrNot)
     tree.text("sys/class/block/dm-0/dm/name", "vg-root\n");
     tree.dir("sys/class/block/nvme0n1p2/holders/dm-0");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p2 belongs to LVM volume vg-root");
+    EXPECT_STREQ(why.text, "nvme0n1p2 belongs to LVM volume vg-root");
     tree.mount("253:0", "/");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1p2, part of LVM volume vg-root, is mounted on /: this system runs "
-                      "from it");
+    EXPECT_STREQ(why.text,
+                 "nvme0n1p2, part of LVM volume vg-root, is mounted on /: this system runs "
+                 "from it");
 }
 
 TEST_F(Pci, HoldersOfHoldersAreFollowedAndCirclesEnd)
@@ -262,8 +263,9 @@ TEST_F(Pci, HoldersOfHoldersAreFollowedAndCirclesEnd)
     tree.dir("sys/class/block/dm-1/holders/md0");
     tree.mount("253:1", "/home");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme0n1, part of md array md0, part of encrypted volume secret, is mounted "
-                      "on /home");
+    EXPECT_STREQ(why.text,
+                 "nvme0n1, part of md array md0, part of encrypted volume secret, is mounted "
+                 "on /home");
 }
 
 TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsInspected)
@@ -273,10 +275,10 @@ TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsInspected)
     tree.dir(PciTree::device(BDF) + "/nvme/nvme0/nvme3c0n1");
     tree.dir(PciTree::device(BDF) + "/nvme/nvme0/ng3c0n1");
     tree.block("nvme3n1", "259:9");
-    EXPECT_EQ(unused(), 0) << why;
+    EXPECT_EQ(unused(), 0) << why.text;
     tree.mount("259:9", "/data");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why, "nvme3n1 is mounted on /data");
+    EXPECT_STREQ(why.text, "nvme3n1 is mounted on /data");
 }
 
 TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
@@ -286,11 +288,11 @@ TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
     idle_drive();
     tree.text("dev/nvme0n1", disk);
     EXPECT_EQ(unused(), -EEXIST);
-    EXPECT_STREQ(why, "nvme0n1 holds a partition table (dos)");
+    EXPECT_STREQ(why.text, "nvme0n1 holds a partition table (dos)");
     uint32_t magic = LAY_MAGIC_LABEL;
     memcpy(disk.data(), &magic, sizeof(magic));
     tree.text("dev/nvme0n1", disk);
-    EXPECT_EQ(unused(), 0) << why;
+    EXPECT_EQ(unused(), 0) << why.text;
 }
 
 TEST_F(Pci, AMountTakesPrecedenceOverASignature)
@@ -307,7 +309,7 @@ TEST_F(Pci, ADriveThatCannotBeInspectedIsNotFree)
     idle_drive();
     tree.remove("dev/nvme0n1p1");
     EXPECT_EQ(unused(), -ENOENT);
-    EXPECT_NE(strstr(why, "/dev/nvme0n1p1 cannot be opened"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "/dev/nvme0n1p1 cannot be opened"), nullptr) << why.text;
 }
 
 TEST_F(Pci, AControllerThatIsStartingIsNotFree)
@@ -323,7 +325,7 @@ TEST_F(Pci, NonsenseInMountinfoIsSkipped)
     idle_drive();
     tree.append("proc/self/mountinfo", "1 2\n\n - \n3 4 259:1\n3 4 259:1 / - ext4\n");
     tree.append("proc/self/mountinfo", "5 6 259:1 / /x rw - ext4\n" + std::string(100000, 'a'));
-    EXPECT_EQ(unused(), 0) << why;
+    EXPECT_EQ(unused(), 0) << why.text;
 }
 
 /* --- VFIO and drivers ------------------------------------------------------------------------ */
@@ -333,7 +335,7 @@ TEST_F(Pci, VfioGetsABoundDeviceThatIsAloneInItsGroup)
     tree.pci(BDF);
     tree.group(BDF, 7);
     tree.driver(BDF, "vfio-pci");
-    EXPECT_EQ(vfio(), 0) << why;
+    EXPECT_EQ(vfio(), 0) << why.text;
 }
 
 TEST_F(Pci, VfioRequiresAnIommuAndTheModule)
@@ -341,13 +343,13 @@ TEST_F(Pci, VfioRequiresAnIommuAndTheModule)
     tree.pci(BDF);
     tree.driver(BDF, "nvme");
     EXPECT_EQ(vfio(), -ENOTSUP);
-    EXPECT_NE(strstr(why, "no IOMMU"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "no IOMMU"), nullptr) << why.text;
     tree.group(BDF, 7);
     EXPECT_EQ(vfio(), -ENOTSUP);
-    EXPECT_STREQ(why, "VFIO is not loaded: run modprobe vfio-pci");
+    EXPECT_STREQ(why.text, "VFIO is not loaded: run modprobe vfio-pci");
     tree.dir("sys/bus/pci/drivers/vfio-pci");
     EXPECT_EQ(vfio(), -EBUSY);
-    EXPECT_STREQ(why, "nvme drives it: hand it over with gpunvme bind 0000:c1:00.0");
+    EXPECT_STREQ(why.text, "nvme drives it: hand it over with gpunvme bind 0000:c1:00.0");
 }
 
 TEST_F(Pci, AGroupCreatedByVfioIsNoIommu)
@@ -357,7 +359,7 @@ TEST_F(Pci, AGroupCreatedByVfioIsNoIommu)
     tree.driver(BDF, "vfio-pci");
     tree.text("sys/kernel/iommu_groups/7/name", "vfio-noiommu\n");
     EXPECT_EQ(vfio(), -ENOTSUP);
-    EXPECT_NE(strstr(why, "no IOMMU"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "no IOMMU"), nullptr) << why.text;
 }
 
 TEST_F(Pci, ANeighbourInTheGroupMustNotHaveAnotherDriver)
@@ -370,10 +372,11 @@ TEST_F(Pci, ANeighbourInTheGroupMustNotHaveAnotherDriver)
     tree.group("0000:c0:00.0", 7);
     tree.pci(OTHER, "0x020000");
     tree.group(OTHER, 7);
-    EXPECT_EQ(vfio(), 0) << why;
+    EXPECT_EQ(vfio(), 0) << why.text;
     tree.driver(OTHER, "e1000e");
     EXPECT_EQ(vfio(), -EXDEV);
-    EXPECT_NE(strstr(why, "group 7 with 0000:c1:00.1, which e1000e drives"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "group 7 with 0000:c1:00.1, which e1000e drives"), nullptr)
+        << why.text;
     struct pci_device p;
     ASSERT_EQ(pci_read(tree.root(), BDF, &p), 0);
     EXPECT_EQ(p.group_devices, 2u);
@@ -383,18 +386,18 @@ TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
 {
     idle_drive();
     FakeKernel kernel(tree, BDF, "nvme");
-    ASSERT_EQ(bind(true), 0) << why;
+    ASSERT_EQ(bind(true), 0) << why.text;
     EXPECT_EQ(driver(), "nvme") << "a check changes nothing";
-    ASSERT_EQ(bind(), 0) << why;
+    ASSERT_EQ(bind(), 0) << why.text;
     EXPECT_EQ(driver(), "vfio-pci");
-    ASSERT_EQ(bind(true), 0) << why;
-    ASSERT_EQ(bind(), 0) << why;
+    ASSERT_EQ(bind(true), 0) << why.text;
+    ASSERT_EQ(bind(), 0) << why.text;
     EXPECT_EQ(kernel.probes, 1);
-    ASSERT_EQ(unbind(), 0) << why;
+    ASSERT_EQ(unbind(), 0) << why.text;
     for (int i = 0; i < 500 && driver() != "nvme"; i++)
         usleep(10000);
     EXPECT_EQ(driver(), "nvme");
-    EXPECT_EQ(unbind(), 0) << why;
+    EXPECT_EQ(unbind(), 0) << why.text;
     EXPECT_EQ(kernel.unbinds, 2);
 }
 
@@ -403,7 +406,7 @@ TEST_F(Pci, ADeviceThatADriverRefusesReturnsToItsFormerDriver)
     idle_drive();
     FakeKernel kernel(tree, BDF, "nvme", "vfio-pci");
     EXPECT_EQ(bind(), -ETIMEDOUT);
-    EXPECT_NE(strstr(why, "vfio-pci did not take it"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "vfio-pci did not take it"), nullptr) << why.text;
     for (int i = 0; i < 500 && driver() != "nvme"; i++)
         usleep(10000);
     EXPECT_EQ(driver(), "nvme");
@@ -414,7 +417,7 @@ TEST_F(Pci, BindingNeedsTheModuleAndAnIommu)
     tree.pci(BDF);
     tree.driver(BDF, "nvme");
     EXPECT_EQ(bind(), -ENOENT);
-    EXPECT_STREQ(why, "the driver vfio-pci is not loaded: run modprobe vfio-pci");
+    EXPECT_STREQ(why.text, "the driver vfio-pci is not loaded: run modprobe vfio-pci");
     EXPECT_EQ(bind(true), -ENOENT) << "a dry run says so, too";
     tree.dir("sys/bus/pci/drivers/vfio-pci");
     EXPECT_EQ(bind(), -ENOTSUP);
@@ -422,7 +425,7 @@ TEST_F(Pci, BindingNeedsTheModuleAndAnIommu)
     EXPECT_EQ(driver(), "nvme");
     tree.text("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
     FakeKernel kernel(tree, BDF, "nvme");
-    EXPECT_EQ(bind(), 0) << why;
+    EXPECT_EQ(bind(), 0) << why.text;
 }
 
 /* virtio-iommu and Arm's SMMU make the group when a driver is first offered the device. */
@@ -432,10 +435,10 @@ TEST_F(Pci, AGroupThatAppearsAtTheFirstProbeIsWaitedFor)
     tree.dir("sys/class/iommu/virtio0");
     FakeKernel kernel(tree, BDF, "nvme");
     kernel.makes_group = 3;
-    EXPECT_EQ(bind(true), 0) << why;
-    ASSERT_EQ(bind(), 0) << why;
+    EXPECT_EQ(bind(true), 0) << why.text;
+    ASSERT_EQ(bind(), 0) << why.text;
     EXPECT_EQ(driver(), "vfio-pci");
-    EXPECT_EQ(vfio(), 0) << why;
+    EXPECT_EQ(vfio(), 0) << why.text;
 }
 
 TEST_F(Pci, ADeviceThatGetsNoGroupWhenItIsProbedIsGivenBack)
@@ -444,7 +447,7 @@ TEST_F(Pci, ADeviceThatGetsNoGroupWhenItIsProbedIsGivenBack)
     tree.dir("sys/class/iommu/virtio0");
     FakeKernel kernel(tree, BDF, "nvme", "vfio-pci");
     EXPECT_EQ(bind(), -ENOTSUP);
-    EXPECT_NE(strstr(why, "no IOMMU guards it"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "no IOMMU guards it"), nullptr) << why.text;
     for (int i = 0; i < 500 && driver() != "nvme"; i++)
         usleep(10000);
     EXPECT_EQ(driver(), "nvme");
@@ -463,7 +466,7 @@ TEST_F(Pci, WithoutRootNothingIsBound)
     int rc = bind();
     ASSERT_EQ(was_root ? seteuid(0) : 0, 0);
     EXPECT_EQ(rc, -EACCES);
-    EXPECT_STREQ(why, "cannot choose its driver: needs root");
+    EXPECT_STREQ(why.text, "cannot choose its driver: needs root");
 }
 
 } // namespace

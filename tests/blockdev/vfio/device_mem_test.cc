@@ -40,7 +40,7 @@ TEST(DeviceMem, RefusesOtherKindsOfFiles)
     int fd = memfd_create("no device", MFD_CLOEXEC);
     struct nvme_mem mem = {};
     struct device_mem *m = nullptr;
-    char said[192];
+    struct reason said = {};
 
     ASSERT_EQ(ftruncate(fd, 4096), 0);
     mem.len = 4096;
@@ -49,8 +49,8 @@ TEST(DeviceMem, RefusesOtherKindsOfFiles)
     EXPECT_FALSE(device_mem_is_handle(-1));
     EXPECT_FALSE(device_mem_is_gone(fd));
     EXPECT_FALSE(device_mem_is_gone(-1));
-    EXPECT_EQ(device_mem_map(&mem, 1000, &m, said, sizeof(said)), -EFAULT);
-    EXPECT_STREQ(said, "no dma-buf of the memory was exported");
+    EXPECT_EQ(device_mem_map(&mem, 1000, &m, &said), -EFAULT);
+    EXPECT_STREQ(said.text, "no dma-buf of the memory was exported");
     close(fd);
 }
 
@@ -74,12 +74,12 @@ class Bar : public ::testing::Test
 
     int open(const char *bdf)
     {
-        return device_mem_open_bar(root.c_str(), bdf, why, sizeof(why));
+        return device_mem_open_bar(root.c_str(), bdf, &why);
     }
 
     const std::string device = "/sys/bus/pci/devices/0000:00:12.0/";
     std::string root;
-    char why[512] = "";
+    struct reason why = {};
 };
 
 TEST_F(Bar, IsOpenedOnlyOfIvshmem)
@@ -88,14 +88,14 @@ TEST_F(Bar, IsOpenedOnlyOfIvshmem)
     write("device", "0x1110\n");
     write("resource2", "memory");
     int fd = open("00:12.0");
-    ASSERT_GE(fd, 0) << why;
+    ASSERT_GE(fd, 0) << why.text;
     close(fd);
     write("vendor", "0x10de\n");
     EXPECT_EQ(open("00:12.0"), -ENODEV);
-    EXPECT_STREQ(why, "no ivshmem device of QEMU is at 0000:00:12.0");
+    EXPECT_STREQ(why.text, "no ivshmem device of QEMU is at 0000:00:12.0");
     EXPECT_EQ(open("00:13.0"), -ENODEV);
     EXPECT_EQ(open("../12"), -EINVAL);
-    EXPECT_STREQ(why, "../12 is no PCI address");
+    EXPECT_STREQ(why.text, "../12 is no PCI address");
 }
 
 /* --- The end of a process -------------------------------------------------------------------- */

@@ -14,7 +14,7 @@ static int memories; // mapped now
 
 extern "C" {
 
-int __wrap_device_mem_map(const struct nvme_mem *mem, int, struct device_mem **out, char *, size_t)
+int __wrap_device_mem_map(const struct nvme_mem *mem, int, struct device_mem **out, struct reason *)
 {
     *out = static_cast<struct device_mem *>(calloc(1, sizeof(**out)));
     (*out)->len = mem->len;

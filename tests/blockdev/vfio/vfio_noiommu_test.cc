@@ -227,14 +227,14 @@ class NoiommuOpen : public ::testing::Test
         bd_open_opts opts = {};
 
         opts.noiommu = noiommu;
-        why[0] = 0;
-        EXPECT_EQ(vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why)), rc);
-        EXPECT_NE(strstr(why, sentence), nullptr) << why;
+        why.text[0] = 0;
+        EXPECT_EQ(vfio_open_at(tree.root(), BDF, &opts, &t, &why), rc);
+        EXPECT_NE(strstr(why.text, sentence), nullptr) << why.text;
     }
 
     PciTree tree;
     struct nvme_transport *t = nullptr;
-    char why[256] = "";
+    struct reason why = {};
 };
 
 TEST_F(NoiommuOpen, RequiresTheOption)

@@ -325,8 +325,8 @@ class VfioOpen : public ::testing::Test
 
     int open()
     {
-        why[0] = 0;
-        return vfio_open_at(tree.root(), BDF, &defaults, &t, why, sizeof(why));
+        why.text[0] = 0;
+        return vfio_open_at(tree.root(), BDF, &defaults, &t, &why);
     }
 
     /* All that sysfs shows of a drive VFIO can have; dev is empty. */
@@ -339,30 +339,30 @@ class VfioOpen : public ::testing::Test
 
     bool says(const char *text) const
     {
-        return strstr(why, text) != nullptr;
+        return strstr(why.text, text) != nullptr;
     }
 
     const bd_open_opts defaults = {};
     PciTree tree;
     struct nvme_transport *t = nullptr;
-    char why[256] = "";
+    struct reason why = {};
     size_t fds = 0;
 };
 
 TEST_F(VfioOpen, ReportsAnInvalidAddress)
 {
-    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, why, sizeof(why)), -EINVAL);
-    EXPECT_TRUE(says("no PCI address")) << why;
-    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, nullptr, 0), -EINVAL);
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, &why), -EINVAL);
+    EXPECT_TRUE(says("no PCI address")) << why.text;
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", &defaults, &t, nullptr), -EINVAL);
 }
 
 TEST_F(VfioOpen, ReportsADeviceThatIsAbsentOrNoNvme)
 {
     EXPECT_EQ(open(), -ENODEV);
-    EXPECT_TRUE(says("no such PCI device")) << why;
+    EXPECT_TRUE(says("no such PCI device")) << why.text;
     tree.pci(BDF, "0x030000");
     EXPECT_EQ(open(), -ENODEV);
-    EXPECT_TRUE(says("not an NVMe controller")) << why;
+    EXPECT_TRUE(says("not an NVMe controller")) << why.text;
 }
 
 TEST_F(VfioOpen, ReportsTheDriverThatHasIt)
@@ -370,7 +370,7 @@ TEST_F(VfioOpen, ReportsTheDriverThatHasIt)
     bound();
     tree.driver(BDF, "nvme");
     EXPECT_EQ(open(), -EBUSY);
-    EXPECT_TRUE(says("nvme drives it")) << why;
+    EXPECT_TRUE(says("nvme drives it")) << why.text;
 }
 
 TEST_F(VfioOpen, ReportsANeighbourInTheGroup)
@@ -380,7 +380,7 @@ TEST_F(VfioOpen, ReportsANeighbourInTheGroup)
     tree.group("0000:c1:00.1", 7);
     tree.driver("0000:c1:00.1", "nvme");
     EXPECT_EQ(open(), -EXDEV);
-    EXPECT_TRUE(says("0000:c1:00.1")) << why;
+    EXPECT_TRUE(says("0000:c1:00.1")) << why.text;
 }
 
 TEST_F(VfioOpen, RequiresAnIommu)
@@ -388,14 +388,14 @@ TEST_F(VfioOpen, RequiresAnIommu)
     bound();
     tree.remove(PciTree::device(BDF) + "/iommu_group");
     EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("no IOMMU")) << why;
+    EXPECT_TRUE(says("no IOMMU")) << why.text;
 }
 
 TEST_F(VfioOpen, ReportsMissingNodes)
 {
     bound();
     EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
+    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why.text;
 }
 
 TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
@@ -404,7 +404,7 @@ TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
     tree.text("dev/vfio/vfio", "");
     tree.text("dev/vfio/7", "");
     EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("speaks no VFIO")) << why;
+    EXPECT_TRUE(says("speaks no VFIO")) << why.text;
 }
 
 TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
@@ -414,10 +414,10 @@ TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
     tree.text("dev/vfio/devices/vfio3", "");
     tree.dir(PciTree::device(BDF) + "/vfio-dev/vfio3");
     EXPECT_EQ(open(), -ENOTTY);
-    EXPECT_TRUE(says("VFIO does not open it")) << why;
+    EXPECT_TRUE(says("VFIO does not open it")) << why.text;
     tree.remove("dev/vfio/devices/vfio3");
     EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
+    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why.text;
 }
 
 TEST_F(VfioOpen, ReportsMissingRights)
@@ -431,7 +431,7 @@ TEST_F(VfioOpen, ReportsMissingRights)
     int rc = open();
     ASSERT_EQ(seteuid(0), 0);
     EXPECT_EQ(rc, -EACCES);
-    EXPECT_TRUE(says("no rights on")) << why;
+    EXPECT_TRUE(says("no rights on")) << why.text;
 }
 
 } // namespace

@@ -169,8 +169,7 @@ static void use(struct nvme_transport *t, int file)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct answer answers[MESSAGES];
-    char text[256];
-    const struct nvme_reason why = {.text = text, .len = sizeof(text)};
+    struct reason why;
     struct nvme_transport *t;
     int pair[2], file = memfd_create("bar0", MFD_CLOEXEC);
 
@@ -190,7 +189,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     shutdown(pair[1], SHUT_WR);
     if (vfio_user_start(pair[0], 10000, &t, &why) == 0)
         use(t, file);
-    else if (!memchr(text, 0, sizeof(text)) || !text[0])
+    else if (!memchr(why.text, 0, sizeof(why.text)) || !why.text[0])
         abort();
     close(pair[1]);
     close(file);

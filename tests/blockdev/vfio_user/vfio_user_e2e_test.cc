@@ -61,7 +61,7 @@ class VfioUserE2e : public ::testing::Test
         bd_open_opts o = {};
         o.deadline_ms = message_ms;
         o.silence_ms = silence_ms;
-        return vfio_user_open(server->path.c_str(), &o, &t, why, sizeof(why));
+        return vfio_user_open(server->path.c_str(), &o, &t, &why);
     }
 
     int start()
@@ -69,8 +69,7 @@ class VfioUserE2e : public ::testing::Test
         nvme_opts o{};
         o.io_timeout_ms = command_ms;
         o.admin_timeout_ms = std::max(command_ms, ADMIN_MS);
-        o.why = why;
-        o.why_len = sizeof(why);
+        o.why = &why;
         int err = nvme_ctrlr_open(t, &o, &c);
         if (!err)
             t = nullptr;
@@ -79,13 +78,13 @@ class VfioUserE2e : public ::testing::Test
 
     void attach()
     {
-        ASSERT_EQ(start(), 0) << why;
+        ASSERT_EQ(start(), 0) << why.text;
         ASSERT_EQ(bd_nvme_open(c, 1, 2, 32, &dev), 0);
     }
 
     void open()
     {
-        ASSERT_EQ(connect(), 0) << why;
+        ASSERT_EQ(connect(), 0) << why.text;
         attach();
     }
 
@@ -153,7 +152,7 @@ class VfioUserE2e : public ::testing::Test
     nvme_transport *t = nullptr;
     nvme_ctrlr *c = nullptr;
     bd_dev *dev = nullptr;
-    char why[256] = "";
+    struct reason why = {};
     Bytes durable; /* what expect_works() has left on the drive */
 };
 
@@ -330,7 +329,7 @@ TEST_F(VfioUserE2e, DeviceResetRecoversAStuckController)
 {
     command_ms = 300;
     serve({"--stuck", "--fault=hang,op=write,skip=20,times=1"});
-    ASSERT_EQ(connect(), 0) << why;
+    ASSERT_EQ(connect(), 0) << why.text;
     EXPECT_EQ(t->ops->reset(t), 0);
     ASSERT_NO_FATAL_FAILURE(attach());
     expect_works(0);
@@ -461,7 +460,7 @@ TEST_F(VfioUserE2e, ASecondClientWaitsNoLongerThanItsDeadline)
     double from = now_s();
     EXPECT_EQ(connect(), -ETIMEDOUT);
     EXPECT_LT(now_s() - from, SLACK_S);
-    EXPECT_NE(strstr(why, "busy"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "busy"), nullptr) << why.text;
     expect_works(1);
 }
 
@@ -470,7 +469,7 @@ TEST_F(VfioUserE2e, ASecondClientIsRefusedWithAMessage)
     serve({"--second-client=refuse"});
     ASSERT_NO_FATAL_FAILURE(open());
     EXPECT_LT(connect(), 0);
-    EXPECT_NE(strlen(why), 0u);
+    EXPECT_NE(strlen(why.text), 0u);
     expect_works(1);
 }
 
@@ -478,15 +477,15 @@ TEST_F(VfioUserE2e, ADriveWithoutDoorbellsIsRefused)
 {
     serve({"--no-mmap"});
     EXPECT_EQ(connect(), -ENOTSUP);
-    EXPECT_NE(strstr(why, "no doorbells that can be mapped"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "no doorbells that can be mapped"), nullptr) << why.text;
 }
 
 TEST_F(VfioUserE2e, AControllerThatIsNeverReadyIsRefused)
 {
     serve({"--stuck", "--no-reset"});
-    ASSERT_EQ(connect(), 0) << why;
+    ASSERT_EQ(connect(), 0) << why.text;
     EXPECT_EQ(start(), -ETIMEDOUT);
-    EXPECT_NE(strlen(why), 0u);
+    EXPECT_NE(strlen(why.text), 0u);
 }
 
 } // namespace

@@ -227,7 +227,7 @@ class Socket : public VfioUser
         bd_open_opts opts = {};
         opts.deadline_ms = timeout_ms;
         int rc = 0;
-        took = seconds([&] { rc = vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
+        took = seconds([&] { rc = vfio_user_open(name.c_str(), &opts, &t, &why); });
         EXPECT_LT(took, BOUND_S);
         return rc;
     }
@@ -241,14 +241,14 @@ TEST_F(Socket, IsConnected)
     listen_here(1);
     std::thread acceptor(
         [this] { server.serve(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); });
-    EXPECT_EQ(open_path(path, PATIENT_MS), 0) << why;
+    EXPECT_EQ(open_path(path, PATIENT_MS), 0) << why.text;
     acceptor.join();
 }
 
 TEST_F(Socket, IsRefusedIfItIsMissing)
 {
     EXPECT_EQ(open_path(path), -ENOENT);
-    EXPECT_STREQ(why, "cannot connect: No such file or directory");
+    EXPECT_STREQ(why.text, "cannot connect: No such file or directory");
 }
 
 TEST_F(Socket, IsRefusedWithoutAServer)
@@ -257,26 +257,26 @@ TEST_F(Socket, IsRefusedWithoutAServer)
     close(listener);
     listener = -1;
     EXPECT_EQ(open_path(path), -ECONNREFUSED);
-    EXPECT_STREQ(why, "no server listens on it");
+    EXPECT_STREQ(why.text, "no server listens on it");
 }
 
 TEST_F(Socket, IsRefusedIfItIsAFolder)
 {
     EXPECT_LT(open_path(folder), 0);
-    EXPECT_STREQ(why, "a folder; name the socket in it (SPDK calls it cntrl)");
+    EXPECT_STREQ(why.text, "a folder; name the socket in it (SPDK calls it cntrl)");
 }
 
 TEST_F(Socket, IsRefusedIfItsPathIsTooLong)
 {
     EXPECT_EQ(open_path("/tmp/" + std::string(200, 'x')), -ENAMETOOLONG);
-    EXPECT_STREQ(why, "a socket's path has at most 107 bytes");
+    EXPECT_STREQ(why.text, "a socket's path has at most 107 bytes");
 }
 
 TEST_F(Socket, OfABusyServerLetsTheSecondClientWait)
 {
     listen_here(1);
     EXPECT_EQ(open_path(path), -ETIMEDOUT);
-    EXPECT_NE(strstr(why, "busy with another client"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "busy with another client"), nullptr) << why.text;
 }
 
 TEST_F(Socket, IsRefusedIfItsQueueOfClientsIsFull)
@@ -289,7 +289,7 @@ TEST_F(Socket, IsRefusedIfItsQueueOfClientsIsFull)
     ASSERT_EQ(connect(waiting, reinterpret_cast<sockaddr *>(&addr), sizeof(addr)), 0);
     EXPECT_EQ(open_path(path), -ETIMEDOUT);
     EXPECT_GE(took, DEADLINE_MS / 1000.0 - 0.01);
-    EXPECT_NE(strstr(why, "takes no connection"), nullptr) << why;
+    EXPECT_NE(strstr(why.text, "takes no connection"), nullptr) << why.text;
     close(waiting);
 }
 

@@ -13,8 +13,8 @@ class Hostile : public VfioUser
   protected:
     void refused(int err, const char *says)
     {
-        EXPECT_EQ(start(err == -ETIMEDOUT ? DEADLINE_MS : PATIENT_MS), err) << why;
-        EXPECT_NE(std::string(why).find(says), std::string::npos) << why;
+        EXPECT_EQ(start(err == -ETIMEDOUT ? DEADLINE_MS : PATIENT_MS), err) << why.text;
+        EXPECT_NE(std::string(why.text).find(says), std::string::npos) << why.text;
         EXPECT_LT(took, BOUND_S);
         EXPECT_EQ(t, nullptr);
     }
@@ -154,7 +154,7 @@ TEST_F(Hostile, DescriptorsBeyondAMessagesShareAreClosed)
         send_raw(s.fd, payload, eight);
         return true;
     };
-    EXPECT_EQ(start(PATIENT_MS), 0) << why;
+    EXPECT_EQ(start(PATIENT_MS), 0) << why.text;
     EXPECT_TRUE(sent);
 }
 

@@ -106,16 +106,15 @@ class VfioUser : public ::testing::Test
 
     int start(unsigned timeout_ms = PATIENT_MS)
     {
-        nvme_reason w{why, sizeof(why)};
         auto from = std::chrono::steady_clock::now();
-        int rc = vfio_user_start(server.connect(), timeout_ms, &t, &w);
+        int rc = vfio_user_start(server.connect(), timeout_ms, &t, &why);
         took = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
         return rc;
     }
 
     void open()
     {
-        ASSERT_EQ(start(), 0) << why;
+        ASSERT_EQ(start(), 0) << why.text;
     }
 
     void open_with(Server::Hook hook)
@@ -142,7 +141,7 @@ class VfioUser : public ::testing::Test
     Server server;
     Memory mem{0x4000};
     nvme_transport *t = nullptr;
-    char why[256] = "";
+    struct reason why = {};
     double took = 0;
 
   private:

@@ -355,37 +355,37 @@ class TargetTest : public ::testing::Test
   protected:
     int find(const std::string &text)
     {
-        why_[0] = '\0';
-        return cli_target_find(tree_.root(), text.c_str(), &target_, why_, sizeof(why_));
+        why_ = {};
+        return cli_target_find(tree_.root(), text.c_str(), &target_, &why_);
     }
 
     PciTree tree_;
     struct cli_target target_ = {};
-    char why_[256] = "";
+    reason why_ = {};
 };
 
 TEST_F(TargetTest, AnAddressMeansWhoeverDrivesIt)
 {
     tree_.pci(kDrive);
-    ASSERT_EQ(find("c1:00.0"), 0) << why_;
+    ASSERT_EQ(find("c1:00.0"), 0) << why_.text;
     EXPECT_EQ(target_.driver, CLI_DRIVER_NONE);
     EXPECT_STREQ(target_.bdf, kDrive);
     tree_.driver(kDrive, "vfio-pci");
-    ASSERT_EQ(find(kDrive), 0) << why_;
+    ASSERT_EQ(find(kDrive), 0) << why_.text;
     EXPECT_EQ(target_.driver, CLI_DRIVER_VFIO);
     tree_.disk(kDrive, "nvme0n1", "259:0");
-    ASSERT_EQ(find(kDrive), 0) << why_;
+    ASSERT_EQ(find(kDrive), 0) << why_.text;
     EXPECT_EQ(target_.driver, CLI_DRIVER_KERNEL);
     EXPECT_EQ(std::string(target_.path), std::string(tree_.root()) + "/dev/nvme0");
 }
 
 TEST_F(TargetTest, DeviceStringsKeepTheirNamespace)
 {
-    ASSERT_EQ(find("vfio:c1:00.0/3"), 0) << why_;
+    ASSERT_EQ(find("vfio:c1:00.0/3"), 0) << why_.text;
     EXPECT_EQ(target_.nsid, 3u);
-    ASSERT_EQ(find("vfio:c1:00.0"), 0) << why_;
+    ASSERT_EQ(find("vfio:c1:00.0"), 0) << why_.text;
     EXPECT_EQ(target_.nsid, 0u);
-    ASSERT_EQ(find("vfio-user:/run/nvme"), 0) << why_;
+    ASSERT_EQ(find("vfio-user:/run/nvme"), 0) << why_.text;
     EXPECT_EQ(target_.driver, CLI_DRIVER_VFIO_USER);
     EXPECT_STREQ(target_.path, "/run/nvme");
 }
@@ -396,7 +396,7 @@ TEST_F(TargetTest, WhatIsNoDriveIsRefusedInWords)
     for (const char *text : {"", "c1:00.0", "0000:77:00.0", "vfio:c1:00", "vfio:c1:00.0/0",
                              "vfio-user:", "/nonexistent", "/dev/null", "/etc"}) {
         EXPECT_LT(find(text), 0) << text;
-        EXPECT_NE(why_[0], '\0') << text;
+        EXPECT_NE(why_.text[0], '\0') << text;
     }
 }
 

@@ -353,12 +353,12 @@ TEST_P(GqError, CloseUnregistersWhatIsLeft)
 
 TEST(GqErrorOpen, CudaDemandedWithoutADeviceIsNoDevice)
 {
-    char why[128];
+    struct reason why = {};
     Rig rig({"Cuda", GQ_EXECUTOR_CUDA, 0}, 512, 1u << 20);
 
-    if (gq_probe(0, why, sizeof(why)) == 0)
+    if (gq_probe(0, &why) == 0)
         GTEST_SKIP() << "there is a CUDA device";
-    EXPECT_NE(why[0], '\0');
+    EXPECT_NE(why.text[0], '\0');
     EXPECT_THROW(rig.open(), std::runtime_error);
 }
 
@@ -406,18 +406,18 @@ TEST_P(GqError, ControllerThatCannotReachDeviceMemoryCostsTheTier)
 
 TEST(GqErrorOpen, AutoFallsBackAndSaysWhy)
 {
-    char why[128];
+    struct reason why = {};
     Rig rig({"Auto", GQ_EXECUTOR_AUTO, 1}, 512, 1u << 20);
     gq_info info;
 
     rig.open();
     gq_engine_info(rig.e, &info);
-    if (gq_probe(0, why, sizeof(why)) == 0) {
+    if (gq_probe(0, &why) == 0) {
         EXPECT_EQ(info.executor, GQ_EXECUTOR_CUDA);
         EXPECT_EQ(info.tier, 2u);
     } else {
         EXPECT_EQ(info.executor, GQ_EXECUTOR_CPU);
-        EXPECT_STREQ(info.fallback, why);
+        EXPECT_STREQ(info.fallback.text, why.text);
         EXPECT_EQ(info.tier, 1u);
     }
 }

@@ -153,7 +153,7 @@ extern "C" int __wrap_madvise(void *addr, size_t len, int advice)
 }
 
 extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsigned max_runs,
-                                   gq_exec **out, char *, size_t)
+                                   gq_exec **out, struct reason *)
 {
     int err = gq_cpu_open(c, opts, max_runs, out);
 

@@ -195,7 +195,7 @@ TEST_P(GqVmm, IsMappedForADriveOrTheDriverIsNamed)
     std::vector<nvme_mem_part> parts;
     nvme_mem mem = {};
     device_mem *mapped = nullptr;
-    char said[192] = "";
+    struct reason said = {};
 
     for (size_t i = 0; i < 2; i++) {
         int fd = -1;
@@ -209,11 +209,12 @@ TEST_P(GqVmm, IsMappedForADriveOrTheDriverIsNamed)
     mem.len = 2 * vmm.segment;
     mem.parts = parts.data();
     mem.n_parts = parts.size();
-    int err = device_mem_map(&mem, 1 << 20, &mapped, said, sizeof(said));
-    printf("the driver: %d, %s\n", err, said);
+    int err = device_mem_map(&mem, 1 << 20, &mapped, &said);
+    printf("the driver: %d, %s\n", err, said.text);
     if (err)
-        EXPECT_STREQ(said, "dma-buf: the driver does not map it (error 524); NVIDIA's does from "
-                           "610.43 on");
+        EXPECT_STREQ(said.text,
+                     "dma-buf: the driver does not map it (error 524); NVIDIA's does from "
+                     "610.43 on");
     else
         device_mem_unmap(mapped);
     for (const nvme_mem_part &part : parts)

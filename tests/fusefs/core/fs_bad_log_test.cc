@@ -60,13 +60,13 @@ class FsBadLog : public FsEverything
 
 TEST_F(FsBadLog, RefusesAMountThatNamesTheRepair)
 {
-    char why[256];
+    struct reason why = {};
     for (const auto *image : {&crashed, &clean}) {
         device.put(*image);
         device.make_broken(ahead(1));
-        EXPECT_EQ(ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)), -EIO);
+        EXPECT_EQ(ffs_mount(device.dev(), &opts, &fs, &why), -EIO);
         fs = nullptr;
-        EXPECT_STREQ(why, "cannot write to the journal; run fsck.gpunvme -p");
+        EXPECT_STREQ(why.text, "cannot write to the journal; run fsck.gpunvme -p");
         EXPECT_GT(image_check(device.dev()), 0) << "a check reports it";
     }
 }

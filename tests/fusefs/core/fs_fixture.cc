@@ -188,8 +188,8 @@ void FsTest::format()
 
 int FsTest::mount()
 {
-    char why[256] = "";
-    int err = ffs_mount(device.dev(), &opts, &fs, why, sizeof(why));
+    struct reason why = {};
+    int err = ffs_mount(device.dev(), &opts, &fs, &why);
     if (err) {
         fs = nullptr;
         return err;

@@ -85,9 +85,9 @@ struct Mount {
     }
     int mount()
     {
-        char text[512] = "";
-        int err = ffs_mount(&view.base, &opts, &fs, text, sizeof(text));
-        why = text;
+        reason text = {};
+        int err = ffs_mount(&view.base, &opts, &fs, &text);
+        why = text.text;
         if (err)
             fs = nullptr;
         return err;

@@ -184,7 +184,7 @@ Base::Base(bool data_csum)
     mkfs_plan plan;
     ffs_mount_opts opts = {};
     struct ffs *fs;
-    char why[256];
+    struct reason why = {};
     memcpy(params.uuid, "fuzz image, uuid", 16);
     memcpy(params.hash_seed, "fuzz image, seed", 16);
     params.bytes = FS_BYTES;
@@ -194,13 +194,13 @@ Base::Base(bool data_csum)
     if (mkfs_format(device.dev(), &params, &plan))
         fail("mkfs");
     geo = plan.geo;
-    if (ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)))
-        fail(why);
+    if (ffs_mount(device.dev(), &opts, &fs, &why))
+        fail(why.text);
     fill(fs);
     ffs_unmount(fs);
     clean = device.bytes();
-    if (ffs_mount(device.dev(), &opts, &fs, why, sizeof(why)))
-        fail(why);
+    if (ffs_mount(device.dev(), &opts, &fs, &why))
+        fail(why.text);
     {
         // A removed file that is open, a block that is freed, a file in the log alone.
         Ref root, attr, open;
@@ -551,14 +551,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     struct ffs *fs;
     ffs_mount_opts opts = {};
-    char why[256] = "";
+    struct reason why = {};
     opts.no_thread = true;
     opts.read_only = how & 2;
     opts.cache_bytes = how & 4 ? 1 : 0;
-    int err = ffs_mount(device.dev(), &opts, &fs, why, sizeof(why));
+    int err = ffs_mount(device.dev(), &opts, &fs, &why);
     if (err) {
         if (before == 0 && err != -ENOTSUP && err != -EROFS)
-            fail((std::string("clean for fsck, refused by mount: ") + why).c_str());
+            fail((std::string("clean for fsck, refused by mount: ") + why.text).c_str());
         return 0;
     }
     mounted += !opts.read_only;

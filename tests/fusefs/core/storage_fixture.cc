@@ -48,9 +48,9 @@ void StorageTest::make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size)
 
 int StorageTest::mount(crash_dev *d)
 {
-    char text[256] = "";
-    int err = ffs_mount(crash_dev_bd(d ? d : dev.get()), &opts, &fs, text, sizeof(text));
-    why = text;
+    reason text = {};
+    int err = ffs_mount(crash_dev_bd(d ? d : dev.get()), &opts, &fs, &text);
+    why = text.text;
     if (err)
         fs = nullptr;
     return err;

@@ -60,9 +60,9 @@ class Space : public StorageTest
         static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
         bd_dev *inner = crash_dev_bd(dev.get());
         watched = {{&ops, inner->info, nullptr}, inner, nullptr, 0, 0};
-        char text[256] = "";
-        int err = ffs_mount(&watched.bd, &opts, &fs, text, sizeof(text));
-        why = text;
+        reason text = {};
+        int err = ffs_mount(&watched.bd, &opts, &fs, &text);
+        why = text.text;
         watched.fs = fs;
         return err;
     }

@@ -133,7 +133,7 @@ static void hide_buffers(struct nvme_transport *t)
 
 static int open_stack(struct rig *r, const struct rig_config *config)
 {
-    char why[256];
+    struct reason why;
     struct drive drive = {.release = release_sim, .context = r};
     struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
                              .namespaces = 1,
@@ -147,9 +147,9 @@ static int open_stack(struct rig *r, const struct rig_config *config)
     /* A mount has threads that use the transport. */
     if (config->unreachable)
         hide_buffers(drive.transport);
-    err = stack_open(&r->opts, &drive, &r->daemon.stack, why, sizeof(why));
+    err = stack_open(&r->opts, &drive, &r->daemon.stack, &why);
     if (err)
-        fprintf(stderr, "%s\n", why);
+        fprintf(stderr, "%s\n", why.text);
     return err;
 }
 

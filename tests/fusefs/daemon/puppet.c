@@ -172,15 +172,15 @@ static int free_sim(void *context)
 /* As gpunvmefs does it, before the first thread. */
 static int confine(struct options *opts, const struct fuse_args *args, struct mounter *mounter)
 {
-    char why[256] = "";
+    struct reason why = {0};
     int err = mounter_start(mounter, opts, args, -1);
 
     if (!err)
         err = session_listen(opts);
     if (!err)
-        err = sandbox_enter(opts, opts->name.path, why, sizeof(why));
+        err = sandbox_enter(opts, opts->name.path, &why);
     if (err)
-        log_line(LOG_ERR, "%s: %s", opts->name.path, why[0] ? why : strerror(-err));
+        log_line(LOG_ERR, "%s: %s", opts->name.path, why.text[0] ? why.text : strerror(-err));
     return err;
 }
 
@@ -219,7 +219,7 @@ static int run(struct options *opts, const struct fuse_args *args)
 
 int main(int argc, char **argv)
 {
-    char why[512];
+    struct reason why;
     struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
     struct options opts;
     int status = EXIT_USAGE;
@@ -227,9 +227,9 @@ int main(int argc, char **argv)
     log_take_libfuse();
     shutdown_block_signals();
     if (options_parse(&opts, &args) != 0)
-        log_text(LOG_ERR, opts.problem);
-    else if (session_check_mountpoint(&opts, why, sizeof(why)) != 0)
-        log_text(LOG_ERR, why);
+        log_text(LOG_ERR, opts.problem.text);
+    else if (session_check_mountpoint(&opts, &why) != 0)
+        log_text(LOG_ERR, why.text);
     else
         status = run(&opts, &args);
     options_free(&opts);

@@ -35,9 +35,9 @@ struct ffs *mount(MemDevice *device)
 {
     ffs_mount_opts opts = {};
     struct ffs *fs = nullptr;
-    char why[256];
+    struct reason why = {};
     opts.no_thread = true;
-    return ffs_mount(device->dev(), &opts, &fs, why, sizeof(why)) == 0 ? fs : nullptr;
+    return ffs_mount(device->dev(), &opts, &fs, &why) == 0 ? fs : nullptr;
 }
 
 // Directories a to d of the cache lie in each other, each with some files.

@@ -24,7 +24,7 @@ extern "C" {
 #include "layout/layout.h"
 #include "support/confine.h"
 int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label);
-int __wrap_ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+int __wrap_ffs_ours(struct bd_dev *dev, bool reclaim, struct reason *why);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 int __real_poll(struct pollfd *fds, nfds_t n, int ms);
 }
@@ -76,13 +76,13 @@ class DeviceTag : public ::testing::Test
     int find(const std::string &tag)
     {
         char *device = nullptr;
-        int err = tag_find(tag.c_str(), &device, why_, sizeof(why_));
+        int err = tag_find(tag.c_str(), &device, &why_);
         found_ = device ? device : "";
         free(device);
         return err;
     }
     std::string folder_, image_, found_;
-    char why_[400] = "";
+    reason why_ = {};
 };
 
 // The label that the process finds lists its abilities.
@@ -102,25 +102,27 @@ TEST_F(DeviceTag, IsFoundByAProcessWithoutRights)
 {
     if (CONFINE_SANITIZED || !GPUNVME_SECCOMP)
         GTEST_SKIP() << "a sanitizer, or a build without libseccomp, permits more";
-    EXPECT_EQ(find("LABEL=child"), 0) << why_;
+    EXPECT_EQ(find("LABEL=child"), 0) << why_.text;
     EXPECT_EQ(found_, image_);
     EXPECT_EQ(find("LABEL=child files"), -ENODEV);
     EXPECT_EQ(found_, "");
-    EXPECT_NE(std::string(why_).find("name the device itself"), std::string::npos) << why_;
+    EXPECT_NE(std::string(why_.text).find("name the device itself"), std::string::npos)
+        << why_.text;
 }
 
 TEST_F(DeviceTag, IsNotFoundByAProcessThatDies)
 {
     behaviour = DIE;
     EXPECT_EQ(find("LABEL=child"), -EIO);
-    EXPECT_NE(std::string(why_).find("ended early"), std::string::npos) << why_;
+    EXPECT_NE(std::string(why_.text).find("ended early"), std::string::npos) << why_.text;
 }
 
 TEST_F(DeviceTag, IsNotAwaitedForeverFromADeviceThatDoesNotAnswer)
 {
     behaviour = HANG;
     EXPECT_EQ(find("LABEL=child"), -ETIMEDOUT);
-    EXPECT_EQ(std::string(why_), image_ + " has not answered for 60 s, name the device itself");
+    EXPECT_EQ(std::string(why_.text),
+              image_ + " has not answered for 60 s, name the device itself");
     int left = 0; // the process, until it has been killed and waited for
     for (int ms = 0; ms < 30000 && (left = waitpid(-1, nullptr, WNOHANG)) == 0; ms++)
         usleep(1000);
@@ -132,14 +134,14 @@ TEST_F(DeviceTag, IsAwaitedAsLongAsDevicesAnswer)
     std::ofstream(image_ + "2").close();
     ASSERT_EQ(truncate((image_ + "2").c_str(), kBytes), 0);
     behaviour = SLOW;
-    EXPECT_EQ(find("UUID=00000000-0000-0000-0000-000000000000"), -EEXIST) << why_;
+    EXPECT_EQ(find("UUID=00000000-0000-0000-0000-000000000000"), -EEXIST) << why_.text;
     EXPECT_EQ(progress->waits, 1u);
 }
 
 TEST_F(DeviceTag, IsRefusedIfItIsNone)
 {
     EXPECT_EQ(find("UUID=child"), -EINVAL);
-    EXPECT_NE(std::string(why_).find("no UUID"), std::string::npos) << why_;
+    EXPECT_NE(std::string(why_.text).find("no UUID"), std::string::npos) << why_.text;
 }
 
 } // namespace
@@ -160,7 +162,7 @@ int __wrap_ffs_read_label(struct bd_dev *dev, struct lay_label *label)
     return 0;
 }
 
-int __wrap_ffs_ours(struct bd_dev *, bool, char *, size_t)
+int __wrap_ffs_ours(struct bd_dev *, bool, struct reason *)
 {
     return 0;
 }

@@ -124,9 +124,9 @@ class Sandbox : public ::testing::Test
         pid_t pid = fork();
         if (pid == 0) {
             struct options opts = {};
-            char why[256];
+            struct reason why = {};
             opts.sandbox = level;
-            int number = sandbox_enter(&opts, image_.c_str(), why, sizeof(why)) ? 1000 : body();
+            int number = sandbox_enter(&opts, image_.c_str(), &why) ? 1000 : body();
             ssize_t ignored = write(ends[1], &number, sizeof(number));
             (void)ignored;
             _exit(0);
