@@ -14,7 +14,7 @@
 
 #include "layout/label.h"
 #include "mkfs/mkfs_core.h"
-#include "tests/dma_memory.h"
+#include "tests/test_device.h"
 
 namespace
 {
@@ -146,24 +146,14 @@ struct Free {
  * A device in memory that inverts a byte of each write to one of its blocks. calloc() makes its
  * bytes zero without touching them: a page costs a page fault only when it is used.
  */
-struct Wrong {
-    bd_dev dev{};
-    const uint64_t size;
-    std::unique_ptr<uint8_t[], Free> bytes{static_cast<uint8_t *>(calloc(size, 1))};
+struct Wrong : TestDevice {
+    std::unique_ptr<uint8_t[], Free> bytes{static_cast<uint8_t *>(calloc(size(), 1))};
     std::vector<uint64_t> written; /* blocks */
     uint64_t block;
 
-    explicit Wrong(uint64_t block, uint64_t size = MKFS_MIN_BYTES) : size(size), block(block)
+    explicit Wrong(uint64_t wrong = UINT64_MAX, uint64_t size = MKFS_MIN_BYTES)
+        : TestDevice(size, 4096), block(wrong)
     {
-        static const bd_ops ops = {submit,
-                                   [](bd_dev *, size_t len) { return dma_memory_new(len); },
-                                   [](bd_dev *, void *buf, size_t) { dma_memory_free(buf); },
-                                   nullptr,
-                                   nullptr,
-                                   nullptr};
-        dev.ops = &ops;
-        dev.info.bytes = size;
-        dev.info.lba_size = 4096;
     }
 
     void write(const bd_io &io)
@@ -175,16 +165,12 @@ struct Wrong {
         }
     }
 
-    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    int transfer(bd_io *io) override
     {
-        auto *w = reinterpret_cast<Wrong *>(dev);
-
-        for (size_t i = 0; i < n; i++) {
-            if (ios[i].op == BD_READ)
-                memcpy(ios[i].buf, &w->bytes[ios[i].offset], ios[i].len);
-            else if (ios[i].op == BD_WRITE)
-                w->write(ios[i]);
-        }
+        if (io->op == BD_READ)
+            memcpy(io->buf, &bytes[io->offset], io->len);
+        else if (io->op == BD_WRITE)
+            write(*io);
         return 0;
     }
 
@@ -198,25 +184,18 @@ struct Wrong {
                            nullptr, nullptr, this};
         lay_labels labels;
 
-        return lay_labels_read(&io, size / 4096, true, &labels) == 0;
+        return lay_labels_read(&io, size() / 4096, true, &labels) == 0;
     }
 };
 
 // A drive on which pages 4 and 5 of each command change places, of writes and of reads; a command
 // has 32 pages at most.
 struct Swapping : Wrong {
-    bd_ops ops;
-
-    Swapping() : Wrong(UINT64_MAX), ops(*dev.ops)
+    int transfer(bd_io *io) override
     {
-        ops.submit = [](bd_dev *dev, bd_io *ios, size_t n) {
-            for (size_t i = 0; i < n; i++) {
-                Wrong::submit(dev, ios + i, 1);
-                reinterpret_cast<Swapping *>(dev)->swap(ios[i]);
-            }
-            return 0;
-        };
-        dev.ops = &ops;
+        Wrong::transfer(io);
+        swap(*io);
+        return 0;
     }
     void swap(const bd_io &io)
     {
@@ -236,7 +215,7 @@ class NewFileSystem : public ::testing::TestWithParam<uint64_t>
     {
         params.uuid[0] = 1;
         params.data_csum = true;
-        ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+        ASSERT_EQ(mkfs_format(dev.dev(), &params, &plan), 0);
     }
 
     lay_block &at(uint64_t block)
@@ -378,7 +357,7 @@ TEST(Format, ADriveThatReordersPagesIsDetected)
     mkfs_params params{};
     mkfs_plan plan;
     Swapping dev;
-    EXPECT_EQ(mkfs_format(&dev.dev, &params, &plan), -EUCLEAN);
+    EXPECT_EQ(mkfs_format(dev.dev(), &params, &plan), -EUCLEAN);
     EXPECT_FALSE(dev.mountable());
 }
 
@@ -387,9 +366,9 @@ TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
 {
     mkfs_params params{};
     mkfs_plan plan;
-    Wrong dev(UINT64_MAX);
+    Wrong dev;
     std::set<std::string> seen;
-    ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+    ASSERT_EQ(mkfs_format(dev.dev(), &params, &plan), 0);
     uint64_t n = std::min<uint64_t>(plan.geo.log_blocks, 1024);
     for (uint64_t i = 0; i < n; i++) {
         const auto *page =
@@ -405,13 +384,13 @@ TEST(Format, AFailureLeavesNothingThatCanBeMounted)
 {
     mkfs_params params{};
     mkfs_plan plan;
-    Wrong good(UINT64_MAX);
+    Wrong good;
     params.uuid[0] = 1;
-    ASSERT_EQ(mkfs_format(&good.dev, &params, &plan), 0);
+    ASSERT_EQ(mkfs_format(good.dev(), &params, &plan), 0);
     ASSERT_TRUE(good.mountable());
     for (uint64_t block : std::set<uint64_t>(good.written.begin(), good.written.end())) {
         Wrong bad(block);
-        EXPECT_EQ(mkfs_format(&bad.dev, &params, &plan), -EUCLEAN) << block;
+        EXPECT_EQ(mkfs_format(bad.dev(), &params, &plan), -EUCLEAN) << block;
         EXPECT_FALSE(bad.mountable()) << block;
     }
 }
@@ -424,9 +403,9 @@ TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
     params.uuid[0] = 1;
     params.interrupted = [] { return checks_left-- <= 0; };
     for (int checks = 0; err; checks++) {
-        Wrong dev(UINT64_MAX);
+        Wrong dev;
         checks_left = checks;
-        err = mkfs_format(&dev.dev, &params, &plan);
+        err = mkfs_format(dev.dev(), &params, &plan);
         ASSERT_TRUE(err == 0 || err == -EINTR) << err;
         EXPECT_EQ(dev.mountable(), err == 0) << checks;
     }
@@ -437,19 +416,19 @@ TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
 {
     mkfs_params old{}, params{};
     mkfs_plan plan;
-    Wrong before(UINT64_MAX);
+    Wrong before;
     int err = -EINTR;
     old.uuid[0] = 2;
     params.uuid[0] = 1;
     params.interrupted = [] { return checks_left-- <= 0; };
-    ASSERT_EQ(mkfs_format(&before.dev, &old, &plan), 0);
+    ASSERT_EQ(mkfs_format(before.dev(), &old, &plan), 0);
     for (int checks = 0; err; checks++) {
-        Wrong dev(UINT64_MAX);
-        memcpy(dev.bytes.get(), before.bytes.get(), dev.size);
+        Wrong dev;
+        memcpy(dev.bytes.get(), before.bytes.get(), dev.size());
         checks_left = checks;
-        err = mkfs_format(&dev.dev, &params, &plan);
+        err = mkfs_format(dev.dev(), &params, &plan);
         ASSERT_TRUE(err == 0 || err == -EINTR) << err;
-        EXPECT_TRUE(err == 0 || memcmp(dev.bytes.get(), before.bytes.get(), dev.size) == 0 ||
+        EXPECT_TRUE(err == 0 || memcmp(dev.bytes.get(), before.bytes.get(), dev.size()) == 0 ||
                     !dev.mountable())
             << checks;
     }
@@ -466,8 +445,8 @@ TEST(Format, IdentifiersAreDerivedFromTheParameters)
         params.hash_seed[0] = round == 1;
         params.time_sec = round == 2;
         params.uuid[1] = round == 3;
-        Wrong dev(UINT64_MAX);
-        ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+        Wrong dev;
+        ASSERT_EQ(mkfs_format(dev.dev(), &params, &plan), 0);
         const auto *label = reinterpret_cast<const lay_label *>(dev.bytes.get());
         EXPECT_EQ(memcmp(label->uuid, params.uuid, 16), 0);
         for (const void *id : {static_cast<const void *>(label->head.uuid),

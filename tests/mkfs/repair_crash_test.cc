@@ -3,7 +3,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tests/fusefs/core/crash_dev.h"
+#include "tests/fusefs/core/crash_device.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/mkfs/image_files.h"
 #include "tests/mkfs/problem_cases.h"
@@ -13,22 +13,16 @@
 namespace
 {
 
-struct CrashDevFree {
-    void operator()(crash_dev *d) const
-    {
-        crash_dev_free(d);
-    }
-};
-using Device = std::unique_ptr<crash_dev, CrashDevFree>;
+using Device = std::unique_ptr<CrashDevice>;
 
 class RepairCrash : public ToolTest, public ::testing::WithParamInterface<ProblemCase>
 {
   protected:
     /* fsck prints its findings; here they are shown when the test fails. */
-    int64_t quietly(crash_dev *d, int64_t (*run)(bd_dev *))
+    int64_t quietly(CrashDevice *d, int64_t (*run)(bd_dev *))
     {
         int64_t result = 0;
-        said = printed_by([&] { result = run(crash_dev_bd(d)); });
+        said = printed_by([&] { result = run(d->dev()); });
         return result;
     }
     void spoil_and_load()
@@ -36,22 +30,21 @@ class RepairCrash : public ToolTest, public ::testing::WithParamInterface<Proble
         Image img(path("img"));
         fill_all(img);
         GetParam().spoil(img);
-        dev.reset(crash_dev_new(IMAGE_BYTES, 512));
+        dev = std::make_unique<CrashDevice>(IMAGE_BYTES, 512);
         static const std::string zeros(LAY_BLOCK_SIZE, 0);
         static std::string bytes;
         read_file(path("img"), bytes);
         for (size_t at = 0; at < bytes.size(); at += LAY_BLOCK_SIZE) {
             if (bytes.compare(at, LAY_BLOCK_SIZE, zeros) != 0) {
-                ASSERT_EQ(bd_write(crash_dev_bd(dev.get()), at, &bytes[at], LAY_BLOCK_SIZE, 0), 0);
+                ASSERT_EQ(bd_write(dev->dev(), at, &bytes[at], LAY_BLOCK_SIZE, 0), 0);
             }
         }
     }
-    void expect_repaired(crash_dev *d)
+    void expect_repaired(CrashDevice *d)
     {
         ASSERT_GE(quietly(d, image_fsck), 0) << said;
         ASSERT_EQ(quietly(d, image_check), 0) << said;
-        ASSERT_EQ(difference(files_of_all(), list_files(crash_dev_bd(d), true), GetParam().lost),
-                  "");
+        ASSERT_EQ(difference(files_of_all(), list_files(d->dev(), true), GetParam().lost), "");
         ASSERT_EQ(quietly(d, image_check), 0) << said;
     }
 
@@ -63,9 +56,9 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
 {
     static const crash_fate fates[] = {CRASH_RANDOM, CRASH_DROP, CRASH_KEEP};
     spoil_and_load();
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
-    size_t ops = crash_dev_ops(dev.get());
+    size_t ops = dev->ops();
     ASSERT_GT(ops, 3u);
     /*
      * Each cut has one fate of the unflushed writes, in long runs all of them. With a sanitizer
@@ -75,7 +68,7 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     size_t step = static_cast<size_t>(test_rounds(kSanitized ? 4 : 1, 1));
     for (size_t cut = 0; cut <= ops; cut += step) {
         for (size_t k = 0; k < each; k++) {
-            Device d(crash_dev_cut(dev.get(), cut, fates[(cut + k) % 3], cut));
+            Device d = dev->cut(cut, fates[(cut + k) % 3], cut);
             SCOPED_TRACE("cut after " + std::to_string(cut) + " of " + std::to_string(ops) +
                          ", fate " + std::to_string((cut + k) % 3));
             ASSERT_NO_FATAL_FAILURE(expect_repaired(d.get()));
@@ -90,13 +83,13 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
 TEST_P(RepairCrash, DoesNotSucceedWithoutAWrite)
 {
     spoil_and_load();
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
-    const size_t ops = crash_dev_ops(dev.get());
+    const size_t ops = dev->ops();
     const size_t step = static_cast<size_t>(test_rounds(static_cast<int>(ops / 2), 1));
     for (size_t fails = 0; fails < ops; fails += step) {
-        Device d(crash_dev_cut(dev.get(), 0, CRASH_KEEP, 0));
-        crash_dev_fail_writes(d.get(), static_cast<long>(fails));
+        Device d = dev->cut(0, CRASH_KEEP, 0);
+        d->fail_writes(static_cast<long>(fails));
         EXPECT_LT(quietly(d.get(), image_fsck), 0) << "write " << fails << " of " << ops << said;
     }
 }
@@ -110,15 +103,15 @@ using CopyCrash = RepairCrash;
 TEST_P(CopyCrash, IsWholeWhenItIsMapped)
 {
     spoil_and_load();
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_GT(quietly(dev.get(), image_fsck), 0) << said;
-    const Files after = list_files(crash_dev_bd(dev.get()));
-    size_t ops = crash_dev_ops(dev.get());
+    const Files after = list_files(dev->dev());
+    size_t ops = dev->ops();
     for (size_t cut = 0; cut <= ops; cut++) {
         for (crash_fate fate : {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM}) {
-            Device d(crash_dev_cut(dev.get(), cut, fate, cut));
+            Device d = dev->cut(cut, fate, cut);
             ASSERT_GE(quietly(d.get(), image_fsck), 0) << said;
-            ASSERT_EQ(difference(after, list_files(crash_dev_bd(d.get())), {}), "")
+            ASSERT_EQ(difference(after, list_files(d->dev()), {}), "")
                 << "cut after " << cut << " of " << ops << ", fate " << fate;
         }
     }

@@ -159,35 +159,19 @@ TEST_F(FsBasic, AFileIsNoDirectory)
     EXPECT_EQ(ffs_write(root, 0, &c, 1), -EISDIR);
 }
 
-namespace
-{
-
-// The device counts the waits for it.
-struct {
-    const bd_ops *real;
-    unsigned waits;
-} counted;
-
-int submit_counted(bd_dev *dev, bd_io *ios, size_t n)
-{
-    counted.waits++;
-    return counted.real->submit(dev, ios, n);
-}
-
-} // namespace
-
 // Data; blocks of the log; flush; block of the commit: each has to wait for the one before.
 TEST_F(FsBasic, ASmallNewFileIsDurableAfterFourWaitsForTheDevice)
 {
-    bd_ops ops = *device.dev()->ops;
+    std::atomic<unsigned> waits{0};
 
     write(create("before"), 0, "text"); // reads the metadata that a new file needs
-    counted = {device.dev()->ops, 0};
-    ops.submit = submit_counted;
-    device.dev()->ops = &ops;
+    device.before_submit = [&](bd_io *, size_t) {
+        waits++;
+        return 0;
+    };
     Inode f = create_with("f", "text");
     EXPECT_EQ(ffs_fsync(f, false), 0);
-    device.dev()->ops = counted.real;
-    EXPECT_LE(counted.waits, 4u);
-    EXPECT_GE(counted.waits, 3u) << "the log precedes its commit";
+    device.before_submit = nullptr;
+    EXPECT_LE(waits, 4u);
+    EXPECT_GE(waits, 3u) << "the log precedes its commit";
 }

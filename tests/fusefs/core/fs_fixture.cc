@@ -11,7 +11,6 @@
 
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
-#include "tests/dma_memory.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/keep_heap.h"
 
@@ -51,18 +50,12 @@ static void fill_with_garbage(const Memory &memory)
     }
 }
 
-MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size) : memory_(new_memory(bytes))
+MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
+    : TestDevice(bytes, lba_size), memory_(new_memory(bytes))
 {
-    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
     fill_with_garbage(memory_);
     keep_heap();
-    dev_.base.ops = &ops;
-    dev_.base.info.bytes = bytes;
-    dev_.base.info.lba_size = lba_size;
-    dev_.base.info.volatile_cache = true;
-    dev_.base.info.discards = true;
-    dev_.self = this;
-    strcpy(dev_.base.info.name, "memory");
+    dev()->info.discards = true;
 }
 
 MemDevice::~MemDevice()
@@ -121,28 +114,6 @@ int MemDevice::transfer(bd_io *io)
         break;
     }
     return 0;
-}
-
-int MemDevice::submit(bd_dev *dev, bd_io *ios, size_t n)
-{
-    MemDevice *self = reinterpret_cast<Handle *>(dev)->self;
-    int first = 0;
-    for (size_t i = 0; i < n; i++) {
-        ios[i].error = self->transfer(&ios[i]);
-        if (ios[i].error && !first)
-            first = ios[i].error;
-    }
-    return first;
-}
-
-void *MemDevice::dma_alloc(bd_dev *, size_t len)
-{
-    return dma_memory_new(len);
-}
-
-void MemDevice::dma_free(bd_dev *, void *buf, size_t)
-{
-    dma_memory_free(buf);
 }
 
 // --- Inode --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "fusefs/core/ffs.h"
+#include "tests/test_device.h"
 
 // What a device holds before anything is written to it.
 constexpr char FS_GARBAGE = '\xee';
@@ -35,25 +36,15 @@ struct Memory {
 
 // A block device in a memfd, so that fsck can look at it by path, full of garbage. Its transfers
 // can be made to fail from a chosen one on.
-class MemDevice
+class MemDevice : public TestDevice
 {
   public:
     explicit MemDevice(uint64_t bytes, uint32_t lba_size = 512);
-    ~MemDevice();
-    MemDevice(const MemDevice &) = delete;
-    MemDevice &operator=(const MemDevice &) = delete;
+    ~MemDevice() override;
 
-    bd_dev *dev()
-    {
-        return &dev_.base;
-    }
     uint8_t *bytes()
     {
         return memory_.at;
-    }
-    uint64_t size() const
-    {
-        return dev_.base.info.bytes;
     }
     std::string path() const;
     Image image() const
@@ -110,17 +101,8 @@ class MemDevice
     }
 
   private:
-    static int submit(bd_dev *dev, bd_io *ios, size_t n);
-    static void *dma_alloc(bd_dev *dev, size_t len);
-    static void dma_free(bd_dev *dev, void *buf, size_t len);
-    int transfer(bd_io *io);
+    int transfer(bd_io *io) override;
 
-    // What the methods are given, and the way back.
-    struct Handle {
-        bd_dev base;
-        MemDevice *self;
-    };
-    Handle dev_ = {};
     const Memory memory_;
     std::atomic<int> how_{FAIL_NONE};
     std::atomic<long> countdown_{0};

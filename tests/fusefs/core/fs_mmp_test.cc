@@ -38,37 +38,21 @@ bool always()
 }
 
 // The device as another controller shows it.
-struct View {
-    View(MemDevice &m, uint64_t lock) : memory(&m)
+struct View : TestDevice {
+    View(MemDevice &m, uint64_t lock) : TestDevice(m.size(), m.lba_size()), memory(m)
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
-        base = *m.dev();
-        base.ops = &ops;
-        base.info.shared = true;
-        base.info.lock = lock;
+        dev()->info = m.dev()->info;
+        dev()->info.shared = true;
+        dev()->info.lock = lock;
     }
-    static MemDevice *of(bd_dev *dev)
+    int transfer(bd_io *io) override
     {
-        return reinterpret_cast<View *>(dev)->memory;
-    }
-    static int submit(bd_dev *dev, bd_io *ios, size_t n)
-    {
-        for (size_t i = 0; i < n; i++)
-            reinterpret_cast<View *>(dev)->writes += ios[i].op != BD_READ && ios[i].op != BD_FLUSH;
-        return of(dev)->dev()->ops->submit(of(dev)->dev(), ios, n);
-    }
-    static void *dma_alloc(bd_dev *dev, size_t len)
-    {
-        return of(dev)->dev()->ops->dma_alloc(dev, len);
-    }
-    static void dma_free(bd_dev *dev, void *buf, size_t len)
-    {
-        of(dev)->dev()->ops->dma_free(dev, buf, len);
+        writes += io->op != BD_READ && io->op != BD_FLUSH;
+        return memory.dev()->ops->submit(memory.dev(), io, 1);
     }
 
-    bd_dev base{};
-    MemDevice *memory;
-    unsigned writes = 0;
+    MemDevice &memory;
+    std::atomic<unsigned> writes{0};
 };
 
 // A mount over a view.
@@ -86,7 +70,7 @@ struct Mount {
     int mount()
     {
         reason text = {};
-        int err = ffs_mount(&view.base, &opts, &fs, &text);
+        int err = ffs_mount(view.dev(), &opts, &fs, &text);
         why = text.text;
         if (err)
             fs = nullptr;
@@ -184,7 +168,7 @@ TEST_F(MmpMount, TheSecondWriterIsRefused)
     EXPECT_EQ(b.mount(), -EBUSY);
     EXPECT_NE(b.why.find("in use by host "), std::string::npos) << b.why;
     EXPECT_EQ(b.view.writes, 0u);
-    EXPECT_EQ(b.view.base.permit, nullptr);
+    EXPECT_EQ(b.view.dev()->permit, nullptr);
     meanwhile = [] {};
     EXPECT_EQ(a.make("after"), 0);
     EXPECT_EQ(a.unmount(), 0);
@@ -228,7 +212,7 @@ TEST_F(MmpMount, ADeadWriterIsReplacedAfterAWait)
 
 TEST_F(MmpMount, TheDeadWriterOfTheSameLockCostsNoWait)
 {
-    b.view.base.info.lock = a.view.base.info.lock;
+    b.view.dev()->info.lock = a.view.dev()->info.lock;
     ASSERT_EQ(a.mount(), 0);
     crash(a);
     EXPECT_LT(takes_ms([&] { EXPECT_EQ(b.mount(), 0) << b.why; }), 1000u);
@@ -249,28 +233,28 @@ TEST_F(MmpMount, AMountThatFailsLeavesTheBlockFree)
     EXPECT_EQ(a.mount(), -EINTR);
     EXPECT_GT(a.view.writes, 1u);
     EXPECT_EQ(lay_get32(block()->state), LAY_MMP_FREE);
-    EXPECT_EQ(a.view.base.permit, nullptr);
+    EXPECT_EQ(a.view.dev()->permit, nullptr);
 }
 
 TEST_F(MmpMount, ADeviceOfOneHostIsNotTouched)
 {
     lay_mmp before = *block();
-    a.view.base.info.shared = false;
+    a.view.dev()->info.shared = false;
     ASSERT_EQ(a.mount(), 0);
-    EXPECT_EQ(a.view.base.permit, nullptr);
+    EXPECT_EQ(a.view.dev()->permit, nullptr);
     EXPECT_EQ(a.make("file"), 0);
     EXPECT_EQ(a.unmount(), 0);
     EXPECT_EQ(memcmp(&before, block(), sizeof(before)), 0);
     a.opts.mmp = FFS_MMP_ON;
     ASSERT_EQ(a.mount(), 0);
-    EXPECT_NE(a.view.base.permit, nullptr);
+    EXPECT_NE(a.view.dev()->permit, nullptr);
 }
 
 // As a drive that was moved here while another host had it mounted.
 TEST_F(MmpMount, ABlockInUseIsRespectedOnEveryDevice)
 {
     ASSERT_EQ(a.mount(), 0);
-    b.view.base.info.shared = false;
+    b.view.dev()->info.shared = false;
     meanwhile = [&] { EXPECT_EQ(a.make("file" + std::to_string(now)), 0); };
     EXPECT_EQ(b.mount(), -EBUSY);
 }

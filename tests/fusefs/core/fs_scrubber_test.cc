@@ -154,12 +154,13 @@ class FsScrubberWriter : public FsScrubber
   protected:
     void write_and_scrub()
     {
-        bd_ops slow = *device.dev()->ops;
-        fast = device.dev()->ops;
-        slow.submit = slow_submit;
         opts.no_thread = false;
         opts.commit_ms = 1;
-        device.dev()->ops = &slow;
+        device.before_submit = [](bd_io *ios, size_t) {
+            if (ios[0].op != BD_READ)
+                usleep(2000);
+            return 0;
+        };
         ASSERT_EQ(mount(), 0);
         ASSERT_EQ(ffs_scrub_start(fs, FAST, 0), 0);
         for (uint64_t i = 0; i < 300 || scrub_counts().passes < 5; i++)
@@ -169,7 +170,7 @@ class FsScrubberWriter : public FsScrubber
         EXPECT_EQ(counts().damaged, 0u);
         EXPECT_EQ(logged, 0);
         unmount();
-        device.dev()->ops = fast;
+        device.before_submit = nullptr;
         ASSERT_EQ(mount(), 0);
     }
 
@@ -187,16 +188,7 @@ class FsScrubberWriter : public FsScrubber
         if (i % 10 == 0)
             usleep(20000);
     }
-    static int slow_submit(bd_dev *dev, bd_io *ios, size_t n)
-    {
-        if (n > 0 && ios[0].op != BD_READ)
-            usleep(2000);
-        return fast->submit(dev, ios, n);
-    }
-    static const bd_ops *fast;
 };
-
-const bd_ops *FsScrubberWriter::fast;
 
 TEST_F(FsScrubberWriter, NothingIsFound)
 {

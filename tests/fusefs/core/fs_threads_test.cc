@@ -145,51 +145,22 @@ TEST_F(FsThreads, AWriterWaitsForAMapForWriting)
 
 // A drive whose commands of one kind take until they are let go. An error is told once, as
 // fdatasync(2) does.
-static struct {
-    std::mutex lock;
-    std::condition_variable changed;
-    const bd_ops *real;
-    bd_op kind;
-    unsigned begun, under_way, most;
-    int error;
-    bool held;
-} slow;
-
-static int submit_slowly(bd_dev *dev, bd_io *ios, size_t n)
-{
-    if (ios[0].op != slow.kind)
-        return slow.real->submit(dev, ios, n);
-    std::unique_lock<std::mutex> hold(slow.lock);
-    slow.begun++;
-    slow.most = std::max(slow.most, ++slow.under_way);
-    slow.changed.notify_all();
-    slow.changed.wait(hold, [] { return !slow.held; });
-    slow.under_way--;
-    hold.unlock();
-    ios[0].error = std::exchange(slow.error, 0);
-    return ios[0].error ? ios[0].error : slow.real->submit(dev, ios, n);
-}
-
 class FsPaused : public FsThreads
 {
   protected:
     void hold_back(bd_op kind, int error = 0)
     {
-        ops = *device.dev()->ops;
-        slow.real = device.dev()->ops;
-        slow.kind = kind;
-        slow.begun = slow.most = 0;
-        slow.error = error;
-        slow.held = true;
-        ops.submit = submit_slowly;
-        device.dev()->ops = &ops;
+        error_ = error;
+        held_ = true;
+        device.before_submit = [this, kind](bd_io *ios, size_t) {
+            return ios[0].op == kind ? wait() : 0;
+        };
     }
-    static void wait_for_the_first()
+    void wait_for_the_first()
     {
-        std::unique_lock<std::mutex> hold(slow.lock);
-        bool begun =
-            slow.changed.wait_for(hold, std::chrono::seconds(10), [] { return slow.begun == 1; });
-        EXPECT_TRUE(begun) << "no such command";
+        std::unique_lock<std::mutex> hold(lock_);
+        bool begins = changed_.wait_for(hold, std::chrono::seconds(10), [&] { return begun == 1; });
+        EXPECT_TRUE(begins) << "no such command";
     }
     void mount_without_thread()
     {
@@ -197,14 +168,32 @@ class FsPaused : public FsThreads
         opts.no_thread = true;
         ASSERT_EQ(mount(), 0);
     }
-    static void let_go()
+    void let_go()
     {
-        std::lock_guard<std::mutex> hold(slow.lock);
-        slow.held = false;
-        slow.changed.notify_all();
+        std::lock_guard<std::mutex> hold(lock_);
+        held_ = false;
+        changed_.notify_all();
     }
 
-    bd_ops ops = {};
+    unsigned begun = 0, most = 0;
+
+  private:
+    int wait()
+    {
+        std::unique_lock<std::mutex> hold(lock_);
+        begun++;
+        most = std::max(most, ++under_way_);
+        changed_.notify_all();
+        changed_.wait(hold, [this] { return !held_; });
+        under_way_--;
+        return std::exchange(error_, 0);
+    }
+
+    std::mutex lock_;
+    std::condition_variable changed_;
+    unsigned under_way_ = 0;
+    int error_ = 0;
+    bool held_ = false;
 };
 
 class FsFlushes : public FsPaused
@@ -225,11 +214,10 @@ class FsFlushes : public FsPaused
         for (int i = 0; i < 6; i++)
             all.emplace_back(sync);
         std::this_thread::sleep_for(std::chrono::milliseconds(50)); // for them to come that far
-        EXPECT_EQ(slow.begun, 1u);
+        EXPECT_EQ(begun, 1u);
         let_go();
         for (std::thread &t : all)
             t.join();
-        device.dev()->ops = slow.real;
         return failed;
     }
 };
@@ -238,15 +226,15 @@ class FsFlushes : public FsPaused
 TEST_F(FsFlushes, RunOneAtATimeAndServeAllWaiters)
 {
     EXPECT_EQ(sync_by_seven(0), 0);
-    EXPECT_EQ(slow.most, 1u);
-    EXPECT_GE(slow.begun, 2u) << "the first began before the others were asked for";
+    EXPECT_EQ(most, 1u);
+    EXPECT_GE(begun, 2u) << "the first began before the others were asked for";
 }
 
 TEST_F(FsFlushes, FailForAllWaitersAndAreNotRetried)
 {
     check_at_end = false;
     EXPECT_EQ(sync_by_seven(-EIO), 7);
-    EXPECT_EQ(slow.begun, 1u);
+    EXPECT_EQ(begun, 1u);
 }
 
 // New files of seven threads, the first of which is being made durable while the rest are written.
@@ -274,9 +262,8 @@ TEST_F(FsFlushes, AreSharedByFsyncsThatOverlap)
     let_go();
     for (std::thread &t : all)
         t.join();
-    device.dev()->ops = slow.real;
     EXPECT_EQ(failed, 0u);
-    EXPECT_LT(slow.begun, 5u) << "the second flush serves all that wait for it";
+    EXPECT_LT(begun, 5u) << "the second flush serves all that wait for it";
 }
 
 // A read that is under way sees none of a later write.
@@ -299,7 +286,6 @@ TEST_F(FsPaused, AWriterWaitsForAReader)
     let_go();
     reader.join();
     writer.join();
-    device.dev()->ops = slow.real;
     EXPECT_EQ(seen, old);
 }
 
@@ -312,11 +298,10 @@ TEST_F(FsPaused, WritersOfAFileTakeTurns)
     wait_for_the_first();
     std::thread second([&] { write(f, 4096, std::string(8192, '2')); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_EQ(slow.begun, 1u);
+    EXPECT_EQ(begun, 1u);
     let_go();
     first.join();
     second.join();
-    device.dev()->ops = slow.real;
     EXPECT_EQ(read(f, 0, 12288), std::string(4096, '1') + std::string(8192, '2'));
 }
 
@@ -336,5 +321,4 @@ TEST_F(FsPaused, AnInodeThatIsBeingFreedIsNotFound)
     EXPECT_EQ(ffs_iget(fs, ino, again.out()), -ESTALE);
     let_go();
     last.join();
-    device.dev()->ops = slow.real;
 }

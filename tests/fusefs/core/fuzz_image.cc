@@ -19,12 +19,12 @@
 
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
-#include "tests/dma_memory.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_fields.h"
 #include "tests/fusefs/core/image_repair.h"
 #include "tests/fusefs/core/inode_ref.h"
 #include "tests/keep_heap.h"
+#include "tests/test_device.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 // Inputs so far whose image could be mounted for writing: what fuzzing is worth.
@@ -48,24 +48,14 @@ constexpr ffs_cred CRED = {0, 0, 0};
 
 // A device in memory. Resetting it to its base image costs only as much as the
 // writes since.
-class Device
+class Device : public TestDevice
 {
   public:
     explicit Device(const std::vector<uint8_t> *base = nullptr)
-        : base_(base), mem_(base ? *base : std::vector<uint8_t>(BYTES)),
-          is_dirty_(BYTES / LAY_BLOCK_SIZE), handle_{{}, this}
+        : TestDevice(BYTES, 512), base_(base), mem_(base ? *base : std::vector<uint8_t>(BYTES)),
+          is_dirty_(BYTES / LAY_BLOCK_SIZE)
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
-        handle_.base.ops = &ops;
-        handle_.base.info.bytes = BYTES;
-        handle_.base.info.lba_size = 512;
-        handle_.base.info.volatile_cache = true;
-        strcpy(handle_.base.info.name, "fuzz");
         keep_heap();
-    }
-    bd_dev *dev()
-    {
-        return &handle_.base;
     }
     // For writing.
     uint8_t *block(uint64_t at)
@@ -87,50 +77,30 @@ class Device
     }
 
   private:
-    struct Handle {
-        bd_dev base;
-        Device *self;
-    };
     void mark(uint64_t at)
     {
         if (!is_dirty_[at])
             dirty_.push_back(at);
         is_dirty_[at] = 1;
     }
-    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    int transfer(bd_io *io) override
     {
-        Device *self = reinterpret_cast<Handle *>(dev)->self;
-        for (size_t i = 0; i < n; i++)
-            self->transfer(&ios[i]);
-        return 0;
-    }
-    void transfer(bd_io *io)
-    {
-        io->error = 0;
         if (io->op == BD_READ)
             memcpy(io->buf, mem_.data() + io->offset, io->len);
         if (io->op != BD_WRITE && io->op != BD_WRITE_ZEROES)
-            return;
+            return 0;
         for (uint64_t at = io->offset / 4096; at <= (io->offset + io->len - 1) / 4096; at++)
             mark(at);
         if (io->op == BD_WRITE)
             memcpy(mem_.data() + io->offset, io->buf, io->len);
         else
             memset(mem_.data() + io->offset, 0, io->len);
-    }
-    static void *dma_alloc(bd_dev *, size_t len)
-    {
-        return dma_memory_new(len);
-    }
-    static void dma_free(bd_dev *, void *buf, size_t)
-    {
-        dma_memory_free(buf);
+        return 0;
     }
 
     const std::vector<uint8_t> *base_;
     std::vector<uint8_t> mem_, is_dirty_;
     std::vector<uint64_t> dirty_;
-    Handle handle_;
 };
 
 // --- The image ----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The storage half: storage_*_test.cc, on a device in memory that can be cut off from power.
-add_library(storage_fixture STATIC crash_dev.c image_check.c image_repair.c space_probe.c
+add_library(storage_fixture STATIC crash_device.cc image_check.c image_repair.c space_probe.c
             storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 

@@ -389,7 +389,7 @@ class Hints : public StorageTest
         const lay_geometry *geo = ffs_geometry(fs);
         uint64_t sum = 0;
         for (uint64_t i = 0; i < geo->bitmap_blocks; i++)
-            sum += crash_dev_reads(dev.get(), (geo->bitmap_start + i) * LAY_BLOCK_SIZE);
+            sum += dev->reads((geo->bitmap_start + i) * LAY_BLOCK_SIZE);
         return sum;
     }
     // Sets all hints in the superblock, which is in place.
@@ -397,7 +397,7 @@ class Hints : public StorageTest
     {
         const lay_geometry geo = geometry_of(dev.get());
         memset(super_of(dev.get())->section_free, hint, LAY_BITMAP_SECTIONS);
-        image_seal_super(crash_dev_bytes(dev.get()), &geo);
+        image_seal_super(dev->bytes(), &geo);
     }
 };
 
@@ -459,7 +459,7 @@ TEST_F(Hints, AnAbortedHandleDoesNotChangeThem)
     EXPECT_EQ(after.free_blocks + 1, before.free_blocks);
     // The hint of each section is that of its bitmaps.
     ASSERT_EQ(unmount(), 0);
-    const uint8_t *bytes = crash_dev_bytes(dev.get());
+    const uint8_t *bytes = dev->bytes();
     const lay_super *sb = super_of(dev.get());
     const lay_geometry geo = geometry_of(dev.get());
     for (uint64_t s = 0; s < LAY_BITMAP_SECTIONS; s++) {

@@ -65,7 +65,7 @@ TEST_F(Cache, ChangedBlocksStayUntilTheyAreWrittenInPlace)
     ASSERT_EQ(ffs_checkpoint_now(fs), 0);
     for (uint64_t i = 0; i < 300; i++)
         EXPECT_EQ(get(blocks[i], i + 1), 0) << "in place";
-    EXPECT_GE(crash_dev_reads(dev.get(), place(blocks[0])), 1u);
+    EXPECT_GE(dev->reads(place(blocks[0])), 1u);
 }
 
 TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
@@ -76,31 +76,31 @@ TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
     remount();
     for (uint64_t i = 0; i < 300; i++)
         ASSERT_EQ(get(blocks[i], i + 1), 0);
-    uint64_t first = crash_dev_reads(dev.get(), place(blocks[0]));
-    uint64_t last = crash_dev_reads(dev.get(), place(blocks[299]));
+    uint64_t first = dev->reads(place(blocks[0]));
+    uint64_t last = dev->reads(place(blocks[299]));
     EXPECT_EQ(get(blocks[299], 300), 0);
-    EXPECT_EQ(crash_dev_reads(dev.get(), place(blocks[299])), last) << "the latest is kept";
+    EXPECT_EQ(dev->reads(place(blocks[299])), last) << "the latest is kept";
     EXPECT_EQ(get(blocks[0], 1), 0);
-    EXPECT_EQ(crash_dev_reads(dev.get(), place(blocks[0])), first + 1) << "the oldest is not";
+    EXPECT_EQ(dev->reads(place(blocks[0])), first + 1) << "the oldest is not";
 }
 
 TEST_F(Cache, OneReadServesAllWaiters)
 {
     uint64_t block = new_block(1);
     remount();
-    uint64_t before = crash_dev_reads(dev.get(), place(block));
-    crash_dev_slow(dev.get(), 20000);
+    uint64_t before = dev->reads(place(block));
+    dev->slow(20000);
     in_threads(8, [&](int) { EXPECT_EQ(get(block, 1), 0); });
-    EXPECT_EQ(crash_dev_reads(dev.get(), place(block)), before + 1);
+    EXPECT_EQ(dev->reads(place(block)), before + 1);
 }
 
 TEST_F(Cache, AReadErrorIsNotCached)
 {
     uint64_t block = new_block(1);
     remount();
-    crash_dev_fail_reads(dev.get(), place(block), 4096);
+    dev->fail_reads(place(block), 4096);
     EXPECT_EQ(get(block, 1), -EIO);
-    crash_dev_fail_reads(dev.get(), 0, 0);
+    dev->fail_reads(0, 0);
     EXPECT_EQ(get(block, 1), 0);
 }
 

@@ -75,7 +75,7 @@ class Campaign : public StorageTest
     std::string look(const std::string &path, const Ref &inode);
     std::string foreign_data();
     std::string check_mounted(size_t ops);
-    std::string check(crash_dev *d, size_t ops);
+    std::string check(CrashDevice *d, size_t ops);
     std::string check_state(const State &state, size_t *recovery);
     std::string campaign(size_t states, unsigned long first);
 
@@ -123,8 +123,8 @@ void Campaign::begin(unsigned long workload)
     if (workload % 4 == 3)
         fill_disk();
     ASSERT_EQ(ffs_sync(fs), 0);
-    crash_dev_record(dev.get());
-    crash_dev_ignore_flush(dev.get(), lies);
+    dev->record();
+    dev->ignore_flush(lies);
 }
 
 // Leaves a few blocks, so that everything fails with ENOSPC sooner or later.
@@ -185,7 +185,7 @@ void Campaign::close_promises(const std::string &path, uint64_t ino)
 {
     for (Promise &p : promises) {
         if (p.until == SIZE_MAX && (p.path == path || (ino && p.ino == ino)))
-            p.until = crash_dev_ops(dev.get());
+            p.until = dev->ops();
     }
 }
 
@@ -197,7 +197,7 @@ void Campaign::promise(const std::string &path)
         if (p.until == SIZE_MAX && p.path == path)
             return;
     }
-    promises.push_back({crash_dev_ops(dev.get()), SIZE_MAX, ino, path, describe(path)});
+    promises.push_back({dev->ops(), SIZE_MAX, ino, path, describe(path)});
 }
 
 void Campaign::promise_all()
@@ -395,7 +395,7 @@ std::string Campaign::check_mounted(size_t ops)
     return foreign_data();
 }
 
-std::string Campaign::check(crash_dev *d, size_t ops)
+std::string Campaign::check(CrashDevice *d, size_t ops)
 {
     struct ffs *whole = fs;
     std::string wrong;
@@ -405,7 +405,7 @@ std::string Campaign::check(crash_dev *d, size_t ops)
         err = unmount();
         if (wrong.empty() && err)
             wrong = "unmount: " + std::to_string(err);
-        if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
+        if (wrong.empty() && image_check(d->dev()) != 0)
             wrong = "fsck finds damage";
     } else {
         wrong = "mount: " + why;
@@ -421,17 +421,17 @@ std::string Campaign::check_state(const State &state, size_t *recovery)
         return n % 8 == 0 ? CRASH_DROP : n % 8 == 1 ? CRASH_KEEP : CRASH_RANDOM;
     };
     const unsigned long lost = state.fate / 8 % 3;
-    Device cut(crash_dev_cut(dev.get(), state.ops, fate_of(state.fate), state.fate));
+    Device cut = dev->cut(state.ops, fate_of(state.fate), state.fate);
     lose_log(cut.get(), lost, state.fate / 24);
     if (recovery || state.again >= 0)
-        crash_dev_record(cut.get());
+        cut->record();
     std::string wrong = check(cut.get(), state.ops);
     if (recovery)
-        *recovery = crash_dev_ops(cut.get());
+        *recovery = cut->ops();
     if (!wrong.empty() || state.again < 0)
         return wrong;
-    Device again(crash_dev_cut(cut.get(), static_cast<size_t>(state.again),
-                               fate_of(state.again_fate), state.again_fate));
+    Device again =
+        cut->cut(static_cast<size_t>(state.again), fate_of(state.again_fate), state.again_fate);
     // The other log may not be lost before a recovery has made them equal again.
     lose_log(again.get(), lost ? lost : state.again_fate / 8 % 3, state.again_fate / 24);
     wrong = check(again.get(), state.ops);
@@ -451,7 +451,7 @@ std::string Campaign::campaign(size_t states, unsigned long first)
             return "the workload failed";
         for (size_t i = 0; i < STATES_OF_WORKLOAD && done < states; i++, done++) {
             size_t recovery = 0;
-            state.ops = choice() % (crash_dev_ops(dev.get()) + 1);
+            state.ops = choice() % (dev->ops() + 1);
             state.fate = choice() % 100000;
             state.again = -1;
             std::string wrong = check_state(state, i % 5 ? nullptr : &recovery);

@@ -225,24 +225,24 @@ class ChunkCrash : public ChunkFiles
     {
         ASSERT_EQ(ffs_sync(fs), 0);
         ASSERT_EQ(ffs_checkpoint_now(fs), 0);
-        crash_dev_record(dev.get());
+        dev->record();
         states = {{0, 0, values, false}};
     }
     void end_step(size_t begun)
     {
         ASSERT_EQ(commit(), 0);
-        states.push_back({begun, crash_dev_ops(dev.get()), values, data});
+        states.push_back({begun, dev->ops(), values, data});
     }
     void step_add(unsigned n)
     {
-        size_t begun = crash_dev_ops(dev.get());
+        size_t begun = dev->ops();
         ASSERT_EQ(add(n), 0);
         values.insert(n);
         end_step(begun);
     }
     void step_remove(unsigned n)
     {
-        size_t begun = crash_dev_ops(dev.get());
+        size_t begun = dev->ops();
         ASSERT_EQ(remove(n), 0);
         values.erase(n);
         end_step(begun);
@@ -250,7 +250,7 @@ class ChunkCrash : public ChunkFiles
     // A file of all free space, which is written.
     void step_data()
     {
-        size_t begun = crash_dev_ops(dev.get());
+        size_t begun = dev->ops();
         Ref file;
         std::string bytes(64u << 10, 'D');
         ASSERT_EQ(new_file("data", &file.i), 0);
@@ -299,7 +299,7 @@ class ChunkCrash : public ChunkFiles
         return "";
     }
     // The state is the last one that was durable, or the one that had begun after it.
-    std::string check_cut(crash_dev *d, size_t ops, unsigned most)
+    std::string check_cut(CrashDevice *d, size_t ops, unsigned most)
     {
         struct ffs *whole = fs;
         std::string wrong = "mount: ";
@@ -313,7 +313,7 @@ class ChunkCrash : public ChunkFiles
             }
             if (unmount())
                 wrong += " unmount";
-            if (image_check(crash_dev_bd(d)) != 0)
+            if (image_check(d->dev()) != 0)
                 wrong += " fsck";
         } else {
             wrong += why;
@@ -327,11 +327,11 @@ class ChunkCrash : public ChunkFiles
     {
         constexpr int ALL = std::size(FATES);
         const uint64_t fates = static_cast<uint64_t>(test_rounds(FATES_OF_A_CUT, ALL));
-        size_t all = crash_dev_ops(dev.get());
+        size_t all = dev->ops();
         ASSERT_GT(all, 10u);
         for (size_t ops = 0; ops <= all; ops++) {
             for (uint64_t seed = ops; seed < ops + fates; seed++) {
-                Device cut(crash_dev_cut(dev.get(), ops, FATES[seed % ALL], seed));
+                Device cut = dev->cut(ops, FATES[seed % ALL], seed);
                 ASSERT_EQ(check_cut(cut.get(), ops, most), "")
                     << "after " << ops << " of " << all << ", seed " << seed;
             }
@@ -353,7 +353,7 @@ unsigned ChunkCrash::logged(uint64_t segment)
          LAY_ADDR(LAY_KIND_LOG, pos) != lay_get64(newest->head.block);
          pos = lay_log_after(geo, pos)) {
         const auto *head = reinterpret_cast<const lay_head *>(
-            crash_dev_bytes(dev.get()) + ((geo->log_start + pos) << LAY_BLOCK_SHIFT));
+            dev->bytes() + ((geo->log_start + pos) << LAY_BLOCK_SHIFT));
         n += lay_addr_kind(lay_get64(head->block)) == LAY_KIND_CHUNK &&
              lay_addr_segment(lay_get64(head->block)) == segment;
     }
@@ -441,7 +441,7 @@ TEST_F(ChunkCrash, WhileAnotherNumberIsUsed)
     std::set<uint64_t> after = segments();
     ASSERT_EQ(after.size(), 3u);
     for (unsigned i = n; mapped() == 3 && i < 2 * n; i++) {
-        size_t begun = crash_dev_ops(dev.get());
+        size_t begun = dev->ops();
         ASSERT_EQ(add(i), 0);
         values.insert(i);
         if (i % 8 == 0 || mapped() == 4)
@@ -464,15 +464,14 @@ class WideChunks : public ChunkFiles
     {
         make(64u << 20, 512);
         const lay_geometry geo = geometry_of(dev.get());
-        auto *map =
-            reinterpret_cast<lay_map_block *>(crash_dev_bytes(dev.get()) + geo.map_start * 4096);
+        auto *map = reinterpret_cast<lay_map_block *>(dev->bytes() + geo.map_start * 4096);
         ASSERT_EQ(geo.reserve, 1u);
         ASSERT_EQ(lay_get64(map->slots[0].places[0]) + LAY_SEGMENT_BLOCKS,
                   lay_get64(map->slots[1].places[0]));
         super_of(dev.get())->chunk_shift = lay_put32(1);
         super_of(dev.get())->chunks = lay_put64(1);
-        image_seal_super(crash_dev_bytes(dev.get()), &geo);
-        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+        image_seal_super(dev->bytes(), &geo);
+        ASSERT_EQ(image_check(dev->dev()), 0);
         ASSERT_EQ(mount(), 0) << why;
     }
 };

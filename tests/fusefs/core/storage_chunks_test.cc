@@ -323,7 +323,7 @@ TEST_F(Chunks, ASegmentWithDamagedEntriesIsLeftAlone)
     ASSERT_EQ(lay_addr_segment(there[0]), 1u);
     const uint64_t at = space_segment(fs, 1) << LAY_BLOCK_SHIFT;
     ASSERT_EQ(unmount(), 0);
-    memset(crash_dev_bytes(dev.get()) + at + 100, 0x5a, 50);
+    memset(dev->bytes() + at + 100, 0x5a, 50);
     ASSERT_EQ(mount(), 0) << why;
     ASSERT_EQ(take(40, LAY_ADDR_CHUNK(1, 105), &blocks), 0);
     for (uint64_t addr : blocks)
@@ -387,30 +387,30 @@ TEST_F(Chunks, APowerCutKeepsEveryChunk)
     for (int i = 0; i < FIRST / 2; i++)
         ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
     ASSERT_EQ(checkpoint(), 0);
-    crash_dev_record(dev.get());
+    dev->record();
     const uint64_t before = space_chunks(fs);
     for (int i = FIRST / 2; i < FIRST; i++)
         ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
     EXPECT_GT(space_chunks(fs), before);
     ASSERT_EQ(commit(), 0);
-    const size_t full = crash_dev_ops(dev.get());
+    const size_t full = dev->ops();
     for (int i = FIRST / 2; i < FIRST; i++)
         ASSERT_EQ(remove_file("link" + std::to_string(i)), 0);
     ASSERT_EQ(commit_freed(), 0);
     for (int i = FIRST; i < SECOND; i++)
         ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
     ASSERT_EQ(commit(), 0);
-    const size_t second = crash_dev_ops(dev.get());
+    const size_t second = dev->ops();
     expect_sound();
-    for (size_t at = 0; at <= crash_dev_ops(dev.get()); at++) {
-        Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+    for (size_t at = 0; at <= dev->ops(); at++) {
+        Device cut = dev->cut(at, FATES[at % 4], at);
         ASSERT_EQ(mount(cut.get()), 0) << why;
         EXPECT_EQ(wrong_links(0, FIRST / 2, false), "") << at;
         EXPECT_EQ(wrong_links(FIRST / 2, FIRST, at != full), "") << at;
         EXPECT_EQ(wrong_links(FIRST, SECOND, at < second), "") << at;
         EXPECT_EQ(make_link("after"), 0);
         ASSERT_EQ(unmount(), 0);
-        ASSERT_EQ(image_check(crash_dev_bd(cut.get())), 0) << at;
+        ASSERT_EQ(image_check(cut->dev()), 0) << at;
     }
 }
 

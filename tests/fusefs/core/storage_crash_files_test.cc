@@ -27,7 +27,7 @@ class CrashFiles : public StorageTest
         make(24u << 20, 256);
         opts.discard = true; // blocks freed too early are lost
         ASSERT_EQ(mount(), 0) << why;
-        crash_dev_record(dev.get());
+        dev->record();
     }
     ffs_inode *root()
     {
@@ -59,7 +59,7 @@ class CrashFiles : public StorageTest
             ASSERT_EQ(ffs_write(inode, 0, data.data(), len), static_cast<ssize_t>(len));
             ASSERT_EQ(ffs_fsync(inode, i % 2), 0);
         });
-        kept.push_back({crash_dev_ops(dev.get()), name, fill, len});
+        kept.push_back({dev->ops(), name, fill, len});
     }
     // One random change of names and data that nothing is asked of but to leave no damage.
     void churn(std::mt19937 &random)
@@ -117,10 +117,10 @@ class CrashFiles : public StorageTest
     }
     std::string check(size_t ops, uint64_t seed)
     {
-        Device cut(crash_dev_cut(dev.get(), ops, FATES[seed % 4], seed));
+        Device cut = dev->cut(ops, FATES[seed % 4], seed);
         lose_log(cut.get(), seed / 4 % 3, seed / 12);
         std::string wrong;
-        if (image_check(crash_dev_bd(cut.get())) != 0 && FATES[seed % 4] != CRASH_RANDOM)
+        if (image_check(cut->dev()) != 0 && FATES[seed % 4] != CRASH_RANDOM)
             return "fsck before the replay";
         if (mount(cut.get()))
             return "mount: " + why;
@@ -130,7 +130,7 @@ class CrashFiles : public StorageTest
         }
         if (unmount())
             wrong = "unmount";
-        if (wrong.empty() && image_check(crash_dev_bd(cut.get())) != 0)
+        if (wrong.empty() && image_check(cut->dev()) != 0)
             wrong = "fsck";
         return wrong;
     }
@@ -142,7 +142,7 @@ TEST_F(CrashFiles, KeepsSyncedDataAndDamagesNothing)
 {
     work(static_cast<unsigned>(test_rounds(12, 40)));
     ASSERT_EQ(unmount(), 0);
-    size_t all = crash_dev_ops(dev.get());
+    size_t all = dev->ops();
     for (size_t ops = 0; ops <= all; ops++) {
         uint64_t seed = ops * 7;
         ASSERT_EQ(check(ops, seed), "") << "after " << ops << " of " << all << ", seed " << seed;
@@ -151,11 +151,11 @@ TEST_F(CrashFiles, KeepsSyncedDataAndDamagesNothing)
 
 TEST_F(CrashFiles, IsNoticedByThisTestWhenFlushesDoNothing)
 {
-    crash_dev_ignore_flush(dev.get(), true);
+    dev->ignore_flush(true);
     work(6);
     ASSERT_EQ(unmount(), 0);
     unsigned wrong = 0;
-    for (size_t ops = 0; ops <= crash_dev_ops(dev.get()) && !wrong; ops += 5)
+    for (size_t ops = 0; ops <= dev->ops() && !wrong; ops += 5)
         wrong += !check(ops, ops).empty();
     EXPECT_GT(wrong, 0u);
 }
@@ -180,7 +180,7 @@ class LostAppend : public CrashFiles, public ::testing::WithParamInterface<bool>
             std::string data(lost, 'L');
             EXPECT_EQ(ffs_write(i, 100, data.data(), lost), static_cast<ssize_t>(lost));
         });
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_KEEP, 0));
+        Device cut = dev->cut(dev->ops(), CRASH_KEEP, 0);
         EXPECT_EQ(unmount(), 0);
         EXPECT_EQ(mount(cut.get()), 0) << why;
         with("f", [&](ffs_inode *i) {
@@ -193,7 +193,7 @@ class LostAppend : public CrashFiles, public ::testing::WithParamInterface<bool>
             EXPECT_EQ(ffs_read(i, 0, &got[0], got.size()), static_cast<ssize_t>(got.size()));
         });
         EXPECT_EQ(unmount(), 0);
-        EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0);
+        EXPECT_EQ(image_check(cut->dev()), 0);
         return got;
     }
     static int write_at(ffs_inode *i, uint64_t offset)
@@ -276,7 +276,7 @@ TEST_F(CrashFiles, FdatasyncKeepsTheNewSize)
             all += more;
             ASSERT_EQ(ffs_fsync(inode, true), 0);
         });
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
         struct ffs *whole = fs;
         ASSERT_EQ(mount(cut.get()), 0) << why;
         EXPECT_TRUE(as_kept({0, "f", 'm', all.size()})) << all.size();
@@ -295,12 +295,12 @@ TEST_F(CrashFiles, UnlinkedButOpenIsFreedByTheNextMount)
         ffs_write(inode, 0, data.data(), data.size());
         ASSERT_EQ(ffs_unlink(dir, "open"), 0);
         ASSERT_EQ(ffs_sync(fs), 0);
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
         struct ffs *whole = fs;
         ASSERT_EQ(mount(cut.get()), 0) << why;
         EXPECT_EQ(free_blocks(), before);
         EXPECT_EQ(unmount(), 0);
-        EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0);
+        EXPECT_EQ(image_check(cut->dev()), 0);
         fs = whole;
     });
     ffs_iput(dir, 1);

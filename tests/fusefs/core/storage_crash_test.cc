@@ -36,7 +36,7 @@ class Crash : public StorageTest
             ASSERT_EQ(commit(), 0);
             ASSERT_EQ(ffs_checkpoint_now(fs), 0);
         }
-        crash_dev_record(dev.get());
+        dev->record();
         done.push_back({0, 0});
     }
 
@@ -74,7 +74,7 @@ class Crash : public StorageTest
             if (round % 3 != 0)
                 continue;
             ASSERT_EQ(commit(), 0);
-            done.push_back({crash_dev_ops(dev.get()), round});
+            done.push_back({dev->ops(), round});
             ASSERT_EQ(round % 12 == 0 ? ffs_checkpoint_now(fs) : 0, 0);
         }
     }
@@ -88,7 +88,7 @@ class Crash : public StorageTest
     }
 
     // The fault of a device after a cut, or "".
-    std::string check(crash_dev *d, size_t ops)
+    std::string check(CrashDevice *d, size_t ops)
     {
         struct ffs *whole = fs;
         std::string wrong;
@@ -105,7 +105,7 @@ class Crash : public StorageTest
         if (unmount())
             wrong = "unmount";
         fs = whole;
-        if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
+        if (wrong.empty() && image_check(d->dev()) != 0)
             wrong = "fsck";
         return wrong;
     }
@@ -113,9 +113,9 @@ class Crash : public StorageTest
     // Cuts everywhere, in every way; the first thing that is wrong, or "".
     std::string cut_everywhere(size_t step = 1)
     {
-        for (size_t ops = 0; ops <= crash_dev_ops(dev.get()); ops += step) {
+        for (size_t ops = 0; ops <= dev->ops(); ops += step) {
             for (uint64_t seed = 0; seed < 4; seed++) {
-                Device cut(crash_dev_cut(dev.get(), ops, FATES[seed], seed));
+                Device cut = dev->cut(ops, FATES[seed], seed);
                 lose_log(cut.get(), (ops + seed) % 3, ops);
                 std::string wrong = check(cut.get(), ops);
                 if (!wrong.empty())
@@ -150,7 +150,7 @@ TEST_F(Crash, DuringUnmountIsHarmless)
 
 TEST_F(Crash, IsNoticedByThisTestWhenFlushesDoNothing)
 {
-    crash_dev_ignore_flush(dev.get(), true);
+    dev->ignore_flush(true);
     work(30);
     EXPECT_NE(cut_everywhere(3), "");
 }
@@ -158,18 +158,18 @@ TEST_F(Crash, IsNoticedByThisTestWhenFlushesDoNothing)
 TEST_F(Crash, DuringRecoveryIsHarmless)
 {
     work(20);
-    size_t ops = crash_dev_ops(dev.get());
-    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    size_t ops = dev->ops();
+    Device cut = dev->cut(ops, CRASH_DROP, 0);
     struct ffs *whole = fs;
-    crash_dev_record(cut.get());
+    cut->record();
     ASSERT_EQ(mount(cut.get()), 0) << why;
-    size_t recovery = crash_dev_ops(cut.get());
+    size_t recovery = cut->ops();
     ASSERT_EQ(unmount(), 0);
     fs = whole;
     ASSERT_GT(recovery, 3u);
     for (size_t at = 0; at <= recovery; at++) {
         for (uint64_t seed = 0; seed < 4; seed++) {
-            Device again(crash_dev_cut(cut.get(), at, FATES[seed], seed));
+            Device again = cut->cut(at, FATES[seed], seed);
             lose_log(again.get(), (at + seed) % 3, at);
             EXPECT_EQ(check(again.get(), ops), "") << at << " seed " << seed;
         }
@@ -179,8 +179,8 @@ TEST_F(Crash, DuringRecoveryIsHarmless)
 TEST_F(Crash, RepeatedRecoveryHasTheSameResult)
 {
     work(20);
-    size_t ops = crash_dev_ops(dev.get());
-    Device cut(crash_dev_cut(dev.get(), ops, CRASH_RANDOM, 7));
+    size_t ops = dev->ops();
+    Device cut = dev->cut(ops, CRASH_RANDOM, 7);
     EXPECT_EQ(check(cut.get(), ops), "");
     EXPECT_EQ(check(cut.get(), ops), "");
 }
@@ -188,10 +188,10 @@ TEST_F(Crash, RepeatedRecoveryHasTheSameResult)
 TEST_F(Crash, AReadOnlyDeviceIsReplayedInMemory)
 {
     work(20);
-    size_t ops = crash_dev_ops(dev.get());
-    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    size_t ops = dev->ops();
+    Device cut = dev->cut(ops, CRASH_DROP, 0);
     ASSERT_EQ(unmount(), 0);
-    crash_dev_bd(cut.get())->info.read_only = true;
+    cut->dev()->info.read_only = true;
     EXPECT_EQ(mount(cut.get()), -EROFS);
     opts.read_only = true;
     ASSERT_EQ(mount(cut.get()), 0) << why;
@@ -203,15 +203,15 @@ TEST_F(Crash, AReadOnlyDeviceIsReplayedInMemory)
 TEST_F(Crash, AReadOnlyMountOfAWritableDeviceWritesNothing)
 {
     work(20);
-    size_t ops = crash_dev_ops(dev.get());
-    Device cut(crash_dev_cut(dev.get(), ops, CRASH_DROP, 0));
+    size_t ops = dev->ops();
+    Device cut = dev->cut(ops, CRASH_DROP, 0);
     ASSERT_EQ(unmount(), 0);
     opts.read_only = true;
-    crash_dev_record(cut.get());
+    cut->record();
     ASSERT_EQ(mount(cut.get()), 0) << why;
     EXPECT_EQ(uid(inos[3]), committed_at(ops));
     EXPECT_EQ(unmount(), 0);
-    EXPECT_EQ(crash_dev_ops(cut.get()), 0u);
+    EXPECT_EQ(cut->ops(), 0u);
 }
 
 // However full the log is, two mounts that crash can commit, and the next one can end a checkpoint.
@@ -225,17 +225,17 @@ TEST_F(Crash, OfAFullLogLeavesRoomForMounts)
             ASSERT_EQ(set_uid(LAY_INO_ROOT, round), 0);
             ASSERT_EQ(commit(), 0);
         }
-        done.push_back({crash_dev_ops(dev.get()), round});
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        done.push_back({dev->ops(), round});
+        Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
         for (int i = 0; i < 2; i++) {
-            crash_dev_record(cut.get());
+            cut->record();
             ASSERT_EQ(mount(cut.get()), 0) << round << ": " << why;
             // Labels of two places, each a write and a flush; then the commit.
-            Device next(crash_dev_cut(cut.get(), 5, CRASH_DROP, 0));
+            Device next = cut->cut(5, CRASH_DROP, 0);
             ASSERT_EQ(unmount(), 0);
             cut = std::move(next);
         }
-        ASSERT_EQ(check(cut.get(), crash_dev_ops(dev.get())), "") << round;
+        ASSERT_EQ(check(cut.get(), dev->ops()), "") << round;
         fs = whole;
     }
 }
@@ -245,16 +245,16 @@ TEST_F(Crash, OfMountAfterMountDoesNotFillTheLog)
 {
     work(5);
     struct ffs *whole = fs;
-    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
     for (int i = 0; i < 600; i++) {
-        crash_dev_record(cut.get());
+        cut->record();
         ASSERT_EQ(mount(cut.get()), 0) << i << ": " << why;
-        Device next(crash_dev_cut(cut.get(), crash_dev_ops(cut.get()), FATES[i % 4], 0));
+        Device next = cut->cut(cut->ops(), FATES[i % 4], 0);
         ASSERT_EQ(unmount(), 0);
         cut = std::move(next);
     }
     fs = whole;
-    EXPECT_EQ(check(cut.get(), crash_dev_ops(dev.get())), "");
+    EXPECT_EQ(check(cut.get(), dev->ops()), "");
 }
 
 TEST_F(Crash, ATornSuperblockIsTakenFromTheJournal)
@@ -266,9 +266,9 @@ TEST_F(Crash, ATornSuperblockIsTakenFromTheJournal)
     uint64_t block, len;
     ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, 0, 1, 1, 1, &block, &len); }), 0);
     ASSERT_EQ(commit(), 0);
-    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
     for (uint64_t place : ffs_geometry(fs)->supers)
-        memset(crash_dev_bytes(cut.get()) + (place << 12) + 1000, 0xff, 1000);
+        memset(cut->bytes() + (place << 12) + 1000, 0xff, 1000);
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(mount(cut.get()), 0) << why;
     EXPECT_EQ(uid(inos[0]), 99);
@@ -292,12 +292,12 @@ class TakenAgain : public Crash
     // The owner of the block after a cut and a mount.
     uint64_t owner_after_cut(uint64_t addr)
     {
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
         const uint64_t place = space_segment(fs, lay_addr_segment(addr)) + lay_addr_index(addr);
         EXPECT_EQ(unmount(), 0);
         EXPECT_EQ(mount(cut.get()), 0) << why;
         EXPECT_EQ(unmount(), 0);
-        const auto *head = reinterpret_cast<lay_head *>(crash_dev_bytes(cut.get()) + (place << 12));
+        const auto *head = reinterpret_cast<lay_head *>(cut->bytes() + (place << 12));
         EXPECT_EQ(lay_get64(head->block), addr);
         return lay_get64(head->owner);
     }

@@ -10,7 +10,7 @@
 #include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 
-int storage_format(crash_dev *d, uint64_t log_blocks)
+int storage_format(CrashDevice *d, uint64_t log_blocks)
 {
     mkfs_params params = {};
     struct mkfs_plan plan = {};
@@ -19,7 +19,7 @@ int storage_format(crash_dev *d, uint64_t log_blocks)
     params.time_sec = 1700000000;
     params.data_csum = getenv("DATA_CSUM") != nullptr;
     params.meta_copies = StorageTest::meta_copies;
-    return mkfs_format(crash_dev_bd(d), &params, &plan);
+    return mkfs_format(d->dev(), &params, &plan);
 }
 
 thread_local std::vector<std::string> StorageTest::log;
@@ -42,14 +42,14 @@ void StorageTest::make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size)
     /* Copies of chunks take as much space as the chunks. */
     if (meta_copies)
         bytes += 16u << 20;
-    dev.reset(crash_dev_new(bytes, lba_size));
+    dev = std::make_unique<CrashDevice>(bytes, lba_size);
     ASSERT_EQ(storage_format(dev.get(), log_blocks), 0);
 }
 
-int StorageTest::mount(crash_dev *d)
+int StorageTest::mount(CrashDevice *d)
 {
     reason text = {};
-    int err = ffs_mount(crash_dev_bd(d ? d : dev.get()), &opts, &fs, &text);
+    int err = ffs_mount((d ? d : dev.get())->dev(), &opts, &fs, &text);
     why = text.text;
     if (err)
         fs = nullptr;
@@ -72,36 +72,36 @@ void StorageTest::remount()
 void StorageTest::expect_sound()
 {
     ASSERT_EQ(unmount(), 0);
-    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    EXPECT_EQ(image_check(dev->dev()), 0);
 }
 
-lay_geometry StorageTest::geometry_of(crash_dev *d)
+lay_geometry StorageTest::geometry_of(CrashDevice *d)
 {
     lay_geometry geo;
-    EXPECT_EQ(image_geometry(crash_dev_peek(d), &geo), 0);
+    EXPECT_EQ(image_geometry(d->peek(), &geo), 0);
     return geo;
 }
 
-lay_super *StorageTest::super_of(crash_dev *d)
+lay_super *StorageTest::super_of(CrashDevice *d)
 {
-    const auto *label = reinterpret_cast<const lay_label *>(crash_dev_peek(d));
+    const auto *label = reinterpret_cast<const lay_label *>(d->peek());
     const uint64_t at = lay_get64(label->supers[0]) << LAY_BLOCK_SHIFT;
-    return reinterpret_cast<lay_super *>(crash_dev_range(d, at, LAY_BLOCK_SIZE));
+    return reinterpret_cast<lay_super *>(d->range(at, LAY_BLOCK_SIZE));
 }
 
-lay_log_commit *StorageTest::newest_of(crash_dev *d)
+lay_log_commit *StorageTest::newest_of(CrashDevice *d)
 {
     lay_geometry geo;
-    lay_label_geometry(reinterpret_cast<const lay_label *>(crash_dev_peek(d)), &geo);
-    return image_newest_commit(crash_dev_bytes(d), &geo);
+    lay_label_geometry(reinterpret_cast<const lay_label *>(d->peek()), &geo);
+    return image_newest_commit(d->bytes(), &geo);
 }
 
-void StorageTest::lose_log(crash_dev *d, unsigned long which, unsigned long seed)
+void StorageTest::lose_log(CrashDevice *d, unsigned long which, unsigned long seed)
 {
     std::mt19937_64 random(seed);
     lay_label label;
     lay_geometry geo;
-    if (which == 0 || ffs_read_label(crash_dev_bd(d), &label) != 0)
+    if (which == 0 || ffs_read_label(d->dev(), &label) != 0)
         return;
     lay_label_geometry(&label, &geo);
     if (lay_logs(&geo) < 2)
@@ -109,7 +109,7 @@ void StorageTest::lose_log(crash_dev *d, unsigned long which, unsigned long seed
     for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
         uint64_t block = lay_log_block(&geo, which - 1, pos);
         if (seed % 2 == 0 || random() % 2)
-            memset(crash_dev_range(d, block << LAY_BLOCK_SHIFT, LAY_BLOCK_SIZE), 0, LAY_BLOCK_SIZE);
+            memset(d->range(block << LAY_BLOCK_SHIFT, LAY_BLOCK_SIZE), 0, LAY_BLOCK_SIZE);
     }
 }
 

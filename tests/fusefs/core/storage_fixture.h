@@ -26,20 +26,14 @@ extern "C" {
 #include "fusefs/core/storage.h"
 #undef _Atomic
 }
-#include "tests/fusefs/core/crash_dev.h"
+#include "tests/fusefs/core/crash_device.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_repair.h"
 
-struct CrashDevFree {
-    void operator()(crash_dev *d) const
-    {
-        crash_dev_free(d);
-    }
-};
-using Device = std::unique_ptr<crash_dev, CrashDevFree>;
+using Device = std::unique_ptr<CrashDevice>;
 
 // Makes an empty file system; 0 or -errno.
-int storage_format(crash_dev *d, uint64_t log_blocks);
+int storage_format(CrashDevice *d, uint64_t log_blocks);
 
 class StorageTest : public ::testing::Test
 {
@@ -53,7 +47,7 @@ class StorageTest : public ::testing::Test
   protected:
     // A fresh device with a file system, not mounted.
     void make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size = 512);
-    int mount(crash_dev *d = nullptr);
+    int mount(CrashDevice *d = nullptr);
     int unmount();
     void remount();
     // Unmounts if there is a mount, and expects that fsck finds nothing.
@@ -69,14 +63,14 @@ class StorageTest : public ::testing::Test
         return ffs_commit_freed(fs);
     }
     // The geometry of the file system on a device, from what is in place.
-    static lay_geometry geometry_of(crash_dev *d);
+    static lay_geometry geometry_of(CrashDevice *d);
     // The first place of the superblock.
-    static lay_super *super_of(crash_dev *d);
+    static lay_super *super_of(CrashDevice *d);
     // The newest commit of the log.
-    static lay_log_commit *newest_of(crash_dev *d);
+    static lay_log_commit *newest_of(CrashDevice *d);
     // What a failed medium may do to one of two logs, the first (1) or the second one (2), and not
     // to both: zeroes all its blocks, or, if `seed` is odd, some of them. 0 does nothing.
-    static void lose_log(crash_dev *d, unsigned long which, unsigned long seed);
+    static void lose_log(CrashDevice *d, unsigned long which, unsigned long seed);
 
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);

@@ -18,7 +18,7 @@ class Label : public StorageTest
     {
         make(16u << 20, 256);
         ASSERT_EQ(mount(), 0) << why;
-        crash_dev_record(dev.get());
+        dev->record();
         ASSERT_EQ(set_uid(LAY_INO_ROOT, 7), 0);
         ASSERT_EQ(commit(), 0);
     }
@@ -29,11 +29,11 @@ class Label : public StorageTest
         return s;
     }
     // The fault of a device after a cut, or "".
-    std::string check(crash_dev *d)
+    std::string check(CrashDevice *d)
     {
         struct ffs *whole = fs;
         std::string wrong;
-        if (image_check(crash_dev_bd(d)) != 0)
+        if (image_check(d->dev()) != 0)
             wrong = "fsck before";
         if (mount(d)) {
             fs = whole;
@@ -47,7 +47,7 @@ class Label : public StorageTest
         if (unmount())
             wrong = "unmount";
         fs = whole;
-        if (image_check(crash_dev_bd(d)) != 0)
+        if (image_check(d->dev()) != 0)
             wrong = "fsck after";
         return wrong;
     }
@@ -57,11 +57,11 @@ TEST_F(Label, EveryCutLeavesAFileSystem)
 {
     ASSERT_EQ(ffs_set_label(fs, "new"), 0);
     ASSERT_EQ(ffs_set_uuid(fs, NEW_UUID), 0);
-    size_t ops = crash_dev_ops(dev.get());
+    size_t ops = dev->ops();
     EXPECT_GT(ops, 8u);
     for (size_t at = 0; at <= ops; at++) {
         for (uint64_t seed = 0; seed < 4; seed++) {
-            Device cut(crash_dev_cut(dev.get(), at, FATES[seed], seed));
+            Device cut = dev->cut(at, FATES[seed], seed);
             ASSERT_EQ(check(cut.get()), "") << "after " << at << " seed " << seed;
         }
     }
@@ -71,7 +71,7 @@ TEST_F(Label, IsDurableWhenTheCallReturns)
 {
     ASSERT_EQ(ffs_set_label(fs, "new"), 0);
     ASSERT_EQ(ffs_set_uuid(fs, NEW_UUID), 0);
-    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(mount(cut.get()), 0) << why;
     EXPECT_STREQ(state().label, "new");

@@ -11,24 +11,23 @@ class MkfsCrash : public StorageTest
 {
   protected:
     // With a sound label in block 0, everything is in place.
-    static bool sound_as_it_is(crash_dev *d)
+    static bool sound_as_it_is(CrashDevice *d)
     {
-        const auto *label = reinterpret_cast<const lay_label *>(crash_dev_peek(d));
-        return lay_check_label(label, nullptr, nullptr) != 0 || image_check(crash_dev_bd(d)) == 0;
+        const auto *label = reinterpret_cast<const lay_label *>(d->peek());
+        return lay_check_label(label, nullptr, nullptr) != 0 || image_check(d->dev()) == 0;
     }
     // What is wrong after each cut of a format over what the device holds now, or "".
     std::string cut_everywhere(bool empty)
     {
-        crash_dev_record(dev.get());
+        dev->record();
         EXPECT_EQ(storage_format(dev.get(), 256), 0);
-        size_t all = crash_dev_ops(dev.get());
+        size_t all = dev->ops();
         for (size_t ops = 0; ops <= all; ops++) {
             for (uint64_t seed = 0; seed < 6; seed++) {
-                Device cut(crash_dev_cut(dev.get(), ops, FATES[seed % 4], seed));
+                Device cut = dev->cut(ops, FATES[seed % 4], seed);
                 bool sound = !empty || sound_as_it_is(cut.get());
                 int err = mount(cut.get());
-                sound =
-                    (err || (unmount() == 0 && image_check(crash_dev_bd(cut.get())) == 0)) && sound;
+                sound = (err || (unmount() == 0 && image_check(cut->dev()) == 0)) && sound;
                 if (!sound || (err && ops == all))
                     return "after " + std::to_string(ops) + " of " + std::to_string(all) +
                            " seed " + std::to_string(seed) + ": " + why;
@@ -40,7 +39,7 @@ class MkfsCrash : public StorageTest
 
 TEST_F(MkfsCrash, OnAnEmptyDeviceLeavesNothingOrAllOfIt)
 {
-    dev.reset(crash_dev_new(32u << 20, 512));
+    dev = std::make_unique<CrashDevice>(32u << 20, 512);
     EXPECT_EQ(cut_everywhere(true), "");
 }
 
@@ -66,8 +65,8 @@ TEST_F(MkfsCrash, OverAnOldFileSystemLeavesOneOfThem)
 
 TEST_F(MkfsCrash, IsNoticedByThisTestWhenFlushesDoNothing)
 {
-    dev.reset(crash_dev_new(32u << 20, 512));
-    crash_dev_ignore_flush(dev.get(), true);
+    dev = std::make_unique<CrashDevice>(32u << 20, 512);
+    dev->ignore_flush(true);
     EXPECT_NE(cut_everywhere(true), "");
 }
 

@@ -47,7 +47,7 @@ class Recover : public StorageTest
     }
     Device crash()
     {
-        return Device(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_KEEP, 0));
+        return dev->cut(dev->ops(), CRASH_KEEP, 0);
     }
 };
 
@@ -57,12 +57,11 @@ TEST_F(Recover, ImagesOfSegmentsThatAreNotMappedAreDropped)
     make(128u << 20, 8192);
     ASSERT_EQ(mount(), 0) << why;
     ASSERT_EQ(space_segment(fs, 2), 0u);
-    crash_dev_record(dev.get());
+    dev->record();
     append(images(2, 8000));
     Device cut = crash();
     ASSERT_EQ(unmount(), 0);
-    const std::vector<uint8_t> before(crash_dev_bytes(cut.get()),
-                                      crash_dev_bytes(cut.get()) + (128u << 20));
+    const std::vector<uint8_t> before(cut->bytes(), cut->bytes() + (128u << 20));
     const lay_geometry geo = geometry_of(cut.get());
     double start = cpu_seconds();
     ASSERT_EQ(mount(cut.get()), 0) << why;
@@ -70,9 +69,7 @@ TEST_F(Recover, ImagesOfSegmentsThatAreNotMappedAreDropped)
     EXPECT_EQ(unmount(), 0);
     for (uint64_t block = 0; block < geo.blocks; block++) {
         if (lay_range_ok(&geo, block, 1)) {
-            EXPECT_EQ(
-                memcmp(&before[block << 12], crash_dev_bytes(cut.get()) + (block << 12), 4096), 0)
-                << block;
+            EXPECT_EQ(memcmp(&before[block << 12], cut->bytes() + (block << 12), 4096), 0) << block;
         }
     }
 }
@@ -87,8 +84,8 @@ TEST_F(Recover, AnUnreadableSuperblockIsReadFromItsOtherPlace)
     ffs_iput(inode, 1);
     const uint64_t place = ffs_geometry(fs)->supers[0];
     ASSERT_EQ(unmount(), 0);
-    crash_dev_fail_reads(dev.get(), place << LAY_BLOCK_SHIFT, 4096);
-    EXPECT_GE(image_check(crash_dev_bd(dev.get())), 1) << "fsck finds it, and goes on";
+    dev->fail_reads(place << LAY_BLOCK_SHIFT, 4096);
+    EXPECT_GE(image_check(dev->dev()), 1) << "fsck finds it, and goes on";
     opts.read_only = true;
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(uid(ino), 0);
@@ -102,7 +99,7 @@ TEST_F(Recover, CanBeInterruptedAnywhereAndRepeated)
 {
     make(32u << 20, 1024);
     ASSERT_EQ(mount(), 0) << why;
-    crash_dev_record(dev.get());
+    dev->record();
     ffs_inode *inode;
     ASSERT_EQ(new_inode(&inode), 0);
     uint64_t ino = ffs_ino(inode);

@@ -62,8 +62,8 @@ class Resize : public StorageTest
         params.time_sec = 1700000000;
         params.data_csum = data_csum;
         params.meta_copies = meta_copies;
-        dev.reset(crash_dev_new(blocks << LAY_BLOCK_SHIFT, 512));
-        ASSERT_EQ(mkfs_format(crash_dev_bd(dev.get()), &params, &plan), 0);
+        dev = std::make_unique<CrashDevice>(blocks << LAY_BLOCK_SHIFT, 512);
+        ASSERT_EQ(mkfs_format(dev->dev(), &params, &plan), 0);
         ASSERT_EQ(mount(), 0) << why;
         add_file("old");
         zoo = describe_zoo();
@@ -125,7 +125,7 @@ class Resize : public StorageTest
         return err ? err : end;
     }
     // The fault of a device after a cut, or "".
-    std::string check(crash_dev *d, uint64_t one = OLD, uint64_t other = NEW)
+    std::string check(CrashDevice *d, uint64_t one = OLD, uint64_t other = NEW)
     {
         std::string wrong;
         if (mount(d))
@@ -139,16 +139,16 @@ class Resize : public StorageTest
         add_file("new"); // the bitmaps can be used
         if (unmount())
             wrong = "unmount";
-        if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
+        if (wrong.empty() && image_check(d->dev()) != 0)
             wrong = "fsck";
         return wrong;
     }
     // After each operation that was recorded, with some of what was not durable.
     void cut_everywhere(uint64_t one, uint64_t other)
     {
-        size_t ops = crash_dev_ops(dev.get());
+        size_t ops = dev->ops();
         for (size_t at = 0; at <= ops; at++) {
-            Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+            Device cut = dev->cut(at, FATES[at % 4], at);
             lose_log(cut.get(), at % 3, at);
             EXPECT_EQ(check(cut.get(), one, other), "") << "after " << at << " of " << ops;
         }
@@ -158,7 +158,7 @@ class Resize : public StorageTest
     {
         const lay_geometry geo = geometry_of(dev.get());
         std::vector<uint64_t> places;
-        const uint8_t *map = crash_dev_peek(dev.get()) + (geo.map_start << LAY_BLOCK_SHIFT);
+        const uint8_t *map = dev->peek() + (geo.map_start << LAY_BLOCK_SHIFT);
         for (const lay_slot &slot : reinterpret_cast<const lay_map_block *>(map)->slots)
             places.push_back(lay_slot_mapped(&slot) ? lay_get64(slot.places[0]) : LAY_NONE);
         return places;
@@ -170,7 +170,7 @@ class Resize : public StorageTest
         for (uint64_t place : chunks()) {
             if (place == LAY_NONE || place + LAY_SEGMENT_BLOCKS <= end)
                 continue;
-            const uint8_t *first = crash_dev_peek(dev.get()) + (place << LAY_BLOCK_SHIFT);
+            const uint8_t *first = dev->peek() + (place << LAY_BLOCK_SHIFT);
             const auto *entries = reinterpret_cast<const lay_entries *>(first);
             n += lay_get32(entries->free) < LAY_SEGMENT_BLOCKS - 1;
         }
@@ -179,13 +179,13 @@ class Resize : public StorageTest
     // Of the last `n` operations: what a cut leaves needs no question to be repaired.
     void preen_cuts(size_t n, uint64_t one, uint64_t other)
     {
-        size_t ops = crash_dev_ops(dev.get());
+        size_t ops = dev->ops();
         for (size_t at = ops > n ? ops - n : 0; at <= ops; at++) {
             for (uint64_t seed = 0; seed < 3; seed++) {
-                Device cut(crash_dev_cut(dev.get(), at, FATES[seed], seed));
-                int64_t found = image_preen(crash_dev_bd(cut.get()));
+                Device cut = dev->cut(at, FATES[seed], seed);
+                int64_t found = image_preen(cut->dev());
                 EXPECT_GE(found, 0) << "after " << at << " of " << ops << " seed " << seed;
-                EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0) << at << " seed " << seed;
+                EXPECT_EQ(image_check(cut->dev()), 0) << at << " seed " << seed;
                 EXPECT_EQ(check(cut.get(), one, other), "") << at << " seed " << seed;
             }
         }
@@ -370,7 +370,7 @@ TEST_F(Resize, CanBeRepeated)
     int names = 0;
     for (uint64_t to : {uint64_t{6100}, uint64_t{6100}, uint64_t{32257}, uint64_t{33000}, NEW}) {
         ASSERT_EQ(grow(to), 0) << to;
-        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+        ASSERT_EQ(image_check(dev->dev()), 0) << to;
         ASSERT_EQ(mount(), 0) << why;
         EXPECT_EQ(blocks(), to);
         EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
@@ -381,13 +381,13 @@ TEST_F(Resize, CanBeRepeated)
 
 TEST_F(Resize, IsAtomicUnderPowerCuts)
 {
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(grow(NEW), 0);
-    size_t ops = crash_dev_ops(dev.get());
+    size_t ops = dev->ops();
     EXPECT_GT(ops, 10u);
     for (size_t at = 0; at <= ops; at++) {
         for (uint64_t seed = 0; seed < 4; seed++) {
-            Device cut(crash_dev_cut(dev.get(), at, FATES[seed], seed));
+            Device cut = dev->cut(at, FATES[seed], seed);
             lose_log(cut.get(), (at + seed) % 3, at);
             EXPECT_EQ(check(cut.get()), "") << "after " << at << " seed " << seed;
         }
@@ -399,7 +399,7 @@ TEST_F(Resize, TheChunkMapFollowsTheSize)
 {
     make_device(LARGE);
     const lay_geometry old = geometry_of(dev.get());
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(grow(LARGE), 0);
     cut_everywhere(OLD, LARGE);
     expect_sound();
@@ -411,7 +411,7 @@ TEST_F(Resize, TheChunkMapFollowsTheSize)
     ASSERT_EQ(mount(), 0) << why;
     make_zoo();
     ASSERT_EQ(unmount(), 0);
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(shrink(SMALL), 0);
     cut_everywhere(LARGE, SMALL);
     expect_sound();
@@ -472,7 +472,7 @@ TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
     std::vector<char> held(LEN);
     for (int i = 0; i < 100; i++)
         add_file("more" + std::to_string(i));
-    ASSERT_EQ(bd_read(crash_dev_bd(dev.get()), map.segments[0].device, held.data(), 4096), 0);
+    ASSERT_EQ(bd_read(dev->dev(), map.segments[0].device, held.data(), 4096), 0);
     EXPECT_EQ(held[0], 'o');
     ffs_map_release(&map);
     expect_sound();
@@ -485,17 +485,16 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
     EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
     for (uint64_t to : {uint64_t{33000}, uint64_t{32256}, uint64_t{20001}, uint64_t{15000}}) {
         ASSERT_EQ(shrink(to), 0) << to;
-        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+        ASSERT_EQ(image_check(dev->dev()), 0) << to;
         EXPECT_EQ(chunks_past(to), 0u) << to;
         for (size_t i = 0; i < places.size(); i++)
             EXPECT_EQ(chunks()[i] == LAY_NONE, places[i] == LAY_NONE) << "number of chunk " << i;
         // Nothing past the end is needed.
-        memset(crash_dev_bytes(dev.get()) + (to << LAY_BLOCK_SHIFT), 0xee,
-               (NEW - to) << LAY_BLOCK_SHIFT);
+        memset(dev->bytes() + (to << LAY_BLOCK_SHIFT), 0xee, (NEW - to) << LAY_BLOCK_SHIFT);
         expect_size(to);
         add_file("to " + std::to_string(to));
         ASSERT_EQ(unmount(), 0);
-        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+        ASSERT_EQ(image_check(dev->dev()), 0) << to;
     }
     EXPECT_EQ(shrink(LAY_MIN_BLOCKS - 1), -ENOSPC);
     EXPECT_EQ(shrink(NEW), -EINVAL);
@@ -531,9 +530,9 @@ TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
 {
     ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(shrink(SMALL), 0);
-    EXPECT_GT(crash_dev_ops(dev.get()), 100u);
+    EXPECT_GT(dev->ops(), 100u);
     cut_everywhere(NEW, SMALL);
 }
 
@@ -547,11 +546,11 @@ TEST_F(Resize, AnImageInTheLogFollowsItsChunk)
         ASSERT_EQ(set_uid(ino, 77), 0);
         ASSERT_EQ(commit(), 0);
     }
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(ffs_shrink(fs, SMALL), 0);
     ASSERT_EQ(unmount(), 0);
     for (size_t at = 0; at <= 60; at++) { // chunks move first
-        Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+        Device cut = dev->cut(at, FATES[at % 4], at);
         EXPECT_EQ(check(cut.get(), NEW, SMALL), "") << at;
         ASSERT_EQ(mount(cut.get()), 0) << why;
         for (uint64_t i = NAMES; i > ino; i -= 8)
@@ -566,7 +565,7 @@ TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
     ASSERT_NO_FATAL_FAILURE(grow_with_zoo());
     uint8_t *damaged = nullptr; // in a block in use of a chunk that has to move
     for (uint64_t place : chunks()) {
-        uint8_t *first = crash_dev_bytes(dev.get()) + (place << LAY_BLOCK_SHIFT);
+        uint8_t *first = dev->bytes() + (place << LAY_BLOCK_SHIFT);
         const auto *entries = reinterpret_cast<const lay_entries *>(first);
         for (unsigned b = 1; place != LAY_NONE && place >= SMALL && b < LAY_SEGMENT_BLOCKS; b++) {
             if (entries->used[b / 8] >> b % 8 & 1)
@@ -577,7 +576,7 @@ TEST_F(Resize, AChunkWithADamagedBlockDoesNotMove)
     damaged[0] ^= 3;
     EXPECT_EQ(shrink(SMALL), meta_copies ? 0 : -EUCLEAN);
     if (meta_copies) {
-        EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0) << "it has moved from its copy";
+        EXPECT_EQ(image_check(dev->dev()), 0) << "it has moved from its copy";
         return;
     }
     damaged[0] ^= 3;
@@ -595,10 +594,10 @@ TEST_F(Resize, AChunkWithoutEntriesDoesNotMove)
     auto moves = std::find_if(places.begin(), places.end(),
                               [](uint64_t at) { return at != LAY_NONE && at >= SMALL; });
     ASSERT_NE(moves, places.end());
-    memset(crash_dev_bytes(dev.get()) + (*moves << LAY_BLOCK_SHIFT), 0, LAY_BLOCK_SIZE);
+    memset(dev->bytes() + (*moves << LAY_BLOCK_SHIFT), 0, LAY_BLOCK_SIZE);
     EXPECT_EQ(shrink(SMALL), meta_copies ? 0 : -EUCLEAN);
     if (meta_copies) {
-        EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0) << "they have moved from their copy";
+        EXPECT_EQ(image_check(dev->dev()), 0) << "they have moved from their copy";
     }
 }
 
@@ -610,10 +609,9 @@ TEST_F(Resize, TheLabelChangesAfterwards)
     ASSERT_EQ(ffs_set_label(fs, "grown"), 0);
     ASSERT_EQ(unmount(), 0);
     const lay_geometry geo = geometry_of(dev.get());
-    const uint64_t first = crash_dev_reads(dev.get(), geo.log_start << LAY_BLOCK_SHIFT);
+    const uint64_t first = dev->reads(geo.log_start << LAY_BLOCK_SHIFT);
     ASSERT_EQ(mount(), 0) << why;
-    EXPECT_EQ(crash_dev_reads(dev.get(), geo.log_start << LAY_BLOCK_SHIFT), first)
-        << "the log is not read";
+    EXPECT_EQ(dev->reads(geo.log_start << LAY_BLOCK_SHIFT), first) << "the log is not read";
     EXPECT_EQ(blocks(), NEW);
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(shrink(20000), 0);
@@ -628,13 +626,13 @@ TEST_F(Resize, TheLabelChangesAfterwards)
 
 TEST_F(Resize, APowerCutLeavesOnlySafeRepairs)
 {
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(grow(NEW), 0);
     preen_cuts(SIZE_MAX, OLD, NEW);
     ASSERT_EQ(mount(), 0);
     make_zoo();
     ASSERT_EQ(unmount(), 0);
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(shrink(SMALL), 0);
     preen_cuts(40, NEW, SMALL);
 }

@@ -10,41 +10,6 @@
 namespace
 {
 
-// A device that notes whether bitmaps are read while the file system's lock is held exclusively.
-struct Watched {
-    bd_dev bd; // first: the device is found through it
-    bd_dev *inner;
-    struct ffs *fs;
-    uint64_t inside, outside; // bitmaps, but for single ones
-};
-
-int submit(bd_dev *dev, bd_io *ios, size_t n)
-{
-    auto *w = reinterpret_cast<Watched *>(dev);
-    for (size_t i = 0; i < n && w->fs; i++) {
-        const lay_geometry *geo = ffs_geometry(w->fs);
-        uint64_t block = ios[i].offset >> LAY_BLOCK_SHIFT;
-        bool bitmaps = block >= geo->bitmap_start &&
-                       block < geo->bitmap_start + geo->bitmap_blocks && ios[i].op == BD_READ;
-        if (!bitmaps || ios[i].len == LAY_BLOCK_SIZE)
-            continue;
-        (space_is_unlocked(w->fs) ? w->outside : w->inside) += ios[i].len >> LAY_BLOCK_SHIFT;
-    }
-    return w->inner->ops->submit(w->inner, ios, n);
-}
-
-void *dma_alloc(bd_dev *dev, size_t len)
-{
-    bd_dev *inner = reinterpret_cast<Watched *>(dev)->inner;
-    return inner->ops->dma_alloc(inner, len);
-}
-
-void dma_free(bd_dev *dev, void *buf, size_t len)
-{
-    bd_dev *inner = reinterpret_cast<Watched *>(dev)->inner;
-    inner->ops->dma_free(inner, buf, len);
-}
-
 class Space : public StorageTest
 {
   protected:
@@ -55,16 +20,16 @@ class Space : public StorageTest
         make(64ull << 30, 1024);
         ASSERT_EQ(mount_watched(), 0) << why;
     }
+    // Counts bitmaps that are read while the file system's lock is held exclusively, and others.
     int mount_watched()
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr, nullptr};
-        bd_dev *inner = crash_dev_bd(dev.get());
-        watched = {{&ops, inner->info, nullptr}, inner, nullptr, 0, 0};
-        reason text = {};
-        int err = ffs_mount(&watched.bd, &opts, &fs, &text);
-        why = text.text;
-        watched.fs = fs;
-        return err;
+        inside = outside = 0;
+        dev->before_submit = [this](const bd_io *ios, size_t n) {
+            for (size_t i = 0; i < n && fs; i++)
+                watch(ios[i]);
+            return 0;
+        };
+        return mount();
     }
     void remount_watched()
     {
@@ -92,9 +57,20 @@ class Space : public StorageTest
     {
         const lay_geometry geo = geometry_of(dev.get());
         memset(super_of(dev.get())->section_free, hint, LAY_BITMAP_SECTIONS);
-        image_seal_super(crash_dev_bytes(dev.get()), &geo);
+        image_seal_super(dev->bytes(), &geo);
     }
-    Watched watched = {};
+    uint64_t inside = 0, outside = 0; // bitmaps, but for single ones
+
+  private:
+    void watch(const bd_io &io)
+    {
+        const lay_geometry *geo = ffs_geometry(fs);
+        uint64_t block = io.offset >> LAY_BLOCK_SHIFT;
+        bool bitmaps = block >= geo->bitmap_start &&
+                       block < geo->bitmap_start + geo->bitmap_blocks && io.op == BD_READ;
+        if (bitmaps && io.len != LAY_BLOCK_SIZE)
+            (space_is_unlocked(fs) ? outside : inside) += io.len >> LAY_BLOCK_SHIFT;
+    }
 };
 
 TEST_F(Space, TheFirstWriteReadsBitmapsOutsideOfTheLock)
@@ -104,9 +80,9 @@ TEST_F(Space, TheFirstWriteReadsBitmapsOutsideOfTheLock)
     ffs_iput(large, 1);
     remount_watched();
     ASSERT_EQ(write_file("a"), 0);
-    EXPECT_EQ(watched.inside, 0u);
-    EXPECT_GT(watched.outside, 0u);
-    EXPECT_LE(watched.outside, 3u) << "one section";
+    EXPECT_EQ(inside, 0u);
+    EXPECT_GT(outside, 0u);
+    EXPECT_LE(outside, 3u) << "one section";
 }
 
 TEST_F(Space, SectionsWithoutHintsAreReadOutsideOfTheLock)
@@ -120,8 +96,8 @@ TEST_F(Space, SectionsWithoutHintsAreReadOutsideOfTheLock)
         ASSERT_EQ(mount_watched(), 0) << why;
         // Names fit in the blocks there are; data does not.
         ASSERT_EQ(write_file(hint ? "b" : "a"), 0);
-        EXPECT_LE(watched.inside, 3u) << "no more than one section";
-        EXPECT_GT(watched.outside, 400u);
+        EXPECT_LE(inside, 3u) << "no more than one section";
+        EXPECT_GT(outside, 400u);
         ASSERT_EQ(unmount(), 0);
     }
     expect_sound();
@@ -146,12 +122,12 @@ TEST_F(Space, AnAlignedUnitIsSearchedOutsideOfTheLock)
     while (ffs_fallocate(file, 0, units << 21, 2 << 20) == 0)
         units++;
     EXPECT_LE(units, 5) << "what is left, and the reserve";
-    EXPECT_LE(watched.inside, 3u * 2) << "a section of each handle that fails";
-    EXPECT_GT(watched.outside, 400u);
+    EXPECT_LE(inside, 3u * 2) << "a section of each handle that fails";
+    EXPECT_GT(outside, 400u);
     // All sections are known now: that there is no unit is found without reading.
-    uint64_t read = watched.outside + watched.inside;
+    uint64_t read = outside + inside;
     EXPECT_EQ(ffs_fallocate(file, 0, 16 << 20, 2 << 20), -ENOSPC);
-    EXPECT_EQ(watched.outside + watched.inside, read);
+    EXPECT_EQ(outside + inside, read);
     ffs_iput(file, 1);
 }
 
@@ -166,16 +142,16 @@ TEST_F(Space, AFileOfAllSectionsIsFreedOutsideOfTheLock)
     struct ffs_attr none = {};
     ASSERT_EQ(ffs_setattr(large, &none, FFS_SET_SIZE, nullptr), 0);
     ffs_iput(large, 1);
-    EXPECT_EQ(watched.inside, 0u);
-    EXPECT_GT(watched.outside, kGroups - 6);
+    EXPECT_EQ(inside, 0u);
+    EXPECT_GT(outside, kGroups - 6);
     expect_sound();
 }
 
 // mkfs leaves the bitmaps of free groups zero; those of groups in use are written when they change.
 TEST_F(Space, BitmapsOfZerosRepresentFreeGroups)
 {
-    const auto *bitmaps = reinterpret_cast<const lay_bitmap *>(crash_dev_bytes(dev.get())) +
-                          geometry_of(dev.get()).bitmap_start;
+    const auto *bitmaps =
+        reinterpret_cast<const lay_bitmap *>(dev->bytes()) + geometry_of(dev.get()).bitmap_start;
     uint64_t before = free_blocks();
     ffs_inode *file;
     ASSERT_EQ(new_file("f", &file), 0);
@@ -194,8 +170,8 @@ TEST_F(Space, BitmapsOfZerosRepresentFreeGroups)
 
 TEST_F(Space, ZerosInPlaceOfAWrittenBitmapAreDetected)
 {
-    auto *bitmaps = reinterpret_cast<lay_bitmap *>(crash_dev_bytes(dev.get())) +
-                    geometry_of(dev.get()).bitmap_start;
+    auto *bitmaps =
+        reinterpret_cast<lay_bitmap *>(dev->bytes()) + geometry_of(dev.get()).bitmap_start;
     ffs_inode *file;
     ASSERT_EQ(new_file("f", &file), 0);
     uint64_t ino = ffs_ino(file);
@@ -204,7 +180,7 @@ TEST_F(Space, ZerosInPlaceOfAWrittenBitmapAreDetected)
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(lay_get32(bitmaps[1].free), 0u);
     memset(&bitmaps[1], 0, sizeof(bitmaps[1]));
-    EXPECT_GT(image_check(crash_dev_bd(dev.get())), 0);
+    EXPECT_GT(image_check(dev->dev()), 0);
     ASSERT_EQ(mount_watched(), 0) << why;
     struct ffs_attr none = {};
     ASSERT_EQ(ffs_iget(fs, ino, &file), 0);
@@ -216,7 +192,7 @@ TEST_F(Space, ADamagedBitmapStopsOnlyHandlesThatNeedItsSection)
 {
     const uint64_t bitmap = ffs_geometry(fs)->bitmap_start << LAY_BLOCK_SHIFT; // of group 0
     ASSERT_EQ(unmount(), 0);
-    crash_dev_bytes(dev.get())[bitmap + 100] ^= 6;
+    dev->bytes()[bitmap + 100] ^= 6;
     ASSERT_EQ(mount_watched(), 0) << why;
     EXPECT_EQ(set_uid(LAY_INO_ROOT, 10), 0);
     EXPECT_EQ(write_file("a"), 0) << "in another section";
@@ -260,7 +236,7 @@ TEST_F(Space, ATrimLeavesNoMaps)
     ASSERT_EQ(ffs_trim(fs, &whole, nullptr, nullptr, &trimmed), 0);
     EXPECT_GT(trimmed, 60ull << 30);
     EXPECT_EQ(space_maps(fs), 0u);
-    EXPECT_EQ(watched.inside, 0u);
+    EXPECT_EQ(inside, 0u);
 }
 
 } // namespace

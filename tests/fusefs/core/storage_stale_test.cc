@@ -37,12 +37,12 @@ class Stale : public StorageTest
 
     Bytes copy()
     {
-        const uint8_t *bytes = crash_dev_bytes(dev.get());
+        const uint8_t *bytes = dev->bytes();
         return Bytes(bytes, bytes + BYTES);
     }
     void restore(const Bytes &image)
     {
-        memcpy(crash_dev_bytes(dev.get()), image.data(), BYTES);
+        memcpy(dev->bytes(), image.data(), BYTES);
     }
     const lay_head &head(const Bytes &image, uint64_t block)
     {
@@ -66,8 +66,8 @@ void Stale::SetUp()
     memcpy(params.uuid, "storage-test-fs!", 16);
     params.time_sec = 1700000000;
     params.data_csum = true;
-    dev.reset(crash_dev_new(BYTES, 512));
-    ASSERT_EQ(mkfs_format(crash_dev_bd(dev.get()), &params, &plan), 0);
+    dev = std::make_unique<CrashDevice>(BYTES, 512);
+    ASSERT_EQ(mkfs_format(dev->dev(), &params, &plan), 0);
     ASSERT_EQ(mount(), 0) << why;
     change(0);
     remount();
@@ -228,8 +228,7 @@ std::string Stale::try_block(uint64_t block)
     uint32_t magic = lay_get32(head(new_image, block).magic);
     bool single = magic != LAY_MAGIC_SUPER;
     restore(new_image);
-    memcpy(crash_dev_bytes(dev.get()) + (block << LAY_BLOCK_SHIFT), &head(old_image, block),
-           LAY_BLOCK_SIZE);
+    memcpy(dev->bytes() + (block << LAY_BLOCK_SHIFT), &head(old_image, block), LAY_BLOCK_SIZE);
     int err = mount();
     if (err)
         return single && err == -EUCLEAN ? "" : "mount: " + why;
@@ -275,8 +274,7 @@ TEST_F(Stale, AStateIsNotCopiedByAShrink)
         if (magic != LAY_MAGIC_SUMS && magic != LAY_MAGIC_BITMAP)
             continue;
         restore(new_image);
-        memcpy(crash_dev_bytes(dev.get()) + (block << LAY_BLOCK_SHIFT), &head(old_image, block),
-               LAY_BLOCK_SIZE);
+        memcpy(dev->bytes() + (block << LAY_BLOCK_SHIFT), &head(old_image, block), LAY_BLOCK_SIZE);
         ASSERT_EQ(mount(), 0) << why;
         const uint64_t before = ffs_geometry(fs)->blocks;
         EXPECT_EQ(ffs_shrink(fs, before - LAY_SUMS_ENTRIES), -EUCLEAN) << block;
@@ -297,8 +295,7 @@ TEST_F(Stale, BothPlacesOfTheSuperblockAreRefused)
 {
     restore(new_image);
     for (uint64_t block : geo.supers)
-        memcpy(crash_dev_bytes(dev.get()) + (block << LAY_BLOCK_SHIFT), &head(old_image, block),
-               LAY_BLOCK_SIZE);
+        memcpy(dev->bytes() + (block << LAY_BLOCK_SHIFT), &head(old_image, block), LAY_BLOCK_SIZE);
     EXPECT_EQ(mount(), -EUCLEAN);
     EXPECT_NE(why.find("superblock"), std::string::npos) << why;
 }

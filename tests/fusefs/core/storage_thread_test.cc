@@ -49,9 +49,7 @@ class Threads : public StorageTest
     {
         lay_geometry geo = *ffs_geometry(fs);
         std::vector<uint8_t> log(geo.log_blocks << LAY_BLOCK_SHIFT);
-        EXPECT_EQ(bd_read(crash_dev_bd(dev.get()), geo.log_start << LAY_BLOCK_SHIFT, log.data(),
-                          log.size()),
-                  0);
+        EXPECT_EQ(bd_read(dev->dev(), geo.log_start << LAY_BLOCK_SHIFT, log.data(), log.size()), 0);
         geo.log_start = 0;
         return *image_newest_commit(log.data(), &geo);
     }
@@ -89,8 +87,8 @@ TEST_F(Threads, WorkTogether)
 
 TEST_F(Threads, AllWaitForTheSameCommit)
 {
-    crash_dev_record(dev.get());
-    crash_dev_slow(dev.get(), 2000);
+    dev->record();
+    dev->slow(2000);
     std::atomic<int> syncs{0};
     in_threads(8, [&](unsigned t) {
         for (uint32_t i = 0; i < 5; i++) {
@@ -99,14 +97,14 @@ TEST_F(Threads, AllWaitForTheSameCommit)
             syncs++;
         }
     });
-    crash_dev_slow(dev.get(), 0);
+    dev->slow(0);
     // A commit is at least three operations; sharing makes it fewer than each on its own.
-    EXPECT_LT(crash_dev_ops(dev.get()), 3u * static_cast<unsigned>(syncs));
+    EXPECT_LT(dev->ops(), 3u * static_cast<unsigned>(syncs));
 }
 
 TEST_F(Threads, AWriteErrorReachesAllOfThem)
 {
-    crash_dev_fail_writes(dev.get(), 20);
+    dev->fail_writes(20);
     in_threads(4, [&](unsigned t) {
         int err = 0;
         while (!err) {
@@ -115,7 +113,7 @@ TEST_F(Threads, AWriteErrorReachesAllOfThem)
         }
         EXPECT_TRUE(err == -EIO || err == -EROFS) << err;
     });
-    crash_dev_fail_writes(dev.get(), -1);
+    dev->fail_writes(-1);
     EXPECT_NE(unmount(), 0);
     EXPECT_EQ(mount(), 0) << why;
 }
@@ -123,7 +121,7 @@ TEST_F(Threads, AWriteErrorReachesAllOfThem)
 // What the log holds is in place then: nothing but its newest commit is needed any more.
 TEST_F(Threads, ALogWithoutNewCommitsIsEmptied)
 {
-    crash_dev_record(dev.get());
+    dev->record();
     ASSERT_EQ(set_uid(inos[3], 77), 0);
     ASSERT_EQ(ffs_sync(fs), 0);
     const lay_geometry geo = *ffs_geometry(fs);
@@ -132,10 +130,10 @@ TEST_F(Threads, ALogWithoutNewCommitsIsEmptied)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const lay_log_commit newest = newest_now();
     ASSERT_TRUE(begins_with_itself(newest));
-    Device after(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    Device after = dev->cut(dev->ops(), CRASH_DROP, 0);
     for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
         if (pos != lay_get64(newest.tail_pos))
-            memset(crash_dev_bytes(after.get()) + ((geo.log_start + pos) << 12), 0, 4096);
+            memset(after->bytes() + ((geo.log_start + pos) << 12), 0, 4096);
     }
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(mount(after.get()), 0) << why;

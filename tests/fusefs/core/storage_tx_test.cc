@@ -110,9 +110,9 @@ TEST_F(Tx, ACommitWithoutChangesWritesNothing)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 1), 0);
     ASSERT_EQ(commit(), 0);
-    crash_dev_record(dev.get());
+    dev->record();
     EXPECT_EQ(commit(), 0);
-    EXPECT_EQ(crash_dev_ops(dev.get()), 0u);
+    EXPECT_EQ(dev->ops(), 0u);
 }
 
 TEST_F(Tx, AWriteErrorMakesItReadOnlyAndKeepsCommittedData)
@@ -121,17 +121,17 @@ TEST_F(Tx, AWriteErrorMakesItReadOnlyAndKeepsCommittedData)
     ASSERT_EQ(commit(), 0);
     for (long after = 0; after < 4; after++) {
         ASSERT_EQ(set_uid(LAY_INO_ROOT, 2), 0);
-        crash_dev_record(dev.get());
-        crash_dev_fail_writes(dev.get(), after);
+        dev->record();
+        dev->fail_writes(after);
         if (commit() == 0)
             break;
         EXPECT_EQ(set_uid(LAY_INO_ROOT, 3), -EROFS);
         EXPECT_EQ(uid(LAY_INO_ROOT), 2);
         EXPECT_EQ(commit(), -EIO);
-        crash_dev_fail_writes(dev.get(), -1);
-        size_t written = crash_dev_ops(dev.get());
+        dev->fail_writes(-1);
+        size_t written = dev->ops();
         EXPECT_NE(unmount(), 0);
-        EXPECT_EQ(crash_dev_ops(dev.get()), written);
+        EXPECT_EQ(dev->ops(), written);
         ASSERT_EQ(mount(), 0) << why;
         EXPECT_EQ(uid(LAY_INO_ROOT), 1);
     }
@@ -141,11 +141,11 @@ TEST_F(Tx, AFailedCheckpointLosesNothing)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 7), 0);
     ASSERT_EQ(commit(), 0);
-    crash_dev_fail_writes(dev.get(), 0);
+    dev->fail_writes(0);
     EXPECT_EQ(ffs_checkpoint_now(fs), -EIO);
     EXPECT_EQ(set_uid(LAY_INO_ROOT, 8), -EROFS);
     EXPECT_NE(unmount(), 0);
-    crash_dev_fail_writes(dev.get(), -1);
+    dev->fail_writes(-1);
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(uid(LAY_INO_ROOT), 7);
 }
@@ -180,7 +180,7 @@ TEST_F(Tx, ADamagedBlockRequestsFsckAndStopsNothingElse)
     expect.magic = LAY_MAGIC_BITMAP;
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 9), 0);
     remount();
-    uint8_t *bitmap = crash_dev_bytes(dev.get()) + (ffs_geometry(fs)->bitmap_start << 12);
+    uint8_t *bitmap = dev->bytes() + (ffs_geometry(fs)->bitmap_start << 12);
     bitmap[100] ^= 6;
     ffs_buf *buf;
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 10), 0);

@@ -30,7 +30,7 @@ class CachesCrash : public StorageTest
         ASSERT_EQ(caches_start(caches, count_removed, this), 0);
         ASSERT_EQ(caches_set(caches, dir, 0, LIMIT, strlen(LIMIT), 0), 0);
         ASSERT_EQ(ffs_sync(fs), 0);
-        crash_dev_record(dev.get());
+        dev->record();
     }
     void end()
     {
@@ -75,7 +75,7 @@ class CachesCrash : public StorageTest
     }
     std::string check(size_t ops, int files)
     {
-        Device cut(crash_dev_cut(dev.get(), ops, FATES[ops % 4], ops));
+        Device cut = dev->cut(ops, FATES[ops % 4], ops);
         ffs_inode *top, *folder, *inode;
         std::string wrong;
         char limit[32] = "";
@@ -99,7 +99,7 @@ class CachesCrash : public StorageTest
         ffs_iput(top, 1);
         if (unmount())
             wrong = "unmount";
-        return wrong.empty() && image_check(crash_dev_bd(cut.get())) != 0 ? "fsck" : wrong;
+        return wrong.empty() && image_check(cut->dev()) != 0 ? "fsck" : wrong;
     }
 
     ffs_cred cred = {0, 0, 0};
@@ -116,8 +116,8 @@ TEST_F(CachesCrash, LeavesCompleteFilesAndNoDamage)
         publish(i);
     end();
     EXPECT_GT(removed, static_cast<unsigned>(files) / 2);
-    for (size_t ops = 0; ops <= crash_dev_ops(dev.get()); ops += 3)
-        ASSERT_EQ(check(ops, files), "") << "after " << ops << " of " << crash_dev_ops(dev.get());
+    for (size_t ops = 0; ops <= dev->ops(); ops += 3)
+        ASSERT_EQ(check(ops, files), "") << "after " << ops << " of " << dev->ops();
 }
 
 } // namespace
