@@ -116,31 +116,6 @@ int MemDevice::transfer(bd_io *io)
     return 0;
 }
 
-// --- Inode --------------------------------------------------------------------------------------
-
-Inode &Inode::operator=(Inode &&o) noexcept
-{
-    if (this != &o) {
-        reset();
-        i_ = o.i_;
-        o.i_ = nullptr;
-    }
-    return *this;
-}
-
-void Inode::reset()
-{
-    if (i_)
-        ffs_iput(i_, 1);
-    i_ = nullptr;
-}
-
-ffs_inode **Inode::out()
-{
-    reset();
-    return &i_;
-}
-
 // --- FsTest -------------------------------------------------------------------------------------
 
 void FsTest::format()

@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "fusefs/core/ffs.h"
+#include "tests/fusefs/core/inode_ref.h"
 #include "tests/test_device.h"
 
 // What a device holds before anything is written to it.
@@ -112,34 +113,6 @@ class MemDevice : public TestDevice
     std::atomic<uint64_t> unreadable_{UINT64_MAX};
     std::atomic<uint64_t> broken_[2] = {UINT64_MAX, UINT64_MAX};
     std::atomic<long> changes_{0};
-};
-
-// Owns a reference of an inode.
-class Inode
-{
-  public:
-    Inode() = default;
-    explicit Inode(ffs_inode *i) : i_(i)
-    {
-    }
-    Inode(Inode &&o) noexcept : i_(o.i_)
-    {
-        o.i_ = nullptr;
-    }
-    Inode &operator=(Inode &&o) noexcept;
-    ~Inode()
-    {
-        reset();
-    }
-    void reset();
-    operator ffs_inode *() const
-    {
-        return i_;
-    }
-    ffs_inode **out();
-
-  private:
-    ffs_inode *i_ = nullptr;
 };
 
 class FsTest : public ::testing::Test

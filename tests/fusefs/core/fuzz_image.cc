@@ -120,30 +120,30 @@ class Base
 
 void Base::fill(struct ffs *fs)
 {
-    Ref root, dir, sub, tree, gpu, attr, link, fifo, open;
+    Inode root, dir, sub, tree, gpu, attr, link, fifo, open;
     std::string data(9000, 'd');
     ffs_attr flags = {};
     flags.flags = LAY_INODE_GPU_BOUND;
-    ffs_iget(fs, LAY_INO_ROOT, &root.i);
-    ffs_mkdir(root.i, "dir", 0755, &CRED, &dir.i);
-    ffs_mkdir(dir.i, "sub", 0755, &CRED, &sub.i);
+    ffs_iget(fs, LAY_INO_ROOT, root.out());
+    ffs_mkdir(root, "dir", 0755, &CRED, dir.out());
+    ffs_mkdir(dir, "sub", 0755, &CRED, sub.out());
     for (int i = 0; i < 60; i++) {
-        Ref f;
-        ffs_mknod(dir.i, (std::string(100, 'n') + std::to_string(i)).c_str(), S_IFREG | 0644, 0,
-                  &CRED, &f.i);
+        Inode f;
+        ffs_mknod(dir, (std::string(100, 'n') + std::to_string(i)).c_str(), S_IFREG | 0644, 0,
+                  &CRED, f.out());
     }
-    ffs_mknod(root.i, "tree", S_IFREG | 0644, 0, &CRED, &tree.i);
+    ffs_mknod(root, "tree", S_IFREG | 0644, 0, &CRED, tree.out());
     for (uint64_t i = 0; i < 400; i++)
-        ffs_write(tree.i, i * 8192, "x", 1);
-    ffs_mknod(root.i, "gpu", S_IFREG | 0644, 0, &CRED, &gpu.i);
-    ffs_setattr(gpu.i, &flags, FFS_SET_FLAGS, nullptr);
-    ffs_write(gpu.i, 100, data.data(), data.size());
-    ffs_mknod(root.i, "attr", S_IFREG | 0644, 0, &CRED, &attr.i);
+        ffs_write(tree, i * 8192, "x", 1);
+    ffs_mknod(root, "gpu", S_IFREG | 0644, 0, &CRED, gpu.out());
+    ffs_setattr(gpu, &flags, FFS_SET_FLAGS, nullptr);
+    ffs_write(gpu, 100, data.data(), data.size());
+    ffs_mknod(root, "attr", S_IFREG | 0644, 0, &CRED, attr.out());
     for (int i = 0; i < 6; i++)
-        ffs_setxattr(attr.i, ("user." + std::to_string(i)).c_str(), data.data(), 2000, 0);
-    ffs_symlink(root.i, "link", std::string(3000, 't').c_str(), &CRED, &link.i);
-    ffs_mknod(root.i, "fifo", S_IFIFO | 0644, 0, &CRED, &fifo.i);
-    ffs_link(tree.i, dir.i, "hard");
+        ffs_setxattr(attr, ("user." + std::to_string(i)).c_str(), data.data(), 2000, 0);
+    ffs_symlink(root, "link", std::string(3000, 't').c_str(), &CRED, link.out());
+    ffs_mknod(root, "fifo", S_IFIFO | 0644, 0, &CRED, fifo.out());
+    ffs_link(tree, dir, "hard");
     ffs_sync(fs);
 }
 
@@ -173,16 +173,16 @@ Base::Base(bool data_csum)
         fail(why.text);
     {
         // A removed file that is open, a block that is freed, a file in the log alone.
-        Ref root, attr, open;
-        ffs_iget(fs, LAY_INO_ROOT, &root.i);
-        ffs_lookup(root.i, "attr", &attr.i);
-        ffs_removexattr(attr.i, "user.3");
-        ffs_removexattr(attr.i, "user.4");
-        ffs_mknod(root.i, "open", S_IFREG | 0644, 0, &CRED, &open.i);
-        ffs_write(open.i, 0, "data", 4);
-        ffs_unlink(root.i, "open");
+        Inode root, attr, open;
+        ffs_iget(fs, LAY_INO_ROOT, root.out());
+        ffs_lookup(root, "attr", attr.out());
+        ffs_removexattr(attr, "user.3");
+        ffs_removexattr(attr, "user.4");
+        ffs_mknod(root, "open", S_IFREG | 0644, 0, &CRED, open.out());
+        ffs_write(open, 0, "data", 4);
+        ffs_unlink(root, "open");
         ffs_sync(fs);
-        ffs_unlink(root.i, "link");
+        ffs_unlink(root, "link");
         ffs_sync(fs);
         crashed = device.bytes();
     }
@@ -386,70 +386,70 @@ void User::walk_dir(ffs_inode *dir, unsigned depth)
     std::vector<std::string> names;
     ffs_readdir(dir, 2, collect, &names);
     for (const std::string &name : names) {
-        Ref child;
-        if (left_ == 0 || ffs_lookup(dir, name.c_str(), &child.i))
+        Inode child;
+        if (left_ == 0 || ffs_lookup(dir, name.c_str(), child.out()))
             continue;
         left_--;
-        look(child.i);
+        look(child);
         if (depth < 6)
-            walk_dir(child.i, depth + 1);
+            walk_dir(child, depth + 1);
     }
 }
 
 void User::walk()
 {
-    Ref root;
-    if (ffs_iget(fs_, LAY_INO_ROOT, &root.i) == 0)
-        walk_dir(root.i, 0);
+    Inode root;
+    if (ffs_iget(fs_, LAY_INO_ROOT, root.out()) == 0)
+        walk_dir(root, 0);
     for (uint64_t ino = 0; ino < 100; ino += 7) {
-        Ref any;
-        if (ffs_iget(fs_, ino, &any.i) == 0)
-            look(any.i);
+        Inode any;
+        if (ffs_iget(fs_, ino, any.out()) == 0)
+            look(any);
     }
 }
 
 void User::change()
 {
-    Ref root, dir, tree, gpu, attr, fresh, link, sub;
+    Inode root, dir, tree, gpu, attr, fresh, link, sub;
     std::string data(30000, 'w');
     ffs_attr size = {};
     ffs_map map;
     struct ffs_scrub scrub;
-    if (ffs_iget(fs_, LAY_INO_ROOT, &root.i))
+    if (ffs_iget(fs_, LAY_INO_ROOT, root.out()))
         return;
-    ffs_mknod(root.i, "fresh", S_IFREG | 0600, 0, &CRED, &fresh.i);
-    if (fresh.i) {
-        ffs_write(fresh.i, 5000, data.data(), data.size());
-        ffs_link(fresh.i, root.i, "second");
-        ffs_fsync(fresh.i, false);
+    ffs_mknod(root, "fresh", S_IFREG | 0600, 0, &CRED, fresh.out());
+    if (fresh) {
+        ffs_write(fresh, 5000, data.data(), data.size());
+        ffs_link(fresh, root, "second");
+        ffs_fsync(fresh, false);
     }
-    if (ffs_lookup(root.i, "dir", &dir.i) == 0) {
+    if (ffs_lookup(root, "dir", dir.out()) == 0) {
         for (int i = 0; i < 60; i += 3)
-            ffs_unlink(dir.i, (std::string(100, 'n') + std::to_string(i)).c_str());
-        ffs_rename(dir.i, "hard", root.i, "soft", 0);
-        ffs_mkdir(dir.i, "new", 0755, &CRED, &sub.i);
-        ffs_rmdir(dir.i, "sub");
-        ffs_rename(root.i, "second", dir.i, "sub", 0);
+            ffs_unlink(dir, (std::string(100, 'n') + std::to_string(i)).c_str());
+        ffs_rename(dir, "hard", root, "soft", 0);
+        ffs_mkdir(dir, "new", 0755, &CRED, sub.out());
+        ffs_rmdir(dir, "sub");
+        ffs_rename(root, "second", dir, "sub", 0);
     }
-    if (ffs_lookup(root.i, "tree", &tree.i) == 0) {
-        ffs_fallocate(tree.i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 10000, 300000);
-        ffs_write(tree.i, 4096, data.data(), data.size());
+    if (ffs_lookup(root, "tree", tree.out()) == 0) {
+        ffs_fallocate(tree, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 10000, 300000);
+        ffs_write(tree, 4096, data.data(), data.size());
         size.size = 900000;
-        ffs_setattr(tree.i, &size, FFS_SET_SIZE, nullptr);
-        if (ffs_map_write(tree.i, 40960, 8192, &map) == 0)
+        ffs_setattr(tree, &size, FFS_SET_SIZE, nullptr);
+        if (ffs_map_write(tree, 40960, 8192, &map) == 0)
             ffs_map_write_end(&map, 5000, nullptr);
     }
-    if (ffs_lookup(root.i, "gpu", &gpu.i) == 0) {
-        ffs_scrub(gpu.i, 0, 1u << 20, FFS_SCRUB_ADD | FFS_SCRUB_CORRECT, &scrub);
-        ffs_write(gpu.i, 2000000, data.data(), data.size());
+    if (ffs_lookup(root, "gpu", gpu.out()) == 0) {
+        ffs_scrub(gpu, 0, 1u << 20, FFS_SCRUB_ADD | FFS_SCRUB_CORRECT, &scrub);
+        ffs_write(gpu, 2000000, data.data(), data.size());
     }
-    if (ffs_lookup(root.i, "attr", &attr.i) == 0) {
-        ffs_setxattr(attr.i, "user.2", data.data(), 1000, 0);
-        ffs_removexattr(attr.i, "user.1");
+    if (ffs_lookup(root, "attr", attr.out()) == 0) {
+        ffs_setxattr(attr, "user.2", data.data(), 1000, 0);
+        ffs_removexattr(attr, "user.1");
     }
-    ffs_symlink(root.i, "link2", data.substr(0, 2000).c_str(), &CRED, &link.i);
+    ffs_symlink(root, "link2", data.substr(0, 2000).c_str(), &CRED, link.out());
     for (const char *name : {"link", "attr", "fresh", "fifo", "tree"})
-        ffs_unlink(root.i, name);
+        ffs_unlink(root, name);
     ffs_sync(fs_);
 }
 

@@ -2,21 +2,52 @@
 #ifndef TESTS_CORE_INODE_REF_H
 #define TESTS_CORE_INODE_REF_H
 
-#include <cstdint>
+#include <utility>
 
 #include "fusefs/core/ffs.h"
 
-// An inode of which a reference is held, or none.
-struct Ref {
-    ffs_inode *i = nullptr;
-    Ref() = default;
-    Ref(const Ref &) = delete;
-    Ref &operator=(const Ref &) = delete;
-    ~Ref()
+// Owns a reference of an inode.
+class Inode
+{
+  public:
+    Inode() = default;
+    explicit Inode(ffs_inode *i) : i_(i)
     {
-        if (i)
-            ffs_iput(i, 1);
     }
+    Inode(Inode &&o) noexcept : i_(std::exchange(o.i_, nullptr))
+    {
+    }
+    Inode &operator=(Inode &&o) noexcept
+    {
+        if (this != &o) {
+            reset();
+            i_ = std::exchange(o.i_, nullptr);
+        }
+        return *this;
+    }
+    ~Inode()
+    {
+        reset();
+    }
+    void reset()
+    {
+        if (i_)
+            ffs_iput(i_, 1);
+        i_ = nullptr;
+    }
+    operator ffs_inode *() const
+    {
+        return i_;
+    }
+    // For a function that stores a reference.
+    ffs_inode **out()
+    {
+        reset();
+        return &i_;
+    }
+
+  private:
+    ffs_inode *i_ = nullptr;
 };
 
 #endif

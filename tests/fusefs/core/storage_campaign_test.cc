@@ -69,10 +69,10 @@ class Campaign : public StorageTest
     void fill_disk();
     void swing();
 
-    int find(const std::string &path, Ref *out);
-    int parent_of(const std::string &path, Ref *out, std::string *name);
+    int find(const std::string &path, Inode *out);
+    int parent_of(const std::string &path, Inode *out, std::string *name);
     std::string describe(const std::string &path);
-    std::string look(const std::string &path, const Ref &inode);
+    std::string look(const std::string &path, const Inode &inode);
     std::string foreign_data();
     std::string check_mounted(size_t ops);
     std::string check(CrashDevice *d, size_t ops);
@@ -111,10 +111,10 @@ void Campaign::begin(unsigned long workload)
     make(16u << 20, workload % 2 ? 256 : 512, workload % 5 == 4 ? 4096 : 512);
     ASSERT_EQ(mount(), 0) << why;
     for (const char *dir : DIRS) {
-        Ref parent, made;
+        Inode parent, made;
         std::string name;
         ASSERT_EQ(parent_of(dir, &parent, &name), 0);
-        ASSERT_EQ(ffs_mkdir(parent.i, name.c_str(), 0755, &CRED, &made.i), 0);
+        ASSERT_EQ(ffs_mkdir(parent, name.c_str(), 0755, &CRED, made.out()), 0);
     }
     swings = workload % 3 == 2;
     if (swings)
@@ -130,11 +130,11 @@ void Campaign::begin(unsigned long workload)
 // Leaves a few blocks, so that everything fails with ENOSPC sooner or later.
 void Campaign::fill_disk()
 {
-    Ref root, big;
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
-    ASSERT_EQ(ffs_mknod(root.i, "big", S_IFREG | 0600, 0, &CRED, &big.i), 0);
+    Inode root, big;
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
+    ASSERT_EQ(ffs_mknod(root, "big", S_IFREG | 0600, 0, &CRED, big.out()), 0);
     for (uint64_t len = 1u << 20, at = 0; len >= 4096;) {
-        if (free_blocks() * 4096 > len + (200u << 10) && ffs_fallocate(big.i, 0, at, len) == 0)
+        if (free_blocks() * 4096 > len + (200u << 10) && ffs_fallocate(big, 0, at, len) == 0)
             at += len;
         else
             len /= 2;
@@ -144,39 +144,39 @@ void Campaign::fill_disk()
 // Five files of 255 blocks of attributes come or go, so that the number of chunks changes.
 void Campaign::swing()
 {
-    Ref root;
+    Inode root;
     std::string value(65000, 'v');
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
     uint64_t before = space_chunks(fs);
     for (unsigned n = 0; n < 5; n++) {
-        Ref file;
+        Inode file;
         std::string name = "m" + std::to_string(n);
-        if (ffs_unlink(root.i, name.c_str()) == 0 ||
-            ffs_mknod(root.i, name.c_str(), S_IFREG | 0600, 0, &CRED, &file.i) != 0)
+        if (ffs_unlink(root, name.c_str()) == 0 ||
+            ffs_mknod(root, name.c_str(), S_IFREG | 0600, 0, &CRED, file.out()) != 0)
             continue;
         for (int i = 0; i < 15; i++)
-            ffs_setxattr(file.i, ("user." + std::to_string(i)).c_str(), value.data(), value.size(),
+            ffs_setxattr(file, ("user." + std::to_string(i)).c_str(), value.data(), value.size(),
                          0);
     }
     mapped += space_chunks(fs) > before;
     unmapped += space_chunks(fs) < before;
 }
 
-int Campaign::parent_of(const std::string &path, Ref *out, std::string *name)
+int Campaign::parent_of(const std::string &path, Inode *out, std::string *name)
 {
     size_t slash = path.rfind('/');
     *name = path.substr(slash == std::string::npos ? 0 : slash + 1);
     if (slash == std::string::npos)
-        return ffs_iget(fs, LAY_INO_ROOT, &out->i);
+        return ffs_iget(fs, LAY_INO_ROOT, out->out());
     return find(path.substr(0, slash), out);
 }
 
-int Campaign::find(const std::string &path, Ref *out)
+int Campaign::find(const std::string &path, Inode *out)
 {
-    Ref parent;
+    Inode parent;
     std::string name;
     int err = parent_of(path, &parent, &name);
-    return err ? err : ffs_lookup(parent.i, name.c_str(), &out->i);
+    return err ? err : ffs_lookup(parent, name.c_str(), out->out());
 }
 
 // --- The workload -------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ void Campaign::close_promises(const std::string &path, uint64_t ino)
 
 void Campaign::promise(const std::string &path)
 {
-    Ref inode;
-    uint64_t ino = find(path, &inode) == 0 ? ffs_ino(inode.i) : 0;
+    Inode inode;
+    uint64_t ino = find(path, &inode) == 0 ? ffs_ino(inode) : 0;
     for (const Promise &p : promises) {
         if (p.until == SIZE_MAX && p.path == path)
             return;
@@ -258,50 +258,50 @@ void Campaign::change_file(const std::string &path, ffs_inode *inode)
 // A change of a name, or of the file that has it.
 void Campaign::change(const std::string &path)
 {
-    Ref dir, inode, target;
+    Inode dir, inode, target;
     std::string name, to = path.substr(0, path.size() - 1) + std::to_string(random() % NAMES);
     ASSERT_EQ(parent_of(path, &dir, &name), 0);
-    int missing = ffs_lookup(dir.i, name.c_str(), &inode.i);
-    close_promises(path, missing ? 0 : ffs_ino(inode.i));
+    int missing = ffs_lookup(dir, name.c_str(), inode.out());
+    close_promises(path, missing ? 0 : ffs_ino(inode));
     if (missing) {
         if (random() % 5 == 0)
-            ffs_symlink(dir.i, name.c_str(), std::string(random() % 3000 + 1, 't').c_str(), &CRED,
-                        &inode.i);
+            ffs_symlink(dir, name.c_str(), std::string(random() % 3000 + 1, 't').c_str(), &CRED,
+                        inode.out());
         else
-            ffs_mknod(dir.i, name.c_str(), S_IFREG | 0644, 0, &CRED, &inode.i);
+            ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &CRED, inode.out());
         return;
     }
     unsigned choice = random() % 12;
     if (choice == 0) {
-        ffs_unlink(dir.i, name.c_str());
+        ffs_unlink(dir, name.c_str());
     } else if (choice == 1) {
-        ffs_iref(inode.i, 1);
-        open.push_back(inode.i);
-        ffs_unlink(dir.i, name.c_str());
+        ffs_iref(inode, 1);
+        open.push_back(inode);
+        ffs_unlink(dir, name.c_str());
     } else if (choice < 4 && to != path) {
-        uint64_t ino = find(to, &target) == 0 ? ffs_ino(target.i) : 0;
+        uint64_t ino = find(to, &target) == 0 ? ffs_ino(target) : 0;
         close_promises(to, ino);
         if (choice == 2)
-            ffs_rename(dir.i, name.c_str(), dir.i, to.substr(to.rfind('/') + 1).c_str(), 0);
+            ffs_rename(dir, name.c_str(), dir, to.substr(to.rfind('/') + 1).c_str(), 0);
         else
-            ffs_link(inode.i, dir.i, to.substr(to.rfind('/') + 1).c_str());
+            ffs_link(inode, dir, to.substr(to.rfind('/') + 1).c_str());
     } else {
-        change_file(path, inode.i);
+        change_file(path, inode);
     }
 }
 
 void Campaign::step()
 {
     std::string path = any_path();
-    Ref inode;
+    Inode inode;
     switch (random() % 12) {
     case 0:
-        if (find(path, &inode) == 0 && ffs_fsync(inode.i, false) == 0)
+        if (find(path, &inode) == 0 && ffs_fsync(inode, false) == 0)
             promise(path);
         break;
     case 1:
         if (find(path, &inode) == 0)
-            ffs_fsync(inode.i, true);
+            ffs_fsync(inode, true);
         break;
     case 2:
         if (random() % 3 == 0 && ffs_sync(fs) == 0)
@@ -334,15 +334,15 @@ void Campaign::work(unsigned steps)
 
 // --- What a cut left ----------------------------------------------------------------------------
 
-std::string Campaign::look(const std::string &path, const Ref &inode)
+std::string Campaign::look(const std::string &path, const Inode &inode)
 {
     struct ffs_attr attr;
     std::ostringstream out;
     char value[5000];
-    ffs_getattr(inode.i, &attr);
-    ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode.i, buffer.data(), buffer.size())
-                                   : ffs_read(inode.i, 0, buffer.data(), buffer.size());
-    ssize_t x = ffs_getxattr(inode.i, "user.a", value, sizeof(value));
+    ffs_getattr(inode, &attr);
+    ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode, buffer.data(), buffer.size())
+                                   : ffs_read(inode, 0, buffer.data(), buffer.size());
+    ssize_t x = ffs_getxattr(inode, "user.a", value, sizeof(value));
     auto hash = [](const char *data, ssize_t len) {
         return std::hash<std::string_view>()({data, len > 0 ? static_cast<size_t>(len) : 0});
     };
@@ -354,7 +354,7 @@ std::string Campaign::look(const std::string &path, const Ref &inode)
 
 std::string Campaign::describe(const std::string &path)
 {
-    Ref inode;
+    Inode inode;
     int err = find(path, &inode);
     return err ? path + " error " + std::to_string(err) : look(path, inode);
 }
@@ -365,12 +365,12 @@ std::string Campaign::foreign_data()
     for (const char *dir : DIRS) {
         for (unsigned i = 0; i < NAMES; i++) {
             std::string path = std::string(dir) + "/n" + std::to_string(i);
-            Ref inode;
+            Inode inode;
             if (find(path, &inode) != 0)
                 continue;
             struct ffs_attr attr;
-            ffs_getattr(inode.i, &attr);
-            ssize_t n = S_ISREG(attr.mode) ? ffs_read(inode.i, 0, buffer.data(), buffer.size()) : 0;
+            ffs_getattr(inode, &attr);
+            ssize_t n = S_ISREG(attr.mode) ? ffs_read(inode, 0, buffer.data(), buffer.size()) : 0;
             if (n < 0) // sound data with a checksum that is not its own
                 return path + " cannot be read: " + std::to_string(n);
             for (ssize_t k = 0; k < n; k++) {

@@ -46,14 +46,14 @@ class ChunkFiles : public StorageTest
     }
 
     // The file that has value `n`; made if there is none. -errno if that fails.
-    int file_of(unsigned n, Ref *out)
+    int file_of(unsigned n, Inode *out)
     {
-        Ref root;
+        Inode root;
         std::string name = "f" + std::to_string(n / VALUES_OF_FILE);
-        int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
+        int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
         if (!err)
-            err = ffs_lookup(root.i, name.c_str(), &out->i);
-        return err == -ENOENT ? ffs_mknod(root.i, name.c_str(), S_IFREG | 0644, 0, &CRED, &out->i)
+            err = ffs_lookup(root, name.c_str(), out->out());
+        return err == -ENOENT ? ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &CRED, out->out())
                               : err;
     }
     static std::string name_of(unsigned n)
@@ -67,16 +67,16 @@ class ChunkFiles : public StorageTest
     // Value `n` takes `blocks` blocks of metadata.
     int add(unsigned n, unsigned blocks = 17)
     {
-        Ref file;
+        Inode file;
         std::string value = value_of(n, blocks);
         int err = file_of(n, &file);
-        return err ? err : ffs_setxattr(file.i, name_of(n).c_str(), value.data(), value.size(), 0);
+        return err ? err : ffs_setxattr(file, name_of(n).c_str(), value.data(), value.size(), 0);
     }
     int remove(unsigned n)
     {
-        Ref file;
+        Inode file;
         int err = file_of(n, &file);
-        return err ? err : ffs_removexattr(file.i, name_of(n).c_str());
+        return err ? err : ffs_removexattr(file, name_of(n).c_str());
     }
     // Adds values from `n` on until there are this many chunks; returns the next number.
     unsigned add_until(uint64_t chunks, unsigned n = 0)
@@ -113,10 +113,10 @@ TEST_F(ChunkFiles, OneIsMappedWhenTheReserveIsTouched)
     EXPECT_EQ(lay_get64(super_of(dev.get())->chunks), before + 1);
     EXPECT_EQ(mapped(), before + 1);
     for (unsigned i = 0; i < n; i++) {
-        Ref file;
+        Inode file;
         std::string value(65536, 0);
         ASSERT_EQ(file_of(i, &file), 0);
-        ssize_t len = ffs_getxattr(file.i, name_of(i).c_str(), value.data(), value.size());
+        ssize_t len = ffs_getxattr(file, name_of(i).c_str(), value.data(), value.size());
         ASSERT_EQ(len, static_cast<ssize_t>(value_bytes(17)));
         value.resize(static_cast<size_t>(len));
         EXPECT_EQ(value, value_of(i, 17));
@@ -251,14 +251,14 @@ class ChunkCrash : public ChunkFiles
     void step_data()
     {
         size_t begun = dev->ops();
-        Ref file;
+        Inode file;
         std::string bytes(64u << 10, 'D');
-        ASSERT_EQ(new_file("data", &file.i), 0);
+        ASSERT_EQ(new_file("data", file.out()), 0);
         uint64_t at = 0;
-        while (ffs_write(file.i, at, bytes.data(), bytes.size()) > 0)
+        while (ffs_write(file, at, bytes.data(), bytes.size()) > 0)
             at += bytes.size();
         ASSERT_GT(at, 0u);
-        ASSERT_EQ(ffs_fsync(file.i, false), 0);
+        ASSERT_EQ(ffs_fsync(file, false), 0);
         data = true;
         end_step(begun);
     }
@@ -268,10 +268,10 @@ class ChunkCrash : public ChunkFiles
     {
         std::string got(65536, 0);
         for (unsigned n = 0; n < most; n++) {
-            Ref file;
+            Inode file;
             int err = file_of(n, &file);
             ssize_t len =
-                err ? err : ffs_getxattr(file.i, name_of(n).c_str(), got.data(), got.size());
+                err ? err : ffs_getxattr(file, name_of(n).c_str(), got.data(), got.size());
             bool has = len == static_cast<ssize_t>(value_bytes(17));
             if (has != (s.values.count(n) > 0))
                 return "value " + std::to_string(n) + ": " + std::to_string(len);
@@ -282,14 +282,14 @@ class ChunkCrash : public ChunkFiles
     }
     std::string look_at_data()
     {
-        Ref root, file;
+        Inode root, file;
         ffs_attr attr;
         std::string bytes(1u << 20, 0);
-        if (ffs_iget(fs, LAY_INO_ROOT, &root.i) || ffs_lookup(root.i, "data", &file.i))
+        if (ffs_iget(fs, LAY_INO_ROOT, root.out()) || ffs_lookup(root, "data", file.out()))
             return "no data";
-        ffs_getattr(file.i, &attr);
+        ffs_getattr(file, &attr);
         for (uint64_t at = 0; at < attr.size;) {
-            ssize_t n = ffs_read(file.i, at, bytes.data(), bytes.size());
+            ssize_t n = ffs_read(file, at, bytes.data(), bytes.size());
             if (n <= 0)
                 return "data cannot be read";
             if (bytes.find_first_not_of('D') < static_cast<size_t>(n))

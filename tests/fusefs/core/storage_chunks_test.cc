@@ -78,10 +78,10 @@ class Chunks : public StorageTest
     int make_link(const std::string &name)
     {
         const ffs_cred cred = {0, 0, 0};
-        Ref root, link;
-        int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
+        Inode root, link;
+        int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
         return err ? err
-                   : ffs_symlink(root.i, name.c_str(), target_of(name).c_str(), &cred, &link.i);
+                   : ffs_symlink(root, name.c_str(), target_of(name).c_str(), &cred, link.out());
     }
     // A target that fills a block.
     static std::string target_of(const std::string &name)
@@ -94,18 +94,18 @@ class Chunks : public StorageTest
 
 std::string Chunks::wrong_links(int first, int end, bool may_be_gone)
 {
-    Ref root;
+    Inode root;
     std::string wrong;
-    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
+    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
     for (int i = first; i < end; i++) {
         std::string name = "link" + std::to_string(i), target(LAY_SYMLINK_MAX, 0);
-        Ref link;
-        int err = ffs_lookup(root.i, name.c_str(), &link.i);
+        Inode link;
+        int err = ffs_lookup(root, name.c_str(), link.out());
         if (err) {
             wrong += may_be_gone && err == -ENOENT ? "" : name + " is lost;";
             continue;
         }
-        ssize_t n = ffs_readlink(link.i, target.data(), target.size());
+        ssize_t n = ffs_readlink(link, target.data(), target.size());
         if (n != static_cast<ssize_t>(LAY_SYMLINK_MAX) || target != target_of(name))
             wrong += name + " differs;";
     }

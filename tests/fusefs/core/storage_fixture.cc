@@ -130,25 +130,25 @@ int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credi
 int StorageTest::new_file(const char *name, ffs_inode **out)
 {
     const ffs_cred cred = {0, 0, 0};
-    Ref root;
-    int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
-    return err ? err : ffs_mknod(root.i, name, S_IFREG | 0644, 0, &cred, out);
+    Inode root;
+    int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
+    return err ? err : ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
 }
 
 int StorageTest::remove_file(const std::string &name)
 {
-    Ref root;
-    int err = ffs_iget(fs, LAY_INO_ROOT, &root.i);
-    return err ? err : ffs_unlink(root.i, name.c_str());
+    Inode root;
+    int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
+    return err ? err : ffs_unlink(root, name.c_str());
 }
 
 uint64_t StorageTest::fill_data(const char *name)
 {
-    Ref file;
+    Inode file;
     uint64_t at = 0;
-    EXPECT_EQ(new_file(name, &file.i), 0);
+    EXPECT_EQ(new_file(name, file.out()), 0);
     for (uint64_t len = 4096; len > 0;) {
-        if (ffs_fallocate(file.i, 0, at << LAY_BLOCK_SHIFT, len << LAY_BLOCK_SHIFT) == 0)
+        if (ffs_fallocate(file, 0, at << LAY_BLOCK_SHIFT, len << LAY_BLOCK_SHIFT) == 0)
             at += len;
         else
             len /= 2;

@@ -84,17 +84,17 @@ void Stale::SetUp()
 
 void Stale::change_file(const char *name, int version)
 {
-    Ref root, file;
+    Inode root, file;
     std::string value(3000, static_cast<char>('a' + version));
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
-    if (ffs_lookup(root.i, name, &file.i) != 0) {
-        ASSERT_EQ(ffs_mknod(root.i, name, S_IFREG | 0644, 0, &CRED, &file.i), 0);
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
+    if (ffs_lookup(root, name, file.out()) != 0) {
+        ASSERT_EQ(ffs_mknod(root, name, S_IFREG | 0644, 0, &CRED, file.out()), 0);
     }
     // The block of attributes stays when the other one is replaced.
-    ASSERT_EQ(ffs_setxattr(file.i, "user.constant", "", 0, 0), 0);
-    ASSERT_EQ(ffs_setxattr(file.i, "user.x", value.data(), 300, 0), 0);
+    ASSERT_EQ(ffs_setxattr(file, "user.constant", "", 0, 0), 0);
+    ASSERT_EQ(ffs_setxattr(file, "user.x", value.data(), 300, 0), 0);
     for (uint64_t i = 0; i < 400; i++)
-        ASSERT_GT(ffs_write(file.i, (i * 3 + static_cast<uint64_t>(version)) * 4096, value.data(),
+        ASSERT_GT(ffs_write(file, (i * 3 + static_cast<uint64_t>(version)) * 4096, value.data(),
                             value.size()),
                   0);
 }
@@ -102,41 +102,41 @@ void Stale::change_file(const char *name, int version)
 // Every object changes, and more chunks are needed.
 void Stale::change(int version)
 {
-    Ref root, dir;
+    Inode root, dir;
     std::string suffix = std::to_string(version);
     change_file("pieces", version);
     change_file("other", version);
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root.i), 0);
-    if (ffs_lookup(root.i, "dir", &dir.i) != 0) {
-        ASSERT_EQ(ffs_mkdir(root.i, "dir", 0755, &CRED, &dir.i), 0);
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
+    if (ffs_lookup(root, "dir", dir.out()) != 0) {
+        ASSERT_EQ(ffs_mkdir(root, "dir", 0755, &CRED, dir.out()), 0);
     }
     for (int i = 0; i < NAMES; i++) {
-        Ref file;
+        Inode file;
         std::string name = std::string(40, 'n') + std::to_string(i) + "." + suffix;
-        ASSERT_EQ(ffs_mknod(dir.i, name.c_str(), S_IFREG | 0644, 0, &CRED, &file.i), 0);
+        ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &CRED, file.out()), 0);
     }
     for (int i = 0; version > 0 && i < LINKS / 2; i++) {
-        Ref link;
+        Inode link;
         std::string name = "link" + std::to_string(i) + "." + suffix;
         std::string target = name + std::string(4000, 't');
-        ASSERT_EQ(ffs_symlink(root.i, name.c_str(), target.c_str(), &CRED, &link.i), 0);
+        ASSERT_EQ(ffs_symlink(root, name.c_str(), target.c_str(), &CRED, link.out()), 0);
     }
     ASSERT_EQ(ffs_sync(fs), 0);
 }
 
 std::string Stale::look_at(ffs_inode *dir, const std::string &name)
 {
-    Ref inode;
+    Inode inode;
     std::string text;
     ffs_attr attr;
-    if (ffs_lookup(dir, name.c_str(), &inode.i) != 0)
+    if (ffs_lookup(dir, name.c_str(), inode.out()) != 0)
         return "error";
-    ffs_getattr(inode.i, &attr);
+    ffs_getattr(inode, &attr);
     if (S_ISDIR(attr.mode))
         return "directory";
-    ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode.i, data.data(), data.size())
-                                   : ffs_read(inode.i, 0, data.data(), data.size());
-    ssize_t x = S_ISLNK(attr.mode) ? 0 : ffs_getxattr(inode.i, "user.x", &data[7 << 20], 4096);
+    ssize_t n = S_ISLNK(attr.mode) ? ffs_readlink(inode, data.data(), data.size())
+                                   : ffs_read(inode, 0, data.data(), data.size());
+    ssize_t x = S_ISLNK(attr.mode) ? 0 : ffs_getxattr(inode, "user.x", &data[7 << 20], 4096);
     // A read ends before what cannot be read.
     if (n < static_cast<ssize_t>(attr.size) || (x < 0 && x != -ENODATA))
         return "error";
@@ -150,47 +150,47 @@ std::string Stale::look_at(ffs_inode *dir, const std::string &name)
 Stale::View Stale::look()
 {
     View view;
-    Ref root, dir;
+    Inode root, dir;
     std::vector<std::string> names;
     auto add = [](void *arg, const char *name, size_t len, uint64_t, uint8_t, uint64_t) {
         static_cast<std::vector<std::string> *>(arg)->emplace_back(name, len);
         return 0;
     };
-    if (ffs_iget(fs, LAY_INO_ROOT, &root.i) != 0)
+    if (ffs_iget(fs, LAY_INO_ROOT, root.out()) != 0)
         return {{"/", "error"}};
-    view["/"] = ffs_readdir(root.i, 0, add, &names) < 0 ? "error" : "whole";
+    view["/"] = ffs_readdir(root, 0, add, &names) < 0 ? "error" : "whole";
     for (const std::string &name : names)
-        view["/" + name] = look_at(root.i, name);
+        view["/" + name] = look_at(root, name);
     names.clear();
-    if (ffs_lookup(root.i, "dir", &dir.i) != 0)
+    if (ffs_lookup(root, "dir", dir.out()) != 0)
         return view;
-    view["/dir/"] = ffs_readdir(dir.i, 0, add, &names) < 0 ? "error" : "whole";
+    view["/dir/"] = ffs_readdir(dir, 0, add, &names) < 0 ? "error" : "whole";
     for (const std::string &name : names)
-        view["/dir/" + name] = look_at(dir.i, name);
+        view["/dir/" + name] = look_at(dir, name);
     return view;
 }
 
 // Uses what only changes need: bitmaps, entries, free inodes.
 void Stale::exercise()
 {
-    Ref root;
+    Inode root;
     std::string value(3000, 'z');
-    if (ffs_iget(fs, LAY_INO_ROOT, &root.i) != 0)
+    if (ffs_iget(fs, LAY_INO_ROOT, root.out()) != 0)
         return;
     for (int i = 0; i < 20; i++) {
-        Ref file;
+        Inode file;
         std::string name = "new" + std::to_string(i);
-        if (ffs_mknod(root.i, name.c_str(), S_IFREG | 0644, 0, &CRED, &file.i) != 0)
+        if (ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &CRED, file.out()) != 0)
             continue;
-        ffs_setxattr(file.i, "user.x", value.data(), value.size(), 0);
-        ffs_write(file.i, 0, value.data(), value.size());
+        ffs_setxattr(file, "user.x", value.data(), value.size(), 0);
+        ffs_write(file, 0, value.data(), value.size());
     }
     for (const auto &[name, text] : present) {
         if (name.compare(0, 5, "/link") == 0)
-            ffs_unlink(root.i, name.c_str() + 1);
+            ffs_unlink(root, name.c_str() + 1);
     }
     for (const char *name : {"pieces", "other"})
-        ffs_unlink(root.i, name);
+        ffs_unlink(root, name);
     ffs_sync(fs);
 }
 
