@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The sentence that says why a function has failed. */
+/* Holds the sentence that says why a function has failed. */
 #ifndef SUPPORT_REASON_H
 #define SUPPORT_REASON_H
 
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* The cause and the next step, without the object, which the caller names. */
+/* Names the cause and the next step, but not the object, which the caller names. */
 struct reason {
     char text[640];
 };

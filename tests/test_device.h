@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A block device of a test. What it does with a transfer is up to the derived class.
+// Implements a block device of a test. The derived class decides what a transfer does.
 #ifndef TESTS_TEST_DEVICE_H
 #define TESTS_TEST_DEVICE_H
 
@@ -70,7 +70,7 @@ class TestDevice
         dma_memory_free(buf);
     }
 
-    // What the functions above are given, and the way back.
+    // The functions above get the base, and find the object by it.
     struct Handle {
         bd_dev base;
         TestDevice *self;

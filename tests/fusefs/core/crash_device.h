@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A block device in memory that records every write and flush, so that a test can compute the media
- * that a power cut after any of them could have left.
+ * Implements a block device in memory that records every write and flush, so that a test can
+ * compute the media that a power cut after any of them could have left.
  *
- * The model of the volatile cache: a write is durable when a flush that began after it has
+ * The device has a volatile cache. A write is durable when a flush that began after it has
  * returned, or at once with BD_FUA. Any other write may have reached the media, or not, or in part,
  * in units of one LBA, in any order.
  */
@@ -25,7 +25,7 @@ enum crash_fate {
     CRASH_RANDOM, // each write kept, dropped or torn, from the seed
 };
 
-// Zeros, but for pages that are marked; for all pages when a test has a pointer to them.
+// Holds the bytes of a device. Pages without a mark are zeros, unless all_marked is set.
 struct CrashImage {
     explicit CrashImage(uint64_t bytes);
     ~CrashImage();
@@ -72,21 +72,21 @@ class CrashDevice : public TestDevice
     // Forgets the record; every later write and flush is an operation with a number.
     void record();
     size_t ops();
-    // Flushes and FUA change nothing from now on: how a drive that lies behaves.
+    // From now on flushes and FUA make nothing durable, as with a drive that lies.
     void ignore_flush(bool ignore)
     {
         ignore_flush_ = ignore;
     }
-    // The media after a cut when `ops` operations had been done: a device of its own.
+    // Returns a device with the media after a cut when `ops` operations had been done.
     std::unique_ptr<CrashDevice> cut(size_t ops, enum crash_fate fate, uint64_t seed);
 
     // The next write or flush fails after `after` further ones, and so do all later ones. -1: none.
     void fail_writes(long after);
-    // Reads of this byte range fail; len 0: none.
+    // Reads of this byte range fail. len 0: no read fails.
     void fail_reads(uint64_t offset, uint64_t len);
-    // Reads so far that touched the byte.
+    // Returns how many reads have touched the byte.
     uint64_t reads(uint64_t offset);
-    // Microseconds that each transfer takes at least.
+    // Each transfer takes at least these microseconds.
     void slow(unsigned us);
 
   private:
