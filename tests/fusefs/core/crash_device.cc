@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The device in memory that power cuts are tried on.
+// Implements the device in memory that power cuts are tried on.
 #include "tests/fusefs/core/crash_device.h"
 
 #include <errno.h>
@@ -16,19 +16,27 @@
 namespace
 {
 
-// What a discarded byte holds.
+// Discarded bytes hold this.
 constexpr int DISCARDED = 0xdd;
 constexpr uint64_t PAGE = 4096;
 
-// Images that are not in use, empty again: tests make thousands, and each page of a new mapping
-// costs a page fault, even where it is only read.
+// Holds the memory of an image that is not in use, all zeros. Tests make thousands of images, and
+// each page of a new mapping costs a page fault, even where it is only read.
 struct Spare {
     uint8_t *mem, *marks;
     uint64_t bytes;
 };
 constexpr size_t SPARES = 4;
 constexpr uint64_t SPARE_MAX_BYTES = 512ul << 20;
-std::vector<Spare> spares;
+struct Spares : std::vector<Spare> {
+    ~Spares()
+    {
+        for (const Spare &s : *this) {
+            munmap(s.mem, s.bytes);
+            free(s.marks);
+        }
+    }
+} spares;
 std::mutex spares_lock;
 
 uint64_t pages(uint64_t bytes)
