@@ -39,7 +39,7 @@ class Inode
     {
         return i_;
     }
-    // For a function that stores a reference.
+    // A function that stores a reference gets this.
     ffs_inode **out()
     {
         reset();
