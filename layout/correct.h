@@ -29,7 +29,7 @@ extern "C" {
 int lay_correct(const uint8_t uuid[16], uint64_t addr, void *block);
 
 /*
- * Does the same for a data block whose checksum entry is `sum` (FORMAT.md 5.4).
+ * Acts like lay_correct() for a data block whose checksum entry is `sum` (FORMAT.md 5.4).
  * Data has no other check, so that another content is changed by mistake with
  * probability 2^-17: only a user who asked for it may have the result.
  */

@@ -41,11 +41,12 @@ class TestDevice
         return handle_.base.info.lba_size;
     }
 
-    // Called for the transfers of each submit(), before them. An error is returned in their place.
+    // submit() calls this before its transfers. If it returns an error, submit() makes no transfer
+    // and returns that.
     std::function<int(bd_io *ios, size_t n)> before_submit;
 
   protected:
-    // Returns 0 or -errno. Threads may call it at the same time.
+    // Makes a transfer. Returns 0 or -errno. Several threads may call it at the same time.
     virtual int transfer(bd_io *io) = 0;
 
   private:

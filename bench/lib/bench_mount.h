@@ -19,31 +19,31 @@ struct bench_mount {
 
 /*
  * Opens the mount. Transfers take the GPU path at any length. Returns 0, or
- * -errno, which is reported on stderr. The caller ends it with
+ * reports an error on stderr and returns -errno. The caller ends it with
  * bench_mount_close() in both cases.
  */
 int bench_mount_open(struct bench_mount *m, const char *dir, uint64_t bytes);
 /*
  * Allocates host memory to which leased queues read if they may not read to GPU
- * memory (lease_tier 0 and 1), otherwise nothing. Returns 0, or -EIO, which is
- * reported on stderr.
+ * memory (lease_tier 0 and 1), otherwise nothing. Returns 0, or reports an error
+ * on stderr and returns -EIO.
  */
 int bench_mount_open_pinned(struct bench_mount *m, uint64_t bytes);
 /* Lets transfers take a path (GPUNVME_PATH_*, 0: the library chooses). Returns 0 or -EIO. */
 int bench_mount_take_path(const struct bench_mount *m, uint32_t path);
 void bench_mount_close(struct bench_mount *m);
 /*
- * Reads bytes of the file at fd from `place` on to byte `at` of the buffer. Returns 0, or -EIO,
- * which is reported, also if the read is short or took another path than this one. Stores the
- * number of commands unless `commands` is NULL.
+ * Reads bytes of the file at fd from `place` on to byte `at` of the buffer. Returns 0, or reports
+ * an error and returns -EIO. A read that is short or took another path than this one is an error.
+ * If `commands` is not NULL, the function stores the number of commands there.
  */
 int bench_mount_read(const struct bench_mount *m, int fd, uint64_t at, uint64_t place, uint64_t len,
                      uint32_t path, uint64_t *commands);
-/* Writes the first bytes of the buffer to the beginning of the file in the same way. */
+/* Writes the first bytes of the buffer to the beginning of the file, with the same results. */
 int bench_mount_write(const struct bench_mount *m, int fd, uint64_t len, uint32_t path);
 
 /*
- * A new file. Before it is made, the struct is zero with fd -1.
+ * Describes a new file. Before it is made, the struct is zero with fd -1.
  * bench_file_close() removes the file in any state.
  */
 struct bench_file {
@@ -52,8 +52,8 @@ struct bench_file {
 };
 
 /*
- * Creates the file. Like the following functions, returns 0, or -errno, which
- * is reported on stderr.
+ * Creates the file. This function and the following ones return 0, or report an
+ * error on stderr and return -errno.
  */
 int bench_file_create(struct bench_file *f, const char *dir);
 /*
@@ -75,21 +75,24 @@ struct bench_direct {
 
 /*
  * Opens the direct path for the file that is open at fd. NULL stands for the
- * default options. Returns 0, or -errno, which is reported on stderr. The caller
- * ends it with bench_direct_close() in both cases.
+ * default options. Returns 0, or reports an error on stderr and returns -errno.
+ * The caller calls bench_direct_close(), also after an error.
  */
 int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int fd,
                       const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
 /*
  * Reads n bytes at offset to memory of the mount's buffer, and waits for the
- * end. Returns 0, or -EIO, which is reported.
+ * end. Returns 0, or reports an error and returns -EIO.
  */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
-/* Does the same without a stream, by a host that waits. Several threads may call it. */
+/*
+ * Reads like bench_direct_read(), but without a stream: the calling thread waits. Several threads
+ * may call it.
+ */
 int bench_direct_read_wait(const struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
-/* Lists pieces of a file, which are read one behind the other to the mount's buffer. */
+/* Lists pieces of a file. Reads place them one after another in the mount's buffer. */
 struct bench_list {
     size_t n;
     struct gpunvme_piece *pieces;     /* in memory of the library */
@@ -97,14 +100,14 @@ struct bench_list {
 };
 
 /*
- * Makes the list of the pieces p, with a copy if the mount lends the direct path. Like the
- * following functions, returns 0, or -EIO, which is reported. The caller ends it with
- * bench_list_free() in both cases.
+ * Makes the list of the pieces p, with a copy if the mount lends the direct path. This function
+ * and the following ones return 0, or report an error and return -EIO. The caller frees the list
+ * with bench_list_free(), also after an error.
  */
 int bench_list_make(struct bench_list *l, const struct bench_mount *m,
                     const struct pattern_pieces *p);
 void bench_list_free(struct bench_list *l, const struct bench_mount *m);
-/* Clears the results before a run, also those of the copy if the direct path reads the list. */
+/* Clears the results before a run. If `direct` is true, it clears those of the copy, too. */
 int bench_list_prepare(struct bench_list *l, bool direct);
 /* Verifies that every piece was read completely. */
 int bench_list_check(struct bench_list *l, bool direct);
@@ -148,13 +151,13 @@ struct bench {
 struct bench_report *bench_mount_report(const struct bench *b, const struct bench_mount *m);
 /*
  * Opens the mount at b->dir with a buffer of `buffer` bytes, and the report.
- * Returns 0, or -errno, which is reported on stderr. The caller ends it with
- * bench_end() in both cases.
+ * Returns 0, or reports an error on stderr and returns -errno. The caller calls
+ * bench_end(), also after an error.
  */
 int bench_begin(struct bench *b, uint64_t buffer);
-/* Does the same, and requires a gpunvmefs mount. */
+/* Calls bench_begin(), and requires a gpunvmefs mount. */
 int bench_begin_mounted(struct bench *b, uint64_t buffer);
-/* Does the same, and requires GPU memory and the direct path. */
+/* Calls bench_begin(), and requires GPU memory and the direct path. */
 int bench_begin_direct(struct bench *b, uint64_t buffer);
 /* Allocates b->host and fills it with the bytes of the file. */
 int bench_host_fill(struct bench *b);

@@ -78,7 +78,7 @@ void bench_report_text(struct bench_report *r, const char *key, const char *valu
 void bench_report_row(struct bench_report *r, const char *name, const char *unit,
                       struct bench_samples *samples, const char *against);
 /*
- * Does the same with any number of values, such as latencies, and sorts them.
+ * Acts like bench_report_row() with any number of values, such as latencies, and sorts them.
  */
 void bench_report_values(struct bench_report *r, const char *name, const char *unit, double *values,
                          size_t n, const char *against);

@@ -9,8 +9,9 @@ namespace
 {
 
 /*
- * kSmall is the maximum number of threads of a block of warps. Each thread then has 168 registers.
- * In blocks of kMost threads it has 64, and the rest of a read's state is spilled.
+ * kSmall is the maximum number of threads of a block of warps. A thread of such a block has 168
+ * registers. A thread of a block of kMost threads has 64, so the compiler spills the rest of a
+ * read's state.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kBlock = 256; /* threads of a block that reads as one */

@@ -38,8 +38,8 @@ void bench_host_free(bool gpu, void *p);
 /*
  * Replaces the pieces, which are zero or were made before, by pieces of len bytes in all. Their
  * places are in the `span` bytes, a multiple of `bytes`, from byte `from` of the pattern on, a
- * multiple of 8. They are random, or in order, beginning with `from` again after the last one. A
- * failure is reported on stderr.
+ * multiple of 8. They are random, or in order, beginning with `from` again after the last one. The
+ * function reports a failure on stderr.
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t from, uint64_t span, bool random);

@@ -47,7 +47,7 @@ void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t pl
 /* Returns the number of words that differ from the pieces. */
 uint64_t pattern_host_count_wrong(const void *memory, const struct pattern_pieces *p);
 
-/* Do the same in GPU memory. Return 0 or -EIO. They exist only with CUDA. */
+/* These act in GPU memory like the two before. They return 0 or -EIO, and exist only with CUDA. */
 int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
 int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p, uint64_t *wrong);
 

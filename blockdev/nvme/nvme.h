@@ -176,8 +176,8 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
  */
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 /*
- * Allocates rings for the queue ID of `of`. The controller has queues with that
- * ID only once, so nvme_qpair_recreate() of one pair ends those of the other. The
+ * Allocates rings for the queue ID of `of`. A controller has one pair of queues
+ * with an ID, so nvme_qpair_recreate() of one pair ends the other one. The
  * caller first sets the pair's epoch to that of the other pair. Returns errors
  * like nvme_qpair_create().
  */

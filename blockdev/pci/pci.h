@@ -107,9 +107,9 @@ int pci_check_noiommu(const char *root, const struct pci_device *p, struct reaso
 
 /*
  * Hands the device to vfio-pci by driver_override, from any current driver. Does
- * nothing if that driver has it already. Does not check whether its block
- * devices are in use. If vfio-pci refuses the device, the function gives it back
- * to its previous driver. Returns -ENOENT if vfio-pci is not loaded, -ENOTSUP without an
+ * nothing if vfio-pci has it already. The caller checks that its block devices
+ * are not in use. If vfio-pci refuses the device, the function gives it back to
+ * its previous driver. Returns -ENOENT if vfio-pci is not loaded, -ENOTSUP without an
  * IOMMU (which is known only after the attempt if the device has had no driver
  * yet), -EBUSY if the device is in use through VFIO, -EACCES without root, and
  * -ETIMEDOUT if vfio-pci did not take it. If `dry` is true, the function changes

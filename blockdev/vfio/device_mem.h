@@ -66,10 +66,10 @@ bool device_mem_is_handle(int fd);
  * Maps the range [fd_offset, fd_offset + len) of the handle mem->fd, or all of
  * mem->parts one after another, so that they take one mapping of the IOMMU.
  * Holds each handle by a descriptor below `drive`, the lowest descriptor of the
- * drive. Returns 0 with the provider's name in `why`. Otherwise `why` has one
- * line and the result is -EINVAL (a part is not whole pages, or there are more
- * than DEVICE_MEM_PARTS), -EFAULT (no provider maps it), -ENOSPC (no such
- * descriptor is free) or -ENOMEM.
+ * drive. Returns 0 and stores the provider's name in `why`. After an error it
+ * stores one line there, and returns -EINVAL (a part is not whole pages, or there
+ * are more than DEVICE_MEM_PARTS), -EFAULT (no provider maps it), -ENOSPC (no
+ * such descriptor is free) or -ENOMEM.
  */
 int device_mem_map(const struct nvme_mem *mem, int drive, struct device_mem **out,
                    struct reason *why);

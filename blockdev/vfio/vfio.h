@@ -8,8 +8,8 @@
  * nvme.h enables the controller. The transport uses iommufd if the kernel has
  * it, else the group interface. Memory can be mapped up to RLIMIT_MEMLOCK,
  * except by root. Device memory is mapped by its handle (device_mem.h) if
- * bd_open_opts.device_memory is set. The transport then uses the group interface,
- * because iommufd pins pages, and device memory has none (-EFAULT).
+ * bd_open_opts.device_memory is set. The transport then uses the group interface.
+ * iommufd would fail with -EFAULT, because it pins pages, and device memory has none.
  *
  * After a reset, its own or one requested through sysfs, the kernel waits up to
  * a minute for the device to become ready, and nothing ends that wait. reset()

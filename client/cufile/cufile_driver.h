@@ -39,7 +39,7 @@ bool cufile_handle_remove(CUfileHandle_t id);
 struct cufile_handle *cufile_handle_get(CUfileHandle_t id);
 /* Removes a user. The last one closes the file and frees the handle. */
 void cufile_handle_put(struct cufile_handle *h);
-/* Does the same on a thread of the library, which must not close the driver. */
+/* Acts like cufile_handle_put() on a thread of the library, which must not close the driver. */
 void cufile_handle_put_inside(struct cufile_handle *h);
 int cufile_buffer_add(void *addr, size_t len);
 int cufile_buffer_remove(void *addr);

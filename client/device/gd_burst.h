@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The short path of the shared queues (gd_shared.h) for reads of several lanes, each of which is
- * one command into the staging of a CID. It posts them at once in a queue in which nothing is in
- * flight, and leaves the bytes in the staging, so that the caller copies them to any memory:
+ * Reads by the short path of the shared queues (gd_shared.h). Each lane has one read, which is one
+ * command into the staging of a CID. The group posts all commands at once in a queue in which
+ * nothing is in flight. The bytes stay in the staging, from which the caller copies them:
  *
  *   gd_burst_begin    begins to claim a queue, and for each lane the CID that has its number
  *   gd_burst_claim    ends that; the caller does other work meanwhile

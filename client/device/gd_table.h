@@ -386,8 +386,8 @@ GQ_FN void gd_table_note_lost(const struct gd_table_worker *w)
 }
 
 /*
- * Returns a row that begins `within` bytes behind the begin of its piece, which was read. A piece
- * that ends before the row does has reached the end of the file.
+ * Returns a row that begins `within` bytes behind the begin of its piece, which was read. If the
+ * piece ends before the row does, the file ends there.
  */
 GQ_FN struct gd_table_row gd_table_row_in(const struct gd_row_table *t,
                                           const struct gq_read_desc *p, uint64_t within)

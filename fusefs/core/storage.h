@@ -97,8 +97,8 @@ void ffs_buf_put(struct ffs_buf *buf);
 #define FFS_TX_MAX_CREDITS 128u
 int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out);
 /*
- * Does the same for a caller that holds commit_lock, which has to release it
- * before the handle ends. Returns -EAGAIN instead of waiting for journal space.
+ * Acts like ffs_tx_begin() for a caller that holds commit_lock. The caller has to
+ * release the lock before the handle ends. Returns -EAGAIN instead of waiting for journal space.
  */
 int ffs_tx_begin_committing(struct ffs *fs, unsigned credits, struct ffs_tx **out);
 /*

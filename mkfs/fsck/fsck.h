@@ -411,7 +411,7 @@ int fsck_fill_ages(struct fsck *f, uint64_t addr, union lay_block *b);
  * 0, -ENOMEM or a device error.
  */
 int fsck_refresh_ages(struct fsck *f, uint64_t addr, union lay_block *b, bool *changed);
-/* Does the same for the blocks of the map, which is known. */
+/* Acts like fsck_refresh_ages() for the blocks of the map, which is known. */
 int fsck_map_ages(struct fsck *f);
 
 /* --- Chunks (find_chunks.c, segments.c) ------------------------------------------------------- */

@@ -143,8 +143,8 @@ struct Free {
 };
 
 /*
- * A device in memory that inverts a byte of each write to one of its blocks. calloc() makes its
- * bytes zero without touching them: a page costs a page fault only when it is used.
+ * Implements a device in memory that inverts a byte of each write to one of its blocks. calloc()
+ * returns zeros without touching them, so that only pages in use cost a page fault.
  */
 struct Wrong : TestDevice {
     std::unique_ptr<uint8_t[], Free> bytes{static_cast<uint8_t *>(calloc(size(), 1))};

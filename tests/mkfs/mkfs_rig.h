@@ -37,8 +37,8 @@ class ToolTest : public ::testing::Test
 
 std::string read_file(const std::string &path);
 /*
- * Replaces bytes with the contents of the file. A string that many cases share spares them a page
- * fault for each page of an image.
+ * Replaces `bytes` with the contents of the file. Cases that share a string have no page fault for
+ * each page of an image.
  */
 void read_file(const std::string &path, std::string &bytes);
 void write_file(const std::string &path, const std::string &bytes);

@@ -268,7 +268,10 @@ static size_t busiest(struct cli_use *all, size_t n)
     return n < CLI_USES ? n : CLI_USES;
 }
 
-/* Finds a path of the file by any process that has it open, because others may have ended. */
+/*
+ * Stores a path of the file. Looks into each process that had the file open, because some may have
+ * ended.
+ */
 static void name_file(struct cli_use *file, const struct cli_counts *now, dev_t dev)
 {
     bool found = false;

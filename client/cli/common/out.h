@@ -60,7 +60,7 @@ void cli_out_close(struct cli_out *o);
 /* Opens a list of groups. Text shows nothing for the list itself. */
 void cli_out_list(struct cli_out *o, const char *key);
 void cli_out_list_end(struct cli_out *o);
-/* Begin and end results on stdout that are only this list. */
+/* These functions begin and end results on stdout that consist of one list. */
 void cli_out_list_begin(struct cli_out *o, bool json, const char *key);
 void cli_out_list_finish(struct cli_out *o);
 

@@ -20,7 +20,7 @@ struct ffs;
  */
 unsigned ffs_places_of(const struct ffs *fs, uint64_t addr, uint64_t places[FFS_PLACES]);
 /*
- * Does the same for a block that has an image in ffs.home. A chunk keeps its
+ * Acts like ffs_places_of() for a block that has an image in ffs.home. A chunk keeps its
  * place until the transaction that unmaps it is committed and its images are
  * dropped. The caller holds journal.commit_lock, and ffs.meta is not needed.
  */

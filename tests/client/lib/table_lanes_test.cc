@@ -330,7 +330,7 @@ TEST_F(TableLanes, FewRowsThroughTheStagingOfCids)
     }
 }
 
-// The second file has a lease of its own, which ends.
+// Each of the two files has a lease, and that of the second one ends.
 TEST_F(TableLanes, FewRowsOfTwoFiles)
 {
     Rows rows(stack_, 256, 8104, 9, 200);

@@ -35,10 +35,10 @@ struct CrashImage {
     bool has_bytes(uint64_t page) const;
     void copy(const CrashImage &from);
     void write(uint64_t offset, const void *data, uint64_t len);
-    // The bytes are then neither the old ones nor zero.
+    // Fills the range with bytes that are neither the old ones nor zero.
     void discard(uint64_t offset, uint64_t len);
     void zero(uint64_t offset, uint64_t len);
-    // A test changes these bytes by itself.
+    // Marks bytes that a test changes through the pointer.
     void mark(uint64_t offset, uint64_t len);
 
     uint8_t *mem = nullptr;
@@ -55,9 +55,9 @@ class CrashDevice : public TestDevice
   public:
     explicit CrashDevice(uint64_t bytes, uint32_t lba_size = 512);
 
-    // Returns the bytes, which may be changed. The end of the device then compares all with zeros.
+    // Returns the bytes for changes. The destructor then compares all of them with zeros.
     uint8_t *bytes();
-    // Returns the bytes, which are only read.
+    // Returns the bytes for reading.
     const uint8_t *peek() const
     {
         return now_.mem;
@@ -69,7 +69,7 @@ class CrashDevice : public TestDevice
         return now_.mem + offset;
     }
 
-    // Forgets the record; every later write and flush is an operation with a number.
+    // Begins a new record, in which every write and flush has a number.
     void record();
     size_t ops();
     // From now on flushes and FUA make nothing durable, as with a drive that lies.
@@ -80,7 +80,7 @@ class CrashDevice : public TestDevice
     // Returns a device with the media after a cut when `ops` operations had been done.
     std::unique_ptr<CrashDevice> cut(size_t ops, enum crash_fate fate, uint64_t seed);
 
-    // The next write or flush fails after `after` further ones, and so do all later ones. -1: none.
+    // After `after` further writes and flushes, each one fails. -1: none fails.
     void fail_writes(long after);
     // Reads of this byte range fail. len 0: no read fails.
     void fail_reads(uint64_t offset, uint64_t len);

@@ -19,8 +19,9 @@ bool image_is_metadata(const uint8_t *block);
 /* Seals one block again, with the transaction and the address that its head names. */
 void image_repair_block(uint8_t *block);
 /*
- * Does the same, and enters the age of a block in place in the block that names it, and so on up to
- * the superblock and the newest commit. `image` is the first byte; `geo` is its geometry.
+ * Acts like image_repair_block(). It also enters the age of a block in place in the block that
+ * names it, and so on up to the superblock and the newest commit. `image` is the first byte. `geo`
+ * is its geometry.
  */
 void image_seal_block(uint8_t *image, const struct lay_geometry *geo, uint8_t *block);
 /* Stores the geometry of an image, from its first label and superblock. Returns 0 or -EUCLEAN. */

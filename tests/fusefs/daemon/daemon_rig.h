@@ -82,7 +82,7 @@ struct rig_buffer {
     uint64_t len;
 };
 int rig_register(struct rig *r, uint64_t len, uint32_t uid, struct rig_buffer *out);
-/* Does the same for the GPU with this number. */
+/* Acts like rig_register() for the GPU with this number. */
 int rig_register_on(struct rig *r, unsigned gpu, uint64_t len, uint32_t uid,
                     struct rig_buffer *out);
 /* Registers memory for lists. */
