@@ -19,8 +19,6 @@ GLOSSARY = "docs/glossary.md"
 ROW = re.compile(r"^\| (`\w+_`(?:, `\w+_`)*) \| [^|]* \| ([^|]*) \|$", re.MULTILINE)
 # Names that an interface from outside gives (cuFile, NVTX, NIXL), and images that CMake embeds.
 FOREIGN = re.compile(r"main$|cuFile|nixl_plugin_|\w*[nN]vtx|\w+_(?:fatbin|image)$|_|\w*\.")
-# Used by all that opens drives, they are declared beside the functions of sysfs.
-EXCEPTIONS = {"nvme_say", "nvme_why"}
 
 
 def prefixes(root):
@@ -61,7 +59,7 @@ def check(root, build, nm):
         names = allowed(source, table)
         problems += [f"{source}: {name} has no prefix of its folder or file"
                      for name in sorted(symbols[path][0])
-                     if not FOREIGN.match(name) and name not in EXCEPTIONS and
+                     if not FOREIGN.match(name) and
                      not any(begins(name, prefix) for prefix in names)]
     return problems
 
