@@ -16,14 +16,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple, Protocol
 
 from ._file import File
-from ._safetensors import (LONG_PIECE, Entry, Progress, Slices, load_entries, opened, pool,
-                           read_range, read_ranges, reporter, slice_of, waited)
+from ._safetensors import (Entry, Progress, Slices, in_batches, load_entries, opened, read_batch,
+                           reads_of, reporter, slice_of, start_read, waited)
 
 ALIGN = 4096
 MIN_CHUNK = 4 << 20  # bytes that a rank reads for one exchange, at least
 CHUNK = 128 << 20  # and at most
-AHEAD = 10  # exchanges whose bytes are read while others are exchanged, or buffers mapped
-BUFFERS = AHEAD + 2  # of one exchange each: copies of two are under way
 _ROUNDS = 16  # exchanges at least, where chunks are not shorter than that for it
 _READ = 64 << 20  # bytes of one read
 
@@ -38,29 +36,38 @@ class Peers(Protocol):
     def exchange(self, value: Any) -> list[Any]:
         """Collective: returns the values of all ranks."""
 
-    def rows(self, n: int, nbytes: int) -> Any:
-        """Returns n buffers of this many bytes as one array, into which reads need not wait."""
-
-    def offer(self, buffers: Any) -> Any:
-        """Returns what other ranks need for share(). Buffers are a result of rows()."""
-
-    def share(self, buffers: Any, offers: list[Any]) -> bool:
-        """Collective: lets gather() show the other ranks' buffers instead of copies.
-
-        Returns false at all ranks if gather() makes copies. An error is that of one rank.
-        """
-
     def flat(self, tensor: Any) -> Any:
         """Returns the bytes of a tensor as an array."""
 
-    def gather(self, buffers: Any, i: int, failed: bool) -> tuple[Any, bool]:
-        """Collective: returns what each rank has in its buffer i, and true if one has failed.
+    def can_show(self, array: Any) -> bool:
+        """Returns true if other ranks may copy from such an array, as they do from equal ones."""
 
-        By then all ranks have finished their copies from what the last gather() but one returned.
+    def offer(self, arrays: dict[str, Any]) -> Any:
+        """Returns what the other ranks need to copy from these arrays, or none."""
+
+    def share(self, offers: list[Any]) -> bool:
+        """Collective: maps the arrays of the other ranks. Returns false at all ranks if one cannot.
+
+        An error is that of one rank.
         """
 
-    def copy(self, to: Any, row: Any, place: int) -> None:
-        """Starts to fill an array from this place of a row that gather() returned."""
+    def shown(self, rank: int, name: str) -> Any:
+        """Returns the array of another rank, which share() has mapped, for copy()."""
+
+    def meet(self, failed: bool) -> bool:
+        """Collective, after share(): waits for all ranks. Returns true if one has failed."""
+
+    def rows(self, nbytes: int) -> Any:
+        """Returns memory for gather(): a row for each rank, and a last one that this rank fills."""
+
+    def gather(self, rows: Any, failed: bool) -> bool:
+        """Collective: copies the last row of each rank to its row at all ranks.
+
+        Returns true if one has failed.
+        """
+
+    def copy(self, to: Any, source: Any, place: int = 0) -> None:
+        """Starts to fill an array from this place of another one, behind the copies before it."""
 
     def end_copies(self) -> None:
         """Waits for the copies of this rank, and unmaps what share() has mapped."""
@@ -75,18 +82,18 @@ def _aligned(nbytes: int) -> int:
 
 # --- Places ----------------------------------------------------------------------------------------
 
-class _Range(NamedTuple):
-    """Bytes of a file that have a place among those of all files."""
+class _Place(NamedTuple):
+    """A tensor of a file among the bytes of all tensors."""
 
     place: int
     file: File
-    begin: int
-    nbytes: int
+    entry: Entry
 
 
-class _Copy(NamedTuple):
+class _Part(NamedTuple):
     """Bytes of a tensor that are in a chunk."""
 
+    file: File
     entry: Entry
     at: int
     place: int
@@ -94,46 +101,26 @@ class _Copy(NamedTuple):
 
 
 class Layout:
-    """Places the tensors' bytes one after the other. Blocks of files stay aligned there."""
+    """Places the tensors' bytes one after the other. Multiples of ALIGN are such in the files."""
 
     def __init__(self, entries: list[tuple[File, Entry]]) -> None:
-        self.ranges: list[_Range] = []
-        self.places: list[tuple[int, Entry]] = []
+        self._places: list[_Place] = []
         self.nbytes = 0
         for file, entry in entries:
             if entry.nbytes:
-                self._add(file, entry)
+                place = self.nbytes + (entry.begin - self.nbytes) % ALIGN
+                self._places.append(_Place(place, file, entry))
+                self.nbytes = place + entry.nbytes
 
-    def _add(self, file: File, entry: Entry) -> None:
-        last, end = self.ranges[-1] if self.ranges else None, entry.begin + entry.nbytes
-        if last and last.file is file and entry.begin <= last.begin + last.nbytes + ALIGN:
-            self.ranges[-1] = last._replace(nbytes=end - last.begin)
-        else:
-            begin = entry.begin // ALIGN * ALIGN
-            self.ranges.append(_Range(self.nbytes, file, begin, end - begin))
-        last = self.ranges[-1]
-        self.places.append((last.place + entry.begin - last.begin, entry))
-        self.nbytes = last.place + _aligned(last.nbytes)
-
-    def reads(self, begin: int, end: int) -> Iterator[_Range]:
-        """Yields the ranges at these places. Their places count from `begin`."""
-        first = bisect.bisect_right(self.ranges, begin, key=lambda found: found.place) - 1
-        for place, file, start, nbytes in self.ranges[max(first, 0):]:
-            if place >= end:
-                return
-            low, high = max(begin, place), min(end, place + nbytes)
-            if low < high:
-                yield _Range(low - begin, file, start + low - place, high - low)
-
-    def copies(self, begin: int, end: int) -> Iterator[_Copy]:
+    def parts(self, begin: int, end: int) -> Iterator[_Part]:
         """Yields the parts of tensors at these places. Their places count from `begin`."""
-        first = bisect.bisect_right(self.places, begin, key=lambda found: found[0]) - 1
-        for place, entry in self.places[max(first, 0):]:
+        first = bisect.bisect_right(self._places, begin, key=lambda found: found.place) - 1
+        for place, file, entry in self._places[max(first, 0):]:
             if place >= end:
                 return
             low, high = max(begin, place), min(end, place + entry.nbytes)
             if low < high:
-                yield _Copy(entry, low - place, low - begin, high - low)
+                yield _Part(file, entry, low - place, low - begin, high - low)
 
 
 class Shares:
@@ -245,6 +232,72 @@ class _Errors:
         return [theirs for _, theirs in found]
 
 
+class _Exchange:
+    """Tensors of which each rank reads a share into place, and copies the others' shares."""
+
+    def __init__(self, peers: Peers, entries: list[tuple[File, Entry]],
+                 arrays: dict[str, Any]) -> None:
+        self._peers, self._arrays = peers, arrays
+        self._layout = Layout(entries)
+        self._shares = Shares(self._layout, peers.size)
+        self.chunk = self._shares.chunk
+        self._reads: list[list[Future[None]]] = []  # of each round
+
+    def start(self, threads: int, reads: list[Future[None]]) -> None:
+        """Adds the reads of this rank's share. Short parts of a file are read together."""
+        for turn in range(self._shares.rounds):
+            before = len(reads)
+            for file, batch in in_batches(self._pieces(turn)):
+                start_read(reads, threads, read_batch, file, reads_of(file, batch))
+            self._reads.append(reads[before:])
+
+    def _pieces(self, turn: int) -> Iterator[tuple[File, int, tuple[int, Any]]]:
+        for part in self._layout.parts(*self._shares.part(self._peers.rank, turn)):
+            for at in range(part.at, part.at + part.nbytes, _READ):
+                n = min(_READ, part.at + part.nbytes - at)
+                yield part.file, n, (part.entry.begin + at, self._array(part, at, n))
+
+    def _array(self, part: _Part, at: int, nbytes: int) -> Any:
+        return self._arrays[part.entry.name][at:at + nbytes]
+
+    def run(self, rows: Any, errors: _Errors, report: Callable[[int], None]) -> bool:
+        """Collective: returns false if a rank has failed. rows: none if share() has mapped all."""
+        for turn in range(self._shares.rounds):
+            with errors.kept():
+                for read in self._reads[turn]:
+                    read.result()
+            if self._meet(turn, rows, errors):
+                return False
+            with errors.kept():
+                report(self._copy(turn, rows))
+        return True
+
+    def _meet(self, turn: int, rows: Any, errors: _Errors) -> bool:
+        """Collective: returns true if a rank has failed, otherwise all ranks have read the chunk."""
+        if rows is None:
+            return self._peers.meet(errors.first is not None)
+        with errors.kept():
+            for part in self._layout.parts(*self._shares.part(self._peers.rank, turn)):
+                self._peers.copy(rows[-1][part.place:part.place + part.nbytes],
+                                 self._array(part, part.at, part.nbytes))
+        return self._peers.gather(rows, errors.first is not None)
+
+    def _copy(self, turn: int, rows: Any) -> int:
+        """Copies a chunk of each other rank. Returns the bytes of tensors in the round."""
+        done = 0
+        for rank in range(self._peers.size):
+            for part in self._layout.parts(*self._shares.part(rank, turn)):
+                done += part.nbytes
+                if rank == self._peers.rank:
+                    continue
+                to = self._array(part, part.at, part.nbytes)
+                if rows is None:
+                    self._peers.copy(to, self._peers.shown(rank, part.entry.name), part.at)
+                else:
+                    self._peers.copy(to, rows[rank], part.place)
+        return done
+
+
 class _Load:
     """The part of one rank."""
 
@@ -259,15 +312,23 @@ class _Load:
         self._slices = [(file, part) for file, entry, part in mine if part is not entry]
         self._files = list(dict.fromkeys(file for file, _ in entries))
         self._states = [_state(file) for file in self._files]
-        self._layout = Layout([(file, entry) for file, entry, part in mine if part is entry])
-        self._shares = Shares(self._layout, peers.size)
+        whole = [(file, entry) for file, entry, part in mine if part is entry]
         self._order = [part.name for _, _, part in mine]
-        self._whole = {part.name: empty(part) for _, entry, part in mine if part is entry}
-        self._flat = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
-        self._buffers = peers.rows(min(self._shares.rounds, BUFFERS), self._shares.chunk)
+        self._whole = {entry.name: empty(entry) for _, entry in whole}
+        arrays = {name: peers.flat(tensor) for name, tensor in self._whole.items()}
+        shown = {name: array for name, array in arrays.items() if peers.can_show(array)}
+        self._shown = _Exchange(peers, [found for found in whole if found[1].name in shown], arrays)
+        self._gathered = _Exchange(peers, [found for found in whole if found[1].name not in shown],
+                                   arrays)
+        self.reads: list[Future[None]] = []
         self.total = sum(part.nbytes for _, _, part in mine)
-        self.plan = repr((list(slices.items()), peers.kind, self._shares.chunk, self._shares.share))
-        self.offer = peers.offer(self._buffers)
+        self.plan = repr((list(slices.items()), peers.kind))
+        self.offer = peers.offer(shown)
+
+    def start(self) -> None:
+        """Starts the reads of tensors that are exchanged, which use memory and files."""
+        for exchange in self._shown, self._gathered:
+            exchange.start(self._threads, self.reads)
 
     def read_slices(self, report: Progress | None) -> dict[str, Any]:
         def reported(done: int, _: int, seconds: float) -> None:
@@ -276,79 +337,30 @@ class _Load:
 
         return load_entries(self._slices, self._empty, reported, self._threads)
 
-    def _start(self, turn: int) -> list[Future[None]]:
-        """Starts to read this rank's chunk. The short ranges of a file are one list."""
-        if turn >= self._shares.rounds:
-            return []
-        lists: dict[File, list[_Range]] = {}
-        memory, reads, threads = self._buffers[turn % BUFFERS], [], pool(self._threads)
-        for found in self._layout.reads(*self._shares.part(self._peers.rank, turn)):
-            if found.nbytes < LONG_PIECE:
-                lists.setdefault(found.file, []).append(found)
-                continue
-            for at in range(0, found.nbytes, _READ):
-                reads.append(threads.submit(
-                    read_range, found.file, memory, min(_READ, found.nbytes - at),
-                    found.begin + at, found.place + at))
-        for file, short in lists.items():
-            reads.append(threads.submit(read_ranges, file, memory, [r.begin for r in short],
-                                        [r.nbytes for r in short], [r.place for r in short]))
-        return reads
-
-    def _copy(self, rows: Any, turn: int) -> int:
-        """Copies a chunk of each rank. Returns the bytes of tensors in it."""
-        done = 0
-        for rank in range(self._peers.size):
-            for entry, at, place, n in self._layout.copies(*self._shares.part(rank, turn)):
-                self._peers.copy(self._flat[entry.name][at:at + n], rows[rank], place)
-                done += n
-        return done
-
-    def _share(self, offers: list[Any], errors: _Errors) -> None:
-        """Collective: raises an error at all ranks if one cannot prepare gather()."""
-        shared = False
-        with errors.kept():
-            shared = self._peers.share(self._buffers, offers)
-        if not shared:
-            errors.agree(None)
-
     def exchange_all(self, offers: list[Any], errors: _Errors, report: Progress | None,
                      done: int) -> None:
-        """Collective: reads and exchanges all chunks, or those before an error of any rank.
+        """Collective: exchanges all chunks, or those before an error of any rank.
 
-        Copies within a device are kernels, which wait for milliseconds for their turn with those of
-        the mount. Mapping the others' buffers takes 10 to 20 ms, in which CUDA registers no memory.
-        Meanwhile reads go on.
+        Mapping the others' memory takes 10 to 20 ms, in which CUDA registers no memory. The reads,
+        which go on meanwhile, have had theirs registered when the first one ends.
         """
-        reads: list[Future[None]] = []
-        rounds: list[list[Future[None]]] = []
+        shared, rows, begun = False, None, time.monotonic()
 
-        def start_next() -> None:
-            rounds.append(self._start(len(rounds)))
-            reads.extend(rounds[-1])
+        def reported(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            if report:
+                report(done, self.total, time.monotonic() - begun)
 
-        begun = time.monotonic()
-        with waited(reads):
+        wait(self.reads, return_when=FIRST_COMPLETED)
+        with errors.kept():
+            shared = self._peers.share(offers)
+        if chunk := max(self._gathered.chunk, 0 if shared else self._shown.chunk):
             with errors.kept():
-                for _ in range(AHEAD):
-                    start_next()
-            wait(reads, return_when=FIRST_COMPLETED)  # the mount has registered the buffers
-            if self._shares.rounds:
-                self._share(offers, errors)
-            for turn in range(self._shares.rounds):
-                with errors.kept():
-                    for read in rounds[turn]:
-                        read.result()
-                rows, failed = self._peers.gather(self._buffers, turn % BUFFERS,
-                                                  errors.first is not None)
-                if failed:
-                    return
-                with errors.kept():
-                    start_next()  # into the buffer of the last round but one
-                    done += self._copy(rows, turn)
-                if report:
-                    with errors.kept():
-                        report(done, self.total, time.monotonic() - begun)
+                rows = self._peers.rows(chunk)
+            errors.agree(None)
+        if self._shown.run(None if shared else rows, errors, reported):
+            self._gathered.run(rows, errors, reported)
 
     def check(self) -> None:
         """Raises an error if a file has changed since it was opened."""
@@ -369,11 +381,12 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
     Raises the error of this rank, or RuntimeError with that of another.
     """
     errors, report = _Errors(peers), reporter(progress)
-    with contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as stack:
         told, parts = None, {}
         with errors.kept():
-            entries = files.enter_context(opened(paths))
+            entries = stack.enter_context(opened(paths))
             mine = _Load(peers, entries, empty, slices, threads, reserve)
+            stack.enter_context(waited(mine.reads))
             told = _Told(mine.plan, _versions(entries), mine.offer)
         for rank, theirs in enumerate(found := errors.agree(told)):
             _compare(theirs.versions, found[0].versions, rank)
@@ -381,6 +394,7 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
                 raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
                                  "rank 0")
         with errors.kept():
+            mine.start()  # not before, because kernels that exchange objects wait for their turn
             parts = mine.read_slices(report)
         mine.exchange_all([theirs.offer for theirs in found], errors, report,
                           sum(part.nbytes for part in parts.values()))

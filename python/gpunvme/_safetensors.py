@@ -379,7 +379,8 @@ def read_entry(file: File, entry: Entry, tensor: Any) -> int:
     return entry.nbytes
 
 
-def _read_batch(file: File, reads: Reads, slices: list[tuple[Entry, Any]]) -> None:
+def read_batch(file: File, reads: Reads, slices: Iterable[tuple[Entry, Any]] = ()) -> None:
+    """Calls these functions of reads_of(), and reads slices into their tensors."""
     if not all(read() for read in reads):
         raise SafetensorError(f"{file.name}: the file has become shorter")
     for entry, tensor in slices:
@@ -415,6 +416,17 @@ def pool(threads: int) -> ThreadPoolExecutor:
     if threads not in _pools:
         _pools[threads] = ThreadPoolExecutor(max(threads, 1), "gpunvme-load")
     return _pools[threads]
+
+
+def start_read(reads: list[Future[Any]], threads: int, read: Callable[..., Any],
+               *arguments: Any) -> None:
+    """Has a thread read, and adds its result. The first threads begin now, not when all is added.
+
+    A thread waits for the interpreter for 5 ms if the caller goes on.
+    """
+    reads.append(pool(threads).submit(read, *arguments))
+    if len(reads) <= threads:
+        time.sleep(0)
 
 
 @contextlib.contextmanager
@@ -480,12 +492,9 @@ def load_entries(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any
             made = [(entry, empty(entry)) for entry in batch]
             tensors.update((entry.name, tensor) for entry, tensor in made)
             order.append(batch)
-            reads.append(pool(threads).submit(
-                _read_batch, file,
-                reads_of(file, ((e.begin, tensor) for e, tensor in made if e.pieces == 1)),
-                [(entry, tensor) for entry, tensor in made if entry.pieces > 1]))
-            if len(reads) <= threads:
-                time.sleep(0)  # the thread begins to read now, and not when all tensors are made
+            start_read(reads, threads, read_batch, file,
+                       reads_of(file, ((e.begin, tensor) for e, tensor in made if e.pieces == 1)),
+                       [(entry, tensor) for entry, tensor in made if entry.pieces > 1])
         done = 0
         for read, batch in zip(reads, order):
             read.result()

@@ -18,8 +18,8 @@ from torch import distributed
 
 from ._file import File
 from ._group import ALIGN, boot
-from ._safetensors import (Entry, Progress, Slices, opened, pool, read_entry, read_range, reporter,
-                           slice_of, take, waited)
+from ._safetensors import (Entry, Progress, Slices, opened, read_entry, read_range, reporter,
+                           slice_of, start_read, take, waited)
 
 Empty = Callable[[Entry, Any], torch.Tensor]
 Reserve = Callable[[list[Entry], Any], None]
@@ -63,16 +63,18 @@ class _Board:
 
 
 class _Offer(NamedTuple):
-    """The other ranks need this to copy from the buffers of a rank."""
+    """The other ranks need this to copy from the tensors of a rank."""
 
     host: tuple[str, int, int]  # boot, device of BOARDS, user
     board: str  # path; that of rank 0 is used
-    handle: tuple[bytes, int]  # of the allocation, and the place of the buffers in it
+    handles: list[bytes]  # of allocations
+    places: dict[str, tuple[int, int]]  # of each tensor: number of its allocation, and place there
 
 
 BOARDS = "/dev/shm"
 SHARED = ("cuda",)  # kinds of memory
-
+SHORT = 1 << 20  # bytes; torch's allocator has segments of 2 MiB for tensors of as many
+MOST = 64  # allocations of a rank that are mapped: the first takes 10 ms or more, others 1 ms
 
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 _driver = functools.cache(lambda: ctypes.CDLL("libcuda.so.1"))
@@ -94,25 +96,31 @@ def _call(name: str, *arguments: Any) -> None:
         raise RuntimeError(f"{name}: error {error} of CUDA")
 
 
-def _export(memory: torch.Tensor) -> tuple[bytes, int]:
-    handle, base, size = _Handle(), ctypes.c_uint64(), ctypes.c_size_t()
-    address = ctypes.c_uint64(memory.data_ptr())
-    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
-    _call("cuIpcGetMemHandle", ctypes.byref(handle), address)
-    return bytes(handle), address.value - base.value
+def _allocation_of(memory: torch.Tensor) -> tuple[int, int]:
+    """Returns the address of its allocation, and its place there."""
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    address = memory.data_ptr()
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+    return base.value, address - base.value
+
+
+def _export(base: int) -> bytes:
+    handle = _Handle()
+    _call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(base))
+    return bytes(handle)
 
 
 class _Mapped:
-    """Maps the buffers of another process, and gives the address of each."""
+    """Maps an allocation of another process."""
 
-    def __init__(self, handle: tuple[bytes, int], nbytes: int) -> None:
-        self._base, self._nbytes = ctypes.c_uint64(), nbytes
-        _call("cuIpcOpenMemHandle_v2", ctypes.byref(self._base),
-              _Handle.from_buffer_copy(handle[0]), ctypes.c_uint(_LAZY_PEER_ACCESS))
-        self._first = self._base.value + handle[1]
+    def __init__(self, handle: bytes) -> None:
+        self._base = ctypes.c_uint64()
+        _call("cuIpcOpenMemHandle_v2", ctypes.byref(self._base), _Handle.from_buffer_copy(handle),
+              ctypes.c_uint(_LAZY_PEER_ACCESS))
 
-    def __getitem__(self, i: int) -> int:
-        return self._first + i * self._nbytes
+    def at(self, place: int) -> Any:
+        """Returns the address of a place for ProcessGroup.copy()."""
+        return self._base.value + place
 
     def close(self) -> None:
         _call("cuIpcCloseMemHandle", self._base)
@@ -123,7 +131,8 @@ class ProcessGroup:
 
     Ranks of one host copy from each other's memory by the copy engines of their GPUs. A kernel takes
     turns with the kernels that read, which belong to another process, so both wait for milliseconds,
-    the longer if it waits for another rank, as NCCL's do. Those gather where there is no other way.
+    the longer if it waits for another rank, as NCCL's do. Those gather where there is no other way,
+    and tensors of at most SHORT bytes.
     """
 
     def __init__(self, group: Any, device: Any) -> None:
@@ -133,84 +142,88 @@ class ProcessGroup:
         self._group, self._device, self.kind = group, device, torch.device(device).type
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._board: _Board | None = None
-        self._seen: list[torch.Tensor | _Mapped] = []  # the buffers of each rank
-        self._gathered: torch.Tensor | None = None  # a buffer of each rank, where they are not seen
-        self._copies: torch.cuda.Event | None = None  # follows those of the last gather() but one
+        self._offers: list[_Offer] = []
+        self._mapped: list[list[_Mapped]] = []  # the allocations of each rank; none of this one
 
     def exchange(self, value: Any) -> list[Any]:
         found = [None] * self.size
         distributed.all_gather_object(found, value, group=self._group)
         return found
 
-    def rows(self, n: int, nbytes: int) -> torch.Tensor:
-        """The block behind the bytes reports an error to the ranks of all_gather."""
-        found = torch.empty((n, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
-        if found.is_cuda:
-            torch.cuda.synchronize(self._device)
-        return found
-
     def flat(self, tensor: torch.Tensor) -> torch.Tensor:
         return _flat(tensor)
 
-    def offer(self, buffers: torch.Tensor) -> _Offer | None:
-        if self.kind not in SHARED or self.size < 2 or not buffers.numel() or not boot():
-            return None
-        try:
-            host = (boot(), os.stat(BOARDS).st_dev, os.geteuid())
-            handle = _export(buffers)
-        except (OSError, RuntimeError):
-            return None
-        return _Offer(host, f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}", handle)
+    def can_show(self, array: torch.Tensor) -> bool:
+        return self.kind in SHARED and array.numel() > SHORT
 
-    def share(self, buffers: torch.Tensor, offers: list[_Offer | None]) -> bool:
+    def offer(self, arrays: dict[str, torch.Tensor]) -> _Offer | None:
+        if not arrays or not boot():
+            return None
+        numbers: dict[int, int] = {}  # by the address of an allocation
+        places = {}
+        try:
+            for name, memory in arrays.items():
+                base, place = _allocation_of(memory)
+                places[name] = numbers.setdefault(base, len(numbers)), place
+            if len(numbers) > MOST:
+                return None
+            return _Offer((boot(), os.stat(BOARDS).st_dev, os.geteuid()),
+                          f"{BOARDS}/gpunvme-group-{uuid.uuid4().hex}",
+                          [_export(base) for base in numbers], places)
+        except (OSError, RuntimeError):  # CUDA does not export memory of some allocators
+            return None
+
+    def share(self, offers: list[_Offer | None]) -> bool:
         found = [offer for offer in offers if offer is not None]
         if len(found) == self.size and len({offer.host for offer in found}) == 1:
-            self._map(buffers, found)
-        if self._board is None:
-            self._gathered = buffers.new_empty((self.size, buffers.shape[1]))
+            self._map(found)
         return self._board is not None
 
-    def _map(self, buffers: torch.Tensor, found: list[_Offer]) -> None:
-        """Collective: maps the buffers of all ranks, if all ranks can."""
+    def _map(self, offers: list[_Offer]) -> None:
+        """Collective: maps the allocations of all other ranks, if all ranks can."""
+        self._offers = offers
         try:
-            board, failed = _Board(found[0].board, self.rank, self.size), False
+            board, failed = _Board(offers[0].board, self.rank, self.size), False
             try:
-                for rank, offer in enumerate(found):
-                    self._seen.append(buffers if rank == self.rank else
-                                      _Mapped(offer.handle, buffers.stride(0)))
+                for rank, offer in enumerate(offers):
+                    self._mapped.append([])
+                    if rank != self.rank:
+                        self._mapped[-1].extend(_Mapped(handle) for handle in offer.handles)
             except (OSError, RuntimeError):  # the devices do not reach each other
                 failed = True
             if not board.meet(failed):
                 self._board = board
         finally:
             with contextlib.suppress(FileNotFoundError):  # another rank has removed it
-                os.unlink(found[0].board)
+                os.unlink(offers[0].board)
 
-    def gather(self, buffers: torch.Tensor, i: int, failed: bool) -> tuple[Any, bool]:
-        if self._board is not None:
-            self._await_last_but_one()
-            return [seen[i] for seen in self._seen], self._board.meet(failed)
-        assert self._gathered is not None
-        buffers[i, -ALIGN] = int(failed)
-        distributed.all_gather_into_tensor(_flat(self._gathered), buffers[i], group=self._group)
-        return self._gathered, any(self._gathered[:, -ALIGN].tolist())
+    def shown(self, rank: int, name: str) -> Any:
+        number, place = self._offers[rank].places[name]
+        return self._mapped[rank][number].at(place)
 
-    def copy(self, to: torch.Tensor, row: torch.Tensor | int, place: int) -> None:
-        if isinstance(row, torch.Tensor):
-            to.copy_(row[place:place + to.numel()])
+    def meet(self, failed: bool) -> bool:
+        assert self._board is not None
+        return self._board.meet(failed)
+
+    def rows(self, nbytes: int) -> torch.Tensor:
+        """The block behind the bytes reports an error to the ranks of all_gather."""
+        return torch.empty((self.size + 1, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
+
+    def gather(self, rows: torch.Tensor, failed: bool) -> bool:
+        rows[-1, -ALIGN] = int(failed)
+        distributed.all_gather_into_tensor(_flat(rows[:-1]), rows[-1], group=self._group)
+        return any(rows[:-1, -ALIGN].tolist())
+
+    def copy(self, to: torch.Tensor, source: torch.Tensor | int, place: int = 0) -> None:
+        if isinstance(source, torch.Tensor):
+            to.copy_(source[place:place + to.numel()])
         elif to.numel():
             stream: Any = torch.cuda.current_stream(self._device)
-            _call("cuMemcpyAsync", ctypes.c_uint64(to.data_ptr()), ctypes.c_uint64(row + place),
+            _call("cuMemcpyAsync", ctypes.c_uint64(to.data_ptr()), ctypes.c_uint64(source + place),
                   ctypes.c_size_t(to.numel()), ctypes.c_void_p(stream.cuda_stream))
 
-    def _await_last_but_one(self) -> None:
-        if self.kind == "cuda":
-            before, self._copies = self._copies, torch.cuda.current_stream(self._device).record_event()
-            if before is not None:
-                before.synchronize()
-
     def end_copies(self) -> None:
-        """Called before finish(), because a rank may free its buffers afterwards.
+        """Called before finish(), because a rank may free its tensors afterwards.
 
         CUDA does not define what becomes of a mapping whose memory its owner has freed.
         """
@@ -223,11 +236,10 @@ class ProcessGroup:
         return self._board is None or self._board.meet(failed)
 
     def close(self) -> None:
-        """Unmaps the others' buffers. gather() is not called afterwards."""
-        while self._seen:
-            seen = self._seen.pop()
-            if not isinstance(seen, torch.Tensor):
-                seen.close()
+        """Unmaps the others' memory. shown() is not called afterwards."""
+        while self._mapped:
+            for mapped in self._mapped.pop():
+                mapped.close()
 
 
 # --- Devices of one process ------------------------------------------------------------------------
@@ -293,13 +305,13 @@ class _Devices:
         self._shares = _cut(whole, nbytes, len(devices))
         self.total += nbytes
 
-    def start(self, threads: int) -> Iterator[Future[int]]:
-        """Starts the reads of all devices in turn, so that all are busy."""
+    def start(self, threads: int, reads: list[Future[int]]) -> None:
+        """Adds the reads of all devices in turn, so that all are busy."""
         for _, piece in _in_turn(self._slices):
-            yield pool(threads).submit(read_entry, *piece)
+            start_read(reads, threads, read_entry, *piece)
         for i, part in _in_turn(self._shares):
             found = [tensors[part.entry.name] for tensors in self.tensors]
-            yield pool(threads).submit(_read_and_copy, part, found.pop(i), found)
+            start_read(reads, threads, _read_and_copy, part, found.pop(i), found)
 
 
 def _in_turn(lists: list[list[Any]]) -> Iterator[tuple[int, Any]]:
@@ -318,7 +330,7 @@ def load_on_devices(paths: Any, devices: list[Any], empty: Empty, *, reserve: Re
         load = _Devices(entries, devices, empty, reserve, slices)
         try:
             with waited(reads):
-                reads.extend(load.start(threads))
+                load.start(threads, reads)
                 take(reads, load.total, begun, reporter(progress))
         finally:
             for device in {torch.device(device) for device in devices}:
