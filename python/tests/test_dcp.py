@@ -2,6 +2,7 @@
 """Compares checkpoints of torch.distributed.checkpoint with torch's own."""
 
 import dataclasses
+import gc
 import os
 import pickle
 import tempfile
@@ -199,3 +200,22 @@ def test_failed_writes_leave_no_metadata(torch, dcp, path, monkeypatch, finishes
     dcp.save({"a": torch.ones(100)}, storage_writer=writer)
     assert os.path.exists(os.path.join(path, ".metadata"))
     pickle.dumps(writer)  # async_save() by a process
+
+
+def test_metadata_are_read_without_collections(torch, dcp, tmpfs, monkeypatch):
+    from gpunvme.torch.dcp import Reader, Writer
+    path, enabled = os.path.join(tmpfs, "step"), []
+    plain = dcp.FileSystemReader.read_metadata
+
+    def noted(self, *args, **kwargs):
+        enabled.append(gc.isenabled())
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(dcp.FileSystemReader, "read_metadata", noted)
+    dcp.save({"a": torch.ones(100)}, storage_writer=Writer(path))
+    dcp.load({"a": torch.zeros(100)}, storage_reader=Reader(path))
+    assert enabled and not any(enabled) and gc.isenabled()
+    os.unlink(os.path.join(path, ".metadata"))
+    with pytest.raises(dcp.api.CheckpointException, match="No such file"):
+        dcp.load({"a": torch.zeros(100)}, storage_reader=Reader(path))
+    assert not any(enabled) and gc.isenabled()

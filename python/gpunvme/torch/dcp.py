@@ -15,8 +15,10 @@ has an archive for each. Reader also reads torch's checkpoints; torch's reader r
 import contextlib
 import dataclasses
 import errno
+import gc
 import io
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -213,6 +215,16 @@ class Reader(FileSystemReader):
         super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
         self._described = metadata.state_dict_metadata
 
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """Defers the garbage collector, which would scan all objects because of the new ones."""
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return super().read_metadata(*args, **kwargs)
+        finally:
+            if enabled:
+                gc.enable()
+
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
         wanted: list[tuple[ReadItem, _StorageInfo]] = []
         rest = []
@@ -228,23 +240,24 @@ class Reader(FileSystemReader):
         for device in {target.device for target in targets}:
             _synchronize(device)
         names = {info.relative_path for _, info in wanted}
-        files = {name: File(os.path.join(self.path, name)) for name in sorted(names)}
-        try:
+        with contextlib.ExitStack() as opened:
+            files = {name: opened.enter_context(File(os.path.join(self.path, name)))
+                     for name in sorted(names)}
             self._read([(files[info.relative_path], item, info, target)
                         for (item, info), target in zip(wanted, targets)])
-        finally:
-            for file in files.values():
-                file.close()
         for (item, _), target in zip(wanted, targets):
             planner.commit_tensor(item, target)
         return _done(None)
 
     def _read(self, wanted: list[tuple[File, ReadItem, _StorageInfo, torch.Tensor]]) -> None:
-        """Reads rows straight into the targets, and other parts by way of whole tensors."""
-        direct: list[tuple[File, int, tuple[int, torch.Tensor]]] = []
+        """Reads rows straight into the targets, and other parts by way of whole tensors.
+
+        Threads read while the next reads are made.
+        """
         reads: list[Future[None]] = []
         threads = pool(self._threads)
-        with waited(reads):
+
+        def direct() -> Iterator[tuple[File, int, tuple[int, torch.Tensor]]]:
             for file, item, info, target in wanted:
                 sizes, dtype = self._saved(item)
                 _check_sizes(file, item, info.length, sizes, dtype, target)
@@ -252,12 +265,16 @@ class Reader(FileSystemReader):
                         and item.lengths[1:] == sizes[1:]):
                     first = item.storage_offsets[0] if item.storage_offsets else 0
                     at = info.offset + (first * (info.length // sizes[0]) if first else 0)
-                    direct.append((file, target.nbytes, (at, target)))
+                    yield file, target.nbytes, (at, target)
                 else:
                     whole = sizes, dtype, info.offset
                     reads.append(threads.submit(_read_part, file, item, whole, target))
-            reads += [threads.submit(_fill, file, reads_of(file, batch))
-                      for file, batch in in_batches(direct)]
+
+        with waited(reads):
+            for file, batch in in_batches(direct()):
+                reads.append(threads.submit(_fill, file, reads_of(file, batch)))
+                if len(reads) <= self._threads:
+                    time.sleep(0)  # the thread begins to read now
             for read in reads:
                 read.result()
 
