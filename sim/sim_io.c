@@ -9,7 +9,7 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "sim/sim_move.h"
+#include "sim/sim_internal.h"
 
 /* Supported bits of CDW12, without protection and directives. */
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
@@ -299,101 +299,6 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 #define MEDIA_AHEAD 2u
 #define MEDIA_BYTES 512u
 
-/*
- * The short path handles reads of one span of device memory within one page,
- * from pinned media. Commands of a batch usually have one namespace and one
- * mapping in common; values that depend on these two are computed once. All
- * other commands, and all errors, take sim_io_run().
- */
-struct plain {
-    uint64_t head; /* first qword of such an SQE, without the CID */
-    uint64_t iova, len, device, region;
-    unsigned char *media;
-    uint64_t lbas;
-    unsigned lba_shift;
-    struct sim_sub *sub;
-    unsigned room; /* free copies in the submission; 0 if the struct is invalid */
-    /* Reads queued and their bytes, which are counted together. */
-    unsigned reads;
-    uint64_t bytes;
-};
-
-/* An SQE as qwords of one or two fields. */
-enum { HEAD, CDW2_3, MPTR, PRP1, PRP2, SLBA, CDW12_13, CDW14_15, WORDS };
-#define HEAD_CID       0xffff0000ull
-#define CDW12_13_VALID (0xffull << 32 | RW_CDW12_VALID)
-static_assert(WORDS * sizeof(uint64_t) == sizeof(struct nvme_sqe), "all of an entry");
-
-static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
-{
-    uint64_t w;
-
-    memcpy(&w, (const unsigned char *)q + i * sizeof(w), sizeof(w));
-    return w;
-}
-
-/* Computes the values for commands like this; false: no short path. */
-static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
-{
-    const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
-
-    p->room = 0;
-    if (q->opcode != NVME_IO_READ || th->blocked || th->s->reservations.shared || !ns ||
-        !ns->pinned)
-        return false;
-    const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, q->prp1, 1);
-    struct sim_sub *sub = m && !m->host ? sim_sub_of_reads(th->moves[m->dma]) : NULL;
-    if (!sub)
-        return false;
-    *p = (struct plain){.head = NVME_IO_READ | (uint64_t)q->nsid << 32,
-                        .iova = m->iova,
-                        .len = m->len,
-                        .device = m->device,
-                        .region = sim_region(m->iova, q->nsid, false),
-                        .media = ns->base,
-                        .lbas = ns->lbas,
-                        .lba_shift = ns->lba_shift,
-                        .sub = sub,
-                        .room = th->moves[m->dma]->max_copies - sub->n,
-                        .reads = p->reads,
-                        .bytes = p->bytes};
-    return true;
-}
-
-/* Returns false, without effect, if the command is another kind. */
-static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
-{
-    const struct nvme_sqe *q = &cmd->sqe;
-    uint64_t lba = word(q, SLBA), lbas = (word(q, CDW12_13) & 0xffff) + 1;
-    uint64_t bytes = lbas << p->lba_shift, offset = word(q, PRP1) - p->iova;
-    uint64_t odd = ((word(q, HEAD) ^ p->head) & ~HEAD_CID) | word(q, CDW2_3) | word(q, MPTR) |
-                   word(q, PRP2) | (word(q, CDW12_13) & ~CDW12_13_VALID) | word(q, CDW14_15) |
-                   (offset & 3);
-
-    /* Mappings are whole pages, so a byte's page is in them as well. */
-    if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
-        (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
-        return false;
-    struct sim_copy copy = {.host = p->media + (lba << p->lba_shift),
-                            .device = p->device + offset,
-                            .len = bytes,
-                            .region = p->region};
-    sim_add_copy(p->sub, cmd, copy, NULL);
-    cmd->state = SIM_CMD_MOVING;
-    cmd->queued = true;
-    p->room--;
-    p->reads++;
-    p->bytes += bytes;
-    return true;
-}
-
-static void count_plain(struct sim_thread *th, const struct plain *p)
-{
-    sim_count(&th->count.reads, p->reads);
-    sim_count(&th->count.read_bytes, p->bytes);
-    sim_count_moving(th, p->reads);
-}
-
 static void run_now(struct sim_thread *th, struct sim_cmd *cmd)
 {
     if (th->blocked) {
@@ -424,18 +329,14 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
         run_now(th, cmd);
 }
 
-static SIM_APART void arrive_otherwise(struct sim_thread *th, struct plain *p, struct sim_cmd *cmd)
-{
-    if (io_aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
-        return;
-    p->room = 0; /* the call may fill or send the submission */
-    run_now(th, cmd);
-}
+/* The prefetch of media is so many commands ahead, and loads so many bytes of each. */
+#define MEDIA_AHEAD 2u
+#define MEDIA_BYTES 512u
 
 /*
  * Prefetches the first bytes of the media that command i of n will copy, if it
- * is a READ. They are seldom in a cache: without this, eight threads execute 21
- * M reads of 512 bytes per second into host memory, and with it 40 M.
+ * is a READ into host memory. They are seldom in a cache: without this, eight
+ * threads execute 21 M reads of 512 bytes per second, and with it 40 M.
  */
 static void prefetch_media(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned i,
                            unsigned n)
@@ -443,7 +344,7 @@ static void prefetch_media(struct sim_thread *th, struct sim_cmd *const *cmds, u
     const struct nvme_sqe *q = i < n ? &cmds[i]->sqe : NULL;
     const struct sim_ns *ns = q && q->opcode == NVME_IO_READ ? sim_ns_get(th->s, q->nsid) : NULL;
 
-    if (!ns || !in_range(ns, sim_slba(q), sim_nlb(q)))
+    if (!ns || !in_range(ns, sim_slba(q), sim_nlb(q)) || !sim_host_at(th, q->prp1, 1))
         return;
     size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
     for (size_t at = 0; at < bytes && at < MEDIA_BYTES; at += SIM_CACHE_LINE)
@@ -453,15 +354,10 @@ static void prefetch_media(struct sim_thread *th, struct sim_cmd *const *cmds, u
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n)
 {
     if (!th->s->delays && !th->s->n_faults) { /* only a fault ends the controller within a round */
-        struct plain p = {0};
-
         for (unsigned i = 0; i < n; i++) {
-            if (read_plainly(&p, cmds[i]))
-                continue;
             prefetch_media(th, cmds, i + MEDIA_AHEAD, n);
-            arrive_otherwise(th, &p, cmds[i]);
+            run_now(th, cmds[i]);
         }
-        count_plain(th, &p);
         return;
     }
     uint64_t now = now_ns();

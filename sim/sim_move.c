@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "sim/sim_move.h"
+#include "blockdev/transport.h"
+#include "sim/sim_internal.h"
 
 #define AHEAD         6u  /* distance of the prefetch */
 #define FLYING_LARGE  2u  /* submissions in flight with large copies */
@@ -24,6 +25,63 @@
 #define RING_BYTES    (2u << 20) /* bounce memory per thread and direction */
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* shorter pieces are not worth a copy */
+#define SIM_SUBS      32u         /* submissions per thread, filled or in flight */
+
+struct sim_copy_ref {
+    struct sim_cmd *cmd;
+    void *media; /* final destination of a bounced write */
+};
+
+struct sim_sub {
+    struct sim_copy *copies;
+    struct sim_copy_ref *refs;
+    uint64_t ticket, ring_end, bytes;
+    unsigned n;
+    bool to_device, refused;
+    bool failed; /* result of an ended submission */
+};
+
+struct sim_ring {
+    unsigned char *base;
+    uint64_t head, tail; /* total bytes allocated and freed */
+};
+
+/* Each thread has submissions for each device. */
+struct sim_move {
+    const struct sim_dma_engine *dma_engine;
+    pthread_mutex_t *channel_lock; /* NULL if only this thread uses the channel */
+    unsigned channel, max_copies;
+    struct sim_sub subs[SIM_SUBS];
+    struct sim_sub *fill[2]; /* being filled, by to_device */
+    struct sim_sub *free[SIM_SUBS];
+    unsigned n_free;
+    struct sim_sub *flying[SIM_SUBS]; /* FIFO */
+    unsigned first, n_flying;
+    unsigned n_ended; /* number of first ones that sim_move_poll() has seen end */
+    struct sim_ring ring[2];
+    void *bounce;
+    bool pinned;
+    struct sim_move *next; /* in a list of submissions to be freed */
+};
+
+/* Release: the data of the copies is visible before the count 0. */
+static void move_count(struct sim_thread *th, unsigned change)
+{
+    unsigned now = atomic_load_explicit(&th->moving, memory_order_relaxed) + change;
+
+    atomic_store_explicit(&th->moving, now, memory_order_release);
+}
+
+/*
+ * Returns the region of a copy: one mapping on the device's side, and on the
+ * host's side the media of one namespace or the bounce memory.
+ */
+static uint64_t move_region(uint64_t mapping, uint32_t nsid, bool bounced)
+{
+    static_assert(2 * (SIM_MAX_NAMESPACES + 1) < NVME_PAGE_SIZE, "fits below a mapping's address");
+
+    return mapping + (bounced ? 1 : 2 * nsid);
+}
 
 /* Ends a write whose bytes are on the media: a status, or SIM_MOVING. */
 static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
@@ -94,7 +152,7 @@ static void sub_done(struct sim_thread *th, struct sim_move *m, struct sim_sub *
             over++;
         }
     }
-    sim_count_moving(th, -over);
+    move_count(th, -over);
     if (sub->ring_end)
         m->ring[sub->to_device].tail = sub->ring_end;
     m->free[m->n_free++] = sub;
@@ -237,17 +295,22 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_move *m, struct s
     return host;
 }
 
+/* Adds a copy of the start of a span; sub has room. */
 static SIM_HOT void move_add_copy(struct sim_sub *sub, struct sim_cmd *cmd,
                                   const struct sim_span *p, size_t len, unsigned char *host,
                                   unsigned char *media)
 {
     bool bounced = host != media;
-    struct sim_copy copy = {.host = host,
-                            .device = p->device,
-                            .len = len,
-                            .region = sim_region(p->mapping, cmd->sqe.nsid, bounced)};
 
-    sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
+    sub->copies[sub->n] =
+        (struct sim_copy){.host = host,
+                          .device = p->device,
+                          .len = len,
+                          .region = move_region(p->mapping, cmd->sqe.nsid, bounced)};
+    sub->refs[sub->n++] =
+        (struct sim_copy_ref){.cmd = cmd, .media = bounced && !sub->to_device ? media : NULL};
+    sub->bytes += len;
+    cmd->subs++;
 }
 
 /* Queues a copy of the start of a span. Returns its length, 0: no room. */
@@ -311,7 +374,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     cmd->queued = true;
     if (!cmd->subs) {
         move_complete(th, cmd, sim_idle(th->s));
-        sim_count_moving(th, -1u);
+        move_count(th, -1u);
     }
     return true;
 }
@@ -349,14 +412,9 @@ static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns)
 {
     cmd->state = SIM_CMD_MOVING;
-    sim_count_moving(th, 1);
+    move_count(th, 1);
     if (!queue_straight(th, cmd, ns))
         th->blocked = !queue_copies(th, cmd, ns, 0);
-}
-
-struct sim_sub *sim_sub_of_reads(struct sim_move *m)
-{
-    return filling(m, true);
 }
 
 /* Continues with the command that waits for room. */
