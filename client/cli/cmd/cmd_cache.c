@@ -286,9 +286,9 @@ static int cache_look(struct cache *c)
 /* Repeats until a signal. Each turn reports its own removals. */
 static int cache_watch(struct cache *c, const struct cli_options *options)
 {
-    for (unsigned turn = 0; !options->count || turn < options->count; turn++) {
+    for (uint64_t turn = 0; !options->count || turn < options->count; turn++) {
         if (turn)
-            sleep(options->interval);
+            sleep((unsigned)options->interval);
         int failed = cache_look(c);
         if (failed)
             return failed;

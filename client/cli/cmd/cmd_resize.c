@@ -19,6 +19,7 @@
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
 #include "support/bytes_text.h"
+#include "support/number.h"
 
 /* The image file of the mount that is resized. */
 struct image {
@@ -160,7 +161,7 @@ int cli_resize(const struct cli_options *options, char **operands, int n)
     const char *path = operands[0];
     uint64_t bytes = 0;
 
-    if (n == 2 && !(bytes = cli_parse_size(operands[1], INT64_MAX))) {
+    if (n == 2 && (!number_parse_size(operands[1], INT64_MAX, &bytes) || !bytes)) {
         cli_error(operands[1], "no size: give bytes, or a number with K, M, G or T");
         return 2;
     }

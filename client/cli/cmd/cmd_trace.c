@@ -135,7 +135,7 @@ static int trace_show(struct connection *g, const char *path, const struct cli_o
         failed = trace_drain(g, path, &page, options->json ? &list : NULL);
         if (!options->keeps_on || (options->count && i + 1 >= options->count))
             break;
-        sleep(options->interval);
+        sleep((unsigned)options->interval);
     }
     if (options->json)
         cli_json_list_end(&list);

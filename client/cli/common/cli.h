@@ -32,16 +32,16 @@ struct cli_options {
     bool correct;
     bool metadata;
     bool rows;
-    size_t buffer;          /* bytes */
-    size_t row_size;        /* bytes */
-    uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
     bool keeps_on;          /* an interval or a count was given */
+    uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
+    uint64_t buffer;        /* bytes */
+    uint64_t row_size;      /* bytes */
     uint64_t limit;         /* bytes; 0: not given */
     uint64_t scratch_start; /* byte offset on the drive */
-    unsigned interval;      /* seconds */
-    unsigned count;         /* 0: unlimited */
+    uint64_t interval;      /* seconds */
+    uint64_t count;         /* 0: unlimited */
+    uint64_t deadline_ms;   /* of commands to a controller; 0: the driver's default */
     const char *textfile;
-    unsigned deadline_ms; /* of commands to a controller; 0: the driver's default */
 };
 
 /* A subcommand takes its options and n operands. */
@@ -87,12 +87,6 @@ bool cli_complete_option(const struct cli_command *command, const char *previous
  */
 int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *out,
               int *first);
-
-/*
- * Parses a size with an optional K, M, G or T. Returns 0 if the text is not a
- * size or exceeds `most`.
- */
-uint64_t cli_parse_size(const char *text, uint64_t most);
 
 /*
  * Prints "gpunvme: OBJECT: what" to stderr and returns 1. With -o json the

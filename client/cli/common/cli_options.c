@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Describes the options of all commands once, for parsing and for --help. */
-#include <errno.h>
 #include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/cli/common/cli.h"
+#include "support/number.h"
 #include "support/option_words.h"
 
 #define DEFAULT_BUFFER  ((size_t)256 << 20)
@@ -115,26 +114,25 @@ bool cli_complete_option(const struct cli_command *command, const char *previous
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-uint64_t cli_parse_size(const char *text, uint64_t most)
-{
-    char *end;
+#define NUMBER(member) offsetof(struct cli_options, member)
 
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
-    if (shift)
-        end++;
-    if (errno || end == text || *end || *text == '-' || n > (most >> shift))
-        return 0;
-    return (uint64_t)n << shift;
-}
-
-/* Unlike for a size, 0 is a valid offset on a device. */
-static bool parse_offset(const char *text, uint64_t *offset)
-{
-    *offset = cli_parse_size(text, MAX_OFFSET);
-    return *offset || strcmp(text, "0") == 0;
-}
+static const struct numbered {
+    char letter;
+    bool is_size; /* may end in K, M, G or T */
+    uint64_t least, most;
+    size_t number; /* offset of the number in struct cli_options */
+    const char *wrong;
+} numbered[] = {
+    {'b', true, 1, MAX_BUFFER, NUMBER(buffer), "not a buffer size, use for example 64M"},
+    {'l', true, 1, MAX_LIMIT, NUMBER(limit), "not a limit, use for example 100G"},
+    {'S', true, 1, MAX_ROW, NUMBER(row_size), "not a size of rows, use for example 256 or 4K"},
+    {'s', true, 0, MAX_OFFSET, NUMBER(scratch_start),
+     "not a byte of a drive, use for example 0 or 64M"},
+    {'i', false, 1, MAX_SECONDS, NUMBER(interval), "not a number of seconds from 1 to 86400"},
+    {'C', false, 1, MAX_SECONDS, NUMBER(count), "not a number from 1 to 86400"},
+    {'t', false, 1, MAX_DEADLINE_MS, NUMBER(deadline_ms),
+     "not a number of milliseconds from 1 to 3600000"},
+};
 
 static bool parse_path(const char *text, uint32_t *path)
 {
@@ -145,16 +143,6 @@ static bool parse_path(const char *text, uint32_t *path)
             return true;
     }
     return false;
-}
-
-/* Returns a number from 1 to `most`, or 0 if the text is none. */
-static unsigned parse_number(const char *text, long most)
-{
-    char *end;
-
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    return errno || end == text || *end || n < 1 || n > most ? 0 : (unsigned)n;
 }
 
 static int options_wrong(const char *value, const char *what)
@@ -174,26 +162,27 @@ static int apply_format(const char *value, struct cli_options *out, bool prometh
     return 0;
 }
 
+static int apply_number(const struct numbered *n, const char *value, struct cli_options *out)
+{
+    uint64_t *number = (uint64_t *)((char *)out + n->number);
+
+    if (!(n->is_size ? number_parse_size(value, n->most, number)
+                     : number_parse(value, 10, n->most, number)) ||
+        *number < n->least)
+        return options_wrong(value, n->wrong);
+    return 0;
+}
+
 static int apply_value(int opt, const char *value, struct cli_options *out)
 {
-    if (opt == 'b' && !(out->buffer = cli_parse_size(value, MAX_BUFFER)))
-        return options_wrong(value, "not a buffer size, use for example 64M");
+    for (size_t i = 0; i < sizeof(numbered) / sizeof(numbered[0]); i++) {
+        if (numbered[i].letter == opt && apply_number(&numbered[i], value, out))
+            return 2;
+    }
     if (opt == 'b' && out->buffer < MIN_BUFFER)
         return options_wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
     if (opt == 'p' && !parse_path(value, &out->path))
         return options_wrong(value, "no such path, use auto, gpu or bounce");
-    if (opt == 'i' && !(out->interval = parse_number(value, MAX_SECONDS)))
-        return options_wrong(value, "not a number of seconds from 1 to 86400");
-    if (opt == 'C' && !(out->count = parse_number(value, MAX_SECONDS)))
-        return options_wrong(value, "not a number from 1 to 86400");
-    if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
-        return options_wrong(value, "not a limit, use for example 100G");
-    if (opt == 'S' && !(out->row_size = cli_parse_size(value, MAX_ROW)))
-        return options_wrong(value, "not a size of rows, use for example 256 or 4K");
-    if (opt == 's' && !parse_offset(value, &out->scratch_start))
-        return options_wrong(value, "not a byte of a drive, use for example 0 or 64M");
-    if (opt == 't' && !(out->deadline_ms = parse_number(value, MAX_DEADLINE_MS)))
-        return options_wrong(value, "not a number of milliseconds from 1 to 3600000");
     out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')
         out->textfile = value;

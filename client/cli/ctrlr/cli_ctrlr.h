@@ -22,7 +22,8 @@ struct nvme_transport;
 /* Returns how our driver opens a drive, from the options of the command. */
 static inline struct bd_open_opts cli_open_opts(const struct cli_options *options)
 {
-    return (struct bd_open_opts){.noiommu = options->noiommu, .deadline_ms = options->deadline_ms};
+    return (struct bd_open_opts){.noiommu = options->noiommu,
+                                 .deadline_ms = (unsigned)options->deadline_ms};
 }
 
 struct cli_ctrlr {
