@@ -235,10 +235,10 @@ static void rows_add(struct cli_table *t, const struct rows *r, int way, uint32_
 {
     if (best <= 0)
         return;
-    const struct cli_value cells[] = {CLI_NUMBER(n), CLI_TEXT(way_names[way]),
-                                      CLI_NUMBER((uint64_t)(best * 1e6 + 0.5)),
-                                      CLI_NUMBER((uint64_t)((double)n / best + 0.5)),
-                                      way == TABLE ? CLI_NUMBER(r->status.reads) : CLI_TEXT(NULL)};
+    struct json_object *cells[] = {json_object_new_uint64(n), cli_text(way_names[way]),
+                                   json_object_new_uint64((uint64_t)(best * 1e6 + 0.5)),
+                                   json_object_new_uint64((uint64_t)((double)n / best + 0.5)),
+                                   way == TABLE ? json_object_new_uint64(r->status.reads) : NULL};
     cli_table_add(t, cells);
 }
 

@@ -43,12 +43,12 @@ static bool file_systems_add(struct cli_table *t, const char *device, const char
 
     if (uuid)
         uuid_unparse_lower(uuid, uuid_text);
-    const struct cli_value cells[FS_COLUMNS] = {
-        [FS_DEVICE] = CLI_TEXT(device),
-        [FS_LABEL] = CLI_TEXT(*label ? label : NULL),
-        [FS_UUID] = CLI_TEXT(uuid ? uuid_text : NULL),
-        [FS_SIZE] = bytes ? CLI_NUMBER(bytes) : CLI_TEXT(NULL),
-        [FS_MOUNTED_ON] = CLI_TEXT(mounted_on),
+    struct json_object *cells[FS_COLUMNS] = {
+        [FS_DEVICE] = cli_text(device),
+        [FS_LABEL] = cli_text(*label ? label : NULL),
+        [FS_UUID] = cli_text(uuid ? uuid_text : NULL),
+        [FS_SIZE] = bytes ? json_object_new_uint64(bytes) : NULL,
+        [FS_MOUNTED_ON] = cli_text(mounted_on),
     };
     return cli_table_add(t, cells);
 }
@@ -162,7 +162,7 @@ struct listing {
     bool failed; /* out of memory */
 };
 
-static void add_row(struct listing *l, const struct cli_value *cells)
+static void add_row(struct listing *l, struct json_object *const *cells)
 {
     if (!cli_table_add(&l->drives, cells))
         l->failed = true;
@@ -189,9 +189,9 @@ static const char *mounted_on(const struct listing *l, const char *bdf, const ch
     return m ? m->point : NULL;
 }
 
-static struct cli_value numa_of(const struct pci_device *pci)
+static struct json_object *numa_of(const struct pci_device *pci)
 {
-    return !pci || pci->numa_node < 0 ? CLI_TEXT(NULL) : CLI_NUMBER((uint64_t)pci->numa_node);
+    return !pci || pci->numa_node < 0 ? NULL : json_object_new_uint64((uint64_t)pci->numa_node);
 }
 
 static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
@@ -201,21 +201,21 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
     uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
-    const struct cli_value cells[DRIVE_COLUMNS] = {
-        [DEVICE] = CLI_TEXT(node),
-        [ADDRESS] = CLI_TEXT(pci ? pci->bdf
+    struct json_object *cells[DRIVE_COLUMNS] = {
+        [DEVICE] = cli_text(node),
+        [ADDRESS] = cli_text(pci ? pci->bdf
                              : c ? nvme_ctrl_get_address(c)
                                  : NULL),
-        [DRIVER] = CLI_TEXT(pci ? pci->driver
+        [DRIVER] = cli_text(pci ? pci->driver
                             : c ? nvme_ctrl_get_transport(c)
                                 : NULL),
         [NUMA] = numa_of(pci),
-        [SERIAL] = CLI_TEXT(nvme_ns_get_serial(n)),
-        [MODEL] = CLI_TEXT(nvme_ns_get_model(n)),
-        [FIRMWARE] = CLI_TEXT(nvme_ns_get_firmware(n)),
-        [SIZE] = CLI_NUMBER(nvme_ns_get_lba_count(n) * lba_size),
-        [LBA_SIZE] = CLI_NUMBER(lba_size),
-        [MOUNT] = CLI_TEXT(mounted_on(l, NULL, node)),
+        [SERIAL] = cli_text(nvme_ns_get_serial(n)),
+        [MODEL] = cli_text(nvme_ns_get_model(n)),
+        [FIRMWARE] = cli_text(nvme_ns_get_firmware(n)),
+        [SIZE] = json_object_new_uint64(nvme_ns_get_lba_count(n) * lba_size),
+        [LBA_SIZE] = json_object_new_uint64(lba_size),
+        [MOUNT] = cli_text(mounted_on(l, NULL, node)),
     };
     add_row(l, cells);
 }
@@ -227,14 +227,14 @@ static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
     const struct pci_device *pci = pci_of(l, c);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
-    const struct cli_value cells[DRIVE_COLUMNS] = {
-        [DEVICE] = CLI_TEXT(node),
-        [ADDRESS] = CLI_TEXT(pci ? pci->bdf : nvme_ctrl_get_address(c)),
-        [DRIVER] = CLI_TEXT(pci ? pci->driver : nvme_ctrl_get_transport(c)),
+    struct json_object *cells[DRIVE_COLUMNS] = {
+        [DEVICE] = cli_text(node),
+        [ADDRESS] = cli_text(pci ? pci->bdf : nvme_ctrl_get_address(c)),
+        [DRIVER] = cli_text(pci ? pci->driver : nvme_ctrl_get_transport(c)),
         [NUMA] = numa_of(pci),
-        [SERIAL] = CLI_TEXT(nvme_ctrl_get_serial(c)),
-        [MODEL] = CLI_TEXT(nvme_ctrl_get_model(c)),
-        [FIRMWARE] = CLI_TEXT(nvme_ctrl_get_firmware(c)),
+        [SERIAL] = cli_text(nvme_ctrl_get_serial(c)),
+        [MODEL] = cli_text(nvme_ctrl_get_model(c)),
+        [FIRMWARE] = cli_text(nvme_ctrl_get_firmware(c)),
     };
     add_row(l, cells);
 }
@@ -283,10 +283,10 @@ static void add_pci_drive(struct listing *l, const struct pci_device *pci)
         snprintf(device, sizeof(device), "/dev/%s", pci->kernel_name);
     else if (strcmp(pci->driver, "vfio-pci") == 0)
         snprintf(device, sizeof(device), "vfio:%s", pci->bdf);
-    const struct cli_value cells[DRIVE_COLUMNS] = {
-        [DEVICE] = CLI_TEXT(device[0] ? device : NULL),           [ADDRESS] = CLI_TEXT(pci->bdf),
-        [DRIVER] = CLI_TEXT(pci->driver[0] ? pci->driver : NULL), [NUMA] = numa_of(pci),
-        [MOUNT] = CLI_TEXT(mounted_on(l, pci->bdf, NULL)),
+    struct json_object *cells[DRIVE_COLUMNS] = {
+        [DEVICE] = cli_text(device[0] ? device : NULL),           [ADDRESS] = cli_text(pci->bdf),
+        [DRIVER] = cli_text(pci->driver[0] ? pci->driver : NULL), [NUMA] = numa_of(pci),
+        [MOUNT] = cli_text(mounted_on(l, pci->bdf, NULL)),
     };
     add_row(l, cells);
 }
@@ -306,8 +306,8 @@ static int list_collect(struct listing *l)
     }
     for (size_t i = 0; !err && i < l->ours.n; i++) {
         const struct cli_mount *m = &l->ours.all[i];
-        const struct cli_value cells[] = {CLI_TEXT(m->device), CLI_TEXT(m->point),
-                                          CLI_TEXT(m->options)};
+        struct json_object *cells[] = {cli_text(m->device), cli_text(m->point),
+                                       cli_text(m->options)};
         l->failed |= !cli_table_add(&l->mounts, cells);
     }
     cli_table_sort(&l->drives);
@@ -320,7 +320,7 @@ static void add_on_nodes(struct listing *l)
     struct reason why;
 
     for (size_t i = 0; i + DRIVE_COLUMNS <= l->drives.n_cells; i += DRIVE_COLUMNS) {
-        const char *device = l->drives.cells[i + DEVICE];
+        const char *device = json_object_get_string(l->drives.cells[i + DEVICE]);
         if (!l->drives.cells[i + SIZE] || l->drives.cells[i + MOUNT])
             continue;
         l->failed |= cli_file_systems_add(&l->file_systems, device, &why) == -ENOMEM;

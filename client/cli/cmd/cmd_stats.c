@@ -15,8 +15,9 @@
 static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
 {
     uint64_t us = metrics_bucket_us(i);
-    const struct cli_value cells[] = {CLI_TEXT(metrics_ops[op]), CLI_TEXT(metrics_paths[path]),
-                                      us ? CLI_NUMBER(us) : CLI_TEXT(NULL), CLI_NUMBER(n)};
+    struct json_object *cells[] = {cli_text(metrics_ops[op]), cli_text(metrics_paths[path]),
+                                   us ? json_object_new_uint64(us) : NULL,
+                                   json_object_new_uint64(n)};
 
     return cli_table_add(t, cells);
 }
@@ -71,10 +72,12 @@ static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_s
     for (unsigned i = 0; i < 3 * GPUNVME_CALLS_PATHS; i++) {
         unsigned op = i / GPUNVME_CALLS_PATHS, path = i % GPUNVME_CALLS_PATHS;
         const struct gpunvme_calls_of *c = &stats->calls.by[op][path];
-        const struct cli_value cells[] = {CLI_TEXT(metrics_ops[op]), CLI_TEXT(metrics_paths[path]),
-                                          CLI_NUMBER(metrics_calls(&c->latency)),
-                                          CLI_NUMBER(c->bytes)};
-        ok &= !c->bytes || cli_table_add(&t, cells);
+        if (!c->bytes)
+            continue;
+        struct json_object *cells[] = {cli_text(metrics_ops[op]), cli_text(metrics_paths[path]),
+                                       json_object_new_uint64(metrics_calls(&c->latency)),
+                                       json_object_new_uint64(c->bytes)};
+        ok &= cli_table_add(&t, cells);
     }
     if (!ok)
         cli_error("stats", "out of memory");

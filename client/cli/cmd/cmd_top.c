@@ -339,9 +339,10 @@ static void show_uses(struct cli_out *out, const char *key, const struct cli_col
     bool complete = true;
 
     for (size_t i = 0; i < n; i++) {
-        struct cli_value cells[2 + CLI_RATES] = {CLI_NUMBER(uses[i].key), CLI_TEXT(uses[i].name)};
+        struct json_object *cells[2 + CLI_RATES] = {json_object_new_uint64(uses[i].key),
+                                                    cli_text(uses[i].name)};
         for (size_t k = 0; k < CLI_RATES; k++)
-            cells[2 + k] = CLI_REAL(uses[i].rates[k]);
+            cells[2 + k] = json_object_new_double(uses[i].rates[k]);
         complete &= cli_table_add(&t, cells);
     }
     show_table(out, key, &t, complete);
@@ -359,13 +360,14 @@ static void show_queues(struct cli_out *out, const struct gpunvme_ioc_queues *be
         const struct gpunvme_queue *q = &now->queues[i];
         double commands = commands_per_s(before, q, seconds);
         char command[32];
+        if (!out->json && commands == 0 && q->use == GPUNVME_QUEUE_EXECUTOR)
+            continue;
         uint64_t process = (uint64_t)cli_process_of((pid_t)q->pid, command, sizeof(command));
-        const struct cli_value cells[] = {CLI_NUMBER(q->qid),
-                                          CLI_TEXT(uses[q->use < 4 ? q->use : 0]),
-                                          commands < 0 ? CLI_TEXT(NULL) : CLI_REAL(commands),
-                                          process ? CLI_NUMBER(process) : CLI_TEXT(NULL)};
-        if (out->json || commands != 0 || q->use != GPUNVME_QUEUE_EXECUTOR)
-            complete &= cli_table_add(&t, cells);
+        struct json_object *cells[] = {json_object_new_uint64(q->qid),
+                                       cli_text(uses[q->use < 4 ? q->use : 0]),
+                                       commands < 0 ? NULL : json_object_new_double(commands),
+                                       process ? json_object_new_uint64(process) : NULL};
+        complete &= cli_table_add(&t, cells);
     }
     show_table(out, "queues", &t, complete);
 }
@@ -631,14 +633,14 @@ static int show_turn(struct top *t, double seconds, struct cli_out *out)
 
 static int show_turns(struct top *t, const struct cli_options *options, struct cli_out *out)
 {
-    unsigned count = out->json && !options->count ? 1 : options->count; /* a document has an end */
+    uint64_t count = out->json && !options->count ? 1 : options->count; /* a document has an end */
     double last = now_seconds();
     int failed = top_begin(t);
     struct keys keys;
 
     keys_begin(&keys);
     for (unsigned i = 0; !failed && (!count || i < count); i++) {
-        if (keys_wait(&keys, options->interval))
+        if (keys_wait(&keys, (unsigned)options->interval))
             break;
         double now = now_seconds();
         if (!out->json && isatty(STDOUT_FILENO))

@@ -13,17 +13,17 @@ static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
     char uuid[UUID_STR_LEN];
 
     uuid_unparse_lower(g->uuid, uuid);
-    const struct cli_value cells[] = {
-        CLI_TEXT(uuid),
-        CLI_TEXT(g->name),
-        CLI_TEXT(g->state < 3 ? states[g->state] : NULL),
-        CLI_NUMBER(g->tier),
-        CLI_NUMBER(g->queues),
-        CLI_NUMBER(g->buffers),
-        CLI_NUMBER(g->read_bytes),
-        CLI_NUMBER(g->written_bytes),
-        g->numa_node < 0 ? CLI_TEXT(NULL) : CLI_NUMBER((uint64_t)g->numa_node),
-        CLI_TEXT(metrics_distance(g->distance)),
+    struct json_object *cells[] = {
+        cli_text(uuid),
+        cli_text(g->name),
+        cli_text(g->state < 3 ? states[g->state] : NULL),
+        json_object_new_uint64(g->tier),
+        json_object_new_uint64(g->queues),
+        json_object_new_uint64(g->buffers),
+        json_object_new_uint64(g->read_bytes),
+        json_object_new_uint64(g->written_bytes),
+        g->numa_node < 0 ? NULL : json_object_new_uint64((uint64_t)g->numa_node),
+        cli_text(metrics_distance(g->distance)),
     };
     return cli_table_add(t, cells);
 }

@@ -76,17 +76,11 @@ enum cli_cell {
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
-enum cli_value_kind { CLI_IS_TEXT, CLI_IS_NUMBER, CLI_IS_REAL };
-
-struct cli_value {
-    enum cli_value_kind is;
-    const char *text; /* of a column of texts or flags; NULL: none */
-    uint64_t number;  /* of the other columns, but for reals */
-    double real;
-};
-#define CLI_TEXT(value)   ((struct cli_value){.text = (value)})
-#define CLI_NUMBER(value) ((struct cli_value){.number = (value), .is = CLI_IS_NUMBER})
-#define CLI_REAL(value)   ((struct cli_value){.real = (value), .is = CLI_IS_REAL})
+/* The value of a cell of texts; none for NULL. */
+static inline struct json_object *cli_text(const char *value)
+{
+    return value ? json_object_new_string(value) : NULL;
+}
 
 struct cli_column {
     const char *key, *title;
@@ -96,13 +90,16 @@ struct cli_column {
 struct cli_table {
     const struct cli_column *columns;
     size_t n_columns;
-    char **cells; /* row by row, as text; NULL: none */
+    struct json_object **cells; /* row by row; NULL: none */
     size_t n_cells;
 };
 
-/* Copies a row. Without memory it leaves the table unchanged and returns false. */
-bool cli_table_add(struct cli_table *t, const struct cli_value *cells);
-/* Sorts by the first column, numbers by value; rows without one are last. */
+/*
+ * Adds a row, and takes its values over. Without memory it leaves the table unchanged, frees the
+ * values and returns false.
+ */
+bool cli_table_add(struct cli_table *t, struct json_object *const *cells);
+/* Sorts by the texts of the first column, numbers in them by value; rows without one are last. */
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);

@@ -209,9 +209,10 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
 
     for (unsigned i = 0; i < n; i++) {
         const struct nvme_lbaf *f = &ns->lbaf[i];
-        const struct cli_value cells[] = {CLI_NUMBER(i), CLI_NUMBER(f->ds < 64 ? 1ull << f->ds : 0),
-                                          CLI_NUMBER(f->ms), CLI_NUMBER(f->rp & 3u),
-                                          CLI_TEXT(i == used ? "yes" : "no")};
+        struct json_object *cells[] = {
+            json_object_new_uint64(i), json_object_new_uint64(f->ds < 64 ? 1ull << f->ds : 0),
+            json_object_new_uint64(f->ms), json_object_new_uint64(f->rp & 3u),
+            json_object_new_boolean(i == used)};
         cli_table_add(&table, cells);
     }
     cli_table_print(&table, o, "lba_formats");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Prints tables of text with aligned columns. */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,34 +8,24 @@
 #include "support/array.h"
 #include "support/bytes_text.h"
 
-bool cli_table_add(struct cli_table *t, const struct cli_value *cells)
+bool cli_table_add(struct cli_table *t, struct json_object *const *cells)
 {
-    char digits[32];
+    bool has_room =
+        array_resize((void **)&t->cells, (t->n_cells + t->n_columns) * sizeof(*t->cells)) == 0;
 
-    if (array_resize((void **)&t->cells, (t->n_cells + t->n_columns) * sizeof(*t->cells)))
-        return false;
     for (size_t i = 0; i < t->n_columns; i++) {
-        const char *text = cells[i].is == CLI_IS_TEXT ? cells[i].text : digits;
-        if (cells[i].is == CLI_IS_NUMBER)
-            snprintf(digits, sizeof(digits), "%" PRIu64, cells[i].number);
+        if (has_room)
+            t->cells[t->n_cells++] = cells[i];
         else
-            snprintf(digits, sizeof(digits), "%.17g", cells[i].real);
-        char *copy = text ? strdup(text) : NULL;
-        if (text && !copy) {
-            while (i > 0)
-                free(t->cells[t->n_cells + --i]);
-            return false;
-        }
-        t->cells[t->n_cells + i] = copy;
+            json_object_put(cells[i]);
     }
-    t->n_cells += t->n_columns;
-    return true;
+    return has_room;
 }
 
 void cli_table_free(struct cli_table *t)
 {
     for (size_t i = 0; i < t->n_cells; i++)
-        free(t->cells[i]);
+        json_object_put(t->cells[i]);
     free(t->cells);
     t->cells = NULL;
     t->n_cells = 0;
@@ -45,7 +34,8 @@ void cli_table_free(struct cli_table *t)
 /* Compares the first cells, with which the rows begin. */
 static int compare_rows(const void *a, const void *b)
 {
-    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    const char *x = json_object_get_string(*(struct json_object *const *)a);
+    const char *y = json_object_get_string(*(struct json_object *const *)b);
 
     if (!x || !y)
         return !x - !y;
@@ -59,27 +49,26 @@ void cli_table_sort(struct cli_table *t)
         qsort(t->cells, t->n_cells / t->n_columns, t->n_columns * sizeof(*t->cells), compare_rows);
 }
 
-static const struct cli_column *column_of(const struct cli_table *t, size_t cell)
-{
-    assert(cell < t->n_cells);
-    return &t->columns[cell % t->n_columns];
-}
-
 /* Returns a cell's text, possibly in buf, without control characters. */
 static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
 {
-    const char *value = t->cells[cell];
+    struct json_object *value = t->cells[cell];
 
     if (!value)
         return "-";
-    if (column_of(t, cell)->kind == CLI_CELL_BYTES) {
-        bytes_short(strtoull(value, NULL, 10), buf, len);
-        return buf;
+    switch (t->columns[cell % t->n_columns].kind) {
+    case CLI_CELL_BYTES:
+        bytes_short(json_object_get_uint64(value), buf, len);
+        break;
+    case CLI_CELL_REAL:
+        snprintf(buf, len, "%.3f", json_object_get_double(value));
+        break;
+    case CLI_CELL_FLAG:
+        snprintf(buf, len, "%s", json_object_get_boolean(value) ? "yes" : "no");
+        break;
+    default:
+        snprintf(buf, len, "%s", json_object_get_string(value));
     }
-    if (column_of(t, cell)->kind == CLI_CELL_REAL)
-        snprintf(buf, len, "%.3f", strtod(value, NULL));
-    else
-        snprintf(buf, len, "%s", value);
     for (char *c = buf; *c; c++)
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     return buf;
@@ -135,24 +124,6 @@ static void table_print_text(const struct cli_table *t, FILE *to, int indent)
     }
 }
 
-static struct json_object *cell_json(const struct cli_table *t, size_t cell)
-{
-    const char *value = t->cells[cell];
-
-    if (!value)
-        return NULL;
-    switch (column_of(t, cell)->kind) {
-    case CLI_CELL_TEXT:
-        return json_object_new_string(value);
-    case CLI_CELL_REAL:
-        return json_object_new_double(strtod(value, NULL));
-    case CLI_CELL_FLAG:
-        return json_object_new_boolean(strcmp(value, "yes") == 0);
-    default:
-        return json_object_new_uint64(strtoull(value, NULL, 10));
-    }
-}
-
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key)
 {
     if (!o->json) {
@@ -163,7 +134,7 @@ void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *k
     for (size_t row = 0; row < t->n_cells; row += t->n_columns) {
         struct json_object *record = json_object_new_object();
         for (size_t i = 0; i < t->n_columns; i++)
-            json_object_object_add(record, t->columns[i].key, cell_json(t, row + i));
+            json_object_object_add(record, t->columns[i].key, json_object_get(t->cells[row + i]));
         json_object_array_add(list, record);
     }
     json_object_object_add(o->at[o->depth], key, list);

@@ -89,21 +89,6 @@ const struct cli_column kColumns[] = {
 
 constexpr size_t kCells = 4;
 
-cli_value text_cell(const char *value)
-{
-    return {CLI_IS_TEXT, value, 0, 0};
-}
-
-cli_value number_cell(uint64_t value)
-{
-    return {CLI_IS_NUMBER, nullptr, value, 0};
-}
-
-cli_value real_cell(double value)
-{
-    return {CLI_IS_REAL, nullptr, 0, value};
-}
-
 class Table : public ::testing::Test
 {
   protected:
@@ -111,9 +96,10 @@ class Table : public ::testing::Test
     {
         table_.columns = kColumns;
         table_.n_columns = kCells;
-        const cli_value first[kCells] = {text_cell("/dev/nvme0n1"), number_cell(1920383410176),
-                                         number_cell(512), real_cell(0.0625)};
-        const cli_value second[kCells] = {text_cell("vfio:0000:c1:00.0")};
+        struct json_object *first[kCells] = {
+            cli_text("/dev/nvme0n1"), json_object_new_uint64(1920383410176),
+            json_object_new_uint64(512), json_object_new_double(0.0625)};
+        struct json_object *second[kCells] = {cli_text("vfio:0000:c1:00.0")};
         ASSERT_TRUE(cli_table_add(&table_, first));
         ASSERT_TRUE(cli_table_add(&table_, second));
     }
@@ -147,13 +133,13 @@ TEST_F(Table, AlignsItsColumns)
 
 TEST_F(Table, SortsNumbersInNamesAsNumbers)
 {
-    const cli_value tenth[kCells] = {text_cell("/dev/nvme10n1")}, none[kCells] = {};
+    struct json_object *tenth[kCells] = {cli_text("/dev/nvme10n1")}, *none[kCells] = {};
     ASSERT_TRUE(cli_table_add(&table_, none));
     ASSERT_TRUE(cli_table_add(&table_, tenth));
     cli_table_sort(&table_);
-    EXPECT_STREQ(table_.cells[0], "/dev/nvme0n1");
-    EXPECT_STREQ(table_.cells[kCells], "/dev/nvme10n1");
-    EXPECT_STREQ(table_.cells[2 * kCells], "vfio:0000:c1:00.0");
+    EXPECT_STREQ(json_object_get_string(table_.cells[0]), "/dev/nvme0n1");
+    EXPECT_STREQ(json_object_get_string(table_.cells[kCells]), "/dev/nvme10n1");
+    EXPECT_STREQ(json_object_get_string(table_.cells[2 * kCells]), "vfio:0000:c1:00.0");
     EXPECT_EQ(table_.cells[3 * kCells], nullptr);
 }
 
