@@ -11,7 +11,7 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
 Steps, all of them in this order without an argument: load latency records types save
-transformers kvikio kvikio-cc cudf dali nixl examples python layers gds instanttensor
+transformers kvikio kvikio-cc cudf dali hdf5 nixl examples python layers gds instanttensor
 fastsafetensors kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`, and PyTorch. A
 library that is missing is reported and left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
@@ -19,6 +19,7 @@ library that is missing is reported and left out; every byte that is read is ver
   PEERS_WHEELS  a folder of wheels: KvikIO, cuDF, DALI, InstantTensor, fastsafetensors, NIXL; with
                 what they need, or PYTHONPATH names the folder where that is installed
   KVIKIO_TESTS  the folder of KvikIO's tests (python/kvikio/tests of its repository)
+  VFD_GDS       the folder bin/ of a build of hpc-io/vfd-gds with its tests
   APPS_MIB      size of the file that is read (4096)
   APPS_BUDGET   seconds for all steps (185): what finds no time left is left out
   APPS_OPTIONS  mount options (executor=cuda,direct=all,sim=threads:4)
@@ -26,8 +27,8 @@ library that is missing is reported and left out; every byte that is read is ver
 USAGE
 }
 
-STEPS_KNOWN=(load latency records types save transformers kvikio kvikio-cc cudf dali nixl examples
-    python layers gds instanttensor fastsafetensors kvikio-tests)
+STEPS_KNOWN=(load latency records types save transformers kvikio kvikio-cc cudf dali hdf5 nixl
+    examples python layers gds instanttensor fastsafetensors kvikio-tests)
 MNT='' steps=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -268,6 +269,19 @@ step_cudf() {
 step_dali() {
     figures "DALI, by cuFile" 45 "${RUN[@]}" "${APPS[@]}" dali --backend GDS "$ON_MOUNT"
     figures "DALI, by POSIX" 45 "${APPS[@]}" dali --backend POSIX "$ON_MOUNT" "$ON_TMPFS"
+}
+
+# One process, because HDF5's driver for cuFile does not know of others.
+step_hdf5() {
+    if [ ! -x "${VFD_GDS:-}/gds_test" ]; then
+        row "HDF5" "not run: VFD_GDS names no folder with gds_test"
+        return 0
+    fi
+    cd "$MNT"
+    HDF5_PLUGIN_PATH=$VFD_GDS bounded "HDF5, tests of its driver for cuFile" 60 "${RUN[@]}" \
+        "$VFD_GDS/gds_test"
+    row "" "$(grep -a passed "$WORK/out" || true)"
+    cd "$GPUNVME_ROOT"
 }
 
 step_gds() {
