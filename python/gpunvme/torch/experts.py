@@ -124,12 +124,15 @@ class _Read:
         self.event: Any = None  # behind the read; None: it has ended
 
     def done(self) -> bool:
-        return self.event is None or bool(self.event.query())
+        if self.event is not None and self.event.query():
+            self.event = None
+        return self.event is None
 
     def exception(self) -> OSError | None:
         """Waits for the read, and returns its error."""
         if self.event is not None:
             self.event.synchronize()
+            self.event = None
         moved = self.result.value
         if moved < 0:
             return OSError(-moved, os.strerror(-moved), self._name)
