@@ -504,7 +504,12 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
  * size is too small and not 0.
  */
 ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size);
-ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size);
+/*
+ * Stores the names, each with its NUL, and returns their length. Leaves out
+ * those in "trusted." unless `trusted`. Returns -ERANGE if size is too small
+ * and not 0.
+ */
+ssize_t ffs_listxattr(struct ffs_inode *inode, bool trusted, char *buf, size_t size);
 int ffs_removexattr(struct ffs_inode *inode, const char *name);
 
 #define FFS_ACL_ACCESS  "system.posix_acl_access"

@@ -118,6 +118,23 @@ TEST_F(Posix, AttributesHaveValuesOf64KiB)
     EXPECT_EQ(st("f").st_blocks, 0) << "attributes are in no file's blocks";
 }
 
+TEST_F(Posix, OnlyRootSeesNamesOfTrustedAttributes)
+{
+    touch("f");
+    for (const char *name : {"trusted.first", "user.seen", "trusted.last"})
+        ASSERT_EQ(setxattr(p("f").c_str(), name, "v", 1, 0), 0) << strerror(errno);
+    char names[64];
+    EXPECT_EQ(listxattr(p("f").c_str(), names, sizeof(names)), 37);
+    EXPECT_EQ(as_user(1000,
+                      [&] {
+                          ssize_t room = listxattr(p("f").c_str(), nullptr, 0);
+                          ssize_t len = listxattr(p("f").c_str(), names, 10);
+                          errno = EBADMSG;
+                          return room == 10 && len == 10 && !strcmp(names, "user.seen") ? 0 : -1;
+                      }),
+              0);
+}
+
 TEST_F(Posix, TheLabelIsReadAndSet)
 {
     char label[FSLABEL_MAX] = "chosen";

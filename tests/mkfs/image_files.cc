@@ -53,7 +53,7 @@ std::string data_of(ffs_inode *inode, uint64_t size)
 std::string attributes_of(ffs_inode *inode)
 {
     std::map<std::string, std::string> all;
-    ssize_t len = ffs_listxattr(inode, names, sizeof(names));
+    ssize_t len = ffs_listxattr(inode, true, names, sizeof(names));
     fail_on(len, "listxattr");
     for (const char *name = names; name < names + len; name += strlen(name) + 1) {
         ssize_t n = ffs_getxattr(inode, name, buf, sizeof(buf));

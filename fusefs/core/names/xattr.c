@@ -293,8 +293,14 @@ ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, siz
     return ret;
 }
 
-/* Stores the names, each with its NUL, and returns their length. */
-static ssize_t xattr_list_in(struct chain *c, char *buf, size_t size)
+static bool xattr_is_trusted(const char *name, size_t len)
+{
+    static const char space[] = "trusted.";
+
+    return len >= strlen(space) && memcmp(name, space, strlen(space)) == 0;
+}
+
+static ssize_t xattr_list_in(struct chain *c, bool trusted, char *buf, size_t size)
 {
     size_t total = 0;
 
@@ -307,6 +313,8 @@ static ssize_t xattr_list_in(struct chain *c, char *buf, size_t size)
                 continue;
             name += *name == LAY_XATTR_HEAD;
             len -= name != lay_xattr_name(x);
+            if (!trusted && xattr_is_trusted(name, len))
+                continue;
             if (size > 0 && total + len + 1 > size)
                 return -ERANGE;
             if (size > 0) {
@@ -319,7 +327,7 @@ static ssize_t xattr_list_in(struct chain *c, char *buf, size_t size)
     return (ssize_t)total;
 }
 
-ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
+ssize_t ffs_listxattr(struct ffs_inode *inode, bool trusted, char *buf, size_t size)
 {
     struct chain c;
     ssize_t ret = ffs_alive(inode->fs);
@@ -329,7 +337,7 @@ ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
     ffs_meta_read(inode->fs);
     ret = xattr_chain_open(inode, &c);
     if (!ret) {
-        ret = xattr_list_in(&c, buf, size);
+        ret = xattr_list_in(&c, trusted, buf, size);
         xattr_chain_close(&c);
     }
     ffs_meta_done(inode->fs);

@@ -168,6 +168,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     free(value);
 }
 
+/* Only root sees names in "trusted.", as on other file systems of Linux. */
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     struct ffs_inode *inode;
@@ -176,7 +177,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     ssize_t n = room && !names ? -ENOMEM : op_node(req, ino, &inode);
 
     if (n == 0) {
-        n = ffs_listxattr(inode, names, room);
+        n = ffs_listxattr(inode, fuse_req_ctx(req)->uid == 0, names, room);
         ffs_iput(inode, 1);
     }
     reply_value(req, n, names, room);

@@ -297,9 +297,9 @@ TEST_F(FsAttr, XattrSizesAreReportedAndChecked)
     char buf[16];
     EXPECT_EQ(ffs_getxattr(f, "user.abc", nullptr, 0), 5);
     EXPECT_EQ(ffs_getxattr(f, "user.abc", buf, 4), -ERANGE);
-    EXPECT_EQ(ffs_listxattr(f, nullptr, 0), 9);
-    EXPECT_EQ(ffs_listxattr(f, buf, 8), -ERANGE);
-    EXPECT_EQ(ffs_listxattr(f, buf, 9), 9);
+    EXPECT_EQ(ffs_listxattr(f, true, nullptr, 0), 9);
+    EXPECT_EQ(ffs_listxattr(f, true, buf, 8), -ERANGE);
+    EXPECT_EQ(ffs_listxattr(f, true, buf, 9), 9);
     EXPECT_STREQ(buf, "user.abc");
 }
 
@@ -351,7 +351,7 @@ TEST_F(FsAttr, ValuesOfEveryLengthUpTo64KiBAreKept)
     }
     remount(f, "f");
     std::string names(4096, 0);
-    names.resize(static_cast<size_t>(ffs_listxattr(f, names.data(), names.size())));
+    names.resize(static_cast<size_t>(ffs_listxattr(f, true, names.data(), names.size())));
     EXPECT_EQ(std::count(names.begin(), names.end(), '\0'), 13);
     EXPECT_EQ(names.find_first_of("\1\2"), std::string::npos);
     for (size_t len : {0, 1, 4000, 4008, 4009, 4017, 4020, 8000, 8032, 8033, 30000, 65535, 65536}) {
@@ -384,7 +384,7 @@ TEST_F(FsAttr, AValueChangesBetweenOnePartAndMany)
     ASSERT_EQ(ffs_removexattr(f, "user.a"), 0);
     EXPECT_EQ(free_blocks(), before);
     EXPECT_EQ(attr(f).blocks, 8u);
-    EXPECT_EQ(ffs_listxattr(f, nullptr, 0), 0);
+    EXPECT_EQ(ffs_listxattr(f, true, nullptr, 0), 0);
 }
 
 TEST_F(FsAttr, HundredsOfAttributesAreFreedWithTheirFile)

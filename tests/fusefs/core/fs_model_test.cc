@@ -328,7 +328,7 @@ void FsModel::compare_file(const ModelRef &node, ffs_inode *inode, const std::st
         EXPECT_EQ(got.substr(0, static_cast<size_t>(len)), value) << path << " " << key;
         listed += key.size() + 1;
     }
-    EXPECT_EQ(ffs_listxattr(inode, nullptr, 0), static_cast<ssize_t>(listed)) << path;
+    EXPECT_EQ(ffs_listxattr(inode, true, nullptr, 0), static_cast<ssize_t>(listed)) << path;
 }
 
 void FsModel::compare(const ModelRef &node, ffs_inode *inode, const std::string &path)

@@ -372,7 +372,7 @@ void User::look(ffs_inode *inode)
     ffs_read(inode, 0, buf, sizeof(buf));
     ffs_read(inode, attr.size > 3000 ? attr.size - 3000 : 0, buf, sizeof(buf));
     ffs_readlink(inode, buf, sizeof(buf));
-    ffs_listxattr(inode, buf, sizeof(buf));
+    ffs_listxattr(inode, true, buf, sizeof(buf));
     ffs_getxattr(inode, "user.2", buf, sizeof(buf));
     ffs_extents(inode, 0, segments, 16);
     ffs_seek(inode, 4096, SEEK_HOLE);
