@@ -135,6 +135,15 @@ TEST_F(Posix, OnlyRootSeesNamesOfTrustedAttributes)
               0);
 }
 
+TEST_F(Posix, AnAttributeHasANameBehindItsSpace)
+{
+    touch("f");
+    for (const char *name : {"user.", "trusted.", "security."}) {
+        EXPECT_REFUSED(setxattr(p("f").c_str(), name, "v", 1, 0), EINVAL);
+        EXPECT_REFUSED(removexattr(p("f").c_str(), name), EINVAL);
+    }
+}
+
 TEST_F(Posix, TheLabelIsReadAndSet)
 {
     char label[FSLABEL_MAX] = "chosen";

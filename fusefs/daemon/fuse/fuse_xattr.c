@@ -65,16 +65,17 @@ static bool is_acl(const char *name)
 }
 
 /*
- * Names in "system." must be those of ACLs. The kernel checks access to
- * "trusted." and "security.".
+ * Names in "system." must be those of ACLs, and other names must not end behind
+ * their space. The kernel checks access to "trusted." and "security.".
  */
 static int check_name(const char *name)
 {
     static const char *const spaces[] = {"user.", "trusted.", "security."};
 
     for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
-        if (strncmp(name, spaces[i], strlen(spaces[i])) == 0)
-            return 0;
+        size_t len = strlen(spaces[i]);
+        if (strncmp(name, spaces[i], len) == 0)
+            return name[len] ? 0 : -EINVAL;
     }
     return is_acl(name) ? 0 : -EOPNOTSUPP;
 }
