@@ -94,6 +94,8 @@ struct direct_options {
     uint32_t queues, depth;
     uint32_t flags; /* GPUNVME_UNVERIFIED */
 };
+/* Returns -EINVAL if an option is out of range. */
+int direct_check_options(const struct direct_options *o);
 /*
  * Leases queues. The handle reaches all buffers of g, including those registered
  * later, and uses one of the mount's max_buffers itself. `options` may be NULL.

@@ -14,17 +14,22 @@
 #define DEFAULT_QUEUES 16u
 #define DEFAULT_DEPTH  64u
 
+int direct_check_options(const struct direct_options *o)
+{
+    if (o->flags & ~GPUNVME_UNVERIFIED)
+        return gpunvme_fail(-EINVAL, "unknown flags 0x%x", o->flags);
+    if (o->queues > GPUNVME_LEASE_MAX || o->depth == 1)
+        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", o->queues,
+                            o->depth);
+    return 0;
+}
+
 static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
 {
     d->want_queues = o && o->queues ? o->queues : DEFAULT_QUEUES;
     d->want_depth = o && o->depth ? o->depth : DEFAULT_DEPTH;
     d->unverified = o && o->flags & GPUNVME_UNVERIFIED;
-    if (o && o->flags & ~GPUNVME_UNVERIFIED)
-        return gpunvme_fail(-EINVAL, "unknown flags 0x%x", o->flags);
-    if (d->want_queues > GPUNVME_LEASE_MAX || d->want_depth < 2)
-        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", d->want_queues,
-                            d->want_depth);
-    return 0;
+    return o ? direct_check_options(o) : 0;
 }
 
 /* Loads one of the kernels, unless there is no GPU or the library has no device code. */

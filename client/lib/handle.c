@@ -92,7 +92,11 @@ int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out)
     g->forks = handle_forks();
     if (options)
         g->options = *options;
-    int err = regions_new(&g->regions);
+    const struct gpunvme_options *o = &g->options;
+    int err =
+        direct_check_options(&(struct direct_options){o->lease_queues, o->lease_depth, o->flags});
+    if (!err)
+        err = regions_new(&g->regions);
     if (!err)
         err = submit_new(&g->submitter);
     if (!err)

@@ -242,6 +242,20 @@ TEST(Library, APathOnNoMountIsENOTTYInWords)
     EXPECT_EQ(g, nullptr);
 }
 
+TEST(Library, OptionsOutOfRangeAreEINVAL)
+{
+    struct gpunvme_options bad[6] = {};
+    bad[0].path = GPUNVME_PATH_BOUNCE + 1;
+    bad[1].threads = 100000;
+    bad[2].chunk = 4097;
+    bad[3].lease_queues = GPUNVME_LEASE_MAX + 1;
+    bad[4].lease_depth = 1;
+    bad[5].flags = ~GPUNVME_UNVERIFIED;
+    struct gpunvme *g;
+    for (const auto &options : bad)
+        EXPECT_EQ(gpunvme_open(&options, &g), -EINVAL) << &options - bad;
+}
+
 TEST(Library, AMissingPathIsENOENT)
 {
     struct connection *g = nullptr;
