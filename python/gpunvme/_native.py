@@ -223,8 +223,10 @@ def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
     the bounce pipeline; reads and writes of GPU memory below crossover bytes bounce. 0: the
     default; of crossover, the sizes of gpunvme_open(3).
     """
-    number = {None: 0, "gpu": 1, "bounce": 2}[path]
+    numbers = {None: 0, "gpu": 1, "bounce": 2}
+    if path not in numbers:
+        raise ValueError(f'path {path!r}: "gpu", "bounce" or None')
     with process.lock:
         if process.io is not None:
             raise RuntimeError("gpunvme.configure() comes before the first file")
-        process.options = Options(number, threads, chunk, crossover)
+        process.options = Options(numbers[path], threads, chunk, crossover)

@@ -396,6 +396,11 @@ def test_options_come_first():
         gpunvme.configure(threads=2)
 
 
+def test_a_path_that_does_not_exist_is_named():
+    with pytest.raises(ValueError, match="'direct'"):
+        gpunvme.configure(path="direct")
+
+
 def test_programs_of_kvikio(path, content):
     buf = np.zeros(4096, dtype=np.uint8)
     with gpunvme.CuFile(path, "r+") as f:
