@@ -21,9 +21,7 @@
 #include "cuda/queue/gq_atomic.h"
 #include "cuda/queue/gq_fence.h"
 
-#ifdef __CUDACC__
-
-GQ_ATOMIC_FETCH(gd_lock_or, uint32_t, "r", "atom.acquire.gpu.or.b32")
+GQ_FETCH(gd_lock_or, uint32_t, "r", "atom.acquire.gpu.or.b32", __atomic_fetch_or, __ATOMIC_ACQUIRE)
 
 /* Returns the previous word. If it lacks GD_TAKEN, the caller has the lock. */
 GQ_FN uint32_t gd_take_lock(uint32_t *lock)
@@ -31,42 +29,43 @@ GQ_FN uint32_t gd_take_lock(uint32_t *lock)
     return gd_lock_or(lock, GD_TAKEN);
 }
 
-GQ_STORE(gd_unlock, uint32_t, "r", "st.release.gpu.u32")
+GQ_STORE(gd_unlock, uint32_t, "r", "st.release.gpu.u32", __atomic_store_n, __ATOMIC_RELEASE)
 
 /*
  * Does the same for a lane that has stored nothing to the queue since its last
  * fence. That fence and this store are the release, also for stores of earlier
  * owners; the lane does not wait for them again.
  */
-GQ_STORE(gd_unlock_fenced, uint32_t, "r", "st.relaxed.gpu.u32")
+GQ_STORE(gd_unlock_fenced, uint32_t, "r", "st.relaxed.gpu.u32", __atomic_store_n, __ATOMIC_RELEASE)
 
 /*
  * Loads a word that other SMs store, from the L2 instead of the cache of this
  * SM.
  */
-GQ_LOAD(gd_load32, uint32_t, "r", "ld.relaxed.gpu.u32")
+GQ_LOAD(gd_load32, uint32_t, "r", "ld.relaxed.gpu.u32", __ATOMIC_RELAXED)
+GQ_LOAD(gd_load64, uint64_t, "l", "ld.relaxed.gpu.u64", __ATOMIC_RELAXED)
+GQ_STORE(gd_store64, uint64_t, "l", "st.relaxed.gpu.u64", __atomic_store_n, __ATOMIC_RELAXED)
 
-GQ_LOAD(gd_load64, uint64_t, "l", "ld.relaxed.gpu.u64")
-
-GQ_STORE(gd_store64, uint64_t, "l", "st.relaxed.gpu.u64")
-
-GQ_ATOMIC_REPLACE(gd_replace64, uint64_t, "l", "atom.relaxed.gpu.cas.b64")
-GQ_ATOMIC_FETCH(gd_add64, uint64_t, "l", "atom.relaxed.gpu.add.u64")
-GQ_ATOMIC_FETCH(gd_or64, uint64_t, "l", "atom.relaxed.gpu.or.b64")
-GQ_ATOMIC_FETCH(gd_and64, uint64_t, "l", "atom.relaxed.gpu.and.b64")
+GQ_REPLACE(gd_replace64, uint64_t, "l", "atom.relaxed.gpu.cas.b64")
+GQ_FETCH(gd_add64, uint64_t, "l", "atom.relaxed.gpu.add.u64", __atomic_fetch_add, __ATOMIC_ACQ_REL)
+GQ_FETCH(gd_or64, uint64_t, "l", "atom.relaxed.gpu.or.b64", __atomic_fetch_or, __ATOMIC_ACQ_REL)
+GQ_FETCH(gd_and64, uint64_t, "l", "atom.relaxed.gpu.and.b64", __atomic_fetch_and, __ATOMIC_ACQ_REL)
 
 /*
  * Stores with release at system scope, because the host may poll the word
  * before the kernel has ended.
  */
-GQ_STORE(gd_store_result, int64_t, "l", "st.release.sys.s64")
+GQ_STORE(gd_store_result, int64_t, "l", "st.release.sys.s64", __atomic_store_n, __ATOMIC_RELEASE)
 
 /*
  * Stores relaxed, for the first lane of the only group that read: this lane's
  * system fence (gq_end) has ordered what the group stored to the buffer, and
  * the drive wrote its data before the CQE.
  */
-GQ_STORE(gd_store_own_result, int64_t, "l", "st.relaxed.sys.s64")
+GQ_STORE(gd_store_own_result, int64_t, "l", "st.relaxed.sys.s64", __atomic_store_n,
+         __ATOMIC_RELEASE)
+
+#ifdef __CUDACC__
 
 /* Pauses between two loads of locks that are held. */
 GQ_FN void gd_pause(void)
@@ -128,63 +127,6 @@ GQ_FN uint32_t gd_seed(void)
 #else
 
 #include <sched.h>
-
-GQ_FN uint32_t gd_take_lock(uint32_t *lock)
-{
-    return __atomic_fetch_or(lock, GD_TAKEN, __ATOMIC_ACQUIRE);
-}
-
-GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
-{
-    __atomic_store_n(lock, word, __ATOMIC_RELEASE);
-}
-
-/* The fences are those of gq_fence.h, which are empty here. */
-GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
-{
-    gd_unlock(lock, word);
-}
-
-GQ_FN uint32_t gd_load32(const uint32_t *at)
-{
-    return __atomic_load_n(at, __ATOMIC_RELAXED);
-}
-
-GQ_FN uint64_t gd_load64(const uint64_t *at)
-{
-    return __atomic_load_n(at, __ATOMIC_RELAXED);
-}
-
-GQ_FN void gd_store64(uint64_t *at, uint64_t value)
-{
-    __atomic_store_n(at, value, __ATOMIC_RELAXED);
-}
-
-GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
-{
-    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    return expected;
-}
-
-GQ_FN uint64_t gd_add64(uint64_t *word, uint64_t operand)
-{
-    return __atomic_fetch_add(word, operand, __ATOMIC_ACQ_REL);
-}
-
-GQ_FN uint64_t gd_or64(uint64_t *word, uint64_t operand)
-{
-    return __atomic_fetch_or(word, operand, __ATOMIC_ACQ_REL);
-}
-
-GQ_FN uint64_t gd_and64(uint64_t *word, uint64_t operand)
-{
-    return __atomic_fetch_and(word, operand, __ATOMIC_ACQ_REL);
-}
-
-GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
-{
-    __atomic_store_n(at, value, __ATOMIC_RELEASE);
-}
 
 GQ_FN void gd_pause(void)
 {

@@ -38,8 +38,14 @@
 #define GQ_STEP GQ_FN
 #endif
 
-/* Defines a function that loads a word by one PTX instruction. */
-#define GQ_LOAD(name, type, reg, instruction)                                         \
+/*
+ * These define functions, each with one PTX instruction, or on a host a builtin of the compiler
+ * with its order: GQ_LOAD loads a word, GQ_STORE stores to it or changes it, GQ_FETCH also returns
+ * its old value. GQ_REPLACE stores `value` if the word is `expected`, and returns the old value.
+ * GQ_FENCE is empty on a host, where the store before which it stands releases and the load behind
+ * which it stands acquires: fences alone would be correct, but ThreadSanitizer does not see them.
+ */
+#define GQ_LOAD(name, type, reg, instruction, order)                                  \
     GQ_FN type name(const volatile type *at)                                          \
     {                                                                                 \
         type value;                                                                   \
@@ -48,18 +54,90 @@
         return value;                                                                 \
     }
 
-/* Defines a function that stores to a word, or changes it, by one PTX instruction. */
-#define GQ_STORE(name, type, reg, instruction)                                   \
+#define GQ_STORE(name, type, reg, instruction, builtin, order)                   \
     GQ_FN void name(volatile type *at, type value)                               \
     {                                                                            \
         asm volatile(instruction " [%0], %1;" ::"l"(at), reg(value) : "memory"); \
     }
 
+#define GQ_FETCH(name, type, reg, instruction, builtin, order) \
+    GQ_FN type name(type *word, type operand)                  \
+    {                                                          \
+        type old;                                              \
+        asm volatile(instruction " %0, [%1], %2;"              \
+                     : "=" reg(old)                            \
+                     : "l"(word), reg(operand)                 \
+                     : "memory");                              \
+                                                               \
+        return old;                                            \
+    }
+
+#define GQ_REPLACE(name, type, reg, instruction)            \
+    GQ_FN type name(type *word, type expected, type value)  \
+    {                                                       \
+        type old;                                           \
+        asm volatile(instruction " %0, [%1], %2, %3;"       \
+                     : "=" reg(old)                         \
+                     : "l"(word), reg(expected), reg(value) \
+                     : "memory");                           \
+                                                            \
+        return old;                                         \
+    }
+
+#define GQ_FENCE(name, instruction)                 \
+    GQ_FN void name(void)                           \
+    {                                               \
+        asm volatile(instruction ";" ::: "memory"); \
+    }
+
+#else
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <time.h>
+
+#define GQ_FN   static inline
+#define GQ_STEP GQ_FN
+
+#define GQ_LOAD(name, type, reg, instruction, order) \
+    GQ_FN type name(const volatile type *at)         \
+    {                                                \
+        return __atomic_load_n(at, order);           \
+    }
+
+#define GQ_STORE(name, type, reg, instruction, builtin, order) \
+    GQ_FN void name(volatile type *at, type value)             \
+    {                                                          \
+        (void)builtin(at, value, order);                       \
+    }
+
+#define GQ_FETCH(name, type, reg, instruction, builtin, order) \
+    GQ_FN type name(type *word, type operand)                  \
+    {                                                          \
+        return builtin(word, operand, order);                  \
+    }
+
+#define GQ_REPLACE(name, type, reg, instruction)                                     \
+    GQ_FN type name(type *word, type expected, type value)                           \
+    {                                                                                \
+        __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, \
+                                    __ATOMIC_ACQUIRE);                               \
+        return expected;                                                             \
+    }
+
+#define GQ_FENCE(name, instruction) \
+    GQ_FN void name(void)           \
+    {                               \
+    }
+
+#endif
+
 /*
  * Stores a doorbell. `mmio` means that the store is performed exactly once,
  * neither merged nor torn, as registers of a drive require.
  */
-GQ_STORE(gq_store_doorbell, uint32_t, "r", "st.mmio.relaxed.sys.u32")
+GQ_STORE(gq_store_doorbell, uint32_t, "r", "st.mmio.relaxed.sys.u32", __atomic_store_n,
+         __ATOMIC_RELEASE)
 
 /*
  * Executed by all lanes that have stored entries or peeked at CQEs, after they
@@ -69,10 +147,36 @@ GQ_STORE(gq_store_doorbell, uint32_t, "r", "st.mmio.relaxed.sys.u32")
  * orders the loads of gq_peek_cqe() before all later loads of the same lane:
  * each lane's load and fence form an acquire.
  */
-GQ_FN void gq_fence_entries(void)
-{
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
+GQ_FENCE(gq_fence_entries, "fence.acq_rel.sys")
+
+/*
+ * A release at system scope. A fence that also acquires empties the L1, for
+ * which a load behind it waits: 0.17 us on an H100. PTX has the weaker fence
+ * since version 8.6.
+ */
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1207
+#define GQ_RELEASE "fence.release.sys"
+#else
+#define GQ_RELEASE "fence.acq_rel.sys"
+#endif
+
+/*
+ * Like gq_fence_entries(), executed only by lane 0 after the convergence. It
+ * acquires nothing, because the lane has not peeked at a CQE.
+ */
+GQ_FENCE(gq_fence_entry, GQ_RELEASE)
+
+/*
+ * Executed before a queue's state is stored for the host. Orders the loads and
+ * stores of the lanes before their convergence.
+ */
+GQ_FENCE(gq_fence_results, GQ_RELEASE)
+
+/* The last four bytes of a CQE, which the controller stores last. */
+typedef uint32_t __attribute__((may_alias)) gq_dword;
+
+GQ_LOAD(gq_acquire_dword, gq_dword, "r", "ld.acquire.sys.u32", __ATOMIC_ACQUIRE)
+GQ_LOAD(gq_peek_dword, gq_dword, "r", "ld.relaxed.sys.u32", __ATOMIC_ACQUIRE)
 
 /*
  * Returns the CID in 15:0 and the status word with the phase in 31:16. A single
@@ -82,81 +186,45 @@ GQ_FN void gq_fence_entries(void)
  */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
-    uint32_t dw3;
-    asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
-
-    return dw3;
+    return gq_acquire_dword((const gq_dword *)(const void *)&cqe->cid);
 }
 
 /*
- * Like gq_load_cqe(), without waiting for the value. The load is relaxed; it
- * acquires by the gq_fence_entries() that the lane executes next, and its value
- * must not be used before that.
+ * Like gq_load_cqe(), without waiting for the value. The load is relaxed on a
+ * GPU; it acquires by the gq_fence_entries() that the lane executes next, and
+ * its value must not be used before that.
  */
 GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {
-    uint32_t dw3;
-    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(dw3) : "l"(&cqe->cid) : "memory");
-
-    return dw3;
+    return gq_peek_dword((const gq_dword *)(const void *)&cqe->cid);
 }
 
-/*
- * A release at system scope. A fence that also acquires empties the L1, for
- * which a load behind it waits: 0.17 us on an H100. PTX has the weaker fence
- * since version 8.6.
- */
-GQ_FN void gq_fence_release(void)
-{
-#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1207
-    asm volatile("fence.release.sys;" ::: "memory");
-#else
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-#endif
-}
-
-/*
- * Like gq_fence_entries(), executed only by lane 0 after the convergence. It
- * acquires nothing, because the lane has not peeked at a CQE.
- */
-GQ_FN void gq_fence_entry(void)
-{
-    gq_fence_release();
-}
-
-/*
- * Executed before a queue's state is stored for the host. Orders the loads and
- * stores of the lanes before their convergence.
- */
-GQ_FN void gq_fence_results(void)
-{
-    gq_fence_release();
-}
-
-GQ_LOAD(gq_load_flag, uint32_t, "r", "ld.relaxed.sys.u32")
+/* The flag orders nothing. */
+GQ_LOAD(gq_load_flag, uint32_t, "r", "ld.relaxed.sys.u32", __ATOMIC_RELAXED)
 
 /*
  * Loads a word of a tagged slot. Loads of several words travel over the bus
  * together if the acquiring one is last.
  */
-GQ_LOAD(gq_load_word, uint64_t, "l", "ld.relaxed.sys.u64")
+GQ_LOAD(gq_load_word, uint64_t, "l", "ld.relaxed.sys.u64", __ATOMIC_RELAXED)
 
 /*
  * Like gq_load_word(), but acquires: loads after a new word, also by lanes that
  * converge later, are not older than the word.
  */
-GQ_LOAD(gq_acquire_word, uint64_t, "l", "ld.acquire.sys.u64")
+GQ_LOAD(gq_acquire_word, uint64_t, "l", "ld.acquire.sys.u64", __ATOMIC_ACQUIRE)
 
 /*
  * For use between warps of a block. Stores before the release, also those of
  * lanes that had converged with the storing one, are visible after the acquire.
  */
-GQ_LOAD(gq_acquire_block, uint32_t, "r", "ld.acquire.cta.u32")
-
-GQ_STORE(gq_release_block, uint32_t, "r", "st.release.cta.u32")
+GQ_LOAD(gq_acquire_block, uint32_t, "r", "ld.acquire.cta.u32", __ATOMIC_ACQUIRE)
+GQ_STORE(gq_release_block, uint32_t, "r", "st.release.cta.u32", __atomic_store_n, __ATOMIC_RELEASE)
 
 /* Stores a counter, or a word that a fence directly before it orders. */
-GQ_STORE(gq_store_relaxed, uint32_t, "r", "st.relaxed.sys.u32")
+GQ_STORE(gq_store_relaxed, uint32_t, "r", "st.relaxed.sys.u32", __atomic_store_n, __ATOMIC_RELAXED)
+
+#ifdef __CUDACC__
 
 /*
  * Stores two words, the first at a multiple of 8, with one store: an observer
@@ -190,79 +258,6 @@ GQ_FN uint32_t gq_thread(void)
 }
 
 #else
-
-#include <stddef.h>
-#include <time.h>
-
-#define GQ_FN   static inline
-#define GQ_STEP GQ_FN
-
-/*
- * On a host the store releases and the load acquires, and the fences are empty.
- * Fences alone would be correct, but ThreadSanitizer does not see them.
- */
-GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
-{
-    __atomic_store_n(doorbell, value, __ATOMIC_RELEASE);
-}
-
-GQ_FN void gq_fence_entries(void)
-{
-}
-
-GQ_FN void gq_fence_entry(void)
-{
-}
-
-/* The four bytes are accessed as the last dword of an entry. */
-typedef uint32_t __attribute__((may_alias)) gq_dword;
-
-/*
- * Returns the CID in 15:0 and the status word with the phase in 31:16. A single
- * load reads both, so that they belong to the same CQE. The acquire pairs with
- * the controller's store of this dword, the last one of an entry.
- */
-GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
-{
-    return __atomic_load_n((const gq_dword *)(const void *)&cqe->cid, __ATOMIC_ACQUIRE);
-}
-
-/* Acquires by itself, because the fence that follows is empty here. */
-GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
-{
-    return gq_load_cqe(cqe);
-}
-
-GQ_FN void gq_fence_results(void)
-{
-}
-
-/* The load is relaxed because the flag orders nothing. */
-GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
-{
-    return __atomic_load_n(flag, __ATOMIC_RELAXED);
-}
-
-GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
-{
-    __atomic_store_n(word, value, __ATOMIC_RELAXED);
-}
-
-/* Acquires, like on a GPU. */
-GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
-{
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
-}
 
 /* A host needs no single store for both: the first word is stored last. */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
