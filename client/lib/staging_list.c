@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "client/lib/readv_shared.h"
+#include "client/lib/readv.h"
 
 /*
  * Pieces that are no neighbours begin in staging at a multiple of this number,
@@ -118,11 +118,11 @@ static int staging_list_read(const struct staging_pair *pair, const struct half 
                              const struct staging_list *l, size_t n, size_t bytes,
                              struct gpunvme_result *result)
 {
-    struct readv_call call = {.b = pair->staging, .fd = l->fd, .result = result};
-    size_t done;
+    struct readv_call call = {
+        .b = pair->staging, .fd = l->fd, .pieces = s->pieces, .n = n, .result = result};
 
     if (pair->list && (n >= LIST_LEAST || bytes >= STAGING_SYSCALL_BELOW))
-        return gpunvme_readv_shared(&call, pair->list, s->pieces, n, &done);
+        return readv_by_list(&call, pair->list);
     return staging_list_read_singly(pair, s, l, n);
 }
 
