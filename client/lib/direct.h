@@ -98,26 +98,18 @@ int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_
                       struct memory_space_map *out);
 void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
-/* Launches a read, and with l->check also its comparison and conclusion (direct_launch.c). */
+/*
+ * Launches a read or a list, and with l->check also its comparison and conclusion
+ * (direct_launch.c). Returns -ETIMEDOUT if CUDA refused one of them and those that were launched
+ * before have not ended in time; they may then still write to the buffer, the result and the
+ * pieces.
+ */
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /*
  * Returns true if the read is so long that a comparison by a separate kernel of many warps costs
  * less.
  */
 bool direct_compare_pays(const struct gd_launch *l);
-/*
- * Launches the kernels that follow the read: the comparison and the end of the check
- * (gd_compare.h). Calls direct_give_up() before it returns an error.
- */
-int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
-/*
- * Called when CUDA has refused a later launch of a read with err. Waits until the stream is idle,
- * and frees the words of the read's check, if it has one. Returns err, or -ETIMEDOUT if the kernels
- * have not ended in time; they may then still write to the buffer, the result and the pieces. Does
- * not wait while the stream is being captured.
- */
-int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void *stream,
-                   uint64_t patience_ns, int err);
 /* Sets gpunvme_error() and returns -ENOTSUP, because the library has no device code. */
 int direct_no_kernels(void);
 /*
@@ -148,7 +140,7 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
 /*
  * Returns 1 if it launched the read. Returns 0 if one block has to make the read, because the data
  * is compared and the stream is being captured, or too many such reads are in flight. Otherwise
- * returns -errno, like direct_give_up().
+ * returns -errno, like direct_launch().
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 

@@ -6,6 +6,7 @@
 #include "client/device/gd_launch.h"
 #include "client/lib/direct.h"
 #include "support/clock.h"
+#include "support/minmax.h"
 
 #define WARP 32u
 
@@ -30,15 +31,44 @@ static unsigned warps_for(const struct gd_set *set, uint64_t n)
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
-static int direct_launch_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+/* Returns one block for as many bytes as its lanes have in flight. */
+static uint64_t staged_blocks(const struct gd_launch *l)
 {
-    unsigned warps = l->concludes ? 1 : warps_for(&l->file.set, l->len);
+    const struct gd_set *set = &l->file.set;
+    uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
+
+    return min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
+}
+
+/* Returns the shares of a list: queues beyond those that the bus needs only make its end longer. */
+static uint64_t list_shares(const struct gd_launch *l)
+{
+    uint64_t want = (l->n - 1) / GD_QUEUE_PIECES + 1;
+
+    return min_u64(want, min_u64(l->file.set.n_queues, GD_LIST_QUEUES));
+}
+
+/*
+ * Launches the kernel of a read, of a list or, by blocks, of a long read that is staged, or the
+ * conclusion. A block that concludes has one warp. Any other of a list or a long read has a second
+ * one that loads the list, and copy warps if data is staged.
+ */
+static int launch_kernel(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    bool by_blocks = l->list || (l->unit && !l->concludes);
+    const struct cuda_kernel *kernel = by_blocks ? &d->list_kernel : &d->kernel;
+    uint64_t blocks = l->list ? list_shares(l) : by_blocks ? staged_blocks(l) : 1;
+    unsigned warps = l->concludes            ? 1
+                     : !by_blocks            ? warps_for(&l->file.set, l->len)
+                     : GD_STAGES(&l->buffer) ? 2 + GD_COPY_WARPS
+                                             : 2;
     void *args[] = {l};
 
-    if (!d->kernel.function)
+    if (!kernel->function)
         return direct_no_kernels();
-    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, 1, warps * WARP, stream,
-                              args);
+    l->parts = (struct gd_parts_table *)(uintptr_t)d->parts_at;
+    return cuda_driver_launch(d->space.cuda, d->space.device, kernel, (unsigned)blocks,
+                              warps * WARP, stream, args);
 }
 
 bool direct_compare_pays(const struct gd_launch *l)
@@ -48,37 +78,45 @@ bool direct_compare_pays(const struct gd_launch *l)
     return l->len / GQ_SUM_BLOCK > least;
 }
 
-int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void *stream,
-                   uint64_t patience_ns, int err)
+/*
+ * Called when CUDA has refused a later launch of a read with err. Waits until the stream is idle,
+ * and frees the words of the read's check. Returns err, or -ETIMEDOUT if the kernels have not ended
+ * in time; they may then still write to the buffer, the result and the pieces. Does not wait while
+ * the stream is being captured. The time limit of a list is that of a read as long as the buffer.
+ */
+static int launch_give_up(struct gpunvme_direct *d, const struct gd_launch *l, void *stream,
+                          int err)
 {
+    uint64_t patience_ns = direct_patience_ns(&l->file.set, l->list ? l->buffer.len : l->len);
+
     if (!cuda_driver_stream_drain(d->space.cuda, d->space.device, stream, patience_ns))
         return gpunvme_fail(-ETIMEDOUT,
                             "CUDA refused a launch, and what was launched before has "
                             "not ended for %llu ms: synchronise the stream",
                             (unsigned long long)(patience_ns / NS_PER_MS));
-    direct_check_end(d, check);
+    direct_check_end(d, l->check);
     return err;
 }
 
-int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+/* Launches the kernels that follow the read: the comparison and the end of the check. */
+static int launch_conclusion(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     int err = direct_compare(d, l, stream);
 
     l->concludes = true;
     if (!err)
-        err = direct_launch_launch(d, l, stream);
-    return err ? direct_give_up(d, l->check, stream, direct_patience_ns(&l->file.set, l->len), err)
-               : 0;
+        err = launch_kernel(d, l, stream);
+    return err ? launch_give_up(d, l, stream, err) : 0;
 }
 
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    int err = direct_launch_launch(d, l, stream);
+    int err = launch_kernel(d, l, stream);
 
     if (!l->check)
         return err;
     if (!err)
-        return direct_conclude(d, l, stream);
+        return launch_conclusion(d, l, stream);
     direct_slots_give_back(d, l->check);
     return err;
 }

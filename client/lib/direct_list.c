@@ -14,33 +14,7 @@
 #include "client/lib/shared_list.h"
 #include "support/minmax.h"
 
-#define WARP 32u
-
-/*
- * A block that concludes has one warp. Any other has a second one that loads the list, and copy
- * warps if data is staged.
- */
-static int direct_list_launch(struct gpunvme_direct *d, struct gd_launch *l, uint64_t blocks,
-                              void *stream)
-{
-    unsigned warps = l->concludes ? 1 : GD_STAGES(&l->buffer) ? 2 + GD_COPY_WARPS : 2;
-    void *args[] = {l};
-
-    l->parts = (struct gd_parts_table *)(uintptr_t)d->parts_at;
-    return cuda_driver_launch(d->space.cuda, d->space.device, &d->list_kernel, (unsigned)blocks,
-                              warps * WARP, stream, args);
-}
-
 /* --- Long reads ------------------------------------------------------------------------------ */
-
-/* Returns one block for as many bytes as its lanes have in flight. */
-static uint64_t direct_staged_blocks(const struct gd_launch *l)
-{
-    const struct gd_set *set = &l->file.set;
-    uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
-
-    return min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
-}
 
 /* Copy warps compare nothing. A kernel that runs after them compares whole blocks. */
 static bool direct_staged_suits_sums(const struct gd_launch *l)
@@ -57,49 +31,20 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    l->unit = gd_staged_unit(&l->file.set, l->len);
     l->check = direct_check_take(d, &l->file, stream);
     if (l->file.sums.words && !l->check)
         return 0;
-    int err = direct_list_launch(d, l, direct_staged_blocks(l), stream);
-    if (err)
-        direct_slots_give_back(d, l->check);
-    else if (l->check)
-        err = direct_conclude(d, l, stream);
+    l->unit = gd_staged_unit(&l->file.set, l->len);
+    int err = direct_launch(d, l, stream);
     return err ? err : 1;
 }
 
 /* --- Lists ----------------------------------------------------------------------------------- */
 
-/* Returns the shares of a list: queues beyond those that the bus needs only make its end longer. */
-static uint64_t direct_list_shares(const struct gd_launch *l)
-{
-    uint64_t want = (l->n - 1) / GD_QUEUE_PIECES + 1;
-
-    return min_u64(want, min_u64(l->file.set.n_queues, GD_LIST_QUEUES));
-}
-
-/* Launches the conclusion of a list. The time limit is that of a read as long as the buffer. */
-static int direct_list_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
-{
-    int err = direct_compare(d, l, stream);
-
-    l->concludes = true;
-    if (!err)
-        err = direct_list_launch(d, l, direct_list_shares(l), stream);
-    uint64_t patience_ns = direct_patience_ns(&l->file.set, l->buffer.len);
-    return err ? direct_give_up(d, l->check, stream, patience_ns, err) : 0;
-}
-
 static int direct_list_start(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    if (!d->list_kernel.function)
-        return direct_no_kernels();
     l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(d, &l->file, stream);
-    int err = direct_list_launch(d, l, direct_list_shares(l), stream);
-    if (err)
-        direct_slots_give_back(d, l->check);
-    return err || !l->check ? err : direct_list_conclude(d, l, stream);
+    return direct_launch(d, l, stream);
 }
 
 static void direct_list_execute(struct gpunvme_direct *d, struct gd_launch *l)
@@ -176,7 +121,7 @@ int direct_list_read_window(struct leased_file *f, const struct direct_window *w
     if (err)
         return err;
     if (d->space.cuda)
-        return direct_list_launch(d, &l, direct_list_shares(&l), stream);
+        return direct_launch(d, &l, stream);
     direct_list_window_here(d, &l);
     return 0;
 }
