@@ -38,14 +38,6 @@ static const struct {
 #undef DRIVER_ENTRY
 };
 
-/* Stores NULL if the driver has no such function. */
-static void find_function(struct cuda_driver *cu, const char *symbol, void *out)
-{
-    void *address = dlsym(cu->library, symbol);
-
-    memcpy(out, &address, sizeof(address));
-}
-
 static int load_functions(struct cuda_driver *cu)
 {
     for (size_t i = 0; i < sizeof(driver_functions) / sizeof(driver_functions[0]); i++) {
@@ -55,10 +47,6 @@ static int load_functions(struct cuda_driver *cu)
                                 driver_functions[i].symbol);
         memcpy((char *)cu + driver_functions[i].offset, &address, sizeof(address));
     }
-    find_function(cu, "cuMemGetHandleForAddressRange", &cu->export_range);
-    find_function(cu, "cuMemRetainAllocationHandle", &cu->retain_handle);
-    find_function(cu, "cuMemExportToShareableHandle", &cu->export_handle);
-    find_function(cu, "cuMemRelease", &cu->release_handle);
     return 0;
 }
 
@@ -330,13 +318,14 @@ int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, 
     size_t pages = (head + len + EXPORT_PAGE - 1) / EXPORT_PAGE * EXPORT_PAGE, size;
     CUdeviceptr base;
     int fd = -1;
-    int err = cu->export_range ? push_context(cu, device) : -ENOTSUP;
+    int err = push_context(cu, device);
 
     if (err)
         return err;
     CUresult result = cu->cuMemGetAddressRange(&base, &size, addr);
     if (!result && base % EXPORT_PAGE == 0)
-        result = cu->export_range(&fd, addr - head, pages, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+        result = cu->cuMemGetHandleForAddressRange(&fd, addr - head, pages,
+                                                   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
     pop_context(cu);
     return result || fd < 0 ? -ENOTSUP : fd;
 }
@@ -349,10 +338,11 @@ static int export_handle(struct cuda_driver *cu, uint64_t addr)
     unsigned long long handle;
     int fd = -1;
 
-    if (cu->retain_handle(&handle, (void *)(uintptr_t)addr))
+    if (cu->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr))
         return -ENOTSUP;
-    CUresult result = cu->export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    cu->release_handle(handle);
+    CUresult result =
+        cu->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    cu->cuMemRelease(handle);
     if (!result && fd >= 0)
         return fd;
     return gpunvme_fail(-ENOTSUP, "VMM memory that was created without the handle type "
@@ -374,8 +364,8 @@ static int export_segment(struct cuda_driver *cu, uint64_t addr, bool pages,
     out->handle = export_handle(cu, addr);
     if (out->handle < 0)
         return out->handle;
-    if (pages && cu->export_range &&
-        cu->export_range(&out->exported, base, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0))
+    if (pages && cu->cuMemGetHandleForAddressRange(&out->exported, base, size,
+                                                   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0))
         out->exported = -1;
     return 0;
 }
@@ -410,9 +400,8 @@ static int export_segments(struct cuda_driver *cu, uint64_t addr, size_t len, bo
 int cuda_driver_export_segments(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
                                 bool pages, struct cuda_segment *out, unsigned max)
 {
-    if (!cu->retain_handle || !cu->export_handle || !cu->release_handle)
-        return -ENOTSUP;
     int n = push_context(cu, device);
+
     if (n)
         return n;
     n = export_segments(cu, addr, len, pages, out, max);

@@ -62,6 +62,12 @@ enum {
     X(cuPointerSetAttribute, "cuPointerSetAttribute", (const void *, int, CUdeviceptr))            \
     X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))     \
     X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                     \
+    X(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange",                              \
+      (void *, CUdeviceptr, size_t, int, unsigned long long))                                      \
+    X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", (unsigned long long *, void *))  \
+    X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",                                \
+      (void *, unsigned long long, int, unsigned long long))                                       \
+    X(cuMemRelease, "cuMemRelease", (unsigned long long))                                          \
     X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                        \
     X(cuMemFree, "cuMemFree_v2", (CUdeviceptr))                                                    \
     X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t))                              \
@@ -88,14 +94,6 @@ enum {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
        void **, void **))
 
-/* Functions of CUDA 11.7 and 11.0, which are NULL in an older driver. */
-typedef CUresult export_range_fn(void *handle, CUdeviceptr addr, size_t len, int type,
-                                 unsigned long long flags);
-typedef CUresult retain_handle_fn(unsigned long long *handle, void *addr);
-typedef CUresult export_handle_fn(void *out, unsigned long long handle, int type,
-                                  unsigned long long flags);
-typedef CUresult release_handle_fn(unsigned long long handle);
-
 #define CUDA_MAX_DEVICES 64
 
 struct cuda_driver {
@@ -103,10 +101,6 @@ struct cuda_driver {
 #define DRIVER_MEMBER(name, symbol, args) CUresult(*name) args;
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
 #undef DRIVER_MEMBER
-    export_range_fn *export_range;                /* cuMemGetHandleForAddressRange */
-    retain_handle_fn *retain_handle;              /* cuMemRetainAllocationHandle */
-    export_handle_fn *export_handle;              /* cuMemExportToShareableHandle */
-    release_handle_fn *release_handle;            /* cuMemRelease */
     pthread_mutex_t lock;                         /* protects the retaining of contexts */
     CUcontext _Atomic contexts[CUDA_MAX_DEVICES]; /* primary contexts by ordinal, set once */
 };
