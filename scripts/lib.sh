@@ -128,12 +128,14 @@ use_ccache() {
 
 # configure DIR [CMAKE-ARGUMENT...]: configures a build folder.
 # GPUNVME_CUDA_ARCHITECTURES replaces the CUDA architectures to compile for, and
-# with GPUNVME_TESTS_IN_ALL=OFF build() builds tests only by name.
+# with GPUNVME_TESTS_IN_ALL=OFF build() builds tests only by name. The lock keeps
+# steps that run at the same time from configuring or building one folder at once.
 configure() {
     local dir=$1
     shift
     use_ccache
-    cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
+    mkdir -p "$dir"
+    flock "$dir" cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
         ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} \
         -DGPUNVME_TESTS_IN_ALL="${GPUNVME_TESTS_IN_ALL:-ON}" \
         ${GPUNVME_CUDA_ARCHITECTURES:+"-DGPUNVME_CUDA_ARCHITECTURES=$GPUNVME_CUDA_ARCHITECTURES"} \
@@ -145,7 +147,7 @@ build() {
     local dir=$1
     shift
     use_ccache
-    cmake --build "$dir" -j "$(jobs_for_build)" "$@"
+    flock "$dir" cmake --build "$dir" -j "$(jobs_for_build)" "$@"
 }
 
 # configure_and_build DIR [CMAKE-ARGUMENT...]: does both.
@@ -179,52 +181,61 @@ step() {
     record_step "$name" "$rc" $((SECONDS - start))
 }
 
-# Steps that run in the background, in the order in which they were started. The
-# keys are their names.
-declare -A AHEAD_PID=()
-AHEAD_DIR='' AHEAD_LAST=''
+# Steps that run in the background. The keys are their names.
+declare -A BESIDE_PID=()
+BESIDE_DIR='' AHEAD_LAST=''
+
+# step_beside NAME COMMAND...: starts a step that runs at the same time as the
+# following ones.
+step_beside() {
+    start_beside "$1" '' "${@:2}"
+}
 
 # step_ahead NAME COMMAND...: starts a step that computes only while the
 # processors are idle (SCHED_IDLE), because tests wait most of their time. It
 # begins after the previous one of these steps.
 step_ahead() {
-    local name=$1 before=$AHEAD_LAST start rc=0
-    shift
-    [ -n "$AHEAD_DIR" ] || AHEAD_DIR=$(mktemp -d)
+    start_beside "$1" "$AHEAD_LAST" chrt -i 0 "${@:2}"
+    AHEAD_LAST=${BESIDE_PID[$1]}
+}
+
+start_beside() { # NAME PID-TO-WAIT-FOR COMMAND...
+    local name=$1 before=$2 start rc=0
+    shift 2
+    [ -n "$BESIDE_DIR" ] || BESIDE_DIR=$(mktemp -d)
     (
         [ -z "$before" ] || tail --pid="$before" -f /dev/null
         start=$SECONDS
-        setsid chrt -i 0 "$@" >"$AHEAD_DIR/$name.log" 2>&1 &
-        echo $! >"$AHEAD_DIR/$name.group"
+        setsid "$@" >"$BESIDE_DIR/$name.log" 2>&1 &
+        echo $! >"$BESIDE_DIR/$name.group"
         wait $! || rc=$?
-        echo "$rc $((SECONDS - start))" >"$AHEAD_DIR/$name.end"
+        echo "$rc $((SECONDS - start))" >"$BESIDE_DIR/$name.end"
     ) &
-    AHEAD_LAST=$!
-    AHEAD_PID[$name]=$AHEAD_LAST
+    BESIDE_PID[$name]=$!
 }
 
-# Ends what step_ahead() has started and is not done, with its processes, when
-# the caller exits.
+# Ends what step_beside() and step_ahead() have started and is not done, with its
+# processes, when the caller exits.
 steps_stop() {
     local pid group
-    [ -n "$AHEAD_DIR" ] || return 0
-    for pid in "${AHEAD_PID[@]}"; do
+    [ -n "$BESIDE_DIR" ] || return 0
+    for pid in "${BESIDE_PID[@]}"; do
         kill "$pid" 2>/dev/null || true
     done
-    for group in "$AHEAD_DIR"/*.group; do
+    for group in "$BESIDE_DIR"/*.group; do
         [ -e "${group%.group}.end" ] || kill -- "-$(cat "$group")" 2>/dev/null || true
     done
-    rm -rf "$AHEAD_DIR"
+    rm -rf "$BESIDE_DIR"
 }
 
-# step_end NAME: waits for a step of step_ahead(), prints its output and records
-# its result.
+# step_end NAME: waits for a step of step_beside() or step_ahead(), prints its
+# output and records its result.
 step_end() {
     local rc=1 seconds=0
     say "$GPUNVME_SELF: $1"
-    wait "${AHEAD_PID[$1]}" || true
-    cat "$AHEAD_DIR/$1.log" || true
-    read -r rc seconds <"$AHEAD_DIR/$1.end" || true
+    wait "${BESIDE_PID[$1]}" || true
+    cat "$BESIDE_DIR/$1.log" || true
+    read -r rc seconds <"$BESIDE_DIR/$1.end" || true
     record_step "$1" "$rc" "$seconds"
 }
 
