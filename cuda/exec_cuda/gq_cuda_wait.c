@@ -9,14 +9,16 @@
 #include "support/clock.h"
 #include "support/minmax.h"
 
-#define QUERY_EVERY  4096u /* polls of memory */
-#define POLLS_OF_ONE 512u  /* polls before a run of a short list yields */
+#define QUERY_NS     1000000u /* between queries of CUDA */
+#define CLOCK_EVERY  16u      /* polls of memory between looks at the clock */
+#define POLLS_OF_ONE 512u     /* polls before a run of a short list yields */
 #define HANG_NS      (GQ_HANG_MS * 1000000ull)
 
 /* Times of a kernel's progress and of the request to leave. */
 struct watch {
     uint64_t start_ns, progress_ns;
     uint64_t leave_ns; /* 0: not asked to leave */
+    uint64_t query_ns; /* when CUDA was last queried, at first the start */
     uint32_t progress; /* sum of the states' counters at the last check */
 };
 
@@ -107,13 +109,31 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
 }
 
 /*
+ * Returns true if CUDA must be queried now. The interval is a time because on
+ * busy processors each poll yields for milliseconds.
+ */
+static bool query_is_due(struct watch *w, unsigned polls)
+{
+    uint64_t now;
+
+    if (polls % CLOCK_EVERY)
+        return false;
+    now = now_ns();
+    if (now < w->query_ns + QUERY_NS)
+        return false;
+    w->query_ns = now;
+    return true;
+}
+
+/*
  * Polls memory as long as a run may end there, because a CUDA query takes locks
  * that threads which launch kernels need. It still queries at intervals, since
  * a kernel that faulted stores nothing.
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l)
 {
-    struct watch w = {.start_ns = now_ns(), .progress_ns = now_ns()};
+    uint64_t start = now_ns();
+    struct watch w = {.start_ns = start, .progress_ns = start, .query_ns = start};
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {
@@ -123,12 +143,12 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l)
             return 0;
         if (l->persistent && gq_persistent_keep(cu->persistent, l->slot))
             return -EIO;
-        if (i % QUERY_EVERY == 0)
+        if (query_is_due(&w, i)) {
             err = query_run(cu, l);
-        if (err == cudaErrorNotReady && i % QUERY_EVERY == 0 &&
-            (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
-            __atomic_store_n(&cu->gate->stuck, true, __ATOMIC_RELAXED);
-            return -EIO;
+            if (err == cudaErrorNotReady && (gq_cuda_stuck(cu) || hangs(&w, l, leave))) {
+                __atomic_store_n(&cu->gate->stuck, true, __ATOMIC_RELAXED);
+                return -EIO;
+            }
         }
         if (!l->persistent || i > POLLS_OF_ONE)
             sched_yield();
