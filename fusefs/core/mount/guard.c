@@ -320,11 +320,12 @@ static int guard_start(struct ffs_mmp *m)
         return err;
     atomic_store(&m->until, m->hold.until);
     m->threaded = m->opts.clock == NULL;
+    m->dev->permit = &m->permit; /* before the thread starts, which reads it */
     err = m->threaded ? -pthread_create(&m->thread, NULL, guard_run, m) : 0;
-    if (err)
+    if (err) {
         m->threaded = false;
-    else
-        m->dev->permit = &m->permit;
+        m->dev->permit = NULL;
+    }
     return err;
 }
 
