@@ -38,11 +38,6 @@ inline const Executor kExecutors[] = {
 inline const Executor kForWaits[] = {kExecutors[0], kExecutors[2], kExecutors[4],
                                      kExecutors[5], kExecutors[7], kExecutors[8]};
 
-inline void PrintTo(const Executor &x, std::ostream *os)
-{
-    *os << x.name;
-}
-
 using Bytes = std::vector<uint8_t>;
 
 /* A range of LBAs of the media, or of zeros: extents end to end make up a file. */
@@ -115,8 +110,8 @@ class Rig
 };
 
 /*
- * Memory that is registered for its whole life. It must be destroyed before its
- * rig is closed.
+ * Memory that is registered until end() is called, or for its whole life. It
+ * must be destroyed before its rig is closed.
  */
 struct Target : Memory {
     Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes))
@@ -124,14 +119,19 @@ struct Target : Memory {
     }
     ~Target()
     {
+        end();
+    }
+    void end()
+    {
         if (b)
             gq_buffer_unregister(b);
+        b = nullptr;
     }
     operator gq_buffer *() const
     {
         return b;
     }
-    gq_buffer *const b;
+    gq_buffer *b;
 };
 
 /* Commands that contain that LBA meet the fault. */
@@ -143,6 +143,25 @@ inline sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0
     f.first_lba = lba;
     f.lbas = 1;
     f.status = status;
+    return f;
+}
+
+/* The first command meets the fault. */
+inline sim_fault once(sim_fault_kind kind)
+{
+    sim_fault f = {};
+
+    f.kind = kind;
+    f.times = 1;
+    return f;
+}
+
+/* The first command that contains that LBA meets the fault. */
+inline sim_fault once_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
+{
+    sim_fault f = fault_at(kind, lba, status);
+
+    f.times = 1;
     return f;
 }
 

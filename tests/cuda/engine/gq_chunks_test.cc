@@ -38,30 +38,12 @@ class Chunks
     void open()
     {
         rig.open();
-        memory = std::make_unique<Memory>(rig.x.kind, kBytes);
-        buffer = rig.add(*memory, 0, kBytes);
-    }
-
-    ~Chunks()
-    {
-        if (buffer)
-            gq_buffer_unregister(buffer);
+        memory = std::make_unique<Target>(rig, kBytes);
     }
 
     int read()
     {
-        return rig.move(GQ_READ, buffer, 0, {{0, kBytes}}, 0, kBytes);
-    }
-
-    void fail(uint64_t lba, uint16_t status)
-    {
-        sim_fault f = {};
-
-        f.kind = SIM_FAULT_STATUS;
-        f.first_lba = lba;
-        f.lbas = 1;
-        f.status = status;
-        rig.fault(f);
+        return rig.move(GQ_READ, *memory, 0, {{0, kBytes}}, 0, kBytes);
     }
 
     /* The bytes that the last read answers for. */
@@ -88,8 +70,7 @@ class Chunks
 
     Rig rig;
     gq_listener listener = {};
-    std::unique_ptr<Memory> memory;
-    gq_buffer *buffer = nullptr;
+    std::unique_ptr<Target> memory;
 };
 
 TEST_P(GqChunks, ReadsAndWritesAllOfThem)
@@ -103,7 +84,7 @@ TEST_P(GqChunks, ReadsAndWritesAllOfThem)
     EXPECT_EQ(c.rig.result.commands, kBytes / 512);
     EXPECT_TRUE(c.is_right());
     c.memory->write(0, data);
-    ASSERT_EQ(c.rig.move(GQ_WRITE, c.buffer, 0, {{0, kBytes}}, 0, kBytes), 0);
+    ASSERT_EQ(c.rig.move(GQ_WRITE, *c.memory, 0, {{0, kBytes}}, 0, kBytes), 0);
     EXPECT_TRUE(c.rig.peek(0, kBytes) == data);
 }
 
@@ -112,8 +93,8 @@ TEST_P(GqChunks, ErrorOfTheFirstHidesThoseOfTheNext)
     Chunks c(GetParam());
 
     c.open();
-    c.fail(kFirstChunk + 1, NVME_ERR_INTERNAL);
-    c.fail(kFirstChunk - 1, NVME_ERR_UNRECOVERED_READ);
+    c.rig.fault(fault_at(SIM_FAULT_STATUS, kFirstChunk + 1, NVME_ERR_INTERNAL));
+    c.rig.fault(fault_at(SIM_FAULT_STATUS, kFirstChunk - 1, NVME_ERR_UNRECOVERED_READ));
     EXPECT_EQ(c.read(), -EIO);
     EXPECT_EQ(c.rig.result.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
     EXPECT_EQ(c.rig.result.bytes, (kFirstChunk - 1) * 512);
@@ -127,7 +108,7 @@ TEST_P(GqChunks, EveryChunkMayFail)
         Chunks c(GetParam());
 
         c.open();
-        c.fail(lba, NVME_ERR_UNRECOVERED_READ);
+        c.rig.fault(fault_at(SIM_FAULT_STATUS, lba, NVME_ERR_UNRECOVERED_READ));
         EXPECT_EQ(c.read(), -EIO);
         EXPECT_EQ(c.rig.result.bytes, lba * 512);
         EXPECT_TRUE(c.is_right());
@@ -138,15 +119,10 @@ TEST_P(GqChunks, EveryChunkMayFail)
 TEST_P(GqChunksWaits, LostCommandCostsOnlyItsQueue)
 {
     Chunks c(GetParam());
-    sim_fault lose = {};
 
     c.rig.opts.deadline_ms = 1000; /* the other queues take less on a busy machine, too */
     c.open();
-    lose.kind = SIM_FAULT_LOSE;
-    lose.times = 1;
-    lose.first_lba = 10;
-    lose.lbas = 1;
-    c.rig.fault(lose);
+    c.rig.fault(once_at(SIM_FAULT_LOSE, 10));
     EXPECT_EQ(c.read(), -ETIMEDOUT);
     EXPECT_TRUE(c.rig.result.timed_out && c.rig.result.unsettled);
     EXPECT_EQ(c.rig.result.bytes, 10u * 512);

@@ -148,12 +148,11 @@ TEST_P(GqLent, AQueueThatCannotBeDeletedIsEndedByAReset)
 /* The device holds the queue with a command that does not end. */
 TEST_P(GqLent, ATransferDoesNotWaitForTheQueueLongerThanItMay)
 {
-    sim_fault lost = fault_at(SIM_FAULT_LOSE, kDevicePart / 512);
+    sim_fault lost = once_at(SIM_FAULT_LOSE, kDevicePart / 512);
     std::atomic<bool> ended{false};
     sim_stats before, now;
     char block[4096];
 
-    lost.times = 1;
     rig_.driver.io_timeout_ms = 2000;
     rig_.open();
     Target target(rig_, kBytes);

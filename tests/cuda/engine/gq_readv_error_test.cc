@@ -15,71 +15,6 @@ using GqReadvErrorWaits = GqTest;
 
 using GqReadvReset = GqTest;
 
-/*
- * One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
- */
-class Whole
-{
-  public:
-    explicit Whole(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
-    {
-        rig.opts.max_command = 4096;
-    }
-
-    void open()
-    {
-        rig.open();
-        file = std::make_unique<File>(rig, std::vector<gq_file_extent>{{0, 0}}, kMib);
-        b = rig.add(memory, 0, kMib);
-        batch = std::make_unique<Batch>(b, *file, std::vector<gq_read>());
-        for (uint64_t at = 0; at < kMib; at += 4096)
-            batch->reads.push_back({at, at, 4096});
-    }
-
-    ~Whole()
-    {
-        if (b)
-            gq_buffer_unregister(b);
-    }
-
-    /*
-     * Pieces reported as read are right. Of the remaining ones the content is not defined, and the
-     * controller may still write it.
-     */
-    void expect_what_is_ok()
-    {
-        uint64_t bytes = 0;
-
-        for (size_t i = 0; i < batch->reads.size(); i++) {
-            const gq_read &r = batch->reads[i];
-
-            if (!batch->is_good(i))
-                continue;
-            bytes += r.len;
-            Bytes got = memory.read(r.at, r.len);
-            ASSERT_TRUE(
-                std::equal(got.begin(), got.end(), rig.media.begin() + (ptrdiff_t)r.file_offset))
-                << i;
-        }
-        EXPECT_EQ(rig.result.bytes, bytes);
-    }
-
-    void expect_all_right()
-    {
-        memory.fill(0x77);
-        EXPECT_EQ(batch->run(rig), 0);
-        EXPECT_EQ(batch->count_good(), batch->reads.size());
-        EXPECT_FALSE(rig.result.partial);
-        EXPECT_TRUE(memory.holds(0, rig.media));
-    }
-
-    Rig rig;
-    Memory memory;
-    std::unique_ptr<File> file;
-    std::unique_ptr<Batch> batch;
-    gq_buffer *b = nullptr;
-};
-
 TEST_P(GqReadvError, OnlyReadsWhoseCommandsFailAreMarked)
 {
     Whole w(GetParam());
@@ -159,13 +94,13 @@ TEST_P(GqReadvError, FailedStagedReadLeavesTheBufferAlone)
     w.open();
     w.batch->reads = {{100, 0, 300}};
     ASSERT_EQ(w.batch->run(w.rig), 0) << "leaves bytes in staging";
-    w.memory.fill(0x5a);
+    w.memory->fill(0x5a);
     w.rig.fault(fault_at(SIM_FAULT_STATUS, 7, NVME_ERR_UNRECOVERED_READ));
     w.batch->reads = {{7 * 512 + 1, 0, 300}};
     EXPECT_EQ(w.batch->run(w.rig), 0);
     EXPECT_EQ(w.batch->results[0], -EIO);
     EXPECT_EQ(w.rig.result.bytes, 0u);
-    EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0x5a));
+    EXPECT_TRUE(w.memory->read(0, kMib) == Bytes(kMib, 0x5a));
 }
 
 TEST_P(GqReadvErrorWaits, LostCommandLosesItsReadAndQuarantinesItsQueue)
@@ -205,7 +140,7 @@ TEST_P(GqReadvError, ASecondCompletionDoesNotEndTheNextRead)
     for (unsigned i = 0; i < 3; i++)
         ASSERT_EQ(w.batch->run(w.rig), 0);
     w.rig.fault(repeat);
-    w.memory.fill(0x5a);
+    w.memory->fill(0x5a);
     EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT) << "commands are lost";
     EXPECT_LT(w.batch->count_good(), 2u);
     w.expect_what_is_ok();
@@ -234,7 +169,7 @@ TEST_P(GqReadvError, LostStagedCommandWritesNothingLater)
     EXPECT_TRUE(w.rig.result.partial);
     EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
     std::this_thread::sleep_for(milliseconds(850));
-    EXPECT_TRUE(w.memory.read(0, kMib) == Bytes(kMib, 0xa5));
+    EXPECT_TRUE(w.memory->read(0, kMib) == Bytes(kMib, 0xa5));
     EXPECT_EQ(w.batch->run(w.rig), 0);
     w.expect_what_is_ok();
 }
@@ -352,7 +287,7 @@ class SecondHalf : public Slow
 {
   public:
     explicit SecondHalf(const Executor &x)
-        : Slow(x), half({{kMib / 2, kMib / 2 / 512}}, kMib), part(b, half, batch->reads),
+        : Slow(x), half({{kMib / 2, kMib / 2 / 512}}, kMib), part(*memory, half, batch->reads),
           list(rig, part.reads.size())
     {
         for (size_t i = 0; i < part.reads.size(); i++) {
@@ -370,7 +305,7 @@ class SecondHalf : public Slow
     /* All pieces that were not begun are unchanged. Returns their number. */
     size_t count_untouched(int32_t error)
     {
-        Bytes got = memory.read(0, kMib);
+        Bytes got = memory->read(0, kMib);
         size_t n = 0;
 
         for (size_t i = 0; i < part.reads.size(); i++) {
@@ -487,7 +422,7 @@ TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
     std::atomic<bool> stop{false};
     std::mt19937_64 rng(17);
 
-    gq_buffer *inside = w.rig.add(w.memory, 4096 + 12, kPart);
+    gq_buffer *inside = w.rig.add(*w.memory, 4096 + 12, kPart);
     Batch batch(inside, *w.file, w.batch->reads);
     batch.most = 2 * kPart;
     batch.odd_most = 8192;
@@ -510,7 +445,7 @@ TEST_P(GqReadvError, ListThatChangesUnderWayLeavesNeitherBufferNorLimit)
     stop = true;
     changer.join();
     gq_buffer_unregister(inside);
-    Bytes got = w.memory.read(0, kMib);
+    Bytes got = w.memory->read(0, kMib);
     auto clean = [](uint8_t c) { return c == 0xa5; };
     EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 4096 + 12, clean));
     EXPECT_TRUE(std::all_of(got.begin() + 4096 + 12 + kPart, got.end(), clean));

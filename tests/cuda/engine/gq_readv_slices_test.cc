@@ -22,25 +22,18 @@ constexpr size_t kLost = 4;
  * Reads of a block, each behind some that only seem long, because they are not
  * inside the buffer: so every piece is a slice.
  */
-class Sliced
+class Sliced : public Whole
 {
   public:
-    explicit Sliced(const Executor &x, size_t n = kReads) : rig(x, 512, kMib), memory(x.kind, kMib)
+    explicit Sliced(const Executor &x, size_t n = kReads) : Whole(x)
     {
         rig.cfg.latency_ns = 2000000;
-        rig.open();
-        file = std::make_unique<File>(rig, std::vector<gq_file_extent>{{0, 0}}, kMib);
-        b = rig.add(memory, 0, kMib);
-        batch = std::make_unique<Batch>(b, *file, std::vector<gq_read>());
+        open();
+        batch->reads.clear();
         for (size_t i = 0; i < n; i++) {
             batch->reads.insert(batch->reads.end(), kFakes, {0, 0, INT32_MAX});
             batch->reads.push_back({i * 512 % kMib, i * 512 % kMib, 512});
         }
-    }
-
-    ~Sliced()
-    {
-        gq_buffer_unregister(b);
     }
 
     /* Read number i, and those in front of it. */
@@ -52,24 +45,9 @@ class Sliced
             EXPECT_EQ(results[j], before) << i;
         EXPECT_EQ(results[kFakes], result) << i;
         if (result == 512) {
-            EXPECT_TRUE(memory.read(i * 512, 512) == file->part(i * 512, 512)) << i;
+            EXPECT_TRUE(memory->read(i * 512, 512) == file->part(i * 512, 512)) << i;
         }
     }
-
-    void lose(uint64_t lba)
-    {
-        sim_fault f = once(SIM_FAULT_LOSE);
-
-        f.first_lba = lba;
-        f.lbas = 1;
-        rig.fault(f);
-    }
-
-    Rig rig;
-    Memory memory;
-    std::unique_ptr<File> file;
-    std::unique_ptr<Batch> batch;
-    gq_buffer *b = nullptr;
 };
 
 TEST_P(GqReadvSlices, TogetherReadTheWholeList)
@@ -89,7 +67,7 @@ TEST_P(GqReadvSlicesWaits, BehindOneThatFailsAreNotBegun)
 {
     Sliced s(GetParam());
 
-    s.lose(kLost);
+    s.rig.fault(once_at(SIM_FAULT_LOSE, kLost));
     s.rig.req.deadline_ms = 1000;
     EXPECT_EQ(s.batch->run(s.rig), -ETIMEDOUT);
     for (size_t i = 0; i < kLost; i++)
@@ -160,7 +138,7 @@ TEST_P(GqReadvSlicesWaits, AreFewInAListThatMayNotBeLong)
     Sliced s(GetParam());
 
     s.batch->most = 1u << 30;
-    s.lose(20);
+    s.rig.fault(once_at(SIM_FAULT_LOSE, 20));
     s.rig.req.deadline_ms = 1000;
     EXPECT_EQ(s.batch->run(s.rig), -ETIMEDOUT);
     EXPECT_EQ(s.batch->count(-ECANCELED), 0u) << "the rest was one run";
@@ -175,10 +153,9 @@ TEST_P(GqReadvSlices, EndWhereTogetherTheyHadTooMuch)
     Rig rig(GetParam(), 512, kMib);
 
     rig.open();
-    Memory memory(rig.x.kind, kPiece);
-    gq_buffer *b = rig.add(memory, 0, kPiece);
+    Target memory(rig, kPiece);
     File zeros({{0, GQ_LBA_ZERO}}, kPiece);
-    Batch batch(b, zeros, std::vector<gq_read>(6 * kAGib, {0, 0, kPiece}));
+    Batch batch(memory, zeros, std::vector<gq_read>(6 * kAGib, {0, 0, kPiece}));
     batch.most = 2u << 30;
     EXPECT_EQ(batch.run(rig), 0);
     EXPECT_GE(batch.count_good(), 2 * kAGib);
@@ -186,7 +163,6 @@ TEST_P(GqReadvSlices, EndWhereTogetherTheyHadTooMuch)
     EXPECT_EQ(batch.count_good() + batch.count(-E2BIG), 6 * kAGib);
     EXPECT_TRUE(rig.result.partial);
     EXPECT_EQ(rig.result.bytes, batch.count_good() * kPiece);
-    gq_buffer_unregister(b);
 }
 
 GQ_FOR_EXECUTORS(GqReadvSlices);

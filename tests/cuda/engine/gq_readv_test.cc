@@ -505,17 +505,6 @@ TEST_P(GqReadv, OneCommandReadsAllLbasThatAPieceTouches)
     EXPECT_TRUE(m.holds(16390, file.part(1000, 4096)));
 }
 
-TEST_P(GqReadv, ListsAreNoBuffersForReads)
-{
-    Rig rig(GetParam(), 512);
-
-    rig.open();
-    File file(rig, {{0, 0}}, 4096);
-    List list(rig, 1000);
-    EXPECT_EQ(Batch(list.buffer, file, {{0, 0, 512}}).run(rig), -ENOTSUP);
-    EXPECT_EQ(rig.move(GQ_READ, list.buffer, 0, {{0, 512}}, 0, 512), -ENOTSUP);
-}
-
 GQ_FOR_EXECUTORS(GqReadv);
 
 } // namespace

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <vector>
 
+#include "tests/cuda/gq_file.h"
 #include "tests/cuda/gq_rig.h"
 
 using Clock = std::chrono::steady_clock;
@@ -24,15 +26,6 @@ inline constexpr unsigned kLostAdminMs = 1000;
 
 /* What takes its time: not for every executor. */
 inline const Executor kForBusy[] = {kExecutors[0], kExecutors[2], kExecutors[4], kExecutors[5]};
-
-inline sim_fault once(sim_fault_kind kind)
-{
-    sim_fault f = {};
-
-    f.kind = kind;
-    f.times = 1;
-    return f;
-}
 
 inline sim_fault lost_admin(uint8_t opcode)
 {
@@ -52,7 +45,7 @@ inline sim_fault lost_admin(uint8_t opcode)
 class Small
 {
   public:
-    explicit Small(const Executor &x) : rig(x, 512, 256u << 10), memory(x.kind, 64u << 10)
+    explicit Small(const Executor &x) : rig(x, 512, 256u << 10)
     {
         rig.opts.queues = 1;
         rig.opts.depth = 5;
@@ -62,19 +55,13 @@ class Small
     void open()
     {
         rig.open();
-        buffer = rig.add(memory, 0, 64u << 10);
-    }
-
-    ~Small()
-    {
-        if (buffer)
-            gq_buffer_unregister(buffer);
+        memory = std::make_unique<Target>(rig, 64u << 10);
     }
 
     int read(uint64_t lba, uint64_t lbas, unsigned deadline_ms = 0)
     {
         rig.req.deadline_ms = deadline_ms;
-        return rig.move(GQ_READ, buffer, 0, {{lba, lbas * 512}}, 0, lbas * 512);
+        return rig.move(GQ_READ, *memory, 0, {{lba, lbas * 512}}, 0, lbas * 512);
     }
 
     /* The first commands of a read are lost; when it returns, all else that it sent has ended. */
@@ -113,9 +100,9 @@ class Small
             Bytes want(rig.media.begin() + (ptrdiff_t)(lba * 512),
                        rig.media.begin() + (ptrdiff_t)((lba + lbas) * 512));
 
-            memory.fill(0xee);
+            memory->fill(0xee);
             ASSERT_EQ(read(lba, lbas), 0) << "after " << i;
-            ASSERT_TRUE(memory.holds(0, want)) << "after " << i;
+            ASSERT_TRUE(memory->holds(0, want)) << "after " << i;
         }
     }
 
@@ -129,8 +116,65 @@ class Small
     }
 
     Rig rig;
-    Memory memory;
-    gq_buffer *buffer = nullptr;
+    std::unique_ptr<Target> memory;
+};
+
+/*
+ * One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
+ */
+class Whole
+{
+  public:
+    explicit Whole(const Executor &x) : rig(x, 512, kMib)
+    {
+        rig.opts.max_command = 4096;
+    }
+
+    void open()
+    {
+        rig.open();
+        file = std::make_unique<File>(rig, std::vector<gq_file_extent>{{0, 0}}, kMib);
+        memory = std::make_unique<Target>(rig, kMib);
+        batch = std::make_unique<Batch>(*memory, *file, std::vector<gq_read>());
+        for (uint64_t at = 0; at < kMib; at += 4096)
+            batch->reads.push_back({at, at, 4096});
+    }
+
+    /*
+     * Pieces reported as read are right. Of the remaining ones the content is not defined, and the
+     * controller may still write it.
+     */
+    void expect_what_is_ok()
+    {
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < batch->reads.size(); i++) {
+            const gq_read &r = batch->reads[i];
+
+            if (!batch->is_good(i))
+                continue;
+            bytes += r.len;
+            Bytes got = memory->read(r.at, r.len);
+            ASSERT_TRUE(
+                std::equal(got.begin(), got.end(), rig.media.begin() + (ptrdiff_t)r.file_offset))
+                << i;
+        }
+        EXPECT_EQ(rig.result.bytes, bytes);
+    }
+
+    void expect_all_right()
+    {
+        memory->fill(0x77);
+        EXPECT_EQ(batch->run(rig), 0);
+        EXPECT_EQ(batch->count_good(), batch->reads.size());
+        EXPECT_FALSE(rig.result.partial);
+        EXPECT_TRUE(memory->holds(0, rig.media));
+    }
+
+    Rig rig;
+    std::unique_ptr<Target> memory;
+    std::unique_ptr<File> file;
+    std::unique_ptr<Batch> batch;
 };
 
 /* Threads that write, read back and compare, each a MiB of the namespace of its own. */

@@ -124,12 +124,12 @@ TEST_P(GqRecoverSlow, LateCommandDoesNotReachABufferThatHasEnded)
         s.open();
         s.rig.fault(late);
         EXPECT_EQ(s.read(0, 1, 100), -ETIMEDOUT);
-        gq_buffer_unregister(s.buffer);
-        s.memory.fill(0x77);
+        s.memory->end();
+        s.memory->fill(0x77);
         std::this_thread::sleep_for(milliseconds(650));
-        EXPECT_TRUE(s.memory.read(0, 512) == Bytes(512, 0x77));
+        EXPECT_TRUE(s.memory->read(0, 512) == Bytes(512, 0x77));
         EXPECT_EQ(sim_violations(s.rig.s), 0u);
-        s.buffer = s.rig.add(s.memory, 0, 64u << 10);
+        s.memory = std::make_unique<Target>(s.rig, 64u << 10);
         s.expect_in_step();
     }
 }
@@ -229,7 +229,7 @@ TEST_P(GqRecover, RandomLossesAreRecoveredFrom)
             troubles++;
             continue;
         }
-        Bytes got = s.memory.read(0, 60 * 512);
+        Bytes got = s.memory->read(0, 60 * 512);
         ASSERT_TRUE(std::equal(got.begin(), got.end(), s.rig.media.begin() + (ptrdiff_t)lba * 512));
     }
     EXPECT_GE(troubles, 1u);
@@ -303,7 +303,7 @@ int start_after_reset(gq_exec *x, gq_launch *l)
 class TwoLists
 {
   public:
-    explicit TwoLists(const Executor &x) : rig(x, 512, kMib), memory(x.kind, kMib)
+    explicit TwoLists(const Executor &x) : rig(x, 512, kMib)
     {
         rig.opts.max_command = 512;
         rig.opts.deadline_ms = 1000; /* missed by no other command on a busy machine */
@@ -316,34 +316,17 @@ class TwoLists
     {
         rig.open();
         put_around(rig.e, start, wait);
-        buffer = rig.add(memory, 0, kMib);
-    }
-
-    ~TwoLists()
-    {
-        if (buffer)
-            gq_buffer_unregister(buffer);
-    }
-
-    void fault(sim_fault_kind kind, uint64_t lba)
-    {
-        sim_fault f = once(kind);
-
-        f.first_lba = lba;
-        f.lbas = 1;
-        f.status = NVME_ERR_UNRECOVERED_READ;
-        rig.fault(f);
+        memory = std::make_unique<Target>(rig, kMib);
     }
 
     int read()
     {
-        return rig.move(GQ_READ, buffer, 0, {{0, kMib}}, 0, kMib);
+        return rig.move(GQ_READ, *memory, 0, {{0, kMib}}, 0, kMib);
     }
 
     Rig rig;
-    Memory memory;
     gq_listener listener = {};
-    gq_buffer *buffer = nullptr;
+    std::unique_ptr<Target> memory;
 };
 
 /* That a run left does not prove that its commands ended; a reset that settles does. */
@@ -486,8 +469,8 @@ TEST_P(GqRecoverWaits, WhatAListOfNoUseLeftIsNotForgotten)
     TwoLists t(GetParam());
 
     t.open(start_to_end, [](gq_exec *, gq_launch *) { return 0; });
-    t.fault(SIM_FAULT_STATUS, 5);
-    t.fault(SIM_FAULT_LOSE, 1500);
+    t.rig.fault(once_at(SIM_FAULT_STATUS, 5, NVME_ERR_UNRECOVERED_READ));
+    t.rig.fault(once_at(SIM_FAULT_LOSE, 1500));
     EXPECT_EQ(t.read(), -EIO);
     EXPECT_EQ(t.rig.result.bytes, 5u * 512);
     EXPECT_EQ(t.rig.stats().quarantined, 1u);

@@ -183,11 +183,6 @@ struct Case {
     bool host;
 };
 
-void PrintTo(const Case &c, std::ostream *os)
-{
-    *os << c.name;
-}
-
 class Staging : public testing::TestWithParam<Case>
 {
   protected:

@@ -63,20 +63,14 @@ void read_at_random(Rig &rig, unsigned rounds, uint32_t seed)
     }
 }
 
-TEST_P(GqTransfer, ReadsAnyOffsetLengthAndAlignmentOn512ByteLbas)
+TEST_P(GqTransfer, ReadsAnyOffsetLengthAndAlignment)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
-    read_at_random(rig, 60, 7);
-}
-
-TEST_P(GqTransfer, ReadsAnyOffsetLengthAndAlignmentOn4096ByteLbas)
-{
-    Rig rig(GetParam(), 4096);
-
-    rig.open();
-    read_at_random(rig, 60, 8);
+    for (uint32_t lba_size : {512u, 4096u}) {
+        Rig rig(GetParam(), lba_size);
+        SCOPED_TRACE(lba_size);
+        rig.open();
+        read_at_random(rig, 60, lba_size);
+    }
 }
 
 TEST_P(GqTransfer, ReadsWithEveryTransferLimit)
