@@ -32,11 +32,6 @@ struct Way {
     uint32_t tier;
 };
 
-void PrintTo(const Way &way, std::ostream *os)
-{
-    *os << way.name;
-}
-
 // A mount, a file of kLen bytes in it, and a buffer with room for it at any offset in a page.
 class LargeBuffer : public MountingTest, public ::testing::WithParamInterface<Way>
 {

@@ -4,7 +4,6 @@
 #define TESTS_MKFS_PROBLEM_CASES_H
 
 #include <functional>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -19,11 +18,6 @@ struct ProblemCase {
     std::vector<std::string> lost = {};
     bool repaired_by_another = false; /* -y repairs something else first, and this is gone */
 };
-
-inline void PrintTo(const ProblemCase &c, std::ostream *out)
-{
-    *out << c.id << " " << c.name;
-}
 
 const std::vector<ProblemCase> &problem_cases();
 /* Gives every free block of the chunks to the inode file, for inodes that are free. */

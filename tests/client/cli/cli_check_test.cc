@@ -280,11 +280,6 @@ struct Tier {
     const char *said, *reason, *advice; // of the finding; advice NULL: there is none
 };
 
-void PrintTo(const Tier &tier, std::ostream *os)
-{
-    *os << tier.name;
-}
-
 class TierTest : public CheckTest, public ::testing::WithParamInterface<Tier>
 {
 };

@@ -296,11 +296,6 @@ struct Unusable {
     const char *remedy; // of check
 };
 
-void PrintTo(const Unusable &u, std::ostream *os)
-{
-    *os << u.name;
-}
-
 using UnusableTest = ::testing::TestWithParam<Unusable>;
 
 // By identify, check and mkfs, before a write.
@@ -344,11 +339,6 @@ struct Wrong {
     std::vector<std::string> server;
     const char *said;
 };
-
-void PrintTo(const Wrong &w, std::ostream *os)
-{
-    *os << w.name;
-}
 
 using WrongServerTest = ::testing::TestWithParam<Wrong>;
 

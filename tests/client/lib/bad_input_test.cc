@@ -22,11 +22,6 @@ struct Refusal {
     const char *said;
 };
 
-void PrintTo(const Refusal &r, std::ostream *os)
-{
-    *os << r.name;
-}
-
 // A file on no mount of ours, with some bytes in it.
 class Elsewhere
 {

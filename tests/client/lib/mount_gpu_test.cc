@@ -16,11 +16,6 @@ struct Choice {
     uint32_t lease_tier;
 };
 
-void PrintTo(const Choice &c, std::ostream *os)
-{
-    *os << c.name;
-}
-
 class MountGpuChoice : public ::testing::TestWithParam<Choice>
 {
 };

@@ -145,11 +145,6 @@ struct BadTransfer {
     int error;
 };
 
-void PrintTo(const BadTransfer &b, std::ostream *os)
-{
-    *os << b.name;
-}
-
 class BadTransferTest : public IoctlTest, public ::testing::WithParamInterface<BadTransfer>
 {
 };
@@ -197,11 +192,6 @@ struct BadRegistration {
     std::function<void(gpunvme_ioc_register &)> spoil;
     int error;
 };
-
-void PrintTo(const BadRegistration &b, std::ostream *os)
-{
-    *os << b.name;
-}
 
 class BadRegistrationTest : public IoctlTest, public ::testing::WithParamInterface<BadRegistration>
 {
@@ -443,11 +433,6 @@ struct BadBatch {
     std::function<void(gpunvme_ioc_readv &)> spoil;
     int error;
 };
-
-void PrintTo(const BadBatch &b, std::ostream *os)
-{
-    *os << b.name;
-}
 
 class BadBatchTest : public IoctlTest, public ::testing::WithParamInterface<BadBatch>
 {

@@ -138,11 +138,6 @@ struct Passing {
     unsigned resets;
 };
 
-void PrintTo(const Passing &p, std::ostream *os)
-{
-    *os << p.name;
-}
-
 class PassingFault : public Recovery, public ::testing::WithParamInterface<Passing>
 {
   protected:
@@ -221,11 +216,6 @@ struct Final {
     bool no_reset;
     double seconds; // until it is given up
 };
-
-void PrintTo(const Final &f, std::ostream *os)
-{
-    *os << f.name;
-}
 
 class FinalFault : public Recovery, public ::testing::WithParamInterface<Final>
 {

@@ -61,11 +61,6 @@ struct Refusal {
     const char *said;
 };
 
-void PrintTo(const Refusal &r, std::ostream *os)
-{
-    *os << r.name;
-}
-
 class RefusalTest : public MountTest, public ::testing::WithParamInterface<Refusal>
 {
 };
@@ -178,11 +173,6 @@ struct BadImage {
     void (*spoil)(int fd);
     const char *said;
 };
-
-void PrintTo(const BadImage &b, std::ostream *os)
-{
-    *os << b.name;
-}
 
 class BadImageTest : public MountTest, public ::testing::WithParamInterface<BadImage>
 {
