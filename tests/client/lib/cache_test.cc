@@ -10,7 +10,7 @@ using namespace table_base;
 namespace
 {
 
-constexpr int kRead = 2, kAny = -1; // opcodes
+constexpr int kRead = 2; // opcode
 
 const Way kReached = {"Reached", "executor=cpu,direct=all,deadline=60000", GPUNVME_FILE_DIRECT},
           kStaged = {"Staged", "executor=cpu_staged,direct=all,deadline=60000",
@@ -207,28 +207,6 @@ TEST_F(CacheFails, ARefreshEndsAllLines)
     }
     EXPECT_EQ(stats().misses, 6u);
     EXPECT_EQ(stats().bypasses, 0u);
-}
-
-TEST_F(CacheFails, ARevokedLeaseEndsHits)
-{
-    start(kShort);
-    open_cache();
-    EXPECT_EQ(read(100, 0), 100);
-    ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
-    int64_t got = 0;
-    for (size_t i = 1; i < 4000 && got >= 0; i++)
-        got = read(100, i * kBlock);
-    EXPECT_TRUE(got == -ESTALE || got == -ETIMEDOUT || got == -EIO) << got;
-    ASSERT_TRUE(make_file(path("other"), {'x'})); // makes the daemon notice, and reset the drive
-    for (int i = 0; i < 10000 && got != -ESTALE; i++) {
-        got = read(100, 0);
-        usleep(1000);
-    }
-    EXPECT_EQ(got, -ESTALE) << "of a line that was valid";
-    ASSERT_EQ(gpunvme_file_renew(file_), 0) << gpunvme_error();
-    uint64_t misses = stats().misses;
-    EXPECT_EQ(read(100, 0), 100);
-    EXPECT_EQ(stats().misses, misses + 1);
 }
 
 TEST_F(CacheFails, AKilledDaemonEndsHits)

@@ -198,16 +198,6 @@ class ListFails : public ListBase, public ::testing::WithParamInterface<Way>
     {
         start(GetParam(), GPUNVME_PUPPET);
     }
-    // The first result that is an error, or what the call returned.
-    int64_t read_until_it_fails()
-    {
-        return until_it_fails([this]() -> int64_t {
-            Pieces pieces = pages(100);
-            int err = readv(pieces);
-            std::vector<int32_t> wrong = err ? std::vector<int32_t>{err} : errors(pieces);
-            return wrong.empty() ? 0 : wrong.front();
-        });
-    }
 };
 
 INSTANTIATE_TEST_SUITE_P(
@@ -253,33 +243,6 @@ TEST_P(ListFails, WithoutAQueueNoPieceIsRead)
     ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     ASSERT_EQ(readv(pieces), 0);
     EXPECT_TRUE(are_read(pieces));
-}
-
-TEST_P(ListFails, AResetEndsTheLeasesAndTheyAreRenewed)
-{
-    ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
-    expect_gone(read_until_it_fails());
-    write_another_file(); // the daemon finds out, and resets
-    Pieces pieces = pages(100);
-    ASSERT_EQ(readv(pieces), 0) << "the leases are not known to have ended";
-    std::vector<int32_t> wrong = errors(pieces);
-    EXPECT_EQ(wrong.size(), 100u);
-    for (int32_t err : wrong)
-        expect_gone(err);
-    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
-    ASSERT_EQ(readv(pieces), 0);
-    EXPECT_TRUE(are_read(pieces));
-}
-
-TEST_P(ListFails, TheMountsEndIsTheLeases)
-{
-    end_the_mount();
-    expect_gone(read_until_it_fails());
-    EXPECT_LT(direct_renew(d_), 0);
-    Pieces pieces = pages(3);
-    EXPECT_EQ(readv(pieces), -ESTALE);
-    EXPECT_EQ(pieces[0].result, kUntouched);
-    expect_ended();
 }
 
 } // namespace

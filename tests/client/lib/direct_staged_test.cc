@@ -122,6 +122,83 @@ class DirectStaged : public StagedFile
     const uint32_t *cancel_ = nullptr;
 };
 
+// The warps of a block, of whose results the least is the read's.
+class DirectBlock : public StagedFile
+{
+  protected:
+    DirectBlock()
+    {
+        s.file.set.max_command = 2048; // a counter deals commands of so many bytes
+    }
+    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset) override
+    {
+        std::vector<int> errs(groups);
+        memset(s.pages[0].bytes, kPoison, kPages * kPage);
+        dealing = {};
+        in_threads(groups, [&](uint32_t rank) {
+            errs[rank] = direct_part_read(file_of(s, rank), address(s, at), len, offset, rank,
+                                          groups, &dealing);
+        });
+        int worst = *std::min_element(errs.begin(), errs.end());
+        return worst ? worst : static_cast<int64_t>(len);
+    }
+
+    struct gq_dealing dealing = {};
+};
+
+// With longer commands shares are even.
+class DirectBlockEven : public DirectBlock
+{
+  protected:
+    DirectBlockEven()
+    {
+        s.file.set.max_command = 8192;
+    }
+};
+
+template <typename Way> class StagedReads : public Way
+{
+};
+
+using Ways = ::testing::Types<DirectStaged, DirectBlock, DirectBlockEven>;
+TYPED_TEST_SUITE(StagedReads, Ways);
+
+TYPED_TEST(StagedReads, ARefusedCommandIsTheReadsError)
+{
+    Stack &s = this->s;
+    for (uint32_t groups : {1u, 3u}) {
+        s.on_command = [&] {
+            if (++this->seen == 20)
+                s.status_of_next = NVME_ERR_UNRECOVERED_READ;
+            return true;
+        };
+        this->seen = 0;
+        EXPECT_EQ(this->read(groups, kPage, this->whole, 0), -EIO) << groups;
+        EXPECT_EQ(s.lost_queues(), 0u);
+        ASSERT_NO_FATAL_FAILURE(this->expect_read(groups, kPage, this->whole, 0)) << groups;
+    }
+}
+
+// Its group waits for it; the remaining ones read the rest, and the next reads.
+TYPED_TEST(StagedReads, ALostCommandTakesItsQueueAlone)
+{
+    this->lose_the_first();
+    EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(this->s.lost_queues(), 1u);
+    this->hasty = {};
+    ASSERT_NO_FATAL_FAILURE(this->expect_read(3, kPage, this->whole, 0));
+}
+
+TYPED_TEST(StagedReads, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
+{
+    Stack &s = this->s;
+    s.file.set.command_ns = 100 * kMs;
+    s.on_command = [] { return false; };
+    while (s.lost_queues() < 4)
+        EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT) << "no group has a queue";
+}
+
 TEST_F(DirectStaged, GroupsReadAnythingAnywhereAndTouchNothingElse)
 {
     std::mt19937 rng(5);
@@ -157,21 +234,6 @@ TEST_F(DirectStaged, AShortReadLeavesMostGroupsWithoutWork)
         ASSERT_NO_FATAL_FAILURE(expect_read(GD_STAGED_QUEUES, kPage + 7, len, kPage - 1)) << len;
 }
 
-TEST_F(DirectStaged, ARefusedCommandIsTheReadsError)
-{
-    for (uint32_t groups : {1u, 3u}) {
-        s.on_command = [&] {
-            if (++seen == 20)
-                s.status_of_next = 0x281; // unrecovered read error
-            return true;
-        };
-        seen = 0;
-        EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
-        EXPECT_EQ(s.lost_queues(), 0u);
-        ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
-    }
-}
-
 // As in a graph: each group has a share of its own, and its own error.
 TEST_F(DirectStaged, GroupsWithoutWordsShareEvenly)
 {
@@ -204,26 +266,6 @@ TEST_F(DirectStaged, GroupsWithoutWordsShareTheQueuesThatAreLeft)
     EXPECT_EQ(errors, 0);
     EXPECT_TRUE(s.holds(kPage, whole, 0));
     EXPECT_EQ(s.lost_queues(), 2u);
-}
-
-// Its group waits for it; the remaining ones read the rest, and the next reads.
-TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
-{
-    lose_the_first();
-    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(s.lost_queues(), 1u);
-    hasty = {};
-    ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
-}
-
-TEST_F(DirectStaged, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
-{
-    s.file.set.command_ns = 100 * kMs;
-    s.on_command = [] { return false; };
-    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    while (s.lost_queues() < 4)
-        EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no group has a queue";
 }
 
 // Other readers have the queues: a group without one is not missed.
@@ -297,26 +339,6 @@ TEST_F(DirectStaged, AReadThatIsCancelledMeanwhileEnds)
     EXPECT_LT(s.commands, whole / GD_STAGED_ALL);
 }
 
-// The warps of a block, of whose results the least is the read's.
-class DirectBlock : public StagedFile
-{
-  protected:
-    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset) override
-    {
-        std::vector<int> errs(groups);
-        memset(s.pages[0].bytes, kPoison, kPages * kPage);
-        dealing = {};
-        in_threads(groups, [&](uint32_t rank) {
-            errs[rank] = direct_part_read(file_of(s, rank), address(s, at), len, offset, rank,
-                                          groups, &dealing);
-        });
-        int worst = *std::min_element(errs.begin(), errs.end());
-        return worst ? worst : static_cast<int64_t>(len);
-    }
-
-    struct gq_dealing dealing = {};
-};
-
 // With commands of two kilobytes a counter deals them, with longer ones shares are even.
 TEST_F(DirectBlock, WarpsReadAnythingAnywhereAndTouchNothingElse)
 {
@@ -360,44 +382,6 @@ TEST_F(DirectBlock, OnlyALongReadIsDealt)
     EXPECT_EQ(dealing.runs, 1u);
 }
 
-TEST_F(DirectBlock, ARefusedCommandIsTheReadsError)
-{
-    for (uint32_t most : {2048u, 8192u}) {
-        s.file.set.max_command = most;
-        s.on_command = [&] {
-            if (++seen == 20)
-                s.status_of_next = NVME_ERR_UNRECOVERED_READ;
-            return true;
-        };
-        for (uint32_t groups : {1u, 3u}) {
-            seen = 0;
-            EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
-            EXPECT_EQ(s.lost_queues(), 0u);
-            ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
-        }
-    }
-}
-
-TEST_F(DirectBlock, ALostCommandTakesItsQueueAlone)
-{
-    s.file.set.max_command = 2048;
-    lose_the_first();
-    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(s.lost_queues(), 1u);
-    hasty = {};
-    ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
-}
-
-TEST_F(DirectBlock, WarpsWithoutAQueueAreAnError)
-{
-    s.file.set.max_command = 2048;
-    s.file.set.command_ns = 100 * kMs;
-    s.on_command = [] { return false; };
-    while (s.lost_queues() < 4)
-        EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no warp has a queue";
-}
-
 TEST_F(DirectBlock, LeasesThatEndMeanwhileEndTheRead)
 {
     s.on_command = [&] {
@@ -405,7 +389,6 @@ TEST_F(DirectBlock, LeasesThatEndMeanwhileEndTheRead)
             __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
         return seen < 20;
     };
-    s.file.set.max_command = 2048;
     EXPECT_EQ(read(4, kPage, whole, 0), -ESTALE);
 }
 

@@ -392,9 +392,12 @@ TEST_P(DirectFails, AResetEndsTheLeasesAndTheyAreRenewed)
 TEST_P(DirectFails, TheMountsEndIsTheLeases)
 {
     end_the_mount();
+    struct gpunvme_piece piece = {0, 0, kPage, 7};
     expect_gone(read_until_it_fails());
     EXPECT_LT(direct_renew(d_), 0);
     EXPECT_EQ(read(f_, 0, kPage, 0), -ESTALE);
+    EXPECT_EQ(direct_readv_async(f_, memory_, &piece, 1, nullptr), -ESTALE);
+    EXPECT_EQ(piece.result, 7);
     expect_ended();
 }
 
