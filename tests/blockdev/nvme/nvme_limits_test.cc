@@ -94,6 +94,7 @@ TEST_F(Limits, SmallestQueueIsEnough)
 {
     fake.cap = (fake.cap & ~0xffffull) | 1; /* MQES: two entries */
     open(0, 0, 0, 256);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
     std::vector<uint8_t> data(1 << 20, 0x33), back(1 << 20);
     ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
     ASSERT_EQ(bd_read(dev, 0, back.data(), back.size()), 0);

@@ -277,18 +277,6 @@ TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
     EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -ETIMEDOUT);
 }
 
-TEST(NvmeFaults, RandomErrorsNeverCorrupt)
-{
-    Rig rig;
-    rig.cfg.reorder = true;
-    rig.open(1, 16);
-    sim_fault f = status_fault(0, NVME_ERR_INTERNAL, 0);
-    f.match_opcode = false;
-    f.one_in = 50;
-    rig.fault(f);
-    verify_random(rig, 40, 21);
-}
-
 // If freeing left the lock of the memory locked, another thread would wait
 // forever.
 TEST(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)

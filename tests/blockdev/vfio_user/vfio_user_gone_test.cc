@@ -48,8 +48,19 @@ class Gone : public VfioUser
         ASSERT_EQ(t->ops->map(t, &page, &mapped), 0);
         EXPECT_FALSE(asks_back());
     }
+    /* The server answers nothing while `silent` is true, and else after delay_ms. */
+    void open_with_hook()
+    {
+        server.hook = [this](Server &, const Message &) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+            return silent.load();
+        };
+        open_with_memory();
+    }
 
     uint64_t mapped = 0;
+    std::atomic<bool> silent{false};
+    std::atomic<unsigned> delay_ms{0};
 };
 
 TEST_F(Gone, AServerThatEndsIsGone)
@@ -84,9 +95,7 @@ TEST_F(Gone, DoorbellsReachNoLaterServer)
 
 TEST_F(Gone, ASilentServerIsGone)
 {
-    std::atomic<bool> silent{false};
-    server.hook = [&silent](Server &, const Message &) { return silent.load(); };
-    open_with_memory();
+    open_with_hook();
     set_timeout(DEADLINE_MS);
     silent = true;
     double s = seconds([&] { EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX); });
@@ -99,21 +108,15 @@ TEST_F(Gone, ASilentServerIsGone)
 /* A late answer to the command that was given up must not be taken for that of another. */
 TEST_F(Gone, AServerWithALateReplyIsNotGone)
 {
-    std::atomic<bool> late{false};
-    server.hook = [&late](Server &, const Message &) {
-        if (late)
-            std::this_thread::sleep_for(std::chrono::milliseconds(5 * DEADLINE_MS));
-        return false;
-    };
-    open_with_memory();
+    open_with_hook();
     uint64_t cap = t->ops->read64(t, NVME_REG_CAP);
     set_timeout(DEADLINE_MS, PATIENT_MS);
     EXPECT_FALSE(t->ops->silent(t));
-    late = true;
+    delay_ms = 5 * DEADLINE_MS;
     EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
     EXPECT_TRUE(t->ops->silent(t));
     EXPECT_FALSE(asks_back());
-    late = false;
+    delay_ms = 0;
     set_timeout(PATIENT_MS, PATIENT_MS);
     EXPECT_EQ(t->ops->unmap(t, mapped), 0) << "waits for the late reply";
     EXPECT_FALSE(t->ops->silent(t));
@@ -123,15 +126,9 @@ TEST_F(Gone, AServerWithALateReplyIsNotGone)
 /* Each reply arrives, but after its deadline: a reset would otherwise wait for ever. */
 TEST_F(Gone, AServerWhoseRepliesAreAllLateIsGone)
 {
-    std::atomic<bool> late{false};
-    server.hook = [&late](Server &, const Message &) {
-        if (late)
-            std::this_thread::sleep_for(std::chrono::milliseconds(2 * DEADLINE_MS));
-        return false;
-    };
-    open_with_memory();
+    open_with_hook();
     set_timeout(DEADLINE_MS, 8 * DEADLINE_MS);
-    late = true;
+    delay_ms = 2 * DEADLINE_MS;
     int reads = 0;
     for (; reads < 1000 && !asks_back(); reads++)
         EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
@@ -175,9 +172,7 @@ TEST_F(Gone, ARefusedUnmapEndsTheConnection)
 
 TEST_F(Gone, ManyWaitingThreadsEnd)
 {
-    std::atomic<bool> silent{false};
-    server.hook = [&silent](Server &, const Message &) { return silent.load(); };
-    open_with_memory();
+    open_with_hook();
     set_timeout(DEADLINE_MS);
     silent = true;
     std::vector<std::thread> threads;
