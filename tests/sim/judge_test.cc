@@ -85,12 +85,6 @@ TEST_F(Judge, CidUsedTwiceAtOnceIsReported)
     EXPECT_TRUE(r.only(SIM_EV_CID_REUSE));
 }
 
-TEST_F(Judge, CidMayBeReusedAfterCompletion)
-{
-    for (int i = 0; i < 20; i++)
-        EXPECT_EQ(read(0, 1, buf->iova), 0);
-}
-
 TEST_F(Judge, WrongReadsAreReported)
 {
     const uint64_t at = buf->iova, end = buf->iova + buf->len;

@@ -147,6 +147,16 @@ struct Move : ::testing::TestWithParam<bool> {
         EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
         EXPECT_TRUE(fake.pins.empty());
     }
+    /* Sends n reads whose copies take long, and returns when copies have begun. */
+    void hold_copies(uint16_t n)
+    {
+        fake.hold = std::chrono::milliseconds(200);
+        for (uint16_t i = 0; i < n; i++)
+            r.put(*q, io(NVME_IO_READ, i, 1, iova, 0, i));
+        r.ring(*q);
+        while (!fake.submissions)
+            std::this_thread::yield();
+    }
     /* Maps the two halves of the device memory instead of all of it. */
     void map_halves(uint64_t *first, uint64_t *second)
     {
@@ -379,11 +389,7 @@ TEST_P(Move, CorruptReadFlipsOneBitButNotOnTheMedia)
 
 TEST_P(Move, UnmapWaitsForCopiesAndReportsThem)
 {
-    fake.hold = std::chrono::milliseconds(200);
-    r.put(*q, io(NVME_IO_READ, 0, 1, iova));
-    r.ring(*q);
-    while (!fake.submissions)
-        std::this_thread::yield();
+    hold_copies(1);
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
     EXPECT_TRUE(fake.jobs[0].empty());
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
@@ -418,12 +424,7 @@ TEST_P(MoveStuck, UnmapWaitsOnceForCopiesThatDoNotEnd)
 
 TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
 {
-    fake.hold = std::chrono::milliseconds(200);
-    for (uint16_t i = 0; i < 8; i++)
-        r.put(*q, io(NVME_IO_READ, i, 1, iova, 0, i));
-    r.ring(*q);
-    while (!fake.submissions)
-        std::this_thread::yield();
+    hold_copies(8);
     EXPECT_EQ(r.remove_sq(1), 0);
     EXPECT_TRUE(fake.jobs[0].empty());
     unmap();
@@ -431,11 +432,7 @@ TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
 
 TEST_P(Move, ResetStaysReadyUntilCopiesHaveEnded)
 {
-    fake.hold = std::chrono::milliseconds(200);
-    r.put(*q, io(NVME_IO_READ, 0, 1, iova));
-    r.ring(*q);
-    while (!fake.submissions)
-        std::this_thread::yield();
+    hold_copies(1);
     r.disable();
     EXPECT_TRUE(fake.jobs[0].empty());
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
