@@ -505,13 +505,6 @@ TEST_F(Label, OfAnotherVersionIsNotSupportedAndSaysWhatToDo)
     EXPECT_EQ(features, 0u);
 }
 
-TEST_F(Label, WithAnUnknownIncompatFeatureIsNotSupportedAndNamesIt)
-{
-    o.label.incompat = lay_put64(uint64_t{1} << 40);
-    EXPECT_EQ(check(), -ENOTSUP);
-    EXPECT_EQ(features, uint64_t{1} << 40);
-}
-
 TEST_F(Label, OfADraftIsOfThisDraftOnly)
 {
     o.label.version_minor = lay_put16(LAY_VERSION_MINOR + 1);

@@ -91,6 +91,7 @@ TEST_F(Example, OfALeafIsValid)
     ASSERT_NE(d, nullptr);
     EXPECT_EQ(std::string(reinterpret_cast<const char *>(d->name), d->name_len), "hello.txt");
     EXPECT_EQ(lay_get64(d->ino), 2u);
+    EXPECT_EQ(lay_get64(d->key), lay_name_key(geo.hash_seed, "hello.txt", 9));
 }
 
 TEST_F(Example, OfALogIsAWholeTransaction)
