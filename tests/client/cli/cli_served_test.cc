@@ -185,24 +185,19 @@ TEST(Served, CheckSaysAtWhichTierTheServerIsUsedAndWhy)
 #endif
 }
 
-TEST(Served, CheckFindsThatLongCommandsAreRefused)
+TEST(Served, CheckFindsThatReadsFailOrAreRefusedIfTheyAreLong)
 {
-    Server server({"--no-mdts"});
-    Outcome run = gpunvme("check --data vfio-user:" + server.path);
-    EXPECT_EQ(run.status, 1) << run.output;
-    EXPECT_NE(run.output.find("is refused by the controller, although reads of single pages"),
-              std::string::npos)
-        << run.output;
-}
-
-TEST(Served, CheckReportsReadsThatFail)
-{
-    Server server({"--fault", "status,op=read,status=0x281"});
-    Outcome run = gpunvme("check --data vfio-user:" + server.path);
-    EXPECT_EQ(run.status, 1) << run.output;
-    EXPECT_NE(run.output.find("a read of single pages at byte 0 of the device fails"),
-              std::string::npos)
-        << run.output;
+    using Options = std::vector<std::string>;
+    for (const auto &[options, said] :
+         {std::pair(Options{"--no-mdts"},
+                    "is refused by the controller, although reads of single pages"),
+          std::pair(Options{"--fault", "status,op=read,status=0x281"},
+                    "a read of single pages at byte 0 of the device fails")}) {
+        Server server(options);
+        Outcome run = gpunvme("check --data vfio-user:" + server.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
+    }
 }
 
 TEST(Served, CheckReadsDataOnRequest)

@@ -76,15 +76,6 @@ TEST_F(FsBasic, AReadPastTheEndIsEmpty)
         EXPECT_EQ(read(f, at, 10), "") << at;
 }
 
-TEST_F(FsBasic, TruncatedDataReadsAsZerosWhenTheFileGrowsAgain)
-{
-    Inode f = create_with("a", std::string(10000, 'x'));
-    EXPECT_EQ(truncate(f, 5000), 0);
-    EXPECT_EQ(truncate(f, 10000), 0);
-    EXPECT_EQ(read_all(f), std::string(5000, 'x') + std::string(5000, 0));
-    EXPECT_EQ(attr(f).blocks, 16u);
-}
-
 TEST_F(FsBasic, RemovingEverythingFreesAllSpace)
 {
     create("warm");

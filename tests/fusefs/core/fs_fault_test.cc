@@ -29,18 +29,25 @@ class FsFault : public FsTest
         device.put(image);
     }
 
-    // All operations on a fresh mount, of which transfer n fails, and the next mount. *reached:
-    // there were as many transfers.
-    void run_with_fault(MemDevice::Fail failure, long n, bool *reached)
+    // Makes all operations on fresh mounts, of which every `stride`th transfer in turn fails.
+    void run_with_faults(MemDevice::Fail failure, long stride)
     {
-        start_from(fresh);
-        ASSERT_EQ(mount(), 0);
-        device.fail(failure, n);
-        every_operation("");
-        end_mount();
-        *reached = device.countdown() < 0;
-        device.fail(MemDevice::FAIL_NONE, 0);
-        ASSERT_EQ(mount(), 0) << n;
+        bool reached = true; // there were as many transfers
+
+        for (long n = 0; reached; n += stride) {
+            start_from(fresh);
+            ASSERT_EQ(mount(), 0);
+            device.fail(failure, n);
+            every_operation("");
+            end_mount();
+            reached = device.countdown() < 0;
+            device.fail(MemDevice::FAIL_NONE, 0);
+            ASSERT_EQ(mount(), 0) << n;
+            if (failure == MemDevice::FAIL_ONCE)
+                every_operation("2");
+            unmount();
+            ASSERT_EQ(fsck(), "") << "transfer " << n;
+        }
     }
 
     Image fresh;
@@ -48,27 +55,12 @@ class FsFault : public FsTest
 
 TEST_F(FsFault, EachTransferFailingInTurnLeavesAConsistentImage)
 {
-    for (long n = 0;; n++) {
-        bool reached;
-        ASSERT_NO_FATAL_FAILURE(run_with_fault(MemDevice::FAIL_ONCE, n, &reached));
-        every_operation("2");
-        unmount();
-        ASSERT_EQ(fsck(), "") << "transfer " << n;
-        if (!reached)
-            break;
-    }
+    run_with_faults(MemDevice::FAIL_ONCE, 1);
 }
 
 TEST_F(FsFault, ADeviceLostAtAnyPointLeavesAMountableImage)
 {
-    for (long n = 0;; n += 3) {
-        bool reached;
-        ASSERT_NO_FATAL_FAILURE(run_with_fault(MemDevice::FAIL_FROM, n, &reached));
-        unmount();
-        ASSERT_EQ(fsck(), "") << "transfer " << n;
-        if (!reached)
-            break;
-    }
+    run_with_faults(MemDevice::FAIL_FROM, 3);
 }
 
 // One after the other: a million files may have been open without a name when the power went.

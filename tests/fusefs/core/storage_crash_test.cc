@@ -302,29 +302,29 @@ class TakenAgain : public Crash
         return lay_get64(head->owner);
     }
 
+    // Frees a block of metadata and takes it again.
+    void take_again(bool commits)
+    {
+        ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
+        ASSERT_EQ(commits ? commit() : 0, 0);
+        ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
+        ASSERT_EQ(commits ? commit() : 0, 0);
+        ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, first, 7, &second); }), 0);
+        EXPECT_EQ(first, second) << "no commit is waited for";
+        ASSERT_EQ(commit(), 0);
+        EXPECT_EQ(owner_after_cut(first), 7u);
+    }
     uint64_t first = 0, second = 0;
 };
 
 TEST_F(TakenAgain, ByALaterTransactionHasTheLaterImage)
 {
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
-    ASSERT_EQ(commit(), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
-    ASSERT_EQ(commit(), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, first, 7, &second); }), 0);
-    EXPECT_EQ(first, second) << "no commit is waited for";
-    ASSERT_EQ(commit(), 0);
-    EXPECT_EQ(owner_after_cut(first), 7u);
+    take_again(true);
 }
 
 TEST_F(TakenAgain, InTheSameTransactionHasTheLaterImage)
 {
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, first, 7, &second); }), 0);
-    EXPECT_EQ(first, second);
-    ASSERT_EQ(commit(), 0);
-    EXPECT_EQ(owner_after_cut(first), 7u);
+    take_again(false);
 }
 
 TEST_F(TakenAgain, ByTheSameHandleIsAnotherBlock)

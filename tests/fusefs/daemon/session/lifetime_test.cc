@@ -246,23 +246,6 @@ TEST_F(LifetimeTest, SignalEndsABatch)
     EXPECT_EQ(v.bytes % kPiece, 0u);
 }
 
-TEST_F(LifetimeTest, UnregisteringEndsATransferOfAnotherThread)
-{
-    int owner = open_on(mounted_->path("file"), O_RDONLY);
-    Buffer buffer(owner, kFile);
-    ssize_t n = 0;
-    std::thread reader([&] { n = read_until_end(buffer); });
-    usleep(200000);
-    EXPECT_EQ(buffer.unregister(owner), 0);
-    EXPECT_EQ(stats_of(fd_).buffers, 0u) << "at once: nothing reaches the memory any more";
-    memset(buffer.data(), 1, kFile);
-    reader.join();
-    EXPECT_LT(n, static_cast<ssize_t>(kFile));
-    for (size_t i = 0; i < kFile; i += 4096)
-        ASSERT_EQ(buffer.data()[i], 1) << "written after UNREGISTER";
-    close(owner);
-}
-
 TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
 {
     pid_t pid = endless_process(0);

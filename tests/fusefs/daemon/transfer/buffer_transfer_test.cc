@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <numeric>
@@ -274,7 +275,10 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
     }
     EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
     EXPECT_EQ(rig_buffers(rig_), 0u);
+    memset(buffer_.data, 1, kBytes);
     reader.join();
+    EXPECT_EQ(std::count(buffer_.data, buffer_.data + kBytes, 1), ssize_t{kBytes})
+        << "at once: nothing reaches the memory any more";
     EXPECT_TRUE(err == 0 || err == -EINTR) << err;
     EXPECT_LT(rw.bytes, kBytes);
 }
@@ -394,6 +398,7 @@ TEST_F(Transfer, RefusesBuffersOfOthers)
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ERANGE);
     EXPECT_EQ(rig_unregister(rig_, &buffer_, 1000), -EACCES);
     EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);
+    EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), -ENOENT);
     rw = request();
     EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), -ENOENT) << "stale";
 }

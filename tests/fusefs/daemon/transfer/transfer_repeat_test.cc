@@ -30,6 +30,10 @@ class Repeat : public ::testing::TestWithParam<bool>
         config.deadline_ms = deadline_ms;
         ASSERT_EQ(rig_open(&config, &rig_), 0);
         ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
+        fill();
+    }
+    void fill()
+    {
         file_ = pattern(31);
         ASSERT_EQ(rig_write_file(rig_, 0, file_.data(), kBytes), 0);
         memory_ = pattern(77);
@@ -86,11 +90,16 @@ INSTANTIATE_TEST_SUITE_P(Ways, Repeat, ::testing::Values(false, true),
 
 TEST_P(Repeat, ALostCommandOnlyCostsTime)
 {
-    open(RIG_DEADLINE_MS);
-    fail(SIM_FAULT_LOSE, 0, 1);
+    constexpr uint32_t kCallersMs = 60000;
     gpunvme_ioc_rw rw;
-    ASSERT_EQ(transfer(&rw), 0);
-    expect_moved(rw);
+
+    open(RIG_DEADLINE_MS);
+    for (uint32_t callers_ms : {0u, kCallersMs}) { // with it, also where fallback is permitted
+        fill();
+        fail(SIM_FAULT_LOSE, 0, 1);
+        ASSERT_EQ(transfer(&rw, callers_ms ? 0 : GPUNVME_NO_FALLBACK, callers_ms), 0);
+        expect_moved(rw);
+    }
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 0u);
 }
 
@@ -149,31 +158,16 @@ TEST_P(Repeat, CommandsThatAreLostEachTimeEndTheTransfer)
 }
 
 // More often than another failure would be repeated.
-TEST_P(Repeat, ATransferWaitsForADriveThatIsNotReady)
+TEST_P(Repeat, ATransferWaitsForADriveThatIsNotReadyOrChangesItsAccess)
 {
     open();
-    fail(SIM_FAULT_STATUS, kNotReady, 60);
-    gpunvme_ioc_rw rw;
-    ASSERT_EQ(transfer(&rw), 0);
-    expect_moved(rw);
-}
-
-TEST_P(Repeat, ATransferWaitsForAChangeOfAccess)
-{
-    open();
-    fail(SIM_FAULT_STATUS, kAccessInTransition, 60);
-    gpunvme_ioc_rw rw;
-    ASSERT_EQ(transfer(&rw), 0);
-    expect_moved(rw);
-}
-
-TEST_P(Repeat, ALostCommandBeforeTheCallersDeadlineIsSentAgain)
-{
-    open(RIG_DEADLINE_MS);
-    fail(SIM_FAULT_LOSE, 0, 1);
-    gpunvme_ioc_rw rw;
-    ASSERT_EQ(transfer(&rw, 0, 60000), 0);
-    expect_moved(rw);
+    for (uint16_t status : {kNotReady, kAccessInTransition}) {
+        fill();
+        fail(SIM_FAULT_STATUS, status, 60);
+        gpunvme_ioc_rw rw;
+        ASSERT_EQ(transfer(&rw), 0) << status;
+        expect_moved(rw);
+    }
 }
 
 // The only queue waits for recovery when the second transfer would take it.

@@ -210,19 +210,20 @@ TEST_F(Sums, AWrongBitOnTheDriveIsThePiecesError)
     }
 }
 
-TEST_F(Sums, PiecesThatDoNotMatchAreReadAgain)
+TEST_F(Sums, BlocksAndPartsOfBlocksThatDoNotMatchAreReadAgain)
 {
-    for (uint64_t i = 0; i < 500; i++)
-        pieces()[i] = {random_() % (kWhole / kBlock) * kBlock, i * kBlock, kBlock, -1};
-    corrupt(7);
-    gpunvme_ioc_readv v = request(500);
-    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
-    EXPECT_EQ(v.bytes, 500 * kBlock);
-    EXPECT_EQ(v.path, kBoth);
-    expect_pieces(500);
-    v = request(500);
-    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
-    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    for (bool whole : {true, false}) {
+        spread(500, 512);
+        for (uint64_t i = 0; whole && i < 500; i++)
+            pieces()[i] = {random_() % (kWhole / kBlock) * kBlock, i * kBlock, kBlock, -1};
+        corrupt(9);
+        for (uint32_t path : {kBoth, unsigned{GPUNVME_PATH_GPU}}) {
+            gpunvme_ioc_readv v = read_batch(500);
+            EXPECT_EQ(v.bytes, bytes_of(500));
+            EXPECT_EQ(v.path, path) << whole;
+            expect_pieces(500);
+        }
+    }
 }
 
 TEST_F(Sums, PiecesOfAnyAlignmentUseOnlyTheGpuPath)
@@ -234,19 +235,6 @@ TEST_F(Sums, PiecesOfAnyAlignmentUseOnlyTheGpuPath)
         EXPECT_EQ(v.path, GPUNVME_PATH_GPU) << len;
         expect_pieces(200);
     }
-}
-
-TEST_F(Sums, PartsOfBlocksThatDoNotMatchAreReadAgain)
-{
-    spread(300, 512);
-    corrupt(9);
-    gpunvme_ioc_readv v = request(300);
-    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
-    EXPECT_EQ(v.path, kBoth);
-    expect_pieces(300);
-    v = request(300);
-    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
-    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
 }
 
 // The wrong bit is in the same block, but not in the bytes that were asked for.
