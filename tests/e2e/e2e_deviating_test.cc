@@ -98,6 +98,20 @@ class Deviating : public Served
         EXPECT_NE(log.find(device_ + ": " + says), std::string::npos) << log;
         EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
     }
+    // A mount is refused while the drive deviates. Its files were written while the drive was
+    // right, and are there when it is again.
+    void expect_found(const std::vector<std::string> &server,
+                      const std::vector<std::string> &deviation, const std::string &says)
+    {
+        std::vector<std::string> deviating = server;
+        deviating.insert(deviating.end(), deviation.begin(), deviation.end());
+        begin(server, "");
+        expect_refused(deviating, says);
+        serve(server);
+        ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+        EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    }
+
     static void expect_zeros(const gpunvme_buffer *b)
     {
         const auto *bytes = static_cast<const uint8_t *>(buffer_addr(b));
@@ -408,14 +422,9 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
         buffer_unregister(b);
 }
 
-// Formatted and filled while the drive was right.
 TEST_F(Deviating, AMountFindsAControllerThatSwapsPages)
 {
-    begin({}, "");
-    expect_refused({"--swaps-prps"}, "wrong data by commands of the processor: a read of ");
-    serve();
-    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
-    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    expect_found({}, {"--swaps-prps"}, "wrong data by commands of the processor: a read of ");
 }
 
 // Of the pages that mkfs wrote, no two are alike.
@@ -445,32 +454,20 @@ TEST_F(Deviating, MkfsFindsWritesWhosePagesChangePlaces)
 // No other read of a mount is shorter than a page.
 TEST_F(Deviating, AMountFindsAControllerThatIsWrongOnlyInLists)
 {
-    begin({"--lba", "512"}, "");
-    expect_refused({"--lba", "512", "--wraps-short"},
-                   "wrong data by commands of the executor: in a list of short reads ");
-    serve({"--lba", "512"});
-    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
-    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    expect_found({"--lba", "512"}, {"--wraps-short"},
+                 "wrong data by commands of the executor: in a list of short reads ");
 }
 
 TEST_F(Deviating, AMountFindsAControllerThatRefusesLongCommands)
 {
-    begin({}, "");
-    expect_refused({"--no-mdts"}, "commands of the processor: a read of ");
-    serve();
-    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
-    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    expect_found({}, {"--no-mdts"}, "commands of the processor: a read of ");
 }
 
 // Its fifth queue pair is the first of the executor's.
 TEST_F(Deviating, AMountFindsAControllerThatRefusesCommandsOfTheExecutor)
 {
-    begin({}, "");
-    expect_refused({"--fault", "status,op=read,qid=5,status=0x002"},
-                   "commands of the executor: a read of ");
-    serve();
-    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
-    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+    expect_found({}, {"--fault", "status,op=read,qid=5,status=0x002"},
+                 "commands of the executor: a read of ");
 }
 
 // And not that the device is too small.

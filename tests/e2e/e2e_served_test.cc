@@ -307,6 +307,16 @@ uint64_t block_of(const std::string &image, const std::string &file)
     return 0;
 }
 
+// Opens a file of a megabyte without data for reads that pass by the page cache.
+int open_hole(const Mounted &m)
+{
+    int made = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+
+    EXPECT_EQ(ftruncate(made, 1 << 20), 0);
+    close(made);
+    return open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+}
+
 // The drive answers no read of one file; its readers are more than there are session threads.
 TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
 {
@@ -314,14 +324,12 @@ TEST_F(Served, ManyBlockedRequestsOfAUserDoNotStopAnother)
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
     close(write_content(m.path("data"), 1));
-    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
-    close(hole);
+    close(open_hole(m));
     std::string lba = std::to_string(block_of(image_, m.path("data")));
     ASSERT_TRUE(m.unmount()) << m.log();
     serve({"--fault", "late,op=read,ms=3600000,lba=" + lba});
     ASSERT_TRUE(m.mount("executor=cpu,noatime,deadline=3600000")) << m.log();
-    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int hole = open_hole(m);
     int data = open(m.path("data").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     ASSERT_EQ(read_as(0, hole, 0), 4096);
 
@@ -349,10 +357,7 @@ TEST_F(Served, ASilentServerDoesNotStopRequestsThatNeedNoDrive)
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu,noatime,deadline=60000")) << m.log();
     close(write_content(m.path("data"), 1));
-    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
-    close(hole);
-    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int hole = open_hole(m);
     int data = open(m.path("data").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     ASSERT_EQ(read_as(0, hole, 0), 4096);
     ASSERT_EQ(fsync(data), 0);
@@ -384,10 +389,7 @@ TEST_F(Served, ManyFlushesOfAUserDoNotStopItsReads)
     server_.reset();
     serve({"--fault", "late,op=flush,ms=3600000,skip=200"});
     ASSERT_TRUE(m.mount("executor=cpu,noatime,nommp,deadline=3600000")) << m.log();
-    int hole = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    ASSERT_EQ(ftruncate(hole, 1 << 20), 0);
-    close(hole);
-    hole = open(m.path("hole").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int hole = open_hole(m);
     std::vector<int> files; // the kernel sends one FSYNC for a file at a time
     for (unsigned i = 0; i < kFlushes; i++)
         files.push_back(

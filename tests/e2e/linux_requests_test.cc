@@ -179,13 +179,6 @@ int says(const std::string &program)
     return status == 0 ? atoi(who.c_str()) : -1;
 }
 
-TEST_F(SetId, AWriteByAnotherUserClearsTheBits)
-{
-    make("f");
-    EXPECT_EQ(as_user(kUser, [&] { return append(p("f")); }), 0);
-    EXPECT_EQ(bits("f"), 0u);
-}
-
 TEST_F(SetId, AWrittenProgramRunsAsItsCaller)
 {
     make("id");
