@@ -12,12 +12,6 @@
 
 #include "blockdev/vfio/vfio_internal.h"
 
-/* The interrupt window of x86, which kernels before 5.4 do not report. */
-#define MSI_FIRST 0xfee00000u
-#define MSI_LAST  0xfeefffffu
-/* The smallest range of IOMMUs: 39 bits (VT-d with three levels). */
-#define LAST_IOVA ((1ull << 39) - 1)
-
 bool vfio_group_usable(const char *root, int group)
 {
     char container[PATH_MAX], node[PATH_MAX];
@@ -89,13 +83,6 @@ int vfio_group_join(struct vfio *v, const char *root, const char *node, int type
     return rc ? rc : group_open_device(v, type, bdf, why);
 }
 
-static int default_windows(struct nvme_iova *iova)
-{
-    int rc = nvme_iova_allow(iova, 0, MSI_FIRST - 1);
-
-    return rc ? rc : nvme_iova_allow(iova, MSI_LAST + 1ull, LAST_IOVA);
-}
-
 int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len)
 {
     const struct vfio_iommu_type1_info *info = answer;
@@ -106,7 +93,7 @@ int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len)
         cap = vfio_find_cap(answer, len, info->cap_offset, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE,
                             sizeof(*cap));
     if (!cap)
-        return default_windows(iova);
+        return -EPROTO;
     room = (len - (size_t)((const char *)cap - (const char *)answer) - sizeof(*cap)) /
            sizeof(cap->iova_ranges[0]);
     for (size_t i = 0; i < cap->nr_iovas && i < room; i++) {

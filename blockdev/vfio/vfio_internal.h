@@ -148,7 +148,7 @@ int vfio_group_join(struct vfio *v, const char *root, const char *node, int type
 
 /*
  * Reads the address windows from a container's answer to VFIO_IOMMU_GET_INFO.
- * Returns -EPROTO if it has none.
+ * Returns -EPROTO if there are none.
  */
 int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len);
 /*
