@@ -74,12 +74,6 @@ struct ffs_mount_opts {
     bool discard;       /* see ffs_set_discard() */
     bool no_thread;     /* no background commits; for tests */
     /*
-     * ffs_mount() calls this at least once for each MiB of the log and for each
-     * orphan. If it returns true, ffs_mount() fails with -EINTR, and the
-     * next mount starts recovery again. NULL means never.
-     */
-    bool (*interrupted)(void);
-    /*
      * Receives messages, one line each, without a newline. `level` is that of
      * syslog(3). NULL disables messages.
      */

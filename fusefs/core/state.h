@@ -129,9 +129,6 @@ int ffs_writable(struct ffs *fs);
  */
 int ffs_fail(struct ffs *fs, const char *what, int err);
 
-/* Returns -EINTR if the mount must end: see ffs_mount_opts.interrupted. */
-int ffs_interrupted(struct ffs *fs);
-
 /* Returns a random number other than 0, for incarnations and logs. */
 uint64_t ffs_random(void);
 /*

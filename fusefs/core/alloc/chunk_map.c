@@ -48,15 +48,12 @@ static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = index};
     uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
-    int err = ffs_interrupted(fs);
     uint32_t age;
 
-    if (err)
-        return err;
     if (ffs_home_read(&fs->home, addr, mb))
         return ffs_checked_check(fs, addr, mb, &expect, what);
     *what = "a block of ages";
-    err = ffs_age_of(fs, addr, &age);
+    int err = ffs_age_of(fs, addr, &age);
     bool unknown = err == -EUCLEAN && fs->super_is_old;
     if (err && !unknown)
         return err;
@@ -158,8 +155,6 @@ int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, struct reason *w
         return reason_set(why, err, "chunk map damaged: %s; run fsck.gpunvme", what);
     case -ENOMEM:
         return reason_set(why, err, "out of memory for the chunk map");
-    case -EINTR:
-        return reason_set(why, err, "interrupted, the next mount begins again");
     default:
         return reason_set(why, err, "cannot read the chunk map: %s", strerror(-err));
     }

@@ -47,11 +47,6 @@ void ffs_log(struct ffs *fs, int level, const char *fmt, ...)
     fs->opts.log(level, line);
 }
 
-int ffs_interrupted(struct ffs *fs)
-{
-    return fs->mounting && fs->opts.interrupted && fs->opts.interrupted() ? -EINTR : 0;
-}
-
 int ffs_fail(struct ffs *fs, const char *what, int err)
 {
     unsigned before = atomic_fetch_or(&fs->health, FFS_FAILED);

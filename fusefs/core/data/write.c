@@ -390,11 +390,8 @@ int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     int err = 0;
 
-    while (first < end && !err) {
-        err = ffs_interrupted(inode->fs);
-        if (!err)
-            err = truncate_unmap_once(inode, &first, end);
-    }
+    while (first < end && !err)
+        err = truncate_unmap_once(inode, &first, end);
     return err;
 }
 

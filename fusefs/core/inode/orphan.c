@@ -150,9 +150,7 @@ int ffs_orphans_finish(struct ffs *fs)
         uint64_t ino = lay_get64(ffs_super(fs)->orphan);
         if (ino == LAY_NONE)
             return 0;
-        int err = ffs_interrupted(fs);
-        if (!err)
-            err = orphan_finish_one(fs, ino);
+        int err = orphan_finish_one(fs, ino);
         if (orphan_is_damaged(fs, err, ino))
             return 0;
         if (!err && lay_get64(ffs_super(fs)->orphan) == ino)

@@ -169,9 +169,7 @@ static int checkpoint_in_batches(struct ffs *fs, const struct homes *h, batch_fn
 
     for (size_t i = 0; i < h->n && !err; i += FFS_STAGING_BLOCKS) {
         size_t left = h->n - i;
-        err = ffs_interrupted(fs);
-        if (!err)
-            err = body(fs, h, h->places + i, min_u64(left, FFS_STAGING_BLOCKS));
+        err = body(fs, h, h->places + i, min_u64(left, FFS_STAGING_BLOCKS));
     }
     return err;
 }

@@ -146,9 +146,8 @@ int ffs_commit_freed(struct ffs *fs);
 /*
  * Commits the running transaction with all naming blocks, writes all images in place, makes them
  * durable, reads them back, and commits an empty transaction with which the log begins. The caller
- * holds commit_lock. Returns -EIO if the file system has stopped writing. Returns -EINTR if the
- * mount was interrupted, or -ENOMEM; the log still has all images then, and a later call writes
- * them.
+ * holds commit_lock. Returns -EIO if the file system has stopped writing, or -ENOMEM; the log
+ * still has all images then, and a later call writes them.
  */
 int ffs_checkpoint(struct ffs *fs);
 /* Like ffs_checkpoint(), between ffs_freeze() and ffs_thaw(): ffs.meta is held exclusively. */
@@ -218,8 +217,8 @@ struct ffs_recovered {
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, struct reason *why);
 /*
  * R8: writes what one of two logs lacks from the other one, before the first
- * commit of the mount. Returns 0, -EINTR if the mount was interrupted, so that
- * the next one goes on, or an error.
+ * commit of the mount. Returns 0 or an error. The next mount goes on where a
+ * crash has ended this one.
  */
 int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found);
 /*

@@ -46,9 +46,7 @@ static int recover_read(struct recovery *r, unsigned log, uint64_t pos, uint64_t
     struct ffs *fs = r->fs;
 
     r->parts[log].ready = 0;
-    int err = ffs_interrupted(fs);
-    if (!err)
-        err = bd_read(fs->dev, ffs_bytes(lay_log_block(&fs->geo, log, pos)), recover_part(r, log),
+    int err = bd_read(fs->dev, ffs_bytes(lay_log_block(&fs->geo, log, pos)), recover_part(r, log),
                       ffs_bytes(n));
     if (err)
         return err;
@@ -243,14 +241,9 @@ static bool recover_is_mapped(const struct ffs *fs, uint64_t addr)
 
 static int recover_explain(int err, struct reason *why)
 {
-    switch (err) {
-    case -ENOMEM:
+    if (err == -ENOMEM)
         return reason_set(why, err, "out of memory for the journal");
-    case -EINTR:
-        return reason_set(why, err, "recovery was interrupted, the next mount begins it again");
-    default:
-        return reason_set(why, err, "cannot read the journal: %s", strerror(-err));
-    }
+    return reason_set(why, err, "cannot read the journal: %s", strerror(-err));
 }
 
 static int recover_with(struct recovery *r, struct ffs_recovered *found, struct reason *why)
@@ -350,9 +343,7 @@ int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found)
             fs->dev->info.name, found->lack_count);
     for (size_t i = 0; i < found->lack_count && !err; i += n) {
         n = recover_run(found->lacks + i, found->lack_count - i);
-        err = ffs_interrupted(fs);
-        if (!err)
-            err = recover_mend_run(fs, found->lacks + i, n);
+        err = recover_mend_run(fs, found->lacks + i, n);
     }
     return err ? err : ffs_flush(fs);
 }

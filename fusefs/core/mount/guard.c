@@ -390,7 +390,6 @@ int ffs_guard(struct ffs *fs, struct reason *why)
                                       .read_only = fs->opts.read_only || fs->dev->info.read_only,
                                       .tool = fs->opts.tool,
                                       .clock = fs->opts.clock,
-                                      .interrupted = fs->opts.interrupted,
                                       .log = fs->opts.log,
                                       .lost = guard_stop_writes,
                                       .arg = fs};

@@ -174,10 +174,8 @@ static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
 {
     const struct ffs_log_tx empty = {.begins = false};
     struct lay_label label = fs->label;
-    int err = ffs_interrupted(fs);
+    int err = ffs_label_write(fs, &label);
 
-    if (!err)
-        err = ffs_label_write(fs, &label);
     if (err)
         return err;
     fs->label = label;
@@ -262,8 +260,6 @@ static int start_from(struct ffs *fs, struct ffs_recovered *found, struct reason
 
 static int explain_writing(const struct ffs *fs, int err, struct reason *why)
 {
-    if (err == -EINTR)
-        return reason_set(why, err, "interrupted, the next mount goes on");
     if (fs->journal.unwritable)
         return reason_set(why, err, "cannot write to the journal; run fsck.gpunvme -p");
     return reason_set(why, err, "cannot write to the device");
@@ -286,7 +282,7 @@ static int start_writing(struct ffs *fs, const struct ffs_recovered *found, stru
     fs->checked.may_write = true;
     ffs_chunks_heal(fs);
     err = ffs_orphans_finish(fs);
-    if (err == -EINTR || (err && fs->journal.unwritable))
+    if (err && fs->journal.unwritable)
         return explain_writing(fs, err, why);
     if (err)
         return reason_set(why, err, "cannot finish what a crash left (%s); run fsck.gpunvme",

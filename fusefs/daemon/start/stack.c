@@ -6,7 +6,6 @@
 #include "fusefs/daemon/start/stack.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -459,24 +458,6 @@ static size_t cache_bytes(const struct options *opts)
     return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
 }
 
-/*
- * The signals that end the daemon are blocked until the session handles them,
- * and stay pending.
- */
-static bool stack_asked_to_end(void)
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    sigset_t pending;
-
-    if (sigpending(&pending) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (sigismember(&pending, numbers[i]) == 1)
-            return true;
-    }
-    return false;
-}
-
 /* Time from the end of a scrub to the next. */
 #define SCRUB_PAUSE_MS (24 * 3600 * MS_PER_S)
 
@@ -496,7 +477,6 @@ static int mount_fs(const struct options *opts, struct stack *s, struct reason *
                                    .cache_bytes = cache_bytes(opts),
                                    .discard = opts->discard,
                                    .mmp = opts->mmp,
-                                   .interrupted = stack_asked_to_end,
                                    .log = log_text};
 
     *why = (struct reason){0}; /* earlier steps may have left a note */

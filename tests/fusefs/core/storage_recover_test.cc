@@ -92,36 +92,4 @@ TEST_F(Recover, AnUnreadableSuperblockIsReadFromItsOtherPlace)
     EXPECT_EQ(unmount(), 0);
 }
 
-// How many more times the mount may ask; below zero: it has been told to stop.
-long questions;
-
-TEST_F(Recover, CanBeInterruptedAnywhereAndRepeated)
-{
-    make(32u << 20, 1024);
-    ASSERT_EQ(mount(), 0) << why;
-    dev->record();
-    ffs_inode *inode;
-    ASSERT_EQ(new_inode(&inode), 0);
-    uint64_t ino = ffs_ino(inode);
-    ffs_iput(inode, 1);
-    ASSERT_EQ(commit(), 0);
-    append(images(1, 400));
-    Device cut = crash();
-    ASSERT_EQ(unmount(), 0);
-    opts.interrupted = [] { return questions-- <= 0; };
-    unsigned interrupted = 0;
-    for (long n = 0;; n++) {
-        questions = n;
-        int err = mount(cut.get());
-        if (!err)
-            break;
-        ASSERT_EQ(err, -EINTR) << why;
-        EXPECT_NE(why.find("interrupted"), std::string::npos) << why;
-        interrupted++;
-    }
-    EXPECT_GT(interrupted, 2u);
-    EXPECT_EQ(uid(ino), 0);
-    EXPECT_EQ(unmount(), 0);
-}
-
 } // namespace
