@@ -5,10 +5,8 @@
  * enters the ages of all blocks that it is about to write in place, from the
  * bottom up to the superblock, and commits the changed naming blocks first.
  */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "fusefs/core/state.h"
 
