@@ -15,8 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "blockdev/bd_fabric.h"
-#include "blockdev/bd_loop.h"
+#include "blockdev/bd_kernel.h"
 #include "blockdev/bd_pr.h"
 #include "blockdev/bdev.h"
 #include "support/file_lock.h"

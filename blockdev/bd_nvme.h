@@ -6,8 +6,7 @@
  *   bd_nvme_owner.c    threads that own a queue, parking them, new queues
  *   bd_nvme_poll.c     posts commands and handles completions
  *   bd_nvme_recover.c  handles commands that miss their deadline
- *   bd_nvme_lend.c     lends the only queue (bd_lend.h)
- *   bd_nvme.c          the device, its queues, and runs of transfers
+ *   bd_nvme.c          the device, its queues, runs of transfers, and lending the only queue
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <syslog.h>
 
-#include "blockdev/bd_loop.h"
+#include "blockdev/bd_kernel.h"
 #include "blockdev/vfio/device_mem.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/start/placement.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "blockdev/bd_fabric.h"
+#include "blockdev/bd_kernel.h"
 #include "blockdev/bdev.h"
 
 static unsigned lock_is_had; /* times still that it is found so */

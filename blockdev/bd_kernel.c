@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds the file behind a loop device, and the loop devices over a file. The
- * kernel gives the file's name in sysfs and its inode by ioctl.
+ * Reads what the kernel says about its block devices: the name of the file behind
+ * a loop device in sysfs, that file's inode by ioctl, and the transports of NVMe
+ * controllers in sysfs.
  */
-#include "blockdev/bd_loop.h"
+#include "blockdev/bd_kernel.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,6 +17,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+
+#include "blockdev/pci/pci_sysfs.h"
 
 /* Reads the backing file's name from a file of sysfs. */
 static bool read_name(const char *path, char *name, size_t len)
@@ -95,4 +98,47 @@ bool bd_loop_in_use(const struct stat *file)
                is_held(e->d_name);
     closedir(d);
     return used;
+}
+
+/* --- Networks -------------------------------------------------------------------------------- */
+
+static bool fabric_names_network(const char *controller)
+{
+    char text[32];
+
+    return pci_sysfs_text(text, sizeof(text), "%s/transport", controller) == 0 && text[0] &&
+           strcmp(text, "pcie") != 0;
+}
+
+static bool fabric_in_subsystem(const char *subsystem)
+{
+    char path[PATH_MAX];
+    DIR *dir = opendir(subsystem);
+    bool found = false;
+
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        if (strncmp(e->d_name, "nvme", 4) == 0 &&
+            snprintf(path, sizeof(path), "%s/%s", subsystem, e->d_name) < (int)sizeof(path))
+            found = fabric_names_network(path);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/*
+ * The folder `device` of a disk is that of its controller or, with the kernel's
+ * multipath, that of a subsystem, which has a link to each controller.
+ */
+bool bd_on_fabric(const char *folder)
+{
+    static const char *const disks[] = {"device", "../device"};
+    char path[PATH_MAX];
+
+    for (unsigned i = 0; i < sizeof(disks) / sizeof(disks[0]); i++) {
+        if (snprintf(path, sizeof(path), "%s/%s", folder, disks[i]) < (int)sizeof(path) &&
+            (fabric_names_network(path) || fabric_in_subsystem(path)))
+            return true;
+    }
+    return false;
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the file behind a loop device. */
-#ifndef BLOCKDEV_BD_LOOP_H
-#define BLOCKDEV_BD_LOOP_H
+/* Finds out what is behind a block device of the kernel. */
+#ifndef BLOCKDEV_BD_KERNEL_H
+#define BLOCKDEV_BD_KERNEL_H
 
 #include <stdbool.h>
 #include <sys/stat.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /*
  * fd is an open block device. Opens the file behind it for reading if it is a
@@ -20,5 +24,16 @@ int bd_loop_file(int fd);
  * counts as used. False for anything but a regular file.
  */
 bool bd_loop_in_use(const struct stat *file);
+
+/*
+ * Returns true if sysfs names a transport other than PCIe for a controller of
+ * the block device. `folder` is the device's folder in sysfs, such as
+ * /sys/dev/block/259:0; a partition is judged by its disk.
+ */
+bool bd_on_fabric(const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
