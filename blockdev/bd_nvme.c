@@ -34,10 +34,8 @@ static void ring(struct bd_queue *q)
 /* Slows down the retries of commands completed with "not yet". */
 static void pause_if_early(struct bd_queue *q)
 {
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
-
     if (q->early)
-        nanosleep(&pause, NULL);
+        wait_ms(NVME_PATIENCE_MS);
     q->early = false;
 }
 

@@ -91,7 +91,7 @@ static bool nvme_poll_again(struct bd_queue *q, struct bd_tracker *tracker, uint
     if (nvme_poll_await_access(q, tracker, status))
         return true;
     if (tracker->transition_end || !nvme_status_not_yet(status) ||
-        now_ns() + NVME_PATIENCE_NS >= tracker->deadline)
+        deadline_after_ms(NVME_PATIENCE_MS) >= tracker->deadline)
         return false;
     q->early = true;
     post_within_deadline(q, tracker);

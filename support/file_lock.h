@@ -8,15 +8,15 @@
 
 #include <errno.h>
 #include <sys/file.h>
-#include <time.h>
+
+#include "support/wait.h"
 
 /*
  * Maximum wait for a lock. A reader of /proc/PID/maps keeps the mappings of a
  * killed process, and thus its lock, for some milliseconds after the process
  * was reaped.
  */
-#define FILE_LOCK_POLLS   200
-#define FILE_LOCK_POLL_NS 1000000
+#define FILE_LOCK_POLLS 200
 
 /*
  * Takes a lock; kind is LOCK_SH or LOCK_EX. Returns 0, -EBUSY if another
@@ -24,14 +24,12 @@
  */
 static inline int file_lock(int fd, int kind)
 {
-    struct timespec ts = {.tv_sec = 0, .tv_nsec = FILE_LOCK_POLL_NS};
-
     for (unsigned i = 0; flock(fd, kind | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK)
             return -errno;
         if (i == FILE_LOCK_POLLS)
             return -EBUSY;
-        nanosleep(&ts, NULL);
+        wait_ms(1);
     }
     return 0;
 }

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/wait.h"
 
 #define SHORT_MS 5000
 #define LONG_MS  60000
-#define POLL_NS  10000000
+#define POLL_MS  10
 #define DAEMON   "gpunvmefs"
 
 static bool lock_wait_is_mounted(const char *path)
@@ -100,14 +100,12 @@ static bool lock_wait_is_free(int fd, int kind)
 /* Waits until `end` at most. True if another process still has the lock. */
 static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
 {
-    const struct timespec pause = {.tv_nsec = POLL_NS};
-
     while (!lock_wait_is_free(fd, kind)) {
         if (lock_wait_is_mounted(path))
             return false;
         if (now_ms() >= end)
             return true;
-        nanosleep(&pause, NULL);
+        wait_ms(POLL_MS);
     }
     return false;
 }

@@ -201,16 +201,15 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
 static int execute(struct nvme_ctrlr *c, struct nvme_sqe *sqe, struct nvme_cqe *cqe)
 {
     uint64_t deadline = command_deadline(c);
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
     int rc;
 
     *cqe = (struct nvme_cqe){0};
     for (;;) {
         rc = execute_once(c, sqe, deadline, cqe);
         if (!rc || !nvme_ctrlr_healthy(c) || !nvme_status_not_yet(NVME_STATUS(cqe->status)) ||
-            now_ns() + NVME_PATIENCE_NS >= deadline)
+            deadline_after_ms(NVME_PATIENCE_MS) >= deadline)
             return rc;
-        nanosleep(&pause, NULL);
+        wait_ms(NVME_PATIENCE_MS);
     }
 }
 

@@ -17,7 +17,7 @@
 #define CQE_LOG2       4u
 
 #define REGS_GONE      0xffffffffu /* value of reads from a device that is gone */
-#define SILENT_POLL_NS 10000000    /* such reads are bus errors, so they are made rarely */
+#define SILENT_POLL_MS 10u         /* such reads are bus errors, so they are made rarely */
 
 static uint32_t enable_read32(struct nvme_ctrlr *c, uint32_t reg)
 {
@@ -111,7 +111,6 @@ bool nvme_is_paused(const struct nvme_ctrlr *c)
 
 bool nvme_gone(struct nvme_ctrlr *c)
 {
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = SILENT_POLL_NS};
     uint64_t deadline = deadline_after_ms(NVME_GONE_MS);
 
     for (;;) {
@@ -121,7 +120,7 @@ bool nvme_gone(struct nvme_ctrlr *c)
             return false;
         if (late && !nvme_is_paused(c))
             return true;
-        nanosleep(&pause, NULL);
+        wait_ms(SILENT_POLL_MS);
     }
 }
 

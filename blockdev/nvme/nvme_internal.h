@@ -21,8 +21,8 @@ extern "C" {
 #define NVME_DEFAULT_MS      10000u
 #define NVME_PHYSICAL_MAX    (1u << 20) /* bytes of one command if addresses are physical */
 #define NVME_QID_WORDS       (NVME_MAX_QPAIRS / 64 + 1)
-#define NVME_PATIENCE_NS     10000000u /* between two tries of a command that came too early */
-#define NVME_SHUTDOWN_MS     1000u     /* minimum; a controller may report more (RTD3E) */
+#define NVME_PATIENCE_MS     10u   /* between two tries of a command that came too early */
+#define NVME_SHUTDOWN_MS     1000u /* minimum; a controller may report more (RTD3E) */
 #define NVME_SHUTDOWN_MAX_MS 60000u
 #define NVME_ARENA_MIN       (256u << 10) /* bytes */
 

@@ -141,7 +141,6 @@ static int reserve_await(struct reserve *r, uint16_t cid, uint64_t deadline, uin
 /* Runs one command with the page as its data. Returns 0 or -errno. */
 static int reserve_run(struct reserve *r, struct nvme_sqe sqe)
 {
-    const struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
     uint64_t deadline = deadline_after_ms(r->c->io_timeout_ms);
     uint16_t status = NVME_OK;
     int rc;
@@ -154,9 +153,9 @@ static int reserve_run(struct reserve *r, struct nvme_sqe sqe)
         nvme_ring_doorbell(&r->ring);
         nvme_kick(r->c->t, r->qp.qid);
         rc = reserve_await(r, sqe.cid, deadline, &status);
-        if (rc || !nvme_status_not_yet(status) || now_ns() + NVME_PATIENCE_NS >= deadline)
+        if (rc || !nvme_status_not_yet(status) || deadline_after_ms(NVME_PATIENCE_MS) >= deadline)
             break;
-        nanosleep(&pause, NULL);
+        wait_ms(NVME_PATIENCE_MS);
     }
     return rc ? rc : nvme_status_errno(status);
 }

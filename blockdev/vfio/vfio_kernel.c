@@ -7,12 +7,12 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
+#include "support/wait.h"
 
-#define POLL_NS 10000000
+#define POLL_MS 10u
 
 int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
 {
@@ -52,11 +52,9 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
 
 bool vfio_wait_turn(uint64_t deadline)
 {
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
-
     if (now_ns() > deadline)
         return false;
-    nanosleep(&pause, NULL);
+    wait_ms(POLL_MS);
     return true;
 }
 

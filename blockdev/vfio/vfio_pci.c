@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme.h"
@@ -28,7 +27,6 @@
 #define MAX_CAPS    48u /* all 4-byte entries that fit into 192 bytes */
 #define CAP_MISSING 0
 #define CAP_TO_MS   500u /* unit of CAP.TO in ms */
-#define POLL_NS     1000000
 
 /* --- Registers ------------------------------------------------------------------------------- */
 
@@ -299,7 +297,6 @@ static int pci_read_region(const struct vfio *v, uint32_t index, char answer[VFI
  */
 static void quiet_controller(struct vfio *v)
 {
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
     uint32_t cc = vfio_read32(&v->t, NVME_REG_CC);
     uint64_t deadline;
 
@@ -311,7 +308,7 @@ static void quiet_controller(struct vfio *v)
     if (nvme_quirks_of(v->t.pci_vendor, v->t.pci_device) & NVME_QUIRK_SLOW_DISABLE)
         wait_ms(NVME_SLOW_DISABLE_MS);
     while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_READY && now_ns() < deadline)
-        nanosleep(&pause, NULL);
+        wait_ms(1);
 }
 
 /*
@@ -431,13 +428,12 @@ static int pci_give_up(struct vfio *v)
 /* Waits for an answer: another process may reset the device as well. */
 static bool comes_back(struct vfio *v)
 {
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
     uint64_t deadline = deadline_after_ms(NVME_GONE_MS);
 
     while (!nvme_cap_answered(vfio_read64(&v->t, NVME_REG_CAP))) {
         if (now_ns() >= deadline)
             return false;
-        nanosleep(&pause, NULL);
+        wait_ms(1);
     }
     return true;
 }

@@ -10,16 +10,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
 #include "support/thread.h"
+#include "support/wait.h"
 
 /* The kernel may refuse while another process holds the device's lock. */
 #define BUSY_MS 1000u
-#define POLL_NS 1000000
 
 struct call {
     struct vfio v; /* only the device's file and the offset of config space */
@@ -114,13 +113,12 @@ int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
 
 int vfio_reset_function(int device)
 {
-    struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};
     uint64_t deadline = deadline_after_ms(BUSY_MS);
 
     while (ioctl(device, VFIO_DEVICE_RESET)) {
         if (errno != EAGAIN || now_ns() > deadline)
             return -EIO;
-        nanosleep(&pause, NULL);
+        wait_ms(1);
     }
     return 0;
 }

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "support/clock.h"
+#include "support/wait.h"
 
 /*
  * Joins the thread until until_ns on the clock of now_ns() (CLOCK_MONOTONIC).
@@ -17,11 +17,10 @@
  */
 static inline int join_until(pthread_t thread, uint64_t until_ns)
 {
-    const struct timespec nap = {.tv_nsec = 1000000};
     int err = pthread_tryjoin_np(thread, NULL);
 
     while (err == EBUSY && now_ns() < until_ns) {
-        nanosleep(&nap, NULL);
+        wait_ms(1);
         err = pthread_tryjoin_np(thread, NULL);
     }
     return err == EBUSY ? -ETIMEDOUT : -err;
