@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ages in naming blocks, and blocks that were never written (FORMAT.md 2.4, 5.1 and 5.5). */
+/*
+ * What the address of a block says about it: ages in naming blocks, blocks that
+ * were never written, and how to check a block (FORMAT.md 2.4, 5.1 and 5.5).
+ */
 #include <assert.h>
 #include <string.h>
 
@@ -74,13 +77,20 @@ static bool ages_new_lowest(const struct lay_geometry *geo, uint64_t addr, union
     }
 }
 
-static uint32_t ages_magic(uint64_t addr)
+uint32_t lay_magic_of(uint64_t addr)
 {
     if (lay_addr_level(addr) > 0)
         return LAY_MAGIC_AGES;
-    if (lay_addr_kind(addr) == LAY_KIND_MAP)
+    switch (lay_addr_kind(addr)) {
+    case LAY_KIND_SUPER:
+        return LAY_MAGIC_SUPER;
+    case LAY_KIND_CHUNK:
+        return LAY_MAGIC_ENTRIES;
+    case LAY_KIND_MAP:
         return LAY_MAGIC_MAP;
-    return lay_addr_kind(addr) == LAY_KIND_BITMAP ? LAY_MAGIC_BITMAP : LAY_MAGIC_SUMS;
+    default:
+        return lay_addr_kind(addr) == LAY_KIND_BITMAP ? LAY_MAGIC_BITMAP : LAY_MAGIC_SUMS;
+    }
 }
 
 bool lay_new_block(const struct lay_geometry *geo, uint64_t addr, void *block)
@@ -92,7 +102,7 @@ bool lay_new_block(const struct lay_geometry *geo, uint64_t addr, void *block)
     memset(block, 0, LAY_BLOCK_SIZE);
     if (lay_addr_level(addr) == 0 && !ages_new_lowest(geo, addr, block))
         return false;
-    lay_head_init(block, ages_magic(addr), geo->uuid, addr, 0);
+    lay_head_init(block, lay_magic_of(addr), geo->uuid, addr, 0);
     lay_seal(block, 0);
     return true;
 }
@@ -116,4 +126,38 @@ int lay_check_ages(const struct lay_geometry *geo, const struct lay_ages *ages, 
             return lay_bad(why, "ages past the end");
     }
     return 0;
+}
+
+int lay_check_block(const struct lay_geometry *geo, uint64_t addr, const void *block,
+                    const struct lay_expect *want, const char **why)
+{
+    uint64_t number = lay_addr_number(addr);
+
+    switch (want->magic) {
+    case 0:
+        return lay_check_head(block, lay_get32(((const struct lay_head *)block)->magic), geo->uuid,
+                              addr, LAY_ANY_OWNER, why);
+    case LAY_MAGIC_BITMAP:
+        return lay_check_bitmap(geo, block, number, why);
+    case LAY_MAGIC_SUMS:
+        return lay_check_sums(geo, block, number, why);
+    case LAY_MAGIC_MAP:
+        return lay_check_map_block(geo, block, number, why);
+    case LAY_MAGIC_ENTRIES:
+        return lay_check_entries(geo, block, lay_addr_segment(addr), why);
+    case LAY_MAGIC_AGES:
+        return lay_check_ages(geo, block, addr, why);
+    case LAY_MAGIC_INODES:
+        return lay_check_inode_block(geo, block, want->owner / LAY_INODES_PER_BLOCK, addr, why);
+    case LAY_MAGIC_EXTENTS:
+    case LAY_MAGIC_DIR:
+        return lay_check_node(geo, block, want->magic, addr, want->owner, want->level, want->lo,
+                              want->hi, why);
+    case LAY_MAGIC_XATTR:
+        return lay_check_xattr_block(geo, block, addr, want->owner, why);
+    case LAY_MAGIC_SYMLINK:
+        return lay_check_symlink_block(geo, block, addr, want->owner, why);
+    default:
+        return lay_bad(why, "magic");
+    }
 }

@@ -148,6 +148,11 @@ void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age);
  * false if a block at this address must have been written.
  */
 bool lay_new_block(const struct lay_geometry *geo, uint64_t addr, void *block);
+/*
+ * Returns the magic of a superblock, of a block of an area, or of the entries of
+ * a segment, which follows from the address.
+ */
+uint32_t lay_magic_of(uint64_t addr);
 
 /* --- Checksums and seals --------------------------------------------------------------------- */
 
@@ -386,6 +391,20 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
                           uint64_t addr, uint64_t owner, const char **why);
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
                             uint64_t addr, uint64_t owner, const char **why);
+
+/* Properties of a block that its reader already knows. */
+struct lay_expect {
+    uint32_t magic; /* LAY_MAGIC_*; 0: any, of which only head and checksum are checked */
+    uint64_t owner;
+    unsigned level;  /* level of a tree node */
+    uint64_t lo, hi; /* range of keys of a tree node */
+};
+/*
+ * Checks a block of an area or a chunk, with the function for its magic. The
+ * file system has the address. Returns 0, or -EUCLEAN with *why.
+ */
+int lay_check_block(const struct lay_geometry *geo, uint64_t addr, const void *block,
+                    const struct lay_expect *want, const char **why);
 
 /* --- Log ------------------------------------------------------------------------------------- */
 

@@ -121,31 +121,17 @@ int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit
 /* Returns true if a block of this kind and owner belongs at the address. */
 static bool log_kind_ok(uint32_t magic, uint64_t addr, uint64_t owner)
 {
-    unsigned kind = lay_addr_kind(addr), level = lay_addr_level(addr);
-    bool entries = kind == LAY_KIND_CHUNK && lay_addr_index(addr) == 0;
-    bool in_chunk = kind == LAY_KIND_CHUNK && !entries;
-
+    if (lay_addr_kind(addr) != LAY_KIND_CHUNK || lay_addr_index(addr) == 0)
+        return magic == lay_magic_of(addr) && owner == 0;
     switch (magic) {
-    case LAY_MAGIC_SUPER:
-        return kind == LAY_KIND_SUPER && owner == 0;
-    case LAY_MAGIC_MAP:
-        return kind == LAY_KIND_MAP && level == 0 && owner == 0;
-    case LAY_MAGIC_ENTRIES:
-        return entries && owner == 0;
-    case LAY_MAGIC_BITMAP:
-        return kind == LAY_KIND_BITMAP && level == 0 && owner == 0;
-    case LAY_MAGIC_SUMS:
-        return kind == LAY_KIND_SUMS && level == 0 && owner == 0;
-    case LAY_MAGIC_AGES:
-        return level > 0 && owner == 0;
     case LAY_MAGIC_INODES:
-        return in_chunk && owner % LAY_INODES_PER_BLOCK == 0;
+        return owner % LAY_INODES_PER_BLOCK == 0;
     case LAY_MAGIC_EXTENTS:
-        return in_chunk;
+        return true;
     case LAY_MAGIC_DIR:
     case LAY_MAGIC_XATTR:
     case LAY_MAGIC_SYMLINK:
-        return in_chunk && owner != 0;
+        return owner != 0;
     default:
         return false;
     }

@@ -37,36 +37,16 @@ bool image_is_newer(const struct image *img, uint64_t addr)
 static int image_check_block(const struct lay_geometry *geo, const union lay_block *b,
                              uint64_t addr)
 {
-    uint64_t owner = lay_get64(b->head.owner), number = lay_addr_number(addr);
-    uint32_t magic = lay_get32(b->head.magic);
     unsigned level = lay_get16(b->node.level);
+    const struct lay_expect want = {.magic = lay_get32(b->head.magic),
+                                    .owner = lay_get64(b->head.owner),
+                                    .level = level,
+                                    .lo = level ? lay_get64(b->node.u.branches[0].key) : 0,
+                                    .hi = UINT64_MAX};
 
-    switch (magic) {
-    case LAY_MAGIC_INODES:
-        return lay_check_inode_block(geo, &b->inodes, owner / LAY_INODES_PER_BLOCK, addr, NULL);
-    case LAY_MAGIC_EXTENTS:
-    case LAY_MAGIC_DIR:
-        return lay_check_node(geo, &b->node, magic, addr, owner, level,
-                              level ? lay_get64(b->node.u.branches[0].key) : 0, UINT64_MAX, NULL);
-    case LAY_MAGIC_XATTR:
-        return lay_check_xattr_block(geo, &b->xattr, addr, owner, NULL);
-    case LAY_MAGIC_SYMLINK:
-        return lay_check_symlink_block(geo, &b->symlink, addr, owner, NULL);
-    case LAY_MAGIC_ENTRIES:
-        return lay_check_entries(geo, &b->entries, lay_addr_segment(addr), NULL);
-    case LAY_MAGIC_MAP:
-        return number < geo->map_blocks ? lay_check_map_block(geo, &b->map, number, NULL)
-                                        : -EUCLEAN;
-    case LAY_MAGIC_AGES:
-        return lay_check_ages(geo, &b->ages, addr, NULL);
-    case LAY_MAGIC_BITMAP:
-        return number < geo->bitmap_blocks ? lay_check_bitmap(geo, &b->bitmap, number, NULL)
-                                           : -EUCLEAN;
-    case LAY_MAGIC_SUMS:
-        return number < geo->sums_blocks ? lay_check_sums(geo, &b->sums, number, NULL) : -EUCLEAN;
-    default:
+    if (want.magic == 0 || (lay_addr_kind(addr) != LAY_KIND_CHUNK && !lay_home_ok(geo, addr)))
         return -EUCLEAN;
-    }
+    return lay_check_block(geo, addr, b, &want, NULL);
 }
 
 /* Holds the age that is named for a block. */

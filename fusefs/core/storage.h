@@ -65,24 +65,13 @@ struct ffs_buf {
 };
 
 /*
- * Properties of a block that its reader already knows; they are checked when it
- * is read from the device.
- */
-struct ffs_expect {
-    uint32_t magic; /* LAY_MAGIC_*: selects the lay_check_* function */
-    uint64_t owner;
-    unsigned level;  /* level of a tree node */
-    uint64_t lo, hi; /* range of keys of a tree node */
-    uint64_t index;  /* inode blocks: file block; others: the number of their address */
-};
-
-/*
- * Gets the block with a logical address. Returns -EIO, -ENOMEM, or -EUCLEAN if
+ * Gets the block with a logical address. `expect` is checked when it is read
+ * from the device. Returns -EIO, -ENOMEM, or -EUCLEAN if
  * the block stays bad after a second read and an attempt to correct it: then it
  * is logged with address and reason, and the superblock asks for a run of fsck.
  * Only a block that is in use for two things makes the file system read-only.
  */
-int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
+int ffs_buf_get(struct ffs *fs, uint64_t block, const struct lay_expect *expect,
                 struct ffs_buf **out);
 void ffs_buf_put(struct ffs_buf *buf);
 

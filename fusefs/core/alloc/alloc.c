@@ -88,7 +88,7 @@ static void alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
 /* Gets the bitmap block of a group. The caller has a handle. */
 static int alloc_get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
 {
-    struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
+    struct lay_expect expect = {.magic = LAY_MAGIC_BITMAP};
     int err = ffs_section_check(fs, group);
 
     if (err)

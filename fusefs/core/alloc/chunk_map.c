@@ -46,12 +46,12 @@ void ffs_chunks_destroy(struct ffs *fs)
 static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *mb,
                           const char **what)
 {
-    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = index};
+    struct lay_expect expect = {.magic = LAY_MAGIC_MAP};
     uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
     uint32_t age;
 
     if (ffs_home_read(&fs->home, addr, mb))
-        return ffs_checked_check(fs, addr, mb, &expect, what);
+        return lay_check_block(&fs->geo, addr, mb, &expect, what);
     *what = "a block of ages";
     int err = ffs_age_of(fs, addr, &age);
     bool unknown = err == -EUCLEAN && fs->super_is_old;
@@ -169,7 +169,7 @@ void ffs_chunks_heal(struct ffs *fs)
     if (atomic_load(&fs->checked.corrected) > 0 || atomic_load(&fs->checked.copy_used))
         mb = aligned_alloc(LAY_BLOCK_SIZE, sizeof(*mb));
     for (uint64_t i = 0; i < n && mb; i++) {
-        struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = i};
+        struct lay_expect expect = {.magic = LAY_MAGIC_MAP};
         uint64_t addr = LAY_ADDR(LAY_KIND_MAP, i);
         /* An image is written over the block anyway. */
         uint32_t age;

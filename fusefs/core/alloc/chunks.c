@@ -53,7 +53,7 @@ static void chunks_set_free(struct ffs_chunks *c, uint64_t segment, uint32_t fre
 static int chunks_get_entries(struct ffs *fs, uint64_t segment, struct ffs_buf **out)
 {
     struct ffs_chunks *c = &fs->chunks;
-    struct ffs_expect expect = {.magic = LAY_MAGIC_ENTRIES, .index = segment};
+    struct lay_expect expect = {.magic = LAY_MAGIC_ENTRIES};
     int err = ffs_buf_get(fs, LAY_ADDR_CHUNK(segment, 0), &expect, out);
 
     if (err == -EUCLEAN)
@@ -96,8 +96,8 @@ static int chunks_look(struct ffs *fs, uint64_t want, uint64_t most)
 /* Gets the block of the map that has the slot of a segment. The block is dirty. */
 static int chunks_dirty_map(struct ffs_tx *tx, uint64_t segment, struct ffs_buf **out)
 {
-    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = segment / LAY_MAP_SLOTS};
-    int err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, expect.index), &expect, out);
+    struct lay_expect expect = {.magic = LAY_MAGIC_MAP};
+    int err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, segment / LAY_MAP_SLOTS), &expect, out);
 
     if (err)
         return err;

@@ -44,7 +44,7 @@ static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struc
         err = 0;
     }
     for (uint64_t i = 0; i < n && !err; i++) {
-        struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = first + i};
+        struct lay_expect expect = {.magic = LAY_MAGIC_BITMAP};
         s->bad = LAY_ADDR(LAY_KIND_BITMAP, first + i);
         err = ffs_checked_there(fs, s->bad, &s->ages[at + i], &buf[i], &expect, &s->why);
         if (err)

@@ -233,7 +233,7 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
  * ranges of a level do not overlap and only a root is empty, so the first key
  * identifies the place, and no node has two parents.
  */
-static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expect *want)
+static bool cache_is_in_place(const struct lay_node *node, const struct lay_expect *want)
 {
     if (lay_get16(node->level) != want->level)
         return false;
@@ -247,7 +247,7 @@ static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expe
  * Checks a block again that a corrupt image uses in two places, since it was
  * checked for the other one only.
  */
-static int cache_check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want,
+static int cache_check_again(const struct ffs_cbuf *cb, const struct lay_expect *want,
                              const char **why)
 {
     const struct lay_head *head = cb->pub.data;
@@ -278,14 +278,14 @@ int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age)
  * Reads a block from the log, or from its place, where it must have the age that
  * is named. It is believed without one if the block that names it is damaged.
  */
-static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct lay_expect *want,
                             const char **why)
 {
     uint64_t at = cb->pub.block;
     uint32_t age;
 
     if (ffs_home_read(&fs->home, at, cb->pub.data))
-        return ffs_checked_check(fs, at, cb->pub.data, want, why);
+        return lay_check_block(&fs->geo, at, cb->pub.data, want, why);
     int err = ffs_age_of(fs, at, &age);
     if (err && err != -EUCLEAN)
         return err;
@@ -293,7 +293,7 @@ static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ff
 }
 
 /* Reads the block without the lock, then wakes its waiters. */
-static int cache_load(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+static int cache_load(struct ffs *fs, struct ffs_cbuf *cb, const struct lay_expect *want,
                       const char **why)
 {
     struct ffs_cache *cache = &fs->cache;
@@ -346,7 +346,7 @@ static int cache_find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf 
     return err;
 }
 
-int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
+int ffs_buf_get(struct ffs *fs, uint64_t block, const struct lay_expect *expect,
                 struct ffs_buf **out)
 {
     const char *why = "";
@@ -375,23 +375,15 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
 int ffs_cache_get_name(struct ffs *fs, uint64_t addr, struct ffs_buf **name, unsigned *index)
 {
     uint64_t at = lay_name_of(&fs->geo, addr, index);
-    struct ffs_expect expect = {.index = lay_addr_number(at)};
+    const struct lay_expect expect = {.magic = lay_magic_of(at)};
 
     *name = NULL;
-    switch (at == LAY_NONE ? LAY_KIND_LABEL : lay_addr_kind(at)) {
-    case LAY_KIND_LABEL:
+    if (at == LAY_NONE)
         return 0;
-    case LAY_KIND_SUPER:
+    if (at == LAY_ADDR_SUPER) {
         ffs_cache_ref(ffs_cbuf(fs->super));
         *name = fs->super;
         return 0;
-    case LAY_KIND_CHUNK:
-        expect.magic = LAY_MAGIC_ENTRIES;
-        expect.index = lay_addr_segment(at);
-        break;
-    default:
-        expect.magic = lay_addr_level(at) > 0 ? LAY_MAGIC_AGES : LAY_MAGIC_MAP;
-        break;
     }
     return ffs_buf_get(fs, at, &expect, name);
 }

@@ -12,46 +12,11 @@
 #include "fusefs/core/state.h"
 #include "layout/correct.h"
 
-int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
-                      const struct ffs_expect *want, const char **why)
-{
-    const struct lay_geometry *geo = &fs->geo;
-
-    switch (want->magic) {
-    case 0:
-        return lay_check_head(data, lay_get32(((const struct lay_head *)data)->magic), geo->uuid,
-                              addr, LAY_ANY_OWNER, why);
-    case LAY_MAGIC_BITMAP:
-        return lay_check_bitmap(geo, data, want->index, why);
-    case LAY_MAGIC_SUMS:
-        return lay_check_sums(geo, data, want->index, why);
-    case LAY_MAGIC_MAP:
-        return lay_check_map_block(geo, data, want->index, why);
-    case LAY_MAGIC_ENTRIES:
-        return lay_check_entries(geo, data, want->index, why);
-    case LAY_MAGIC_AGES:
-        return lay_check_ages(geo, data, addr, why);
-    case LAY_MAGIC_INODES:
-        return lay_check_inode_block(geo, data, want->index, addr, why);
-    case LAY_MAGIC_EXTENTS:
-    case LAY_MAGIC_DIR:
-        return lay_check_node(geo, data, want->magic, addr, want->owner, want->level, want->lo,
-                              want->hi, why);
-    case LAY_MAGIC_XATTR:
-        return lay_check_xattr_block(geo, data, addr, want->owner, why);
-    case LAY_MAGIC_SYMLINK:
-        return lay_check_symlink_block(geo, data, addr, want->owner, why);
-    default:
-        assert(!"a kind of block that is never cached");
-        return -EUCLEAN;
-    }
-}
-
 /* Checks a block of which the age may be known, as it is in place. */
 static int checked_check_aged(struct ffs *fs, uint64_t addr, const uint32_t *age, const void *data,
-                              const struct ffs_expect *want, const char **why)
+                              const struct lay_expect *want, const char **why)
 {
-    int err = ffs_checked_check(fs, addr, data, want, why);
+    int err = lay_check_block(&fs->geo, addr, data, want, why);
 
     if (err || !age || lay_age(data) == *age)
         return err;
@@ -70,7 +35,7 @@ static int checked_new(struct ffs *fs, uint64_t addr, void *data, const char **w
 
 /* Reads the block once, from one of its places. */
 static int checked_read_once(struct ffs *fs, uint64_t addr, const uint32_t *age, uint64_t place,
-                             void *data, const struct ffs_expect *want, const char **why)
+                             void *data, const struct lay_expect *want, const char **why)
 {
     int err = bd_read(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE);
 
@@ -121,7 +86,7 @@ static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool 
  * one, that of its age included.
  */
 static int checked_correct(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                           const struct ffs_expect *want)
+                           const struct lay_expect *want)
 {
     int bit = lay_correct(fs->geo.uuid, addr, data);
     const char *why;
@@ -135,7 +100,7 @@ enum checked_how { ONCE, AGAIN, AGAIN_AND_HEAL };
 
 /* Reads the block from one of its places, and corrects it unless it is read ONCE. */
 static int checked_read_at(struct ffs *fs, uint64_t addr, const uint32_t *age, uint64_t place,
-                           void *data, const struct ffs_expect *want, const char **why,
+                           void *data, const struct lay_expect *want, const char **why,
                            enum checked_how how)
 {
     int err = checked_read_once(fs, addr, age, place, data, want, why);
@@ -188,7 +153,7 @@ void ffs_checked_lose_place(struct ffs *fs, uint64_t place)
  */
 static int checked_read_two(struct ffs *fs, uint64_t addr, const uint32_t *age,
                             const uint64_t places[FFS_PLACES], void *data,
-                            const struct ffs_expect *want, const char **why, bool heal)
+                            const struct lay_expect *want, const char **why, bool heal)
 {
     int err = checked_read_once(fs, addr, age, places[0], data, want, why);
     unsigned right = 1;
@@ -215,7 +180,7 @@ static int checked_read_two(struct ffs *fs, uint64_t addr, const uint32_t *age,
  * was already wrong once.
  */
 static int checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                        const struct ffs_expect *want, const char **why, bool again)
+                        const struct lay_expect *want, const char **why, bool again)
 {
     uint64_t places[FFS_PLACES];
     unsigned n = ffs_places_of(fs, addr, places);
@@ -232,7 +197,7 @@ static int checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void
 }
 
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                      const struct ffs_expect *want, const char **why)
+                      const struct lay_expect *want, const char **why)
 {
     if (age && *age == 0)
         return checked_new(fs, addr, data, why);
@@ -241,7 +206,7 @@ int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *
 }
 
 int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                     const struct ffs_expect *want, const char **why)
+                     const struct lay_expect *want, const char **why)
 {
     if (age && *age == 0)
         return checked_new(fs, addr, data, why);
@@ -257,7 +222,7 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
 static bool checked_scrub_place(struct ffs *fs, uint64_t addr, uint32_t age, void *data,
                                 struct ffs_scrubbed *s)
 {
-    const struct ffs_expect any = {.magic = 0};
+    const struct lay_expect any = {.magic = 0};
     const char *why;
     int err = checked_read_at(fs, addr, &age, s->place, data, &any, &why, ONCE);
 

@@ -29,13 +29,6 @@ struct ffs_checked {
 };
 
 /*
- * Checks what the format requires of a block of this kind at this address; of
- * any kind, only head and checksum, if want->magic is 0.
- * Returns 0, or -EUCLEAN with *why as the lay_check_* functions set it.
- */
-int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
-                      const struct ffs_expect *want, const char **why);
-/*
  * Reads a block from the first of its places that is right. The block must have
  * the age *age; if age is NULL, its age is not known. Age 0 means a new block,
  * for which the device is not read. The caller holds ffs.meta, and no image of
@@ -43,7 +36,7 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
  * Returns 0, -EIO, or -EUCLEAN with *why if the block stays damaged.
  */
 int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                     const struct ffs_expect *want, const char **why);
+                     const struct lay_expect *want, const char **why);
 /*
  * Checks a block of which the bytes at its place are in `data`, and which was
  * read without ffs.meta. Reads it once more if it fails. Does not write, and
@@ -51,7 +44,7 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
  * it is used.
  */
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
-                      const struct ffs_expect *want, const char **why);
+                      const struct lay_expect *want, const char **why);
 /* What a scrub found in a place of a metadata block. */
 struct ffs_scrubbed {
     uint64_t place; /* block of the device */

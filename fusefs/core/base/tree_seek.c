@@ -46,7 +46,7 @@ uint64_t ffs_branch_child(const struct lay_node *node, uint32_t at)
 int ffs_tree_node(struct ffs_inode *inode, uint64_t block, unsigned level, uint64_t lo, uint64_t hi,
                   struct ffs_buf **out)
 {
-    struct ffs_expect expect = {
+    struct lay_expect expect = {
         .magic = ffs_tree_magic(inode), .owner = inode->ino, .level = level, .lo = lo, .hi = hi};
 
     return ffs_buf_get(inode->fs, block, &expect, out);

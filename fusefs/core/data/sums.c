@@ -46,7 +46,7 @@ void ffs_sums_destroy(struct ffs_sums *sums)
 static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
 {
     uint64_t index = block / LAY_SUMS_ENTRIES;
-    struct ffs_expect expect = {.magic = LAY_MAGIC_SUMS, .index = index};
+    struct lay_expect expect = {.magic = LAY_MAGIC_SUMS};
     int err = ffs_buf_get(fs, LAY_ADDR(LAY_KIND_SUMS, index), &expect, out);
 
     return err == -EUCLEAN ? -EIO : err;

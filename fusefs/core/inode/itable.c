@@ -23,8 +23,7 @@ uint64_t ffs_inode_file_blocks(const struct ffs *fs)
 
 int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out)
 {
-    struct ffs_expect expect = {
-        .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
+    struct lay_expect expect = {.magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK};
     struct ffs_extent extent;
 
     if (index >= ffs_inode_file_blocks(fs))

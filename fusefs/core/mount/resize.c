@@ -240,14 +240,6 @@ static int resize_get_ages(struct resize *r, enum lay_kind kind, uint64_t first,
     return err;
 }
 
-/* Returns the magic of level 0 of an area. */
-static uint32_t resize_magic_of(enum lay_kind kind)
-{
-    if (kind == LAY_KIND_BITMAP)
-        return LAY_MAGIC_BITMAP;
-    return kind == LAY_KIND_MAP ? LAY_MAGIC_MAP : LAY_MAGIC_SUMS;
-}
-
 /*
  * Reads and checks n blocks of level 0 of an old area, from block `at` of the
  * device on. Their ages are known. A block that was never written becomes
@@ -265,7 +257,7 @@ static int resize_read_blocks(struct resize *r, enum lay_kind kind, uint64_t at,
     }
     for (uint64_t i = 0; i < n && !err; i++) {
         uint64_t addr = LAY_ADDR(kind, first + i);
-        const struct ffs_expect want = {.magic = resize_magic_of(kind), .index = first + i};
+        const struct lay_expect want = {.magic = lay_magic_of(addr)};
         if (r->ages[i] == 0)
             memset(&blocks[i], 0, sizeof(blocks[i]));
         else

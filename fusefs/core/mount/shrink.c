@@ -355,7 +355,7 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
     struct lay_range run = {0, 0};
 
     for (uint64_t group = 0; group * LAY_GROUP_BLOCKS < s->limit; group++) {
-        struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
+        struct lay_expect expect = {.magic = LAY_MAGIC_BITMAP};
         uint64_t left = s->limit - group * LAY_GROUP_BLOCKS;
         struct ffs_buf *buf;
         int err = ffs_section_check(s->fs, group);

@@ -463,7 +463,7 @@ static ssize_t symlink_load(struct ffs_inode *inode, char *target)
         memcpy(target, inode->d.map.bytes, len);
         return (ssize_t)len;
     }
-    struct ffs_expect expect = {.magic = LAY_MAGIC_SYMLINK, .owner = inode->ino};
+    struct lay_expect expect = {.magic = LAY_MAGIC_SYMLINK, .owner = inode->ino};
     struct ffs_buf *buf;
     uint64_t block = lay_get64(inode->d.map.link.block);
     int err = ffs_buf_get(inode->fs, block, &expect, &buf);

@@ -43,7 +43,7 @@ static void xattr_chain_close(struct chain *c)
 
 static int xattr_chain_load(struct chain *c, uint64_t block)
 {
-    struct ffs_expect expect = {.magic = LAY_MAGIC_XATTR, .owner = c->inode->ino};
+    struct lay_expect expect = {.magic = LAY_MAGIC_XATTR, .owner = c->inode->ino};
     struct ffs_buf *buf;
 
     if (c->n == LAY_XATTR_BLOCKS_MAX)

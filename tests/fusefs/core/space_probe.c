@@ -47,7 +47,7 @@ uint64_t space_meta_free(struct ffs *fs)
     uint64_t n = 0;
 
     for (uint64_t s = 0; s < fs->chunks.end; s++) {
-        struct ffs_expect expect = {.magic = LAY_MAGIC_ENTRIES, .index = s};
+        struct lay_expect expect = {.magic = LAY_MAGIC_ENTRIES};
         struct ffs_buf *buf;
         if (!space_segment(fs, s) || ffs_buf_get(fs, LAY_ADDR_CHUNK(s, 0), &expect, &buf))
             continue;
@@ -65,9 +65,9 @@ static int drop_copy(struct ffs_tx *tx, uint64_t first)
     int err = 0;
 
     for (uint64_t s = first; s < first + lay_chunk_segments(&tx->fs->geo) && !err; s++) {
-        struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = s / LAY_MAP_SLOTS};
+        struct lay_expect expect = {.magic = LAY_MAGIC_MAP};
         struct ffs_buf *buf;
-        err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, expect.index), &expect, &buf);
+        err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, s / LAY_MAP_SLOTS), &expect, &buf);
         if (err)
             return err;
         err = ffs_tx_dirty(tx, buf);

@@ -39,7 +39,7 @@ class Cache : public StorageTest
     }
     int get(uint64_t block, uint64_t owner)
     {
-        ffs_expect expect = {};
+        lay_expect expect = {};
         ffs_buf *buf;
         expect.magic = LAY_MAGIC_XATTR;
         expect.owner = owner;

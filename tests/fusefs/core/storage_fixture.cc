@@ -168,7 +168,7 @@ std::set<uint64_t> StorageTest::segments()
 
 void StorageTest::fill_low_blocks()
 {
-    const ffs_expect expect = {LAY_MAGIC_BITMAP, 0, 0, 0, 0, 0};
+    const lay_expect expect = {LAY_MAGIC_BITMAP, 0, 0, 0, 0};
     ffs_buf *buf;
     ffs_inode *file;
     std::vector<uint64_t> runs;

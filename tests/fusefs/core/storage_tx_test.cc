@@ -176,7 +176,7 @@ TEST_F(Tx, ShutdownWithoutFlushDropsUncommittedChanges)
 
 TEST_F(Tx, ADamagedBlockRequestsFsckAndStopsNothingElse)
 {
-    ffs_expect expect = {};
+    lay_expect expect = {};
     expect.magic = LAY_MAGIC_BITMAP;
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 9), 0);
     remount();
