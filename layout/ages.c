@@ -46,6 +46,23 @@ void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age)
     memcpy((uint8_t *)name + ages_at(name, addr, index), &value, sizeof(value));
 }
 
+bool lay_is_unnamed(const void *name, uint64_t addr)
+{
+    const struct lay_entries *entries = name;
+    unsigned i = lay_addr_index(addr);
+
+    return lay_addr_kind(addr) == LAY_KIND_CHUNK && i != 0 && !(entries->used[i / 8] >> i % 8 & 1);
+}
+
+unsigned lay_rank(uint64_t addr)
+{
+    if (addr == LAY_ADDR_SUPER)
+        return LAY_RANK_SUPER;
+    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+        return lay_addr_index(addr) == 0;
+    return 2 + lay_addr_level(addr);
+}
+
 static bool ages_new_bitmap(const struct lay_geometry *geo, uint64_t group, struct lay_bitmap *bm)
 {
     bm->group = lay_put32((uint32_t)group);

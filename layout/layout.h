@@ -144,6 +144,17 @@ uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *in
 uint32_t lay_named_age(const void *name, uint64_t addr, unsigned index);
 void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age);
 /*
+ * Returns true for a block in a chunk whose entries, in `name`, do not have it as
+ * used: they name no age of it.
+ */
+bool lay_is_unnamed(const void *name, uint64_t addr);
+/*
+ * Returns the place of a block in the order from the lowest blocks up: what names
+ * a block has a higher rank.
+ */
+unsigned lay_rank(uint64_t addr);
+#define LAY_RANK_SUPER (2u + LAY_MAX_LEVELS)
+/*
  * Makes the block that the age 0 stands for: one that was never written. Returns
  * false if a block at this address must have been written.
  */

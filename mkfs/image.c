@@ -336,15 +336,6 @@ int image_read_name(struct image *img, uint64_t addr, union lay_block *out, bool
     return err;
 }
 
-/* Returns true if the entries do not have the block as used: then they name no age. */
-static bool image_is_unused(const union lay_block *name, uint64_t addr)
-{
-    unsigned i = lay_addr_index(addr);
-
-    return lay_addr_kind(addr) == LAY_KIND_CHUNK && i != 0 &&
-           !(name->entries.used[i / 8] >> i % 8 & 1);
-}
-
 static int image_find_age(struct image *img, uint64_t addr, struct image_named *named)
 {
     unsigned index;
@@ -357,7 +348,7 @@ static int image_find_age(struct image *img, uint64_t addr, struct image_named *
         return 0;
     uint64_t above = lay_name_of(&img->geo, addr, &index);
     int err = above == LAY_NONE ? 0 : image_get_name(img, above, &b, &name);
-    if (err || above == LAY_NONE || !name || image_is_unused(name, addr))
+    if (err || above == LAY_NONE || !name || lay_is_unnamed(name, addr))
         return err;
     *named =
         (struct image_named){lay_named_age(name, addr, index), true, lay_get64(name->head.tid)};

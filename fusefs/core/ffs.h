@@ -97,6 +97,8 @@ int ffs_ours(struct bd_dev *dev, bool reclaim, struct reason *why);
 
 /* Returns the calls with which layout/label.h reads and writes the device. */
 struct lay_io ffs_io(struct bd_dev *dev);
+/* Returns a random number other than 0, for incarnations and logs. */
+uint64_t ffs_random(void);
 /*
  * Reads the label that counts (FORMAT.md 4.1), also if the file system is larger than the device.
  * Returns 0, or an error of lay_labels_read() other than -ERANGE.

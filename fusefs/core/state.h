@@ -129,8 +129,6 @@ int ffs_writable(struct ffs *fs);
  */
 int ffs_fail(struct ffs *fs, const char *what, int err);
 
-/* Returns a random number other than 0, for incarnations and logs. */
-uint64_t ffs_random(void);
 /*
  * Makes *label, a changed copy of fs->label, one of a new incarnation and
  * writes it to both places. The caller holds commit_lock, makes it fs->label,

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "fusefs/core/ffs.h"
 #include "support/minmax.h"
@@ -286,15 +285,6 @@ static void store_enter_age(struct fsck *f, uint64_t addr, uint32_t age, bool us
     lay_seal(&e->b, f->store->tid);
 }
 
-/* What names a block has a higher rank. */
-#define RANKS (2u + LAY_MAX_LEVELS)
-static unsigned store_rank(uint64_t addr)
-{
-    if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
-        return lay_addr_index(addr) == 0;
-    return 2 + lay_addr_level(addr);
-}
-
 /*
  * Computes the ages of everything that is written, from the lowest blocks to
  * the superblock, and seals each block when it is complete.
@@ -303,10 +293,10 @@ static void store_enter_ages(struct fsck *f)
 {
     struct store *s = f->store;
 
-    for (unsigned rank = 0; rank < RANKS; rank++) {
+    for (unsigned rank = 0; rank < LAY_RANK_SUPER; rank++) {
         for (size_t i = 0; i < s->order.count; i++) {
             struct entry *e = store_entry(s, i);
-            if (store_rank(e->addr) != rank)
+            if (lay_rank(e->addr) != rank)
                 continue;
             lay_seal(&e->b, s->tid);
             store_enter_age(f, e->addr, lay_age(&e->b), true);
@@ -390,16 +380,6 @@ static int heal_copies(struct fsck *f)
     return err;
 }
 
-/* Returns a random number that is not 0. */
-static int random_id(uint64_t *id)
-{
-    do {
-        if (getrandom(id, sizeof(*id), 0) != (ssize_t)sizeof(*id))
-            return -EIO;
-    } while (*id == 0);
-    return 0;
-}
-
 /*
  * Writes labels with a new incarnation and the log's present id. It is later
  * than that of every commit, even if the label of one was lost.
@@ -407,15 +387,12 @@ static int random_id(uint64_t *id)
 static int new_incarnation(struct fsck *f)
 {
     struct lay_label next = *lay_labels_newest(&f->labels);
-    uint64_t counter = lay_get64(next.incarnation.counter), id;
+    uint64_t counter = lay_get64(next.incarnation.counter);
     struct lay_io io = ffs_io(f->img.dev);
-    int err = random_id(&id);
 
-    if (err)
-        return err;
     next.incarnation.counter = lay_put64(max_u64(counter, f->log.reader.newest.counter));
     next.log_id = lay_put64(f->img.geo.log_id);
-    lay_label_next(&next, id);
+    lay_label_next(&next, ffs_random());
     f->repaired++;
     return lay_labels_write(&io, &f->labels, &next);
 }
@@ -523,14 +500,12 @@ static int write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
 static int restart_log(struct fsck *f)
 {
     struct store *s = f->store;
-    uint64_t id, tid = s->tid, pos = s->pos;
-    int err = random_id(&id);
+    uint64_t tid = s->tid, pos = s->pos;
+    int err = bd_flush(f->img.dev);
 
-    if (!err)
-        err = bd_flush(f->img.dev);
     if (err)
         return err;
-    f->img.geo.log_id = id;
+    f->img.geo.log_id = ffs_random();
     s->in_place = false;
     err = write_log(f, tid, pos);
     if (!err)

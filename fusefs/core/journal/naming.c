@@ -12,16 +12,6 @@
 
 /* --- Gathering -------------------------------------------------------------------------------- */
 
-/* True for a block in a chunk whose entries do not have it as used: it has no age. */
-static bool naming_is_free(const struct ffs_buf *name, uint64_t addr)
-{
-    const struct lay_entries *entries = name->data;
-    unsigned bit = lay_addr_index(addr);
-
-    return lay_addr_kind(addr) == LAY_KIND_CHUNK && bit != 0 &&
-           !(entries->used[bit / 8] >> bit % 8 & 1);
-}
-
 /*
  * Gets the block that names `addr`. *name is NULL if there is none: for the
  * superblock, for a chunk that is not mapped, and above damage, where nothing is
@@ -63,7 +53,7 @@ static int naming_enter_image(struct ffs *fs, const struct ffs_aged *image)
     int err = newer ? 0 : naming_get(fs, image->block, &name, &index);
     if (newer || err || !name)
         return err;
-    if (naming_is_free(name, image->block) ||
+    if (lay_is_unnamed(name->data, image->block) ||
         lay_named_age(name->data, image->block, index) == image->age) {
         ffs_buf_put(name);
         return 0;
@@ -95,21 +85,6 @@ int ffs_naming_gather(struct ffs *fs)
 
 /* --- Sealing ---------------------------------------------------------------------------------- */
 
-/* Returns how far above the lowest blocks a block is. */
-static unsigned naming_rank(uint64_t addr)
-{
-    switch (lay_addr_kind(addr)) {
-    case LAY_KIND_SUPER:
-        return FFS_NAMING_DEPTH;
-    case LAY_KIND_CHUNK:
-        return lay_addr_index(addr) == 0 ? 1 : 0;
-    case LAY_KIND_MAP:
-        return 2 + lay_addr_level(addr);
-    default:
-        return lay_addr_level(addr);
-    }
-}
-
 static void naming_seal(struct ffs *fs, struct ffs_buf *buf)
 {
     struct ffs_buf *name;
@@ -127,9 +102,9 @@ void ffs_naming_seal(struct ffs *fs)
 {
     struct ffs_running *r = &fs->journal.running;
 
-    for (unsigned rank = 0; rank <= FFS_NAMING_DEPTH; rank++) {
+    for (unsigned rank = 0; rank <= LAY_RANK_SUPER; rank++) {
         for (size_t i = 0; i < r->n; i++) {
-            if (naming_rank(r->bufs[i]->pub.block) == rank)
+            if (lay_rank(r->bufs[i]->pub.block) == rank)
                 naming_seal(fs, &r->bufs[i]->pub);
         }
     }
