@@ -12,7 +12,6 @@
 #ifndef FUSEFS_CORE_ALLOC_CHUNKS_H
 #define FUSEFS_CORE_ALLOC_CHUNKS_H
 
-#include "fusefs/core/base/places.h"
 #include "fusefs/core/base/ranges.h"
 #include "fusefs/core/storage.h"
 

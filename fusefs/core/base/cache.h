@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Metadata blocks in memory: a hash by logical address (FORMAT.md 2), which
- * places.h translates to blocks of the device, and a list of the unreferenced
+ * checked.h translates to blocks of the device, and a list of the unreferenced
  * ones in order of last use. A block that was changed in the running or the
  * committing transaction is referenced by that transaction and therefore stays.
  * Only clean blocks are dropped.

@@ -9,8 +9,9 @@
 #ifndef FUSEFS_CORE_BASE_CHECKED_H
 #define FUSEFS_CORE_BASE_CHECKED_H
 
-#include "fusefs/core/base/places.h"
 #include "fusefs/core/storage.h"
+
+#define FFS_PLACES 2u /* that a block may have */
 
 /* The number of damaged blocks of which repeated reads are neither logged nor counted. */
 #define FFS_DAMAGED_MAX 64u
@@ -28,6 +29,19 @@ struct ffs_checked {
     _Atomic bool any_damaged;    /* the superblock is to ask for a run of fsck */
 };
 
+/*
+ * Stores the blocks of the device that hold the metadata of a logical address,
+ * and returns how many there are: at most FFS_PLACES. Returns 0 if the file
+ * system has no such address, or its segment is not mapped. The caller holds
+ * ffs.meta.
+ */
+unsigned ffs_places_of(const struct ffs *fs, uint64_t addr, uint64_t places[FFS_PLACES]);
+/*
+ * Acts like ffs_places_of() for a block that has an image in ffs.home. A chunk keeps its
+ * place until the transaction that unmaps it is committed and its images are
+ * dropped. The caller holds journal.commit_lock, and ffs.meta is not needed.
+ */
+unsigned ffs_homes_of(const struct ffs *fs, uint64_t addr, uint64_t places[FFS_PLACES]);
 /*
  * Reads a block from the first of its places that is right. The block must have
  * the age *age; if age is NULL, its age is not known. Age 0 means a new block,
