@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/base/join.h"
 #include "support/clock.h"
+#include "support/thread.h"
 
 #define ENTRIES (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
 /*

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/base/join.h"
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/state/daemon.h"
+#include "support/thread.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */
 #define HANDLE_TYPE  0x81

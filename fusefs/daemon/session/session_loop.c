@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/base/join.h"
 #include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/session/session_share.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
+#include "support/thread.h"
 #include "support/trace.h"
 
 /*
