@@ -179,10 +179,7 @@ static uint64_t log_at(const struct stack *s)
 {
     struct lay_label label;
 
-    if (s->bdev->info.bytes < sizeof(label) || bd_read(s->bdev, 0, &label, sizeof(label)) != 0 ||
-        lay_check_label(&label, NULL, NULL) != 0)
-        return 0;
-    return lay_get64(label.logs[0]) << LAY_BLOCK_SHIFT;
+    return ffs_read_label(s->bdev, &label) ? 0 : lay_get64(label.logs[0]) << LAY_BLOCK_SHIFT;
 }
 
 /*
