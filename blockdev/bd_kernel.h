@@ -4,11 +4,10 @@
 #define BLOCKDEV_BD_KERNEL_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 #include <sys/stat.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * fd is an open block device. Opens the file behind it for reading if it is a
@@ -32,8 +31,6 @@ bool bd_loop_in_use(const struct stat *file);
  */
 bool bd_on_fabric(const char *folder);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -11,12 +11,12 @@
 #ifndef BLOCKDEV_BD_LEND_H
 #define BLOCKDEV_BD_LEND_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Decides whether a borrower stops waiting. Called under the device's lock about
@@ -48,8 +48,6 @@ int bd_lend_take(struct bd_dev *dev, struct nvme_qpair *pair, struct bd_leave *l
  */
 int bd_lend_give(struct bd_dev *dev, struct nvme_qpair *pair, bool end);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -9,10 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Registers the key, not 0, for this host and reserves the device. Continues
@@ -28,8 +27,6 @@ int bd_pr_keep(int fd, uint64_t key);
 /* Ends the reservation and the registration of this host. Returns 0 or -errno. */
 int bd_pr_release(int fd, uint64_t key);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

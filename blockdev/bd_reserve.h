@@ -8,12 +8,12 @@
 #ifndef BLOCKDEV_BD_RESERVE_H
 #define BLOCKDEV_BD_RESERVE_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/device.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum bd_reserve {
     /* A namespace that others may reach, if its controller has reservations. */
@@ -48,8 +48,6 @@ int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reser
  */
 void bd_host_id(const struct bd_name *name, uint8_t id[16]);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

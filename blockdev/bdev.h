@@ -15,10 +15,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct bd_dev;
 struct nvme_ctrlr;
@@ -216,8 +215,6 @@ int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsig
  */
 uint64_t bd_nvme_command_ms(const struct bd_dev *dev);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

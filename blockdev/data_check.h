@@ -14,13 +14,13 @@
 #ifndef BLOCKDEV_DATA_CHECK_H
 #define BLOCKDEV_DATA_CHECK_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/bdev.h"
 #include "support/page.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The longest command that is tried, in bytes. */
 #define DATA_CHECK_LONGEST (2u << 20)
@@ -95,8 +95,6 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
 int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
                        bool (*interrupted)(void), struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

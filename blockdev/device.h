@@ -14,14 +14,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum bd_kind { BD_KIND_FILE, BD_KIND_VFIO, BD_KIND_VFIO_USER };
 
@@ -85,8 +84,6 @@ int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
 /* Closes the device and its controller. */
 void bd_opened_close(struct bd_opened *o);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -19,10 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Bytes of a large page (hugetlb), which is physically contiguous and which the
@@ -281,8 +280,6 @@ static inline uint64_t nvme_submitted(struct nvme_transport *t, uint16_t qid)
     return t->ops->submitted ? t->ops->submitted(t, qid) : UINT64_MAX;
 }
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

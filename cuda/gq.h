@@ -13,14 +13,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme.h"
 #include "cuda/queue/gq_reads.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum gq_executor_kind {
     GQ_EXECUTOR_AUTO = 0, /* CUDA if a device responds, else CPU */
@@ -467,8 +466,6 @@ int gq_buffer_range_sums(struct gq_buffer *b, uint64_t offset, size_t n, uint32_
 #define GQ_ABORT_MS 1000u
 int gq_engine_recover(struct gq_engine *e);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

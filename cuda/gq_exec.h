@@ -7,14 +7,14 @@
 #ifndef CUDA_GQ_EXEC_H
 #define CUDA_GQ_EXEC_H
 
+#include <sys/cdefs.h>
+
 #include "cuda/gq.h"
 #include "cuda/queue/gq_reads.h"
 #include "cuda/queue/gq_work.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * A list of reads or writes, in memory that both sides access
@@ -164,8 +164,6 @@ int gq_cpu_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned ma
 int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned max_runs,
                  struct gq_exec **out, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

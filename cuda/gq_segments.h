@@ -3,11 +3,11 @@
 #ifndef CUDA_GQ_SEGMENTS_H
 #define CUDA_GQ_SEGMENTS_H
 
+#include <sys/cdefs.h>
+
 #include "cuda/gq_exec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Checks the segments of GQ_MEM_SEGMENTS and stores the sum of their lengths in
@@ -27,8 +27,6 @@ int gq_segments_describe(const struct gq_mem *mem, uint64_t base, bool exported,
 /* Closes the descriptors of the parts. Has no effect on an import without parts. */
 void gq_segments_forget(struct gq_import *imp);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

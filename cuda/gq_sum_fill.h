@@ -6,16 +6,14 @@
 #ifndef CUDA_GQ_SUM_FILL_H
 #define CUDA_GQ_SUM_FILL_H
 
+#include <sys/cdefs.h>
+
 #include "cuda/queue/gq_sum_table.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 void gq_sum_fill(struct gq_sum_table *t);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -6,11 +6,11 @@
 #ifndef LAYOUT_CORRECT_H
 #define LAYOUT_CORRECT_H
 
+#include <sys/cdefs.h>
+
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Bit b of byte n has the number 8 * n + b. */
 #define LAY_BLOCK_BITS (8 * LAY_BLOCK_SIZE)
@@ -35,8 +35,6 @@ int lay_correct(const uint8_t uuid[16], uint64_t addr, void *block);
  */
 int lay_correct_data(uint32_t sum, void *block);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

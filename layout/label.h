@@ -7,11 +7,11 @@
 #ifndef LAYOUT_LABEL_H
 #define LAYOUT_LABEL_H
 
+#include <sys/cdefs.h>
+
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * The caller's device. Each call transfers one whole block, or flushes, and
@@ -95,8 +95,6 @@ const struct lay_super *lay_supers_newest(const struct lay_supers *supers);
 /* Returns a sound superblock of this age, or NULL. */
 const struct lay_super *lay_supers_of_age(const struct lay_supers *supers, uint32_t age);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

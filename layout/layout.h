@@ -15,12 +15,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "layout/format.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define LAY_ANY_OWNER UINT64_MAX
 
@@ -515,8 +514,6 @@ int64_t lay_time_sec(struct lay_time t);
 /* Returns true if all len bytes are zero. */
 bool lay_is_zero(const void *data, size_t len);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -16,11 +16,11 @@
 #ifndef LAYOUT_LOG_READER_H
 #define LAYOUT_LOG_READER_H
 
+#include <sys/cdefs.h>
+
 #include "layout/label.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Callbacks that provide blocks and receive their contents. All return 0 or an
@@ -157,8 +157,6 @@ typedef int (*lay_log_lost_fn)(void *arg, uint64_t place, const union lay_block 
 int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
                  const struct lay_log_lack *lacks, size_t n, lay_log_lost_fn lost, void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

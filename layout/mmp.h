@@ -13,11 +13,11 @@
 #ifndef LAYOUT_MMP_H
 #define LAYOUT_MMP_H
 
+#include <sys/cdefs.h>
+
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * A free block is taken by reading it and writing it within PROMPT. Whoever has
@@ -90,8 +90,6 @@ int lay_mmp_release(struct lay_mmp_hold *h);
 void lay_mmp_text(const struct lay_mmp *block, char *text, size_t len);
 #define LAY_MMP_TEXT 160u
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

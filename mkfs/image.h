@@ -10,14 +10,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/bdev.h"
 #include "layout/label.h"
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The newest image of a block, still in the log. */
 struct image_patch {
@@ -177,8 +176,6 @@ bool image_map_is_bad(const struct image *img, uint64_t segment);
  */
 unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2]);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

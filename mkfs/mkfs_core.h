@@ -9,13 +9,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/bdev.h"
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define MKFS_MIN_BYTES ((uint64_t)LAY_MIN_BLOCKS << LAY_BLOCK_SHIFT)
 
@@ -71,8 +70,6 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -6,13 +6,12 @@
 #define MKFS_REPLAY_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 #include "layout/log_reader.h"
 #include "mkfs/image.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum log_state {
     LOG_WHOLE,   /* every transaction up to the newest commit is whole */
@@ -78,8 +77,6 @@ void replay_drop_unmapped(struct image *img);
 int replay_rest(struct image *img, struct log *log,
                 int (*each)(void *arg, uint64_t addr, const union lay_block *data), void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -8,12 +8,11 @@
 #define MKFS_WALK_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 #include "mkfs/image.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Callbacks of a walk; any of them may be NULL. */
 struct walk_ops {
@@ -50,8 +49,6 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
 int walk_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
                     struct lay_inode *out, const char **why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -10,14 +10,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/transport.h"
 #include "sim/sim_dma_engine.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct sim;
 
@@ -296,8 +295,6 @@ int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t le
  */
 int sim_options_parse(const char *text, struct sim_config *cfg, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -18,10 +18,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* An engine serves at most this many devices, which are numbered from 0. */
 #define SIM_DMA_DEVICES 32u
@@ -70,8 +69,6 @@ struct sim_dma_engine {
     unsigned channels; /* of each device; those of device d are numbered from d * channels */
 };
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -13,10 +13,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Sets no_new_privs, which the other functions require in a process without
@@ -87,8 +86,6 @@ struct confine_path {
  */
 void confine_program(const struct confine_path *paths, unsigned count, uint64_t kept);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

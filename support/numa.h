@@ -9,10 +9,9 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Stores the processors of a node that the calling thread may use, and returns
@@ -35,8 +34,6 @@ void numa_enter(const char *root, int node, int least, struct numa_stay *stay);
 /* Restores the processors and the memory policy of the calling thread. */
 void numa_leave(const struct numa_stay *stay);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -3,9 +3,9 @@
 #ifndef SUPPORT_REASON_H
 #define SUPPORT_REASON_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 /* Names the cause and the next step, but not the object, which the caller names. */
 struct reason {
@@ -16,8 +16,6 @@ struct reason {
 int reason_set(struct reason *why, int rc, const char *sentence, ...)
     __attribute__((format(printf, 3, 4)));
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

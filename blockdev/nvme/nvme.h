@@ -16,15 +16,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme_info.h"
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/transport.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct nvme_ctrlr;
 
@@ -382,8 +381,6 @@ struct nvme_dma_budget {
 /* Returns the use of regions. Takes no lock. */
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

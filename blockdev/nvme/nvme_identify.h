@@ -7,11 +7,11 @@
 #ifndef BLOCKDEV_NVME_NVME_IDENTIFY_H
 #define BLOCKDEV_NVME_NVME_IDENTIFY_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/nvme/nvme_info.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define NVME_IDENTIFY_LEN 4096u
 
@@ -57,8 +57,6 @@ void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out);
 int nvme_parse_ns_list(const void *page, uint32_t after, uint32_t nn, uint32_t *ids);
 #define NVME_NS_LIST_IDS 1024u
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

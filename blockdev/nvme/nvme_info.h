@@ -13,10 +13,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Deviations of controllers from the specification, by the driver's workaround.
@@ -117,8 +116,6 @@ bool nvme_status_taken(uint16_t status);
 /* Returns libnvme's description of a status, a constant string. */
 const char *nvme_status_text(uint16_t status);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -7,14 +7,13 @@
 #define BLOCKDEV_NVME_NVME_INTERNAL_H
 
 #include <pthread.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_iova.h"
 #include "blockdev/nvme/nvme_queue.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define NVME_ADMIN_DEPTH     32u
 #define NVME_MAX_QPAIRS      1024u
@@ -311,8 +310,6 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
 int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova);
 void nvme_region_forget(struct nvme_ctrlr *c); /* frees the records of such regions */
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -12,10 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct nvme_iova_range {
     uint64_t start, len; /* bytes, whole 4 KiB pages; start is first, for array_lower() */
@@ -54,8 +53,6 @@ void nvme_iova_set_owner(struct nvme_iova *v, uint64_t iova, void *owner);
 /* Frees the range that starts at iova. Returns -ENOENT if there is none. */
 int nvme_iova_give(struct nvme_iova *v, uint64_t iova);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

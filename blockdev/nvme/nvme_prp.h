@@ -12,12 +12,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme_spec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Maximum bytes that one list page can describe at any offset. PRP1 covers the
@@ -33,8 +32,6 @@ extern "C" {
 void nvme_prp_fill(struct nvme_sqe *sqe, uint64_t iova, size_t len, uint64_t *list,
                    uint64_t list_iova);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -16,12 +16,11 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct nvme_ring {
     struct nvme_sqe *sq;
@@ -116,8 +115,6 @@ static inline void nvme_ring_release(struct nvme_ring *r)
     __atomic_store_n(r->cq_doorbell, r->cq_head, __ATOMIC_RELEASE);
 }
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -21,12 +21,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define PCI_CLASS_NVME 0x010802u /* mass storage, non-volatile memory, NVM Express I/O */
 #define NVME_BDF_LEN   13        /* "0000:c1:00.0" and its terminating 0 */
@@ -123,8 +122,6 @@ int pci_bind(const char *root, const struct pci_device *p, bool dry, struct reas
  */
 int pci_unbind(const char *root, const struct pci_device *p, bool dry, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

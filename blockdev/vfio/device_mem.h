@@ -34,13 +34,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/transport.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * This struct has a mapped range of device memory, and the descriptors that
@@ -105,8 +104,6 @@ bool device_mem_exporter_stays(const char *fdinfo);
  */
 int device_mem_open_bar(const char *root, const char *bdf, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -21,13 +21,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/transport.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Opens the drive bdf, an address that pci_parse() accepts.
@@ -51,8 +50,6 @@ bool vfio_memlock_low(struct reason *why);
  */
 int vfio_no_large_page(struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
 #include <linux/vfio.h>
@@ -18,9 +19,7 @@
 #include "blockdev/vfio/vfio.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct vfio;
 
@@ -225,8 +224,6 @@ void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
  */
 size_t vfio_doorbells_len(const void *answer, size_t len, uint64_t limit);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

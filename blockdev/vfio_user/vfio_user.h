@@ -9,13 +9,12 @@
 #define BLOCKDEV_VFIO_USER_VFIO_USER_H
 
 #include <stddef.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/transport.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Connects to the socket `path` and opens the controller. On an error `why`
@@ -27,8 +26,6 @@ extern "C" {
 int vfio_user_open(const char *path, const struct bd_open_opts *opts, struct nvme_transport **out,
                    struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

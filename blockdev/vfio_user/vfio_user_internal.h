@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme_iova.h"
 #include "blockdev/pci/pci_sysfs.h"
@@ -15,9 +16,7 @@
 #include "support/fd_message.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define VFIO_USER_MAX_FDS     8u    /* accepted with one message, and announced to the server */
 #define VFIO_USER_MAX_COMMAND 256u  /* bytes of payload of a command */
@@ -165,8 +164,6 @@ extern const struct nvme_transport_ops vfio_user_ops;
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
                     struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -11,12 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 #include <time.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define CUFILE_VERSION 1200 /* 1000 x major + 10 x minor */
 
@@ -309,8 +308,6 @@ CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *out);
 
 #pragma GCC visibility pop
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -11,10 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct bar_range {
     void *addr;
@@ -36,8 +35,6 @@ int bar_range_alloc(const char *path, size_t len, struct bar_range *out);
 /* Like bar_range_alloc(), in the memory of the device that the environment names. */
 int bar_range_alloc_set(size_t len, struct bar_range *out);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

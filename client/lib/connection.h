@@ -10,12 +10,11 @@
 #define CLIENT_LIB_CONNECTION_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 #include "gpunvme/gpunvme.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct connection;
 struct gpunvme_buffer;
@@ -141,8 +140,6 @@ int direct_readv_async(struct leased_file *f, void *ptr, struct gpunvme_piece *p
  */
 ssize_t direct_read_wait(struct leased_file *f, void *ptr, size_t n, uint64_t offset);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -4,12 +4,11 @@
 #define CUDA_EXEC_CUDA_GQ_KERNELS_H
 
 #include <cuda_runtime_api.h>
+#include <sys/cdefs.h>
 
 #include "cuda/gq.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Passed to the kernel by value, so that no read over the bus is needed. */
 struct gq_kernel_run {
@@ -39,8 +38,6 @@ cudaError_t gq_sums_load(void);
 cudaError_t gq_sums_launch(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums,
                            cudaStream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -10,13 +10,12 @@
 #include <assert.h>
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "cuda/gq_exec.h"
 #include "cuda/gq_service.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * This record in host memory has a list and the arguments that a launched
@@ -65,8 +64,6 @@ void gq_persistent_done(struct gq_persistent *r, int slot);
 /* Returns the kernel's stream. */
 cudaStream_t gq_persistent_stream(const struct gq_persistent *r);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -25,15 +25,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 #include <time.h>
 
 #include "blockdev/bdev.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct ffs;
 struct ffs_inode;
@@ -642,8 +641,6 @@ bool ffs_watch_any(struct ffs_inode *inode);
  */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -13,12 +13,11 @@
 #define SIM_GPU_SIM_COPY_KERNEL_H
 
 #include <cuda_runtime_api.h>
+#include <sys/cdefs.h>
 
 #include "sim/gpu/sim_copy_slots.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 cudaError_t sim_copy_kernel_load(void);
 cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
@@ -48,8 +47,6 @@ int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *c
  */
 int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel_ticket *ticket);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -13,10 +13,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* One copy. Pinned host memory has the same address for the GPU as for the host. */
 struct sim_gather {
@@ -156,8 +155,6 @@ bool sim_keeper_is_needed(const struct sim_keeper *k);
  */
 bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kernel_ticket *ticket);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

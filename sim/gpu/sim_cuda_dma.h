@@ -6,11 +6,11 @@
 #ifndef SIM_GPU_SIM_CUDA_DMA_H
 #define SIM_GPU_SIM_CUDA_DMA_H
 
+#include <sys/cdefs.h>
+
 #include "sim/sim_dma_engine.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct sim_cuda_dma;
 
@@ -28,8 +28,6 @@ void sim_cuda_dma_free(struct sim_cuda_dma *m);
 /* Returns the table for sim_set_dma_engine(), or NULL for NULL. */
 const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

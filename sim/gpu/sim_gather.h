@@ -4,12 +4,11 @@
 #define SIM_GPU_SIM_GATHER_H
 
 #include <cuda_runtime_api.h>
+#include <sys/cdefs.h>
 
 #include "sim/gpu/sim_copy_slots.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Loads the kernel in advance, because its first launch would load it and wait
@@ -22,8 +21,6 @@ cudaError_t sim_gather_load(void);
  */
 cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -12,13 +12,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/pci/pci.h"
 #include "client/cli/common/out.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum check_level { CHECK_OK, CHECK_WARN, CHECK_FAIL };
 
@@ -85,8 +84,6 @@ void check_tier(struct check *c, const struct check_executor *x);
 /* Checks the register CAP. */
 void check_cap(struct check *c, uint64_t cap);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

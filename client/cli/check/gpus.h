@@ -3,11 +3,11 @@
 #ifndef CLIENT_CLI_CHECK_GPUS_H
 #define CLIENT_CLI_CHECK_GPUS_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/pci/pci.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define CLI_GPUS_MAX 32
 
@@ -23,8 +23,6 @@ unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX]);
 
 const char *cli_distance_text(enum pci_distance d);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

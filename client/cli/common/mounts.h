@@ -5,10 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct cli_mount {
     char *device; /* the device string of the mount */
@@ -43,8 +42,6 @@ const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *
  */
 bool cli_mount_answers(const char *path);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -14,14 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/cdefs.h>
 
 #include <json-c/json.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define CLI_OUT_DEPTH 6
 
@@ -104,8 +103,6 @@ void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

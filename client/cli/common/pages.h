@@ -10,12 +10,11 @@
 #define CLIENT_CLI_COMMON_PAGES_H
 
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "client/cli/common/out.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Prints an Identify Controller page into the open group. `page` has the 4096
@@ -42,8 +41,6 @@ extern const struct cli_reg cli_reg_table[CLI_REGS];
 /* Prints `values`, one per register in the order of cli_reg_table. */
 void cli_show_regs(struct cli_out *o, const uint64_t *values);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

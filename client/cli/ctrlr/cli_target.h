@@ -11,13 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "blockdev/pci/pci.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum cli_driver {
     CLI_DRIVER_NONE,      /* a PCI device without a driver, or with another one */
@@ -41,8 +40,6 @@ struct cli_target {
  */
 int cli_target_find(const char *root, const char *text, struct cli_target *out, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

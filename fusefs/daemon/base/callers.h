@@ -10,11 +10,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct callers {
     int socket;
@@ -37,8 +36,6 @@ void callers_serve(int server);
 bool callers_is_member(struct callers *c, pid_t pid, gid_t group);
 bool callers_is_admin(struct callers *c, pid_t pid);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

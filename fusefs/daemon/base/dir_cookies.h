@@ -18,10 +18,9 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define DIR_COOKIES_MAX   512u
 #define DIR_COOKIES_LIMIT ((UINT64_C(1) << 31) - 1) /* the largest position */
@@ -57,8 +56,6 @@ uint64_t dir_cookies_next(const struct dir_cookies *c, uint64_t key);
 void dir_cookies_add(struct dir_cookies *c, uint64_t key, uint64_t cookie);
 void dir_cookies_end(struct dir_cookies *c);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

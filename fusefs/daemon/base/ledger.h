@@ -12,11 +12,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define LEDGER_USERS 256u /* that hold something at the same time, without root */
 
@@ -40,8 +39,6 @@ bool ledger_take(struct ledger *l, uid_t uid, uint64_t n);
 /* Ends a charge of n, which may be part of a larger one. */
 void ledger_give(struct ledger *l, uid_t uid, uint64_t n);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

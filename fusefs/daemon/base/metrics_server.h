@@ -13,10 +13,9 @@
 
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct metrics_address {
     union {
@@ -45,8 +44,6 @@ int metrics_server_open(int listener, void (*print)(void *context, FILE *to), vo
 /* Stops the server. NULL does nothing. */
 void metrics_server_close(struct metrics_server *s);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

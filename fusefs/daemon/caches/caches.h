@@ -29,13 +29,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
 #include "fusefs/core/ffs.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define CACHES_LIMIT_XATTR "user.gpunvme.cache_limit"
 /* A read-only attribute of cache directories: five words "name=number". */
@@ -137,8 +136,6 @@ void caches_file_closed(struct ffs_inode *inode);
  */
 bool caches_counts_use(struct ffs_inode *inode);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

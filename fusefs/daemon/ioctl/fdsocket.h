@@ -20,13 +20,12 @@
 #define FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
 #include "support/fd_message.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct fdsocket;
 struct gpunvme_request;
@@ -80,8 +79,6 @@ int fdsocket_take_all(struct fdsocket *s, uint64_t token, uid_t uid, struct fd_m
 /* Like fdsocket_take_all(), but closes all descriptors except the first. */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -15,11 +15,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct session_share;
 
@@ -52,8 +51,6 @@ bool session_share_begin(struct session_share *s, const void *request, size_t le
  */
 size_t session_share_end(struct session_share *s, struct session_charge *charge, void *buf);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

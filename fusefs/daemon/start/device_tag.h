@@ -8,12 +8,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Folders in which images are searched, separated by colons. */
 #define TAG_IMAGES_ENV "GPUNVMEFS_IMAGES"
@@ -36,8 +35,6 @@ bool tag_is(const char *text);
  */
 int tag_find(const char *text, char **device, struct reason *why);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 #include <sys/types.h>
 
 #include "blockdev/bd_reserve.h"
@@ -12,9 +13,7 @@
 #include "cuda/gq.h"
 #include "fusefs/daemon/base/metrics_server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* A GPU named by the option gpus=. */
 struct gpu_name {
@@ -152,8 +151,6 @@ void options_print_help(void);
 /* Prints the words that may be the last one of a command line (option_words.h). */
 void options_complete(int n, char **words);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

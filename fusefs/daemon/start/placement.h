@@ -6,11 +6,11 @@
 #ifndef FUSEFS_DAEMON_START_PLACEMENT_H
 #define FUSEFS_DAEMON_START_PLACEMENT_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/pci/pci.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct placement {
     int numa_node; /* of the GPU; -1: not reported */
@@ -28,8 +28,6 @@ struct placement placement_of(const char *root, const char *gpu, const char *dri
  */
 unsigned placement_gpus(const char *root, int *node);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -29,13 +29,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
 #include "fusefs/daemon/start/mount_options.h"
 #include "support/reason.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Enters the sandbox of opts->sandbox. `image` is the image file to be opened
@@ -63,8 +62,6 @@ struct sandbox_files {
  */
 int sandbox_limit_files(const struct sandbox_files *files);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif
