@@ -44,17 +44,16 @@ class _Run:
 
     def take(self, tensor: torch.Tensor, at: int) -> bool:
         """Adds a tensor, or returns False."""
-        last, small = self.parts[-1], tensor.nbytes < _SMALL
-        device, staged = tensor.device, tensor.device.type in _STAGED
-        both = self.small and small and at + tensor.nbytes - self.parts[0].at <= _JOINED
+        other, last = _Run(tensor, at), self.parts[-1]
+        both = self.small and other.small and at + tensor.nbytes - self.parts[0].at <= _JOINED
         if not (0 <= at - last.at - (last.end - last.begin) < _GAP
-                and (self.device == device or self.small or small)
-                and (self.staged() or staged or both)):
+                and (self.device == other.device or self.small or other.small)
+                and (self.staged() or other.staged() or both)):
             return False
         if not self.staged():
-            self.device = device
-        self.small = self.small and small
-        self.parts.append(_Part(tensor, 0, tensor.nbytes, at))
+            self.device = other.device
+        self.small = self.small and other.small
+        self.parts += other.parts
         return True
 
     def cut(self, size: int) -> list[list[_Part]]:

@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import tempfile
-import time
 
 import pytest
 
@@ -154,52 +153,6 @@ def test_refuses_broken_checkpoints(torch, dcp, tmpfs):
         pickle.dump(metadata, file)
     with pytest.raises(dcp.api.CheckpointException, match="8 bytes for"):
         dcp.load({"a": torch.zeros(5000, dtype=torch.int64)}, storage_reader=Reader(path))
-
-
-def test_metadata_follow_data(torch, dcp, path, monkeypatch):
-    from gpunvme.torch.dcp import Writer
-    events, fsync, rename = [], os.fsync, dcp.filesystem.FileSystem.rename
-
-    def late_fsync(fd):
-        name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
-        if name.endswith(".distcp"):
-            time.sleep(0.2)  # a rename that does not wait is first
-        events.append(name)
-        fsync(fd)
-
-    def noted(self, *paths):
-        events.append("renamed")
-        rename(self, *paths)
-
-    monkeypatch.setattr(os, "fsync", late_fsync)
-    monkeypatch.setattr(dcp.filesystem.FileSystem, "rename", noted)
-    dcp.save(a_state(torch, "cpu"), storage_writer=Writer(path))
-    assert events.index("__0_0.distcp") < events.index("renamed")
-    assert ".metadata.tmp" in events and events[-1] == "step"
-
-
-@pytest.mark.parametrize("finishes", [True, False])
-def test_failed_writes_leave_no_metadata(torch, dcp, path, monkeypatch, finishes):
-    """Ranks that do not finish a checkpoint report their failures at once."""
-    from gpunvme.torch.dcp import Writer
-    if not finishes:
-        set_up = Writer.set_up_storage_writer
-        monkeypatch.setattr(Writer, "set_up_storage_writer",
-                            lambda self, _, *args, **kwargs: set_up(self, False, *args, **kwargs))
-
-    def fails(*_):
-        raise OSError(28, "no space")
-
-    writer = Writer(path)
-    with monkeypatch.context() as patched:
-        patched.setattr(gpunvme.File, "write", fails)
-        with pytest.raises(dcp.api.CheckpointException, match="no space"):
-            dcp.save({"a": torch.ones(100)}, storage_writer=writer)
-    assert not os.path.exists(os.path.join(path, ".metadata"))
-    assert os.path.exists(os.path.join(path, ".metadata.tmp")) == finishes
-    dcp.save({"a": torch.ones(100)}, storage_writer=writer)
-    assert os.path.exists(os.path.join(path, ".metadata"))
-    pickle.dumps(writer)  # async_save() by a process
 
 
 def test_metadata_are_read_without_collections(torch, dcp, tmpfs, monkeypatch):

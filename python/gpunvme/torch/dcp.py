@@ -12,20 +12,19 @@ The files have the bytes of tensors as they are in memory, at multiples of 4096,
 has an archive for each. Reader also reads torch's checkpoints; torch's reader refuses these.
 """
 
-import contextlib
 import dataclasses
 import errno
 import gc
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.filesystem import (FileSystem, FileSystemReader,
-                                                     FileSystemWriter, _StorageInfo)
+from torch.distributed.checkpoint.filesystem import (FileSystemReader, FileSystemWriter,
+                                                     _StorageInfo)
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import (LoadPlan, LoadPlanner, ReadItem, SavePlan,
                                                   SavePlanner, WriteItem, WriteItemType)
@@ -40,7 +39,6 @@ from . import ALIGN, _event, _synchronize
 __all__ = ["Reader", "Writer"]
 
 _RAW = "gpunvme.raw"  # the transformation that names these bytes in the metadata
-_TRANSFORMS = [_RAW]  # one list for all tensors, which pickle writes once
 _AT_A_TIME = 32  # a planner returns as many tensors before the first of them is written
 
 
@@ -57,18 +55,6 @@ def _bytes_of(item: WriteItem) -> int:
     return data.chunk.sizes.numel() * data.properties.dtype.itemsize
 
 
-class _LateRenames(FileSystem):
-    """Renames the metadata after the data that they describe are written and synced."""
-
-    writing: Future[None] | None = None  # of write_data()
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        writing, self.writing = self.writing, None
-        if writing:
-            writing.result()
-        super().rename(path, new_path)
-
-
 class Writer(FileSystemWriter):
     """Writes one file for each rank, from the memory of GPUs or the host.
 
@@ -79,14 +65,8 @@ class Writer(FileSystemWriter):
     def __init__(self, path: str | os.PathLike[str], *, sync_files: bool = True,
                  overwrite: bool = True, threads: int = 8) -> None:
         super().__init__(path, sync_files=sync_files, overwrite=overwrite)
-        self.fs: _LateRenames = _LateRenames()
         self._threads = threads
-        self._finishes = False  # finish() follows write_data()
         self._copied: list[Any] | None = None  # events behind the copies of stage()
-
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
-        self._finishes = is_coordinator
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         devices = set()
@@ -124,35 +104,23 @@ class Writer(FileSystemWriter):
             yield from (one for one in found if one[0].nbytes)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Any:
-        """Returns before the last writes have ended if finish() waits for them."""
-        if self.fs.writing:
-            wait([self.fs.writing])  # of a save that failed on another rank
         name = f"{plan.storage_data.prefix}0.distcp"
         placed, copied = list(self._place(plan)), self._copied
         end = placed[-1][1] + placed[-1][2] if placed else 0
         self._copied = None
-        with contextlib.ExitStack() as opened:
-            file = opened.enter_context(File(os.path.join(self.path, name), "w+"))
+        with File(os.path.join(self.path, name), "w+") as file:
             os.ftruncate(file.fileno(), 0)
             if end:
                 os.posix_fallocate(file.fileno(), 0, end)  # so that the parts lie together
-            threads = opened.enter_context(ThreadPoolExecutor(self._threads, "gpunvme-save"))
-            tensors = self._resolve(placed, planner, copied)
-            writes = [threads.submit(write) for write in writes_of(file, tensors, end)]
-            results = [_result(item, name, at, size, _TRANSFORMS) for item, at, size in placed]
-            results += _write_bytes(file, name, end, plan, planner)
-            rest = opened.pop_all()
-
-        def write_rest() -> None:
-            with rest:
-                for write in writes:
-                    write.result()
-                if self.sync_files:
-                    os.fsync(file.fileno())
-
-        self.fs.writing = _in_thread(write_rest) if self._finishes else None
-        if not self._finishes:
-            write_rest()
+            with ThreadPoolExecutor(self._threads, "gpunvme-save") as pool:
+                tensors = self._resolve(placed, planner, copied)
+                writes = [pool.submit(write) for write in writes_of(file, tensors, end)]
+                results = [_result(item, name, at, size, [_RAW]) for item, at, size in placed]
+                results += _write_bytes(file, name, end, plan, planner)
+            for write in writes:
+                write.result()
+            if self.sync_files:
+                os.fsync(file.fileno())
         return _done(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -163,14 +131,6 @@ class Writer(FileSystemWriter):
                 os.fsync(folder)
             finally:
                 os.close(folder)
-
-
-def _in_thread(call: Callable[[], None]) -> Future[None]:
-    with_one = ThreadPoolExecutor(1, "gpunvme-save")
-    try:
-        return with_one.submit(call)
-    finally:
-        with_one.shutdown(wait=False)
 
 
 def _checked(tensor: Any, item: WriteItem, size: int) -> torch.Tensor:
