@@ -19,7 +19,6 @@
 
 #include "tests/fusefs/daemon/fuse/writeback_rig.h"
 #include "tests/fusefs/daemon/lease/lease_client.h"
-#include "tests/rounds.h"
 
 namespace
 {
@@ -115,30 +114,6 @@ TEST_F(WritebackTest, TimesAreThoseOfTheWritesAlsoInALaterMount)
         EXPECT_TRUE(same_time(st.st_ctim, before[i].st_ctim)) << i;
         EXPECT_EQ(st.st_size, before[i].st_size);
     }
-}
-
-class SandboxedWritebackTest : public WritebackTest
-{
-    void set_up() override
-    {
-        if (kSanitized)
-            GTEST_SKIP() << "a sanitizer makes calls of its own";
-        WritebackTest::set_up();
-    }
-    const char *options() const override
-    {
-        return "executor=cpu,sandbox=full,writeback_cache";
-    }
-};
-
-TEST_F(SandboxedWritebackTest, GpuReadSeesWritesAndSeekData)
-{
-    int fd = make("file");
-    ASSERT_EQ(pwrite(fd, "content", 7, 8192), 7);
-    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 8192);
-    ASSERT_EQ(pwrite(fd, "C", 1, 8192), 1);
-    EXPECT_EQ(gpu_read(fd).substr(8192), "Content");
-    close(fd);
 }
 
 class SlowWritebackTest : public WritebackTest
