@@ -22,15 +22,26 @@
 #define POLL_MS  10
 #define DAEMON   "gpunvmefs"
 
-static bool lock_wait_is_mounted(const char *path)
+/* The image may have been mounted by another name: a hard link, or a path through a bind mount. */
+static bool lock_wait_is_source(const struct mntent *entry, const struct stat *image)
+{
+    struct stat st;
+
+    return strstr(entry->mnt_type, "." DAEMON) && stat(entry->mnt_fsname, &st) == 0 &&
+           st.st_dev == image->st_dev && st.st_ino == image->st_ino;
+}
+
+static bool lock_wait_is_mounted(int fd, const char *path)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "re");
     struct mntent entry;
+    struct stat image;
     char text[4096];
-    bool found = false;
+    bool known = fstat(fd, &image) == 0, found = false;
 
     while (mounts && !found && getmntent_r(mounts, &entry, text, sizeof(text)))
-        found = strcmp(entry.mnt_fsname, path) == 0;
+        found =
+            strcmp(entry.mnt_fsname, path) == 0 || (known && lock_wait_is_source(&entry, &image));
     if (mounts)
         endmntent(mounts);
     return found;
@@ -101,7 +112,7 @@ static bool lock_wait_is_free(int fd, int kind)
 static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
 {
     while (!lock_wait_is_free(fd, kind)) {
-        if (lock_wait_is_mounted(path))
+        if (lock_wait_is_mounted(fd, path))
             return false;
         if (now_ms() >= end)
             return true;

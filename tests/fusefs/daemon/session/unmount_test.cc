@@ -151,6 +151,19 @@ TEST_F(UnmountTest, ToolsWaitForADaemonThatStillWrites)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
+TEST_F(UnmountTest, ToolsDoNotWaitForAMountByAnotherName)
+{
+    Mounted m(kImage);
+    const std::string name = m.image() + ".link";
+    std::string output;
+    ASSERT_TRUE(m.mount()) << m.log();
+    ASSERT_EQ(link(m.image().c_str(), name.c_str()), 0);
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-p", name}, &output), 8);
+    EXPECT_EQ(output.find("waiting"), std::string::npos) << output;
+    unlink(name.c_str());
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
 TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
 {
     Mounted m(kImage);
