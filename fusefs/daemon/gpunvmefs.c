@@ -141,12 +141,12 @@ static int gpunvmefs_start(struct options *opts, struct fuse_args *args)
 
     if (status)
         return status;
+    shutdown_block_signals();
     int err = opts->foreground ? 0 : background_start(&status_fd);
     if (err) {
         log_line(LOG_ERR, "cannot go into the background: %s", strerror(-err));
         return EXIT_SYSTEM;
     }
-    shutdown_block_signals();
     ffs_mmp_prepare();
     allow_descriptors();
     give_up_privileges();

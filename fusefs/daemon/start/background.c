@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,29 @@ static int wait_for_verdict(int fd, pid_t child)
     return EXIT_SYSTEM;
 }
 
+static pid_t background_child;
+
+static void background_pass_on(int number)
+{
+    kill(background_child, number);
+}
+
+/* A child that outlives its parent would mount later, when nobody expects it. */
+static void pass_on_signals(pid_t child)
+{
+    const struct sigaction action = {.sa_handler = background_pass_on};
+    const int signals[] = {SIGTERM, SIGINT};
+    sigset_t set;
+
+    background_child = child;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        sigaction(signals[i], &action, NULL);
+        sigaddset(&set, signals[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
 int background_start(int *status_fd)
 {
     int fds[2];
@@ -46,6 +70,7 @@ int background_start(int *status_fd)
     }
     if (child > 0) {
         close(fds[1]);
+        pass_on_signals(child);
         _exit(wait_for_verdict(fds[0], child));
     }
     close(fds[0]);

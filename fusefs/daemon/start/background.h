@@ -9,8 +9,9 @@
 #define FUSEFS_DAEMON_START_BACKGROUND_H
 
 /*
- * Returns only in the child, with the write end of the pipe in *status_fd, or
- * with -errno if the fork failed. The parent exits in this call.
+ * Called with SIGTERM and SIGINT blocked, which the parent passes on to the
+ * child. Returns only in the child, with the write end of the pipe in
+ * *status_fd, or with -errno if the fork failed. The parent exits in this call.
  */
 int background_start(int *status_fd);
 /*

@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/mounted.h"
+#include "tests/spawn.h"
 
 namespace
 {
@@ -162,6 +164,39 @@ TEST_F(UnmountTest, ToolsDoNotWaitForAMountByAnotherName)
     EXPECT_EQ(output.find("waiting"), std::string::npos) << output;
     unlink(name.c_str());
     EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+bool catches(pid_t pid, int number)
+{
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+
+    for (std::string line; std::getline(status, line);) {
+        if (line.compare(0, 7, "SigCgt:") == 0)
+            return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+    }
+    return false;
+}
+
+// The command passes the signal on to its daemon, which waits for the lock.
+TEST_F(UnmountTest, ACommandThatIsInterruptedLeavesNoMount)
+{
+    Mounted m(kImage);
+    int image = open(m.image().c_str(), O_RDONLY | O_CLOEXEC), how = 0, rounds = 1000;
+    ASSERT_EQ(flock(image, LOCK_EX), 0);
+    pid_t pid = spawn_program({GPUNVME_DAEMON, m.image(), m.mountpoint()}, -1, STDERR_FILENO,
+                              STDERR_FILENO);
+    ASSERT_GT(pid, 0);
+    while (!catches(pid, SIGTERM) && --rounds > 0)
+        usleep(10000);
+    EXPECT_EQ(kill(pid, SIGTERM), 0);
+    close(image);
+    ASSERT_EQ(waitpid(pid, &how, 0), pid);
+    EXPECT_TRUE(WIFEXITED(how)) << "ended by signal " << WTERMSIG(how);
+    rounds = 6000;
+    while (device_of(m.mountpoint()) != device_of(m.mountpoint() + "/..") && --rounds > 0)
+        usleep(10000);
+    EXPECT_GT(rounds, 0) << "still mounted";
+    EXPECT_EQ(m.fsck(nullptr), 0);
 }
 
 TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
