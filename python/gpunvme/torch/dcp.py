@@ -12,6 +12,7 @@ The files have the bytes of tensors as they are in memory, at multiples of 4096,
 has an archive for each. Reader also reads torch's checkpoints; torch's reader refuses these.
 """
 
+import contextlib
 import dataclasses
 import errno
 import gc
