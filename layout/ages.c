@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the address of a block says about it: ages in naming blocks, blocks that
- * were never written, and how to check a block (FORMAT.md 2.4, 5.1 and 5.5).
+ * Derives from the address of a block which block names its age and where, makes
+ * blocks that were never written, and checks blocks (FORMAT.md 2.4, 5.1 and 5.5).
  */
 #include <assert.h>
 #include <string.h>

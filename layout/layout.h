@@ -402,7 +402,7 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
                             uint64_t addr, uint64_t owner, const char **why);
 
-/* Properties of a block that its reader already knows. */
+/* The reader of a block describes with this struct what it already knows of it. */
 struct lay_expect {
     uint32_t magic; /* LAY_MAGIC_*; 0: any, of which only head and checksum are checked */
     uint64_t owner;

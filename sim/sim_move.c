@@ -64,7 +64,7 @@ struct sim_move {
     struct sim_move *next; /* in a list of submissions to be freed */
 };
 
-/* Release: the data of the copies is visible before the count 0. */
+/* The store releases, so that the data of the copies is visible before the count 0. */
 static void move_count(struct sim_thread *th, unsigned change)
 {
     unsigned now = atomic_load_explicit(&th->moving, memory_order_relaxed) + change;

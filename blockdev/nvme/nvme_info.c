@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The quirks of controllers, and the meaning of NVMe statuses. */
+/*
+ * Recognises controllers whose deviations from the specification affect this
+ * driver, and translates NVMe statuses. Linux lists more of these controllers,
+ * with more details (drivers/nvme/host/pci.c).
+ */
 #include <errno.h>
 #include <libnvme.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "client/lib/shared_list.h"
 
-/* A call, with its pieces in the order in which they are read. */
+/* This struct has the state of a call. Its pieces are read in their order. */
 struct readv_call {
     struct gpunvme_buffer *b; /* registered at the mount */
     int fd;

@@ -42,8 +42,8 @@
  * These define functions, each with one PTX instruction, or on a host a builtin of the compiler
  * with its order: GQ_LOAD loads a word, GQ_STORE stores to it or changes it, GQ_FETCH also returns
  * its old value. GQ_REPLACE stores `value` if the word is `expected`, and returns the old value.
- * GQ_FENCE is empty on a host, where the store before which it stands releases and the load behind
- * which it stands acquires: fences alone would be correct, but ThreadSanitizer does not see them.
+ * GQ_FENCE is empty on a host, because the store after it releases and the load before it acquires:
+ * fences alone would be correct, but ThreadSanitizer does not see them.
  */
 #define GQ_LOAD(name, type, reg, instruction, order)                                  \
     GQ_FN type name(const volatile type *at)                                          \
@@ -150,9 +150,9 @@ GQ_STORE(gq_store_doorbell, uint32_t, "r", "st.mmio.relaxed.sys.u32", __atomic_s
 GQ_FENCE(gq_fence_entries, "fence.acq_rel.sys")
 
 /*
- * A release at system scope. A fence that also acquires empties the L1, for
- * which a load behind it waits: 0.17 us on an H100. PTX has the weaker fence
- * since version 8.6.
+ * GQ_RELEASE releases at system scope. A fence that also acquires empties the
+ * L1, for which a load behind it waits: 0.17 us on an H100. PTX has the weaker
+ * fence since version 8.6.
  */
 #if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1207
 #define GQ_RELEASE "fence.release.sys"
@@ -172,7 +172,7 @@ GQ_FENCE(gq_fence_entry, GQ_RELEASE)
  */
 GQ_FENCE(gq_fence_results, GQ_RELEASE)
 
-/* The last four bytes of a CQE, which the controller stores last. */
+/* A gq_dword has the last four bytes of a CQE, which the controller stores last. */
 typedef uint32_t __attribute__((may_alias)) gq_dword;
 
 GQ_LOAD(gq_acquire_dword, gq_dword, "r", "ld.acquire.sys.u32", __ATOMIC_ACQUIRE)

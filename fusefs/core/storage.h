@@ -65,11 +65,11 @@ struct ffs_buf {
 };
 
 /*
- * Gets the block with a logical address. `expect` is checked when it is read
- * from the device. Returns -EIO, -ENOMEM, or -EUCLEAN if
- * the block stays bad after a second read and an attempt to correct it: then it
- * is logged with address and reason, and the superblock asks for a run of fsck.
- * Only a block that is in use for two things makes the file system read-only.
+ * Gets the block with a logical address, and checks it by `expect` if it is not
+ * in the cache. Returns -EIO, -ENOMEM, or -EUCLEAN if the block stays bad after
+ * a second read and an attempt to correct it: then it is logged with address and
+ * reason, and the superblock asks for a run of fsck. Only a block that is in use
+ * for two things makes the file system read-only.
  */
 int ffs_buf_get(struct ffs *fs, uint64_t block, const struct lay_expect *expect,
                 struct ffs_buf **out);

@@ -75,7 +75,7 @@ enum cli_cell {
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
-/* The value of a cell of texts; none for NULL. */
+/* Returns the value of a cell of texts, or NULL, which means none, for NULL. */
 static inline struct json_object *cli_text(const char *value)
 {
     return value ? json_object_new_string(value) : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The running transaction, which has all changes since the last commit, and the
- * addresses of the naming blocks above it.
+ * Keeps the running transaction, which has all changes since the last commit, and
+ * the addresses of the naming blocks above the blocks in the log.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 /* --- The naming blocks above the blocks in the log, for which it keeps room (R7d) ------------- */
 
 /* Returns the slot of an address, or the empty one where it would be. */
-static size_t naming_set_find(const struct ffs_naming *s, uint64_t addr)
+static size_t running_find_naming(const struct ffs_naming *s, uint64_t addr)
 {
     size_t i = (size_t)(addr * 0x9e3779b97f4a7c15ull >> 32) & (s->cap - 1);
 
@@ -38,7 +38,7 @@ int ffs_naming_reserve(struct ffs *fs, unsigned blocks)
     bigger.n = s->n;
     for (size_t i = 0; i < s->cap; i++) {
         if (s->addrs[i] != 0)
-            bigger.addrs[naming_set_find(&bigger, s->addrs[i])] = s->addrs[i];
+            bigger.addrs[running_find_naming(&bigger, s->addrs[i])] = s->addrs[i];
     }
     free(s->addrs);
     *s = bigger;
@@ -51,7 +51,7 @@ void ffs_naming_add(struct ffs *fs, uint64_t addr)
     unsigned index;
 
     while ((addr = lay_name_of(&fs->geo, addr, &index)) != LAY_NONE) {
-        size_t i = naming_set_find(s, addr);
+        size_t i = running_find_naming(s, addr);
         if (s->addrs[i] == addr)
             return; /* those above it are in the set, too */
         assert(2 * s->n < s->cap);
