@@ -16,11 +16,13 @@
 
 int direct_check_options(const struct direct_options *o)
 {
+    uint32_t queues = o->queues ? o->queues : DEFAULT_QUEUES;
+    uint32_t depth = o->depth ? o->depth : DEFAULT_DEPTH;
+
     if (o->flags & ~GPUNVME_UNVERIFIED)
         return gpunvme_fail(-EINVAL, "unknown flags 0x%x", o->flags);
-    if (o->queues > GPUNVME_LEASE_MAX || o->depth == 1)
-        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", o->queues,
-                            o->depth);
+    if (queues > GPUNVME_LEASE_MAX || depth < 2)
+        return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", queues, depth);
     return 0;
 }
 
