@@ -42,7 +42,7 @@ static void background_pass_on(int number)
 /* A child that outlives its parent would mount later, when nobody expects it. */
 static void pass_on_signals(pid_t child)
 {
-    const struct sigaction action = {.sa_handler = background_pass_on};
+    const struct sigaction action = {.sa_handler = background_pass_on, .sa_flags = SA_RESTART};
     const int signals[] = {SIGTERM, SIGINT};
     sigset_t set;
 
