@@ -219,7 +219,7 @@ static int checkpoint_run(struct ffs *fs, enum ffs_commit_how how)
         err = checkpoint_put_in_place(fs);
 
     /* The log still has all images, and a later checkpoint writes them. */
-    if (err == -EINTR || err == -ENOMEM)
+    if (err == -ENOMEM)
         return err;
     if (!err)
         err = checkpoint_commit_tail(fs);
