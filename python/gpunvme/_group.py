@@ -27,7 +27,7 @@ _READ = 64 << 20  # bytes of one read
 
 
 class Peers(Protocol):
-    """The ranks, and memory of this one. Collective operations are bounded in time."""
+    """Connects the ranks, and handles memory of this one. Collective operations are bounded."""
 
     rank: int
     size: int
@@ -48,7 +48,7 @@ class Peers(Protocol):
     def share(self, offers: list[Any]) -> bool:
         """Collective: maps the arrays of the other ranks. Returns false at all ranks if one cannot.
 
-        An error is that of one rank.
+        It may raise an error at one rank alone.
         """
 
     def shown(self, rank: int, name: str) -> Any:
@@ -83,7 +83,7 @@ def _aligned(nbytes: int) -> int:
 # --- Places ----------------------------------------------------------------------------------------
 
 class _Place(NamedTuple):
-    """A tensor of a file among the bytes of all tensors."""
+    """Locates a tensor of a file among the bytes of all tensors."""
 
     place: int
     file: File
@@ -91,7 +91,7 @@ class _Place(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Bytes of a tensor that are in a chunk."""
+    """Describes the bytes of a tensor that are in a chunk."""
 
     file: File
     entry: Entry
@@ -101,7 +101,7 @@ class _Part(NamedTuple):
 
 
 class Layout:
-    """Places the tensors' bytes one after the other. Multiples of ALIGN are such in the files."""
+    """Places the tensors' bytes one after the other. A multiple of ALIGN is one in its file, too."""
 
     def __init__(self, entries: list[tuple[File, Entry]]) -> None:
         self._places: list[_Place] = []
@@ -142,7 +142,7 @@ class Shares:
 # --- Files -----------------------------------------------------------------------------------------
 
 class _Version(NamedTuple):
-    """What a rank has opened."""
+    """Identifies a file that a rank has opened."""
 
     name: str
     contents: str  # digest of what the header describes, and the size
@@ -233,7 +233,7 @@ class _Errors:
 
 
 class _Exchange:
-    """Tensors of which each rank reads a share into place, and copies the others' shares."""
+    """Has each rank read a share of these tensors into place, and copy the others' shares."""
 
     def __init__(self, peers: Peers, entries: list[tuple[File, Entry]],
                  arrays: dict[str, Any]) -> None:
@@ -299,7 +299,7 @@ class _Exchange:
 
 
 class _Load:
-    """The part of one rank."""
+    """Makes the tensors of one rank, and fills them."""
 
     def __init__(self, peers: Peers, entries: list[tuple[File, Entry]],
                  empty: Callable[[Entry], Any], slices: Slices, threads: int,

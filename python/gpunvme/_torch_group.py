@@ -100,7 +100,8 @@ def _allocation_of(memory: torch.Tensor) -> tuple[int, int]:
     """Returns the address of its allocation, and its place there."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     address = memory.data_ptr()
-    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size),
+          ctypes.c_uint64(address))
     return base.value, address - base.value
 
 
@@ -206,7 +207,7 @@ class ProcessGroup:
         return self._board.meet(failed)
 
     def rows(self, nbytes: int) -> torch.Tensor:
-        """The block behind the bytes reports an error to the ranks of all_gather."""
+        """Returns rows with a block behind their bytes, which reports an error to all ranks."""
         return torch.empty((self.size + 1, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
 
     def gather(self, rows: torch.Tensor, failed: bool) -> bool:
@@ -232,7 +233,7 @@ class ProcessGroup:
         self.close()
 
     def finish(self, failed: bool = False) -> bool:
-        """Without a board no rank waits: a gather has copied what it shows, and reports errors."""
+        """Without a board no rank waits, because each has the results of gathers as its own."""
         return self._board is None or self._board.meet(failed)
 
     def close(self) -> None:
@@ -249,7 +250,7 @@ _PARTS = 8  # of each device, at least
 
 
 class _Part(NamedTuple):
-    """Bytes of a tensor that one device reads and the others copy."""
+    """Describes bytes of a tensor that one device reads and the others copy."""
 
     file: File
     entry: Entry
@@ -283,7 +284,7 @@ def _read_and_copy(part: _Part, reader: torch.Tensor, others: list[torch.Tensor]
 
 
 class _Devices:
-    """Tensors by name for each device, and the reads that fill them."""
+    """Has the tensors by name for each device, and starts the reads that fill them."""
 
     def __init__(self, entries: list[tuple[File, Entry]], devices: list[Any], empty: Empty,
                  reserve: Reserve, slices: Slices) -> None:
