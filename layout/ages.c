@@ -145,11 +145,21 @@ int lay_check_ages(const struct lay_geometry *geo, const struct lay_ages *ages, 
     return 0;
 }
 
+/* Returns true if blocks with this magic are those of one kind of address. */
+static bool ages_magic_is_of_address(uint32_t magic)
+{
+    return magic == LAY_MAGIC_BITMAP || magic == LAY_MAGIC_SUMS || magic == LAY_MAGIC_MAP ||
+           magic == LAY_MAGIC_ENTRIES || magic == LAY_MAGIC_AGES;
+}
+
 int lay_check_block(const struct lay_geometry *geo, uint64_t addr, const void *block,
                     const struct lay_expect *want, const char **why)
 {
     uint64_t number = lay_addr_number(addr);
 
+    /* The number of another kind of address may be beyond the area. */
+    if (ages_magic_is_of_address(want->magic) && want->magic != lay_magic_of(addr))
+        return lay_bad(why, "magic");
     switch (want->magic) {
     case 0:
         return lay_check_head(block, lay_get32(((const struct lay_head *)block)->magic), geo->uuid,

@@ -42,7 +42,7 @@ int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm
 
     if (err)
         return err;
-    if (lay_get32(bm->group) != group)
+    if (lay_get32(bm->group) != group || group >= lay_groups(geo))
         return lay_bad(why, "group");
     if (lay_get64(bm->reserved) != 0)
         return lay_bad(why, "reserved");

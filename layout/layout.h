@@ -410,8 +410,9 @@ struct lay_expect {
     uint64_t lo, hi; /* range of keys of a tree node */
 };
 /*
- * Checks a block of an area or a chunk, with the function for its magic. The
- * file system has the address. Returns 0, or -EUCLEAN with *why.
+ * Checks a block of an area or a chunk, with the function for its magic, which
+ * may be another one than the address implies. The file system has the address.
+ * Returns 0, or -EUCLEAN with *why.
  */
 int lay_check_block(const struct lay_geometry *geo, uint64_t addr, const void *block,
                     const struct lay_expect *want, const char **why);

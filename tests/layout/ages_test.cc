@@ -2,6 +2,7 @@
 /* Which block names the age of which other one, and what an age of 0 stands for. */
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -136,6 +137,28 @@ TEST_F(Ages, AreNotThoseOfLevel0)
         EXPECT_NE(lay_check_ages(&geo, &b.ages, addr, &why), 0);
         EXPECT_STREQ(why, "level") << std::hex << addr;
     }
+}
+
+/*
+ * A crafted block has the magic and the address of a bitmap, but is read where entries are. No area
+ * has a bitmap with the number of that address.
+ */
+TEST(CheckBlock, RefusesAMagicThatIsNotThatOfTheAddress)
+{
+    const lay_geometry geo = object_geometry();
+    const uint64_t addr = LAY_ADDR_CHUNK(1, 0), number = lay_addr_number(addr);
+    lay_expect want = {};
+    lay_block b = {};
+    const char *why = "";
+
+    want.magic = LAY_MAGIC_BITMAP;
+    lay_head_init(&b.head, LAY_MAGIC_BITMAP, geo.uuid, LAY_ADDR(LAY_KIND_BITMAP, number), 0);
+    b.bitmap.group = lay_put32(static_cast<uint32_t>(number));
+    lay_seal(&b, OBJECT_TID);
+    EXPECT_EQ(lay_check_block(&geo, addr, &b, &want, &why), -EUCLEAN);
+    EXPECT_STREQ(why, "magic");
+    EXPECT_EQ(lay_check_bitmap(&geo, &b.bitmap, number, &why), -EUCLEAN);
+    EXPECT_STREQ(why, "group");
 }
 
 /* --- Age 0 ------------------------------------------------------------------------------------ */
