@@ -135,7 +135,7 @@ configure() {
     shift
     use_ccache
     mkdir -p "$dir"
-    flock "$dir" cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
+    flock -o "$dir" cmake -S "$GPUNVME_ROOT" -B "$dir" -G Ninja "${CMAKE_LAUNCHER_ARGS[@]}" \
         ${CMAKE_PREFIX_ARGS[@]+"${CMAKE_PREFIX_ARGS[@]}"} \
         -DGPUNVME_TESTS_IN_ALL="${GPUNVME_TESTS_IN_ALL:-ON}" \
         ${GPUNVME_CUDA_ARCHITECTURES:+"-DGPUNVME_CUDA_ARCHITECTURES=$GPUNVME_CUDA_ARCHITECTURES"} \
@@ -147,7 +147,7 @@ build() {
     local dir=$1
     shift
     use_ccache
-    flock "$dir" cmake --build "$dir" -j "$(jobs_for_build)" "$@"
+    flock -o "$dir" cmake --build "$dir" -j "$(jobs_for_build)" "$@"
 }
 
 # configure_and_build DIR [CMAKE-ARGUMENT...]: does both.
