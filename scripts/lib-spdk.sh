@@ -134,7 +134,7 @@ put_data() {
     cp "$DIR/data" "$DIR/mnt/data" && sync "$DIR/mnt/data" "$DIR/mnt"
 }
 
-# Does the same without the page cache.
+# Writes the file again without the page cache.
 overwrite() {
     timeout 60 dd if="$DIR/data" of="$DIR/mnt/data" bs=1M oflag=direct conv=fsync
 }

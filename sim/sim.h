@@ -265,7 +265,7 @@ int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e);
  */
 int sim_doorbells_fd(const struct sim *s);
 /*
- * Does the same as the transport's map(), at an address chosen by the caller
+ * Maps memory like the transport's map(), at an address chosen by the caller
  * (aligned to 4 KiB, below 2^52, otherwise -EINVAL). Returns -EEXIST if it
  * overlaps a mapping.
  */

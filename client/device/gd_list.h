@@ -241,7 +241,7 @@ GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * Does the same for one read of len bytes to byte `at` of the buffer, in
+ * Sets up a share of one read of len bytes to byte `at` of the buffer, in
  * commands of `unit` bytes. len is not 0, and the read ends before the file
  * does. Blocks with checksums are compared afterwards. The read is cancelled
  * when the word `cancel` in host memory is not 0; NULL means never.

@@ -492,8 +492,8 @@ GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct 
 #ifdef GPUNVME_DEVICE_SMALL
 
 /*
- * Does the same for a caller whose words remain in registers: all of them are
- * loaded once more. `word` is the word of the lock as the caller would release
+ * Runs a read on the general path for a caller whose words remain in registers:
+ * all of them are loaded once more. `word` is the word of the lock as the caller would release
  * it, or GD_TAKEN.
  */
 GQ_STEP int gd_read_anew(const struct gpunvme_device_file *file, const struct gd_lone *l,

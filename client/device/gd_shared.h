@@ -394,8 +394,8 @@ GQ_FN void gd_search_extent(const struct gd_known *k, struct gq_cursor *cur)
 }
 
 /*
- * Called inside a region by all lanes. Does the same with entries that the
- * lanes have.
+ * Called inside a region by all lanes. Stores the extent that has the cursor's
+ * place, by the entries that the lanes have.
  */
 GQ_FN void gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
                             const struct gd_tables *t, struct gq_cursor *cur)

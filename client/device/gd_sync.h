@@ -32,9 +32,9 @@ GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 GQ_STORE(gd_unlock, uint32_t, "r", "st.release.gpu.u32", __atomic_store_n, __ATOMIC_RELEASE)
 
 /*
- * Does the same for a lane that has stored nothing to the queue since its last
- * fence. That fence and this store are the release, also for stores of earlier
- * owners; the lane does not wait for them again.
+ * Unlocks for a lane that has stored nothing to the queue since its last fence.
+ * That fence and this store are the release, also for stores of earlier owners;
+ * the lane does not wait for them again.
  */
 GQ_STORE(gd_unlock_fenced, uint32_t, "r", "st.relaxed.gpu.u32", __atomic_store_n, __ATOMIC_RELEASE)
 

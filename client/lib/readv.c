@@ -15,7 +15,7 @@ static bool ends_all(int err)
     return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;
 }
 
-/* Reads by READ, which does the same more slowly. */
+/* Reads each piece by a READ, which is slower than a READV. */
 static int readv_read_singly(struct readv_call *c)
 {
     for (; c->done < c->n; c->done++) {

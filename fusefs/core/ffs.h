@@ -461,10 +461,10 @@ int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
 /* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */
 void ffs_scrub_stop(struct ffs *fs);
 /*
- * Does the same with the metadata of the whole file system at once, a part per
- * call, as fast as the device permits. `from` is 0 in the first call, which
- * first puts in place what the log holds, and then out->next of the call before,
- * until that is 0. A read-only mount corrects nothing. In *out a bad block is a
+ * Scrubs the metadata of the whole file system at once, a part per call, as
+ * fast as the device permits. `from` is 0 in the first call, which first puts
+ * in place what the log holds, and then out->next of the call before, until
+ * that is 0. A read-only mount corrects nothing. In *out a bad block is a
  * place: `offset` is the logical address of the block. `matching` are right
  * places, `without` blocks that were left out because a newer version is in use
  * or in the log, and `added` chunks that have got a second place. Returns 0,

@@ -290,9 +290,9 @@ static int end_write(struct ffs_map *map, uint64_t written, struct transfer_part
 }
 
 /*
- * Does the same for a write; offset and len are multiples of the block size.
- * Only whole blocks become part of the file, since a new block contains stale
- * data after the last byte written.
+ * Writes by the GPU path; offset and len are multiples of the block size. Only
+ * whole blocks become part of the file, since a new block contains stale data
+ * after the last byte written.
  */
 static int buffer_transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
 {

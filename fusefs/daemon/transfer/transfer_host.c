@@ -262,7 +262,7 @@ static void add_run(struct transfer_sums *s, uint64_t owner, uint64_t from, uint
     }
 }
 
-/* Does the same as add_some() for any length. */
+/* Adds bytes by add_some(), whose length is limited. */
 static void add_all(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                     uint64_t shift, const uint32_t *parts)
 {
