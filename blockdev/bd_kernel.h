@@ -20,14 +20,14 @@ int bd_loop_file(int fd);
 /*
  * Returns true if a loop device over the file that `file` describes is in use: mounted, swap space,
  * part of another device, or opened exclusively. A loop device that this process may not open
- * counts as used. False for anything but a regular file.
+ * counts as used. Returns false if the file is not a regular one.
  */
 bool bd_loop_in_use(const struct stat *file);
 
 /*
  * Returns true if sysfs names a transport other than PCIe for a controller of
  * the block device. `folder` is the device's folder in sysfs, such as
- * /sys/dev/block/259:0; a partition is judged by its disk.
+ * /sys/dev/block/259:0. For a partition the function examines the disk.
  */
 bool bd_on_fabric(const char *folder);
 

@@ -372,7 +372,7 @@ void bd_lend_close(struct bd_dev *dev, struct nvme_qpair *pair)
     nvme_qpair_twin_free(d->c, pair, ended);
 }
 
-/* Creates the borrower's queues in the place of those that exist. */
+/* Replaces the existing queues by those of the borrower. */
 static int lend_create(struct bd_queue *q, struct nvme_qpair *pair)
 {
     if (q->broken)

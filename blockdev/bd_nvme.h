@@ -3,10 +3,10 @@
  * The parts of the NVMe block device. A file calls only the files above it in
  * this list:
  *   bd_nvme_cmd.c      cuts transfers into commands
- *   bd_nvme_owner.c    threads that own a queue, parking them, new queues
+ *   bd_nvme_owner.c    runs and parks the threads that own a queue, and creates queues
  *   bd_nvme_poll.c     posts commands and handles completions
  *   bd_nvme_recover.c  handles commands that miss their deadline
- *   bd_nvme.c          the device, its queues, runs of transfers, and lending the only queue
+ *   bd_nvme.c          opens and closes the device, runs transfers, and lends an only queue
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H

@@ -33,9 +33,9 @@ enum bd_reserve {
 int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, struct reason *why);
 
 /*
- * Reserves a block device that the kernel drives, with the results of
- * bd_reserve(). The device keeps the reservation until it is closed. host_id is
- * of bd_host_id(); its first bytes are the key of this host.
+ * Reserves a block device that the kernel drives. The function returns the same
+ * values as bd_reserve(). The reservation ends when the device is closed.
+ * bd_host_id() provides host_id, whose first bytes are the key of this host.
  */
 int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how,
                     struct reason *why);

@@ -55,8 +55,8 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
 bool bd_lacks_regions(struct nvme_ctrlr *c, struct reason *why);
 
 /*
- * Completes the sentence in `why` after nvme_ctrlr_open() has failed with err.
- * nvme_ctrlr_open() may have stored a reason there. Returns err.
+ * Called after nvme_ctrlr_open() has failed with err. Completes the sentence in
+ * `why`, in which nvme_ctrlr_open() may have stored a reason. Returns err.
  */
 int bd_refuse_ctrlr(const struct nvme_transport *t, int err, struct reason *why);
 

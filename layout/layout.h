@@ -143,13 +143,13 @@ uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *in
 uint32_t lay_named_age(const void *name, uint64_t addr, unsigned index);
 void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age);
 /*
- * Returns true for a block in a chunk whose entries, in `name`, do not have it as
- * used: they name no age of it.
+ * Returns true for a block of a chunk if the chunk's entries, in `name`, do not
+ * mark it as used, so that its age is not named.
  */
 bool lay_is_unnamed(const void *name, uint64_t addr);
 /*
- * Returns the place of a block in the order from the lowest blocks up: what names
- * a block has a higher rank.
+ * Returns the rank of a block, by which blocks are sealed in ascending order. A
+ * block has a higher rank than those that it names.
  */
 unsigned lay_rank(uint64_t addr);
 #define LAY_RANK_SUPER (2u + LAY_MAX_LEVELS)
@@ -402,7 +402,7 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
                             uint64_t addr, uint64_t owner, const char **why);
 
-/* The reader of a block describes with this struct what it already knows of it. */
+/* The reader of a block passes in this struct what it already knows of the block. */
 struct lay_expect {
     uint32_t magic; /* LAY_MAGIC_*; 0: any, of which only head and checksum are checked */
     uint64_t owner;
@@ -410,9 +410,9 @@ struct lay_expect {
     uint64_t lo, hi; /* range of keys of a tree node */
 };
 /*
- * Checks a block of an area or a chunk, with the function for its magic, which
- * may be another one than the address implies. The file system has the address.
- * Returns 0, or -EUCLEAN with *why.
+ * Checks a block of an area or a chunk by the function for its magic, which may
+ * differ from the magic that the address implies. The address must be one of the
+ * file system. Returns 0, or -EUCLEAN with *why.
  */
 int lay_check_block(const struct lay_geometry *geo, uint64_t addr, const void *block,
                     const struct lay_expect *want, const char **why);

@@ -271,7 +271,7 @@ step_dali() {
     figures "DALI, by POSIX" 45 "${APPS[@]}" dali --backend POSIX "$ON_MOUNT" "$ON_TMPFS"
 }
 
-# One process, because HDF5's driver for cuFile does not know of others.
+# The tests run as one process, because HDF5's driver for cuFile supports no more.
 step_hdf5() {
     if [ ! -x "${VFD_GDS:-}/gds_test" ]; then
         row "HDF5" "not run: VFD_GDS names no folder with gds_test"

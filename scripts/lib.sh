@@ -181,7 +181,7 @@ step() {
     record_step "$name" "$rc" $((SECONDS - start))
 }
 
-# Steps that run in the background. The keys are their names.
+# BESIDE_PID has the processes of the steps that run in the background, by name.
 declare -A BESIDE_PID=()
 BESIDE_DIR='' AHEAD_LAST=''
 

@@ -43,8 +43,8 @@ int bench_mount_read(const struct bench_mount *m, int fd, uint64_t at, uint64_t 
 int bench_mount_write(const struct bench_mount *m, int fd, uint64_t len, uint32_t path);
 
 /*
- * Describes a new file. Before it is made, the struct is zero with fd -1.
- * bench_file_close() removes the file in any state.
+ * Describes a file that the benchmark creates. The caller sets fd to -1 and all
+ * else to zero first. bench_file_close() then removes the file, if there is one.
  */
 struct bench_file {
     char path[4096];
@@ -82,17 +82,16 @@ int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, int f
                       const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
 /*
- * Reads n bytes at offset to memory of the mount's buffer, and waits for the
- * end. Returns 0, or reports an error and returns -EIO.
+ * Reads n bytes at offset to memory of the mount's buffer, and waits until they
+ * are there. Returns 0, or reports an error on stderr and returns -EIO.
  */
 int bench_direct_read(struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 /*
- * Reads like bench_direct_read(), but without a stream: the calling thread waits. Several threads
- * may call it.
+ * Reads like bench_direct_read(), but uses no stream, so several threads may call it at a time.
  */
 int bench_direct_read_wait(const struct bench_direct *p, void *to, uint64_t n, uint64_t offset);
 
-/* Lists pieces of a file. Reads place them one after another in the mount's buffer. */
+/* This struct lists pieces of a file, which reads store one after another in the mount's buffer. */
 struct bench_list {
     size_t n;
     struct gpunvme_piece *pieces;     /* in memory of the library */
@@ -107,7 +106,7 @@ struct bench_list {
 int bench_list_make(struct bench_list *l, const struct bench_mount *m,
                     const struct pattern_pieces *p);
 void bench_list_free(struct bench_list *l, const struct bench_mount *m);
-/* Clears the results before a run. If `direct` is true, it clears those of the copy, too. */
+/* Clears the results of all pieces before a run, and if `direct` is true, those of the copy. */
 int bench_list_prepare(struct bench_list *l, bool direct);
 /* Verifies that every piece was read completely. */
 int bench_list_check(struct bench_list *l, bool direct);

@@ -9,9 +9,9 @@ namespace
 {
 
 /*
- * kSmall is the maximum number of threads of a block of warps. A thread of such a block has 168
- * registers. A thread of a block of kMost threads has 64, so the compiler spills the rest of a
- * read's state.
+ * kSmall and kMost are maximum numbers of threads in a block. A thread has up to 168 registers in
+ * a block of kSmall threads, and 64 in one of kMost threads. There the compiler spills a part of
+ * the state of a read.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kBlock = 256; /* threads of a block that reads as one */

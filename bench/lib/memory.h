@@ -36,10 +36,10 @@ void *bench_host_alloc(bool gpu, size_t len);
 void bench_host_free(bool gpu, void *p);
 
 /*
- * Replaces the pieces, which are zero or were made before, by pieces of len bytes in all. Their
- * places are in the `span` bytes, a multiple of `bytes`, from byte `from` of the pattern on, a
- * multiple of 8. They are random, or in order, beginning with `from` again after the last one. The
- * function reports a failure on stderr.
+ * Replaces the pieces, which are zero or were made before, by pieces of `bytes` bytes each and len
+ * bytes in all. Their places are in bytes [from, from + span) of the pattern. `from` is a multiple
+ * of 8, and `span` one of `bytes`. If `random` is false, the places are in order and begin at
+ * `from` again after the last one. The function reports a failure on stderr.
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t from, uint64_t span, bool random);

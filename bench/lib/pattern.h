@@ -47,7 +47,10 @@ void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t pl
 /* Returns the number of words that differ from the pieces. */
 uint64_t pattern_host_count_wrong(const void *memory, const struct pattern_pieces *p);
 
-/* These act in GPU memory like the two before. They return 0 or -EIO, and exist only with CUDA. */
+/*
+ * These functions act in GPU memory like pattern_host_write() and pattern_host_count_wrong(). They
+ * return 0 or -EIO, and exist only with CUDA.
+ */
 int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
 int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p, uint64_t *wrong);
 

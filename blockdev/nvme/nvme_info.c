@@ -90,7 +90,10 @@ struct status_entry {
     bool command_fault; /* the same command will fail again */
 };
 
-/* In ascending order. Other codes map to -EIO and are retried. */
+/*
+ * The table is in ascending order of codes. Any other code maps to -EIO, and the
+ * command may be retried.
+ */
 static const struct status_entry table[] = {
     {NVME_ERR_INVALID_OPCODE, -ENOTSUP, true},
     {NVME_ERR_INVALID_FIELD, -EINVAL, true},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A PCI NVMe controller through VFIO, as a transport (transport.h).
+ * Implements the transport (transport.h) of a PCI NVMe controller through VFIO.
  *
  * The kernel resets the function when it is opened and when it is closed, also
  * after its user has died. Opening enables bus mastering and maps the

@@ -49,9 +49,9 @@ static uint64_t list_shares(const struct gd_launch *l)
 }
 
 /*
- * Launches the kernel of a read, of a list or, by blocks, of a long read that is staged, or the
- * conclusion. A block that concludes has one warp. Any other of a list or a long read has a second
- * one that loads the list, and copy warps if data is staged.
+ * Launches the kernel of a read, of a list, or of the conclusion of one. A list, and a long read
+ * that is staged, may have several blocks. A block that concludes has one warp. Any other block of
+ * these has a second warp, which loads the list, and copy warps if data is staged.
  */
 static int launch_kernel(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {

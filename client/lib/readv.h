@@ -11,7 +11,7 @@ struct readv_call {
     int fd;
     uint32_t flags;
     struct gpunvme_piece *pieces;
-    size_t n, done;                /* all pieces, and those, from the first on, with a result */
+    size_t n, done;                /* pieces, and how many of the first ones have a result */
     uint64_t bytes;                /* added: bytes that the mount has read */
     struct gpunvme_result *result; /* added to */
     size_t turn;                   /* readv_by_list(): maximum pieces in one call of the mount */

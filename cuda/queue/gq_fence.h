@@ -161,14 +161,15 @@ GQ_FENCE(gq_fence_entries, "fence.acq_rel.sys")
 #endif
 
 /*
- * Like gq_fence_entries(), executed only by lane 0 after the convergence. It
- * acquires nothing, because the lane has not peeked at a CQE.
+ * Executed only by lane 0 after the lanes have converged. Acts like
+ * gq_fence_entries(), but acquires nothing, because the lane has not peeked at a
+ * CQE.
  */
 GQ_FENCE(gq_fence_entry, GQ_RELEASE)
 
 /*
- * Executed before a queue's state is stored for the host. Orders the loads and
- * stores of the lanes before their convergence.
+ * Executed by a lane after the lanes have converged. Orders all their earlier
+ * loads and stores before its later store of the queue's state for the host.
  */
 GQ_FENCE(gq_fence_results, GQ_RELEASE)
 
@@ -190,9 +191,9 @@ GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 }
 
 /*
- * Like gq_load_cqe(), without waiting for the value. The load is relaxed on a
- * GPU; it acquires by the gq_fence_entries() that the lane executes next, and
- * its value must not be used before that.
+ * Loads like gq_load_cqe(), but does not wait for the value. On a GPU the load
+ * is relaxed. The lane must execute gq_fence_entries() before it uses the value,
+ * which makes the load an acquire.
  */
 GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {

@@ -40,7 +40,7 @@ class Peers(Protocol):
         """Returns the bytes of a tensor as an array."""
 
     def can_show(self, array: Any) -> bool:
-        """Returns true if other ranks may copy from such an array, as they do from equal ones."""
+        """Returns true if other ranks may copy from the array. All ranks return the same for it."""
 
     def offer(self, arrays: dict[str, Any]) -> Any:
         """Returns what the other ranks need to copy from these arrays, or none."""
@@ -55,7 +55,7 @@ class Peers(Protocol):
         """Returns the array of another rank, which share() has mapped, for copy()."""
 
     def meet(self, failed: bool) -> bool:
-        """Collective, after share(): waits for all ranks. Returns true if one has failed."""
+        """Collective: waits for all ranks, after share(). Returns true if one has failed."""
 
     def rows(self, nbytes: int) -> Any:
         """Returns memory for gather(): a row for each rank, and a last one that this rank fills."""
@@ -67,7 +67,7 @@ class Peers(Protocol):
         """
 
     def copy(self, to: Any, source: Any, place: int = 0) -> None:
-        """Starts to fill an array from this place of another one, behind the copies before it."""
+        """Starts to fill an array from this place of another one, after the copies before it."""
 
     def end_copies(self) -> None:
         """Waits for the copies of this rank, and unmaps what share() has mapped."""
@@ -261,7 +261,7 @@ class _Exchange:
         return self._arrays[part.entry.name][at:at + nbytes]
 
     def run(self, rows: Any, errors: _Errors, report: Callable[[int], None]) -> bool:
-        """Collective: returns false if a rank has failed. rows: none if share() has mapped all."""
+        """Collective: returns false if a rank has failed. rows: None if share() has mapped all."""
         for turn in range(self._shares.rounds):
             with errors.kept():
                 for read in self._reads[turn]:
@@ -326,7 +326,7 @@ class _Load:
         self.offer = peers.offer(shown)
 
     def start(self) -> None:
-        """Starts the reads of tensors that are exchanged, which use memory and files."""
+        """Starts the reads of tensors that are exchanged. They use the tensors and files."""
         for exchange in self._shown, self._gathered:
             exchange.start(self._threads, self.reads)
 
@@ -394,7 +394,7 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
                 raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
                                  "rank 0")
         with errors.kept():
-            mine.start()  # not before, because kernels that exchange objects wait for their turn
+            mine.start()  # after agree(), whose kernels would wait for a turn beside those that read
             parts = mine.read_slices(report)
         mine.exchange_all([theirs.offer for theirs in found], errors, report,
                           sum(part.nbytes for part in parts.values()))

@@ -420,9 +420,10 @@ def pool(threads: int) -> ThreadPoolExecutor:
 
 def start_read(reads: list[Future[Any]], threads: int, read: Callable[..., Any],
                *arguments: Any) -> None:
-    """Has a thread read, and adds its result. The first threads begin now, not when all is added.
+    """Has a thread read, and adds the future.
 
-    A thread waits for the interpreter for 5 ms if the caller goes on.
+    The caller yields the interpreter to the first threads, because one that waits for it while the
+    caller goes on begins 5 ms later.
     """
     reads.append(pool(threads).submit(read, *arguments))
     if len(reads) <= threads:

@@ -63,7 +63,7 @@ class _Board:
 
 
 class _Offer(NamedTuple):
-    """The other ranks need this to copy from the tensors of a rank."""
+    """Has what the other ranks need to copy from the tensors of a rank."""
 
     host: tuple[str, int, int]  # boot, device of BOARDS, user
     board: str  # path; that of rank 0 is used
@@ -128,7 +128,7 @@ class _Mapped:
 
 
 class ProcessGroup:
-    """The ranks of a process group of torch (Peers).
+    """Connects the ranks of a process group of torch (Peers).
 
     Ranks of one host copy from each other's memory by the copy engines of their GPUs. A kernel takes
     turns with the kernels that read, which belong to another process, so both wait for milliseconds,
@@ -233,7 +233,7 @@ class ProcessGroup:
         self.close()
 
     def finish(self, failed: bool = False) -> bool:
-        """Without a board no rank waits, because each has the results of gathers as its own."""
+        """Without a board no rank waits, because it shows no memory of its own to others."""
         return self._board is None or self._board.meet(failed)
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ def fixture_files(folder):
 
 @pytest.fixture(name="small", autouse=True)
 def fixture_small(monkeypatch):
-    """Short chunks, so that small files have many; a read of its own for some parts."""
+    """Makes chunks short, so that small files have many, and reads some parts alone."""
     for name, value in (("MIN_CHUNK", 1), ("CHUNK", 1 << 15), ("_READ", 9000)):
         monkeypatch.setattr(_group, name, value)
     monkeypatch.setattr(_safetensors, "LONG_PIECE", 3000)

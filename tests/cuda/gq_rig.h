@@ -110,8 +110,8 @@ class Rig
 };
 
 /*
- * Memory that is registered until end() is called, or for its whole life. It
- * must be destroyed before its rig is closed.
+ * A Target registers its memory at the rig, until end() is called or the Target
+ * is destroyed. The rig is closed only afterwards.
  */
 struct Target : Memory {
     Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes))

@@ -307,7 +307,7 @@ uint64_t block_of(const std::string &image, const std::string &file)
     return 0;
 }
 
-// Opens a file of a megabyte without data for reads that pass by the page cache.
+// Opens a file of a megabyte without data for reads that bypass the page cache.
 int open_hole(const Mounted &m)
 {
     int made = open(m.path("hole").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);

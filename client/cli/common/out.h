@@ -75,7 +75,7 @@ enum cli_cell {
     CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
-/* Returns the value of a cell of texts, or NULL, which means none, for NULL. */
+/* Returns the value of a cell of texts. NULL stands for a cell without a value, also in JSON. */
 static inline struct json_object *cli_text(const char *value)
 {
     return value ? json_object_new_string(value) : NULL;
@@ -94,11 +94,14 @@ struct cli_table {
 };
 
 /*
- * Adds a row, and takes its values over. Without memory it leaves the table unchanged, frees the
- * values and returns false.
+ * Adds a row, which then owns the values. If memory is short, it leaves the table unchanged, frees
+ * the values and returns false.
  */
 bool cli_table_add(struct cli_table *t, struct json_object *const *cells);
-/* Sorts by the texts of the first column, numbers in them by value; rows without one are last. */
+/*
+ * Sorts the rows by the texts of the first column, in which it compares numbers by their values.
+ * Rows without a text are last.
+ */
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);

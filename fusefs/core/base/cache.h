@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Metadata blocks in memory: a hash by logical address (FORMAT.md 2), which
- * checked.h translates to blocks of the device, and a list of the unreferenced
- * ones in order of last use. A block that was changed in the running or the
+ * Keeps metadata blocks in memory. A hash finds them by logical address
+ * (FORMAT.md 2), which checked.h translates to blocks of the device. A list has
+ * the unreferenced ones in order of last use. A block that was changed in the running or the
  * committing transaction is referenced by that transaction and therefore stays.
  * Only clean blocks are dropped.
  */

@@ -4,8 +4,8 @@
  * reads metadata blocks there. A block that fails its check is read again. If it
  * still fails and has a second place, that is read and the first one is written
  * from it. Otherwise, if one flipped bit explains the failure, the bit is
- * corrected in memory and on the device (FORMAT.md 2). Private to the storage
- * half.
+ * corrected in memory and on the device (FORMAT.md 2). The header is private to
+ * the storage half.
  */
 #ifndef FUSEFS_CORE_BASE_CHECKED_H
 #define FUSEFS_CORE_BASE_CHECKED_H

@@ -33,9 +33,9 @@ struct ffs_running {
 #define FFS_NAMING_DEPTH 6u
 
 /*
- * The naming blocks above the blocks that the log and the running transaction
- * have: a hash with open addressing. 0 marks an empty slot, since labels are in
- * no transaction. Protected by ffs.meta, exclusively.
+ * This hash with open addressing has the addresses of the naming blocks above
+ * the blocks of the log and of the running transaction. 0 marks an empty slot,
+ * since labels are in no transaction. Its user holds ffs.meta exclusively.
  */
 struct ffs_naming {
     uint64_t *addrs;

@@ -65,8 +65,8 @@ static bool is_acl(const char *name)
 }
 
 /*
- * Names in "system." must be those of ACLs, and other names must not end behind
- * their space. The kernel checks access to "trusted." and "security.".
+ * A name in "system." must be that of an ACL. No name may consist of the prefix
+ * alone. The kernel checks access to "trusted." and "security.".
  */
 static int check_name(const char *name)
 {

@@ -16,7 +16,7 @@
 namespace
 {
 
-// Discarded bytes hold this.
+// Discarded bytes have this value.
 constexpr int DISCARDED = 0xdd;
 constexpr uint64_t PAGE = 4096;
 

@@ -3,9 +3,9 @@
  * Implements a block device in memory that records every write and flush, so that a test can
  * compute the media that a power cut after any of them could have left.
  *
- * The device has a volatile cache. A write is durable when a flush that began after it has
- * returned, or at once with BD_FUA. Any other write may have reached the media, or not, or in part,
- * in units of one LBA, in any order.
+ * The device has a volatile cache. A write with BD_FUA is durable when it returns. Any other write
+ * is durable when a later flush returns. Until then a power cut may keep, lose or tear it: each of
+ * its LBAs may have reached the media or not, in any order.
  */
 #ifndef TESTS_FUSEFS_CRASH_DEVICE_H
 #define TESTS_FUSEFS_CRASH_DEVICE_H
@@ -72,7 +72,7 @@ class CrashDevice : public TestDevice
     // Begins a new record, in which every write and flush has a number.
     void record();
     size_t ops();
-    // From now on flushes and FUA make nothing durable, as with a drive that lies.
+    // Sets whether flushes and FUA make nothing durable from now on.
     void ignore_flush(bool ignore)
     {
         ignore_flush_ = ignore;
@@ -80,13 +80,13 @@ class CrashDevice : public TestDevice
     // Returns a device with the media after a cut when `ops` operations had been done.
     std::unique_ptr<CrashDevice> cut(size_t ops, enum crash_fate fate, uint64_t seed);
 
-    // After `after` further writes and flushes, each one fails. -1: none fails.
+    // Lets writes and flushes fail after `after` further ones. -1 means that none fails.
     void fail_writes(long after);
-    // Reads of this byte range fail. len 0: no read fails.
+    // Lets reads of this byte range fail. If len is 0, no read fails.
     void fail_reads(uint64_t offset, uint64_t len);
     // Returns how many reads have touched the byte.
     uint64_t reads(uint64_t offset);
-    // Each transfer takes at least these microseconds.
+    // Sets the minimum time of a transfer in microseconds.
     void slow(unsigned us);
 
   private:
