@@ -18,7 +18,6 @@ import errno
 import gc
 import io
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -33,7 +32,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._pytree import tree_map
 
 from .._file import File
-from .._safetensors import Reads, in_batches, pool, reads_of, waited
+from .._safetensors import Reads, in_batches, reads_of, start_read, waited
 from .._torch_write import writes_of
 from . import ALIGN, _event, _synchronize
 
@@ -211,12 +210,8 @@ class Reader(FileSystemReader):
         return _done(None)
 
     def _read(self, wanted: list[tuple[File, ReadItem, _StorageInfo, torch.Tensor]]) -> None:
-        """Reads rows straight into the targets, and other parts by way of whole tensors.
-
-        Threads read while the next reads are made.
-        """
+        """Reads rows straight into the targets, and other parts by way of whole tensors."""
         reads: list[Future[None]] = []
-        threads = pool(self._threads)
 
         def direct() -> Iterator[tuple[File, int, tuple[int, torch.Tensor]]]:
             for file, item, info, target in wanted:
@@ -229,13 +224,11 @@ class Reader(FileSystemReader):
                     yield file, target.nbytes, (at, target)
                 else:
                     whole = sizes, dtype, info.offset
-                    reads.append(threads.submit(_read_part, file, item, whole, target))
+                    start_read(reads, self._threads, _read_part, file, item, whole, target)
 
         with waited(reads):
             for file, batch in in_batches(direct()):
-                reads.append(threads.submit(_fill, file, reads_of(file, batch)))
-                if len(reads) <= self._threads:
-                    time.sleep(0)  # the thread begins to read now
+                start_read(reads, self._threads, _fill, file, reads_of(file, batch))
             for read in reads:
                 read.result()
 
