@@ -11,8 +11,6 @@
 
 #include "client/device/gd_cache.h"
 
-#define GD_CACHE_LOOKS 8u
-
 /* --- Reads of lanes -------------------------------------------------------------------------- */
 
 /*
@@ -51,22 +49,24 @@ GQ_FN bool gd_cache_is_inside(const struct gd_cache_reader *w, uint64_t offset, 
 
 /*
  * Called by one lane. Looks for a line among GD_CACHE_LOOKS words, all of which
- * are loaded before one is compared.
+ * are loaded before one is compared. The words are loaded in pairs, because a
+ * GPU serves one load of a word after another where many warps look for one
+ * line.
  */
 GQ_FN void gd_cache_look(const struct gd_cache_reader *w, struct gd_cache_line *l, uint32_t first)
 {
-    const uint32_t last = w->cache->ways - 1;
+    const uint64_t *at = &w->cache->words[l->first + first];
     uint64_t words[GD_CACHE_LOOKS];
 
     if (!l->fits)
         return;
     GQ_UNROLL
-    for (uint32_t i = 0; i < GD_CACHE_LOOKS; i++)
-        words[i] = gd_load64(&w->cache->words[l->first + (first + i < last ? first + i : last)]);
+    for (uint32_t i = 0; i < GD_CACHE_LOOKS; i += 2)
+        gd_load_pair(&at[i], &words[i]);
     GQ_UNROLL
     for (uint32_t i = 0; i < GD_CACHE_LOOKS; i++) {
-        if (gd_cache_is_valid(w, words[i], l->tag))
-            l->way = first + i < last ? first + i : last;
+        if (first + i < w->cache->ways && gd_cache_is_valid(w, words[i], l->tag))
+            l->way = first + i;
     }
 }
 

@@ -12,10 +12,17 @@
 
 /*
  * The lines of a set are its ways. A set has at least GD_CACHE_WAYS ways and
- * fewer than twice as many, so that the number of sets can be a power of two. A
- * cache of fewer lines has one set.
+ * fewer than twice as many, so that the number of sets can be a power of two.
+ * The number of ways is even if there are several sets. A cache of fewer lines
+ * has one set.
  */
 #define GD_CACHE_WAYS 16u
+
+/*
+ * Lanes load this many words of a set at a time, also behind its last way, so
+ * as many words follow the last set.
+ */
+#define GD_CACHE_LOOKS 8u
 
 /*
  * Each line has one word. Its fields, from the lowest bit on, are the state, a
@@ -60,7 +67,7 @@ struct gd_cache_counts {
 /* A cache; opaque in gpunvme_array.cuh. Only the host changes it. */
 struct gpunvme_device_cache {
     const struct gpunvme_device_file *file;
-    uint64_t *words; /* of each line, set by set */
+    uint64_t *words; /* of each line, set by set, at a multiple of 16 */
     /*
      * Each set has one word: the bit GD_TAKEN, which is set while a group
      * claims a line, and above it the way at which CLOCK begins.

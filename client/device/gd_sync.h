@@ -67,6 +67,15 @@ GQ_STORE(gd_store_own_result, int64_t, "l", "st.relaxed.sys.s64", __atomic_store
 
 #ifdef __CUDACC__
 
+/* Loads two words, the first at a multiple of 16, each like gd_load64(). */
+GQ_FN void gd_load_pair(const uint64_t *at, uint64_t *out)
+{
+    asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(out[0]), "=l"(out[1])
+                 : "l"(at)
+                 : "memory");
+}
+
 /* Pauses between two loads of locks that are held. */
 GQ_FN void gd_pause(void)
 {
@@ -127,6 +136,12 @@ GQ_FN uint32_t gd_seed(void)
 #else
 
 #include <sched.h>
+
+GQ_FN void gd_load_pair(const uint64_t *at, uint64_t *out)
+{
+    out[0] = gd_load64(&at[0]);
+    out[1] = gd_load64(&at[1]);
+}
 
 GQ_FN void gd_pause(void)
 {

@@ -13,7 +13,7 @@ static uint64_t leased_cache_place_all(struct leased_cache *c, uint64_t at)
     struct gpunvme_device_cache *d = &c->device;
     uint64_t sets = (uint64_t)1 << d->set_shift, first = at;
 
-    d->words = memory_space_place(&at, sets * d->ways, sizeof(*d->words));
+    d->words = memory_space_place(&at, sets * d->ways + GD_CACHE_LOOKS, sizeof(*d->words));
     d->locks = memory_space_place(&at, sets, sizeof(*d->locks));
     d->slots = memory_space_place(&at, d->n_slots / 32, sizeof(*d->slots));
     d->recent = memory_space_place(&at, sets * d->ways, sizeof(*d->recent));

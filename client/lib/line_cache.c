@@ -38,8 +38,8 @@ static int cache_check(const struct gpunvme_file *f, size_t bytes, uint32_t line
 }
 
 /*
- * Divides the lines among sets of at least GD_CACHE_WAYS ways, or makes one set
- * of fewer lines.
+ * Divides the lines among sets of at least GD_CACHE_WAYS ways, whose number is
+ * even, or makes one set of fewer lines.
  */
 static void cache_divide(struct gpunvme_device_cache *d, size_t bytes, uint32_t line)
 {
@@ -50,6 +50,8 @@ static void cache_divide(struct gpunvme_device_cache *d, size_t bytes, uint32_t 
     while (lines >> (d->set_shift + 1) >= GD_CACHE_WAYS)
         d->set_shift++;
     d->ways = (uint32_t)(lines >> d->set_shift);
+    if (d->set_shift)
+        d->ways &= ~1u;
     d->n_slots = (uint32_t)min_u64(GD_CACHE_SLOTS, GD_CACHE_SLOT_BYTES / line);
 }
 

@@ -25,11 +25,11 @@ class Cached
   public:
     // The lines begin at byte `at` of the memory.
     Cached(Stack &s, uint32_t line_shift, uint32_t set_shift, uint32_t ways, size_t at = kLines)
-        : stack_(s), words_(size_t{ways} << set_shift), locks_(size_t{1} << set_shift),
-          recent_(words_.size()), counts_(GD_CACHE_COUNTERS)
+        : stack_(s), words_((size_t{ways} << set_shift) + GD_CACHE_LOOKS),
+          locks_(size_t{1} << set_shift), recent_(words_.size()), counts_(GD_CACHE_COUNTERS)
     {
         auto memory = reinterpret_cast<uint64_t>(s.pages.data());
-        size_t lines = words_.size() << line_shift;
+        size_t lines = size_t{ways} << set_shift << line_shift;
         cache_.file = &s.file;
         cache_.words = words_.data();
         cache_.locks = locks_.data();
@@ -77,8 +77,8 @@ class Cached
     unsigned words_in(uint32_t state) const
     {
         unsigned n = 0;
-        for (uint64_t word : words_)
-            n += (word & GD_CACHE_STATE) == state;
+        for (size_t i = 0; i < size_t{cache_.ways} << cache_.set_shift; i++)
+            n += (words_[i] & GD_CACHE_STATE) == state;
         return n;
     }
 
