@@ -182,7 +182,15 @@ struct gd_parts_table {
     uint32_t lock; /* of a group that looks for unused words */
     uint32_t reserved;
 };
-#define GD_STAGED_QUEUES 8u /* blocks of a long read that is staged, at most */
+
+/*
+ * Blocks of a long read that is staged, at most. More queues make reads from
+ * GD_STAGED_MANY bytes on 4 to 10 % faster, and reads of 8 MiB, of which
+ * several run at a time, up to 10 % slower.
+ */
+#define GD_STAGED_QUEUES 12u
+#define GD_STAGED_FEW    8u
+#define GD_STAGED_MANY   (32u << 20)
 
 /*
  * Words of one check of a read or a list, whose data a second kernel compares

@@ -36,8 +36,9 @@ static uint64_t staged_blocks(const struct gd_launch *l)
 {
     const struct gd_set *set = &l->file.set;
     uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
+    uint64_t most = l->len < GD_STAGED_MANY ? GD_STAGED_FEW : GD_STAGED_QUEUES;
 
-    return min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
+    return min_u64(want, min_u64(set->n_queues, most));
 }
 
 /* Returns the shares of a list: queues beyond those that the bus needs only make its end longer. */
