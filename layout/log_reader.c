@@ -21,9 +21,7 @@ struct reading {
     struct lay_incarnation incarnation; /* of its records, or 0 before the first one */
     uint64_t pos;                       /* log position of the next block */
     uint32_t chain;                     /* checksum over the records so far, for the commit block */
-    bool exact;                         /* nothing is corrected, and nothing is reported */
-    /* A corrected commit, while its other records are verified. */
-    const struct lay_log_commit *verified;
+    bool exact;                         /* nothing is corrected, and no lack is reported */
 };
 
 static int reader_gap(struct lay_log *log, const char *why)
@@ -154,7 +152,7 @@ static int reader_image(struct reading *r, const struct lay_tag *tag)
     const void *data;
     int err = reader_get(r, tag, &data);
 
-    if (!err && !r->exact)
+    if (!err)
         err = log->calls->image(log->arg, lay_get64(tag->block), r->pos, data);
     if (err)
         return err;
@@ -190,11 +188,10 @@ static int reader_transaction(struct reading *r)
 {
     for (;;) {
         const void *block;
-        bool last = r->verified && r->tx.blocks + 1 == lay_get32(r->verified->blocks);
-        int err = last ? 0 : reader_get(r, NULL, &block);
+        int err = reader_get(r, NULL, &block);
         if (err)
             return err;
-        const struct lay_log_commit *record = last ? r->verified : block;
+        const struct lay_log_commit *record = block;
         r->incarnation = record->incarnation;
         if (lay_get32(record->head.magic) == LAY_MAGIC_JCOMMIT)
             return reader_commit(r, record);
@@ -219,45 +216,21 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
 /* --- The newest commit ----------------------------------------------------------------------- */
 
 /*
- * Returns true if all records of a transaction are whole without correction but
- * for its commit, which was corrected.
+ * Takes a commit with one flipped bit if it is newer. The records of its
+ * transaction were durable before it was written, so if they are not whole, the
+ * log is damaged.
  */
-static int reader_verify(struct lay_log *log, const struct lay_log_commit *commit, uint64_t pos,
-                         bool *whole)
-{
-    uint64_t len = log->geo->log_blocks, before = lay_get32(commit->blocks) - 1;
-    struct reading r = {.log = log,
-                        .tx.tid = lay_get64(commit->head.tid),
-                        .incarnation = commit->incarnation,
-                        .pos = (pos + len - before) % len,
-                        .exact = true,
-                        .verified = commit};
-    int err = reader_transaction(&r);
-
-    log->verified += r.tx.blocks + 1;
-    *whole = !err && r.tx.commit.pos == pos;
-    return err == -EUCLEAN ? 0 : err;
-}
-
-/* Takes a commit with one flipped bit if it is newer and the rest of its transaction whole. */
-static int reader_take_corrected(struct lay_log *log, const void *block, uint64_t pos)
+static void reader_take_corrected(struct lay_log *log, const void *block, uint64_t pos)
 {
     const struct lay_head *head = block;
-    struct lay_log_commit commit;
-    bool whole;
 
     if (__builtin_popcount(lay_get32(head->magic) ^ LAY_MAGIC_JCOMMIT) > 1 ||
         !reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos)))
-        return 0;
-    commit = log->fixed.commit;
-    struct lay_log_mark mark = reader_mark(&commit, pos);
-    if (lay_check_commit(log->geo, &commit, pos, mark.tid, NULL) != 0 ||
-        !reader_is_newer(&mark, &log->newest) || log->verified >= log->geo->log_blocks)
-        return 0;
-    int err = reader_verify(log, &commit, pos, &whole);
-    if (!err && whole)
+        return;
+    struct lay_log_mark mark = reader_mark(&log->fixed.commit, pos);
+    if (lay_check_commit(log->geo, &log->fixed.commit, pos, mark.tid, NULL) == 0 &&
+        reader_is_newer(&mark, &log->newest))
         log->newest = mark;
-    return err;
 }
 
 /* Remembers a sound commit that belongs at another position of the log. */
@@ -285,7 +258,7 @@ static int reader_scan(struct lay_log *log, unsigned i, struct lay_log_mark *str
         struct lay_log_mark mark = reader_mark(block, pos);
         if (lay_check_commit(log->geo, block, pos, mark.tid, NULL) != 0) {
             reader_note_stray(log, block, stray);
-            err = reader_take_corrected(log, block, pos);
+            reader_take_corrected(log, block, pos);
         } else if (reader_is_newer(&mark, &log->newest)) {
             log->newest = mark;
         }
@@ -316,7 +289,6 @@ int lay_log_newest(struct lay_log *log)
 
     memset(&log->newest, 0, sizeof(log->newest));
     log->ended = log->replace = false;
-    log->verified = 0;
     log->left = log->geo->log_blocks;
     for (unsigned i = 0; i < lay_logs(log->geo) && !err; i++)
         err = reader_scan(log, i, &strays[i]);

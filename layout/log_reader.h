@@ -83,11 +83,6 @@ struct lay_log {
     uint64_t left;                /* blocks of the log that are in no transaction yet */
     uint64_t corrected;           /* blocks of which one bit was corrected */
     /*
-     * Blocks that were read to verify commits with a flipped bit. From
-     * log_blocks on no more are verified: only a crafted log has so many.
-     */
-    uint64_t verified;
-    /*
      * After the newest transaction was read: it is empty and has the tail of
      * the one before, so that the next commit takes its place (R7e).
      */
@@ -115,9 +110,8 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
 int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
 
 /*
- * R7a: finds the newest commit by reading the whole log, each block at most
- * three times on average whatever it holds, sets log->newest and
- * positions the reader at its tail. Returns 0, the error of a callback, or
+ * R7a: finds the newest commit by reading the whole log once, sets log->newest
+ * and positions the reader at its tail. Returns 0, the error of a callback, or
  * -EUCLEAN with log->why if there is no commit, if each log has a newer one at
  * a wrong position, or if the label is older than the newest commit.
  */
