@@ -432,7 +432,7 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 static int session_serve(struct daemon *d, const struct fuse_args *args)
 {
     d->bounces.fs = d->stack.fs;
-    int status = EXIT_SYSTEM;
+    int status = EXIT_MOUNT; /* the root may be damaged */
     if (start_services(d) == 0)
         status = mount_and_serve(d, args);
     else
@@ -478,7 +478,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
     int err = stack_close(&d.stack);
     if (err) {
         log_line(LOG_ERR, "%s: not unmounted in order: %s", opts->device, strerror(-err));
-        status = EXIT_SYSTEM;
+        status = status ? status : EXIT_SYSTEM;
     }
     close_session(&d);
 out:

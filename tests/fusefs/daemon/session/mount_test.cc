@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include "gpunvme/gpunvme.h"
+#include "layout/layout.h"
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
 
@@ -206,6 +207,24 @@ INSTANTIATE_TEST_SUITE_P(
         BadImage{"zeroed",
                  [](int fd) { must(ftruncate(fd, 0) == 0 && ftruncate(fd, kImage) == 0); }, ""}),
     [](const auto &info) { return info.param.name; });
+
+TEST_F(MountTest, ADamagedRootIsAFailedMount)
+{
+    Mounted m(kImage);
+    int fd = open_on(m.image(), O_RDWR);
+    lay_inode_block b;
+    off_t at = 0;
+    do {
+        ASSERT_EQ(pread(fd, &b, sizeof(b), at), static_cast<ssize_t>(sizeof(b)));
+        at += sizeof(b);
+    } while (lay_get32(b.head.magic) != LAY_MAGIC_INODES || lay_get64(b.head.owner) != 0);
+    b.reserved[0] ^= 3;
+    ASSERT_EQ(pwrite(fd, &b, sizeof(b), at - sizeof(b)), static_cast<ssize_t>(sizeof(b)));
+    close(fd);
+    std::string output;
+    EXPECT_EQ(start({m.image(), m.mountpoint()}, &output), 32) << output;
+    EXPECT_NE(output.find("inode 0: checksum; run fsck.gpunvme"), std::string::npos) << output;
+}
 
 // Without descriptor 2 the image was opened as it, and messages were written to its first block.
 TEST_F(MountTest, StartsWithoutStandardFiles)
