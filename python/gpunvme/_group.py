@@ -45,10 +45,13 @@ class Peers(Protocol):
     def offer(self, arrays: dict[str, Any]) -> Any:
         """Returns what the other ranks need to copy from these arrays, or none."""
 
-    def share(self, offers: list[Any]) -> bool:
+    def join(self, offers: list[Any]) -> None:
+        """Collective: prepares share(). Raises an error at all ranks if one rank cannot."""
+
+    def share(self) -> bool:
         """Collective: maps the arrays of the other ranks. Returns false at all ranks if one cannot.
 
-        It may raise an error at one rank alone.
+        It may raise an error at one rank alone, and then returns false at the others.
         """
 
     def shown(self, rank: int, name: str) -> Any:
@@ -206,7 +209,7 @@ def _compare(mine: list[_Version], first: list[_Version], rank: int) -> None:
 
 # --- Loading ---------------------------------------------------------------------------------------
 
-class _Errors:
+class Errors:
     """Keeps the first error of this rank until all ranks know of it."""
 
     def __init__(self, peers: Peers) -> None:
@@ -260,7 +263,7 @@ class _Exchange:
     def _array(self, part: _Part, at: int, nbytes: int) -> Any:
         return self._arrays[part.entry.name][at:at + nbytes]
 
-    def run(self, rows: Any, errors: _Errors, report: Callable[[int], None]) -> bool:
+    def run(self, rows: Any, errors: Errors, report: Callable[[int], None]) -> bool:
         """Collective: returns false if a rank has failed. rows: None if share() has mapped all."""
         for turn in range(self._shares.rounds):
             with errors.kept():
@@ -272,7 +275,7 @@ class _Exchange:
                 report(self._copy(turn, rows))
         return True
 
-    def _meet(self, turn: int, rows: Any, errors: _Errors) -> bool:
+    def _meet(self, turn: int, rows: Any, errors: Errors) -> bool:
         """Collective: returns true if a rank has failed, otherwise all ranks have read the chunk."""
         if rows is None:
             return self._peers.meet(errors.first is not None)
@@ -337,8 +340,7 @@ class _Load:
 
         return load_entries(self._slices, self._empty, reported, self._threads)
 
-    def exchange_all(self, offers: list[Any], errors: _Errors, report: Progress | None,
-                     done: int) -> None:
+    def exchange_all(self, errors: Errors, report: Progress | None, done: int) -> None:
         """Collective: exchanges all chunks, or those before an error of any rank.
 
         Mapping the others' memory takes 10 to 20 ms, in which CUDA registers no memory. The reads,
@@ -354,7 +356,7 @@ class _Load:
 
         wait(self.reads, return_when=FIRST_COMPLETED)
         with errors.kept():
-            shared = self._peers.share(offers)
+            shared = self._peers.share()
         if chunk := max(self._gathered.chunk, 0 if shared else self._shown.chunk):
             with errors.kept():
                 rows = self._peers.rows(chunk)
@@ -380,7 +382,7 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
 
     Raises the error of this rank, or RuntimeError with that of another.
     """
-    errors, report = _Errors(peers), reporter(progress)
+    errors, report = Errors(peers), reporter(progress)
     with contextlib.ExitStack() as stack:
         told, parts = None, {}
         with errors.kept():
@@ -393,11 +395,11 @@ def load_group(paths: Any, peers: Peers, empty: Callable[[Entry], Any], *, slice
             if theirs.plan != found[0].plan:
                 raise ValueError(f"rank {rank} has other slices, or memory of another kind, than "
                                  "rank 0")
+        peers.join([theirs.offer for theirs in found])
         with errors.kept():
             mine.start()  # after agree(), whose kernels would wait for a turn beside those that read
             parts = mine.read_slices(report)
-        mine.exchange_all([theirs.offer for theirs in found], errors, report,
-                          sum(part.nbytes for part in parts.values()))
+        mine.exchange_all(errors, report, sum(part.nbytes for part in parts.values()))
         with errors.kept():
             mine.check()
         with errors.kept():

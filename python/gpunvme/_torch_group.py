@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 
 from ._file import File
-from ._group import ALIGN, boot
+from ._group import ALIGN, Errors, boot
 from ._safetensors import (Entry, Progress, Slices, opened, read_entry, read_range, reporter,
                            slice_of, start_read, take, waited)
 
@@ -174,29 +174,38 @@ class ProcessGroup:
         except (OSError, RuntimeError):  # CUDA does not export memory of some allocators
             return None
 
-    def share(self, offers: list[_Offer | None]) -> bool:
+    def join(self, offers: list[_Offer | None]) -> None:
         found = [offer for offer in offers if offer is not None]
-        if len(found) == self.size and len({offer.host for offer in found}) == 1:
-            self._map(found)
-        return self._board is not None
-
-    def _map(self, offers: list[_Offer]) -> None:
-        """Collective: maps the allocations of all other ranks, if all ranks can."""
-        self._offers = offers
+        if len(found) < self.size or len({offer.host for offer in found}) > 1:
+            return
+        self._offers, errors = found, Errors(self)
+        with errors.kept():
+            self._board = _Board(found[0].board, self.rank, self.size)
         try:
-            board, failed = _Board(offers[0].board, self.rank, self.size), False
-            try:
-                for rank, offer in enumerate(offers):
-                    self._mapped.append([])
-                    if rank != self.rank:
-                        self._mapped[-1].extend(_Mapped(handle) for handle in offer.handles)
-            except (OSError, RuntimeError):  # the devices do not reach each other
-                failed = True
-            if not board.meet(failed):
-                self._board = board
+            errors.agree(None)
         finally:
             with contextlib.suppress(FileNotFoundError):  # another rank has removed it
-                os.unlink(offers[0].board)
+                os.unlink(found[0].board)
+
+    def share(self) -> bool:
+        if self._board is None:
+            return False
+        failed = True
+        try:
+            with contextlib.suppress(OSError, RuntimeError):  # the devices do not reach each other
+                self._map()
+                failed = False
+        finally:
+            if self._board.meet(failed):
+                self._board = None
+        return self._board is not None
+
+    def _map(self) -> None:
+        """Maps the allocations of all other ranks."""
+        for rank, offer in enumerate(self._offers):
+            self._mapped.append([])
+            if rank != self.rank:
+                self._mapped[-1].extend(_Mapped(handle) for handle in offer.handles)
 
     def shown(self, rank: int, name: str) -> Any:
         number, place = self._offers[rank].places[name]

@@ -49,7 +49,10 @@ class Threads:
     def offer(self, arrays):
         assert not arrays
 
-    def share(self, offers):
+    def join(self, offers):
+        pass
+
+    def share(self):
         return False
 
     def rows(self, nbytes):
@@ -79,8 +82,10 @@ class Sharing(Threads):
     def offer(self, arrays):
         return arrays
 
-    def share(self, offers):
+    def join(self, offers):
         self.offers = offers
+
+    def share(self):
         return True
 
     def shown(self, rank, name):
@@ -93,7 +98,7 @@ class Sharing(Threads):
 class Refusing(Sharing):
     """Offers its arrays, but cannot map those of the others."""
 
-    def share(self, offers):
+    def share(self):
         return False
 
 
@@ -378,6 +383,26 @@ def share_files(torch, store, refuses):
     _torch_group._Mapped = Mapped
 
 
+def run_rank_of_failing(rank, size, store, path, failing, ended):
+    """One process of a group whose rank 1 fails while the ranks prepare to share memory."""
+    import torch
+    from gpunvme import _torch_group
+    from gpunvme.torch import load_file
+    share_files(torch, store, False)
+    if rank == 1:
+        def fail(*_):
+            raise MemoryError("no memory here")
+
+        setattr(getattr(_torch_group, failing), "__init__", fail)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
+                                         world_size=size,
+                                         timeout=datetime.timedelta(seconds=PATIENCE))
+    with pytest.raises(MemoryError if rank == 1 else RuntimeError, match="no memory here"):
+        load_file(path, "cpu", group=torch.distributed.group.WORLD)
+    ended.wait(PATIENCE)  # the group loses what it still sends when a rank ends
+    os._exit(0)
+
+
 def run_rank(rank, size, backend, shares, store, paths):
     """One process of a group. The last rank dies at the end, before it loads."""
     import torch
@@ -413,6 +438,19 @@ def run_rank(rank, size, backend, shares, store, paths):
     os._exit(0)
 
 
+def in_processes(run, size, *arguments):
+    """Runs the ranks of a group as processes, none of which may fail."""
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=run, args=(rank, size, *arguments)) for rank in range(size)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(PATIENCE)
+        process.kill()
+        process.join()
+    assert [process.exitcode for process in ranks] == [0] * size
+
+
 @pytest.mark.parametrize("size, backend, where, shares", [
     (2, "gloo", "mount", ""), (4, "gloo", "tmpfs", ""), (2, "nccl", "mount", ""),
     (3, "gloo", "mount", "all"), (3, "gloo", "tmpfs", "not all")])
@@ -422,19 +460,19 @@ def test_process_groups(torch, request, tmp_path, size, backend, where, shares):
     paths = [os.path.join(request.getfixturevalue(where), f"process-{i}.safetensors") for i in (1, 2)]
     for i, path in enumerate(paths, 1):
         save(path, tensors(i))
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=run_rank, args=(rank, size, backend, shares, tmp_path / "store",
-                                                  paths))
-             for rank in range(size)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join(PATIENCE)
-        process.kill()
-        process.join()
-    assert [process.exitcode for process in ranks] == [0] * size
+    in_processes(run_rank, size, backend, shares, tmp_path / "store", paths)
     for path in paths:
         os.unlink(path)
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize("failing", ["_Board", "_Mapped"])
+def test_all_ranks_fail_with_one_that_cannot_share(tmp_path, failing):
+    """Those that wait at a board for another rank wait longer than PATIENCE."""
+    path = str(tmp_path / "file.safetensors")
+    save(path, tensors(1))
+    ended = multiprocessing.get_context("spawn").Barrier(2)
+    in_processes(run_rank_of_failing, 2, tmp_path / "store", path, failing, ended)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
