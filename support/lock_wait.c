@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <mntent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "support/clock.h"
@@ -22,22 +24,36 @@
 #define POLL_MS  10
 #define DAEMON   "gpunvmefs"
 
-/* The image may have been mounted by another name: a hard link, or a path through a bind mount. */
-static bool lock_wait_is_source(const struct mntent *entry, const struct stat *image)
+/*
+ * Returns true if the mount is of this image, perhaps by another name: a hard
+ * link, or a path through a bind mount. The kernel has the path and inode of an
+ * image in use in its caches. Nothing else is asked, because the file system of
+ * another image may hang.
+ */
+static bool lock_wait_is_source(const struct mntent *entry, const struct statx *image)
 {
-    struct stat st;
+    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+    struct statx st;
 
-    return strstr(entry->mnt_type, "." DAEMON) && stat(entry->mnt_fsname, &st) == 0 &&
-           st.st_dev == image->st_dev && st.st_ino == image->st_ino;
+    if (!strstr(entry->mnt_type, "." DAEMON))
+        return false;
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, entry->mnt_fsname, &how, sizeof(how));
+    if (fd < 0)
+        return false;
+    bool is = statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 &&
+              st.stx_ino == image->stx_ino && st.stx_dev_major == image->stx_dev_major &&
+              st.stx_dev_minor == image->stx_dev_minor;
+    close(fd);
+    return is;
 }
 
 static bool lock_wait_is_mounted(int fd, const char *path)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "re");
     struct mntent entry;
-    struct stat image;
+    struct statx image;
     char text[4096];
-    bool known = fstat(fd, &image) == 0, found = false;
+    bool known = statx(fd, "", AT_EMPTY_PATH, STATX_INO, &image) == 0, found = false;
 
     while (mounts && !found && getmntent_r(mounts, &entry, text, sizeof(text)))
         found =

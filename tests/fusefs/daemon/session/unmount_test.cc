@@ -2,6 +2,7 @@
 // The end of a mount: the mount that is unmounted, and the data that the drive has then.
 #include <fcntl.h>
 #include <mntent.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -197,6 +198,38 @@ TEST_F(UnmountTest, ACommandThatIsInterruptedLeavesNoMount)
         usleep(10000);
     EXPECT_GT(rounds, 0) << "still mounted";
     EXPECT_EQ(m.fsck(nullptr), 0);
+}
+
+// Mounts a file system that never answers. The connection is that of this process.
+bool mount_hanging(const std::string &source, const std::string &type, const std::string &point)
+{
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    std::string options = "fd=" + std::to_string(fd) + ",rootmode=40000,user_id=0,group_id=0";
+
+    return fd >= 0 && mkdir(point.c_str(), 0755) == 0 &&
+           mount(source.c_str(), point.c_str(), type.c_str(), 0, options.c_str()) == 0;
+}
+
+TEST_F(UnmountTest, ToolsDoNotTouchTheImagesOfOtherMounts)
+{
+    Mounted m(kImage);
+    const std::string dead = m.image() + ".dead", other = m.image() + ".other";
+    int fd = open(m.image().c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(flock(fd, LOCK_EX), 0);
+    pid_t child = fork();
+    if (child == 0) { // whose mounts no other process sees
+        if (unshare(CLONE_NEWNS) != 0 || mount("", "/", "", MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            !mount_hanging("dead", "fuse.dead", dead) ||
+            !mount_hanging(dead + "/image", "fuse.gpunvmefs", other))
+            _exit(99);
+        _exit(run_program({GPUNVME_FSCK, "-n", m.image()}));
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 8) << "the image is locked, which ends a wait of seconds";
+    close(fd);
+    rmdir(dead.c_str());
+    rmdir(other.c_str());
 }
 
 TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
