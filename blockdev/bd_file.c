@@ -255,7 +255,7 @@ static int file_open_path(const char *path, uint32_t flags, struct file_dev *f)
         rc = -errno;
     else if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
         rc = -ENOTBLK;
-    else if (flags & BD_OPEN_EXCLUSIVE && bd_loop_in_use(&st))
+    else if (flags & BD_OPEN_EXCLUSIVE && S_ISREG(st.st_mode) && bd_loop_in_use(path))
         rc = -EBUSY;
     f->is_block = !rc && S_ISBLK(st.st_mode);
     if (f->is_block && flags & BD_OPEN_EXCLUSIVE) {

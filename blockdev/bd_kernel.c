@@ -12,6 +12,7 @@
 #include <linux/loop.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "blockdev/pci/pci_sysfs.h"
+#include "support/mount_find.h"
 
 /* Reads the backing file's name from a file of sysfs. */
 static bool read_name(const char *path, char *name, size_t len)
@@ -76,27 +78,26 @@ static bool is_held(const char *loop)
     return fd < 0;
 }
 
-static bool loop_is_over(const char *loop, const struct stat *file)
+static bool loop_is_over(const char *loop, const char *file)
 {
     char path[PATH_MAX], name[PATH_MAX + 1];
-    struct stat st;
 
     snprintf(path, sizeof(path), "/sys/block/%s/loop/backing_file", loop);
-    return read_name(path, name, sizeof(name)) && stat(name, &st) == 0 &&
-           st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+    return read_name(path, name, sizeof(name)) && mount_same_file(file, name);
 }
 
-bool bd_loop_in_use(const struct stat *file)
+bool bd_loop_in_use(const char *path)
 {
-    DIR *d = S_ISREG(file->st_mode) ? opendir("/sys/block") : NULL;
+    char *file = realpath(path, NULL);
+    DIR *d = file ? opendir("/sys/block") : NULL;
     bool used = false;
 
-    if (!d)
-        return false;
-    for (const struct dirent *e; !used && (e = readdir(d)) != NULL;)
+    for (const struct dirent *e; d && !used && (e = readdir(d)) != NULL;)
         used = strncmp(e->d_name, "loop", 4) == 0 && loop_is_over(e->d_name, file) &&
                is_held(e->d_name);
-    closedir(d);
+    if (d)
+        closedir(d);
+    free(file);
     return used;
 }
 

@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <sys/cdefs.h>
-#include <sys/stat.h>
 
 __BEGIN_DECLS
 
@@ -18,11 +17,10 @@ __BEGIN_DECLS
 int bd_loop_file(int fd);
 
 /*
- * Returns true if a loop device over the file that `file` describes is in use: mounted, swap space,
- * part of another device, or opened exclusively. A loop device that this process may not open
- * counts as used. Returns false if the file is not a regular one.
+ * Returns true if a loop device over the file is in use: mounted, swap space, part of another
+ * device, or opened exclusively. A loop device that this process may not open counts as used.
  */
-bool bd_loop_in_use(const struct stat *file);
+bool bd_loop_in_use(const char *path);
 
 /*
  * Returns true if sysfs names a transport other than PCIe for a controller of

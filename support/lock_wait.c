@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <mntent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,10 +12,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/mount_find.h"
 #include "support/wait.h"
 
 #define SHORT_MS 5000
@@ -24,40 +23,22 @@
 #define POLL_MS  10
 #define DAEMON   "gpunvmefs"
 
-/*
- * Returns true if the mount is of this image, perhaps by another name: a hard
- * link, or a path through a bind mount. The kernel has the path and inode of an
- * image in use in its caches. Nothing else is asked, because the file system of
- * another image may hang.
- */
-static bool lock_wait_is_source(const struct mntent *entry, const struct statx *image)
+/* The image may have been mounted by another name: a hard link, or a path through a bind mount. */
+static bool lock_wait_is_source(const struct mntent *entry, const char *path)
 {
-    const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
-    struct statx st;
-
-    if (!strstr(entry->mnt_type, "." DAEMON))
-        return false;
-    int fd = (int)syscall(SYS_openat2, AT_FDCWD, entry->mnt_fsname, &how, sizeof(how));
-    if (fd < 0)
-        return false;
-    bool is = statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 &&
-              st.stx_ino == image->stx_ino && st.stx_dev_major == image->stx_dev_major &&
-              st.stx_dev_minor == image->stx_dev_minor;
-    close(fd);
-    return is;
+    return strcmp(entry->mnt_fsname, path) == 0 ||
+           (strstr(entry->mnt_type, "." DAEMON) && mount_same_file(path, entry->mnt_fsname));
 }
 
-static bool lock_wait_is_mounted(int fd, const char *path)
+static bool lock_wait_is_mounted(const char *path)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "re");
     struct mntent entry;
-    struct statx image;
     char text[4096];
-    bool known = statx(fd, "", AT_EMPTY_PATH, STATX_INO, &image) == 0, found = false;
+    bool found = false;
 
     while (mounts && !found && getmntent_r(mounts, &entry, text, sizeof(text)))
-        found =
-            strcmp(entry.mnt_fsname, path) == 0 || (known && lock_wait_is_source(&entry, &image));
+        found = lock_wait_is_source(&entry, path);
     if (mounts)
         endmntent(mounts);
     return found;
@@ -128,7 +109,7 @@ static bool lock_wait_is_free(int fd, int kind)
 static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
 {
     while (!lock_wait_is_free(fd, kind)) {
-        if (lock_wait_is_mounted(fd, path))
+        if (lock_wait_is_mounted(path))
             return false;
         if (now_ms() >= end)
             return true;

@@ -228,7 +228,7 @@ static int drive_check_file(const struct options *opts, const struct stat *st)
         return drive_refuse(path, "empty file, make a file system with mkfs.gpunvme first");
     if ((uint64_t)st->st_size < (uint64_t)LAY_MIN_BLOCKS * LAY_BLOCK_SIZE)
         return drive_refuse(path, "too small to hold a file system; truncated, or no image");
-    if (!opts->read_only && bd_loop_in_use(st))
+    if (!opts->read_only && bd_loop_in_use(path))
         return drive_refuse(path, "in use through a loop device (losetup -j shows it)");
     return 0;
 }

@@ -4,9 +4,12 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -408,6 +411,26 @@ TEST_F(Loop, LocksNoFileThatOnlyHasTheName)
     EXPECT_EQ(bd_file_open(loop.c_str(), BD_OPEN_EXCLUSIVE, 0, &other), -EBUSY);
     close(fresh);
     EXPECT_EQ(rename(aside.c_str(), path.c_str()), 0);
+}
+
+// The file behind a device may be on a file system that does not answer.
+TEST_F(Loop, OfAnotherFileIsNotAsked)
+{
+    pid_t child = fork();
+    if (child == 0) { // whose mounts no other process sees
+        std::string options = "fd=" + std::to_string(open("/dev/fuse", O_RDWR | O_CLOEXEC)) +
+                              ",rootmode=40000,user_id=0,group_id=0";
+        alarm(60);
+        if (unshare(CLONE_NEWNS) != 0 || mount("", "/", "", MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            mount("dead", ::testing::TempDir().c_str(), "fuse.dead", 0, options.c_str()) != 0)
+            _exit(99);
+        _exit(bd_loop_in_use("/proc/version"));
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (status == 99 << 8)
+        GTEST_SKIP() << "no mount of FUSE in a namespace of its own";
+    EXPECT_EQ(status, 0);
 }
 
 TEST_F(Loop, ExclusiveExcludesTheSecondOpener)

@@ -16,6 +16,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/check/cli_check.h"
 #include "client/cli/common/mounts.h"
+#include "support/mount_find.h"
 #include <json-c/json.h>
 
 #define OURS "gpunvme-run PROGRAM needs none"
@@ -87,35 +88,6 @@ static void check_udev(struct check *c, const char *root)
 
 /* --- The file system ------------------------------------------------------------------------- */
 
-/* Finds the mount with the longest mount point that the path begins with. */
-static bool check_cufile_find_mount(const char *root, const char *path, struct mntent *out,
-                                    char *text, size_t len)
-{
-    char table[PATH_MAX], line[4096];
-    size_t best = 0;
-    struct mntent m;
-
-    snprintf(table, sizeof(table), "%s/proc/self/mounts", root);
-    FILE *mounts = setmntent(table, "re");
-    if (!mounts)
-        return false;
-    while (getmntent_r(mounts, &m, line, sizeof(line))) {
-        size_t n = strlen(m.mnt_dir);
-        bool root_dir = n == 1;
-        if (strncmp(path, m.mnt_dir, n) != 0 || (!root_dir && path[n] && path[n] != '/') ||
-            n < best)
-            continue;
-        best = n;
-        int used = snprintf(text, len, "%s%c%s", m.mnt_type, '\0', m.mnt_opts);
-        if (used < 0 || (size_t)used >= len)
-            continue;
-        out->mnt_type = text;
-        out->mnt_opts = text + strlen(text) + 1;
-    }
-    endmntent(mounts);
-    return best > 0;
-}
-
 static void judge_mount(struct check *c, const char *path, const struct mntent *m)
 {
     if (cli_mount_is_ours(m->mnt_type))
@@ -138,14 +110,15 @@ static void judge_mount(struct check *c, const char *path, const struct mntent *
 
 static void check_file_system(struct check *c, const char *root, const char *path)
 {
-    char full[PATH_MAX], text[4096];
-    struct mntent m = {0};
+    char full[PATH_MAX], table[PATH_MAX];
+    struct mount_found m;
 
+    snprintf(table, sizeof(table), "%s/proc/self/mounts", root);
     if (!realpath(path, full))
         check_add(c, CHECK_FAIL, "file-system", "name a file or a folder that is there", "%s: %s",
                   path, strerror(errno));
-    else if (check_cufile_find_mount(root, full, &m, text, sizeof(text)) && m.mnt_type)
-        judge_mount(c, path, &m);
+    else if (mount_find(table, full, &m))
+        judge_mount(c, path, &m.entry);
     else
         check_add(c, CHECK_WARN, "file-system", "mount /proc", "%s: its mount cannot be found",
                   path);

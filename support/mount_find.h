@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Finds the mount that has a path, without a request to its file system. */
+#ifndef SUPPORT_MOUNT_FIND_H
+#define SUPPORT_MOUNT_FIND_H
+
+#include <mntent.h>
+#include <stdbool.h>
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
+
+struct mount_found {
+    struct mntent entry; /* its fields lie in text */
+    char text[2][8192];  /* getmntent_r() truncates longer lines */
+};
+
+/*
+ * Finds the mount with the longest mount point that an absolute path without
+ * symbolic links begins with. `table` is a file such as /proc/self/mounts.
+ * Returns false if the table cannot be read or has no such mount.
+ */
+bool mount_find(const char *table, const char *path, struct mount_found *out);
+
+/*
+ * Returns true if two paths as above are those of one file. If they are not in
+ * the same file system, `other` is not touched, because its file system may
+ * hang.
+ */
+bool mount_same_file(const char *path, const char *other);
+
+__END_DECLS
+
+#endif
