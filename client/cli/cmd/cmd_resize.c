@@ -10,7 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "client/cli/common/cli.h"
@@ -19,6 +18,7 @@
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
 #include "support/bytes_text.h"
+#include "support/mount_find.h"
 #include "support/number.h"
 
 /* The image file of the mount that is resized. */
@@ -57,33 +57,21 @@ static int resize_explain(const char *path, int err)
     }
 }
 
-/* Sends no request to a mount, since a stopped daemon would not answer. */
-static bool is_root_of(const char *point, dev_t dev)
+/* Touches no other mount, since a daemon or server that has stopped would not answer. */
+static void find_image(const char *path, struct image *image)
 {
-    struct statx st;
-
-    return statx(AT_FDCWD, point, AT_STATX_DONT_SYNC, STATX_TYPE, &st) == 0 &&
-           makedev(st.stx_dev_major, st.stx_dev_minor) == dev;
-}
-
-static void find_image(int fd, struct image *image)
-{
-    struct cli_mounts mounts;
-    struct stat at, st;
+    char *full = realpath(path, NULL);
+    struct mount_found m;
+    struct stat st;
 
     *image = (struct image){.bytes = 0};
-    if (fstat(fd, &at) != 0 || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
-        return;
-    for (size_t i = 0; i < mounts.n; i++) {
-        const char *device = mounts.all[i].device;
-        if (device[0] != '/' || strlen(device) >= sizeof(image->path) ||
-            !is_root_of(mounts.all[i].point, at.st_dev) || stat(device, &st) != 0 ||
-            !S_ISREG(st.st_mode))
-            continue;
-        snprintf(image->path, sizeof(image->path), "%s", device);
+    if (full && mount_find(CLI_MOUNTS, full, &m) && cli_mount_is_ours(m.entry.mnt_type) &&
+        m.entry.mnt_fsname[0] == '/' && strlen(m.entry.mnt_fsname) < sizeof(image->path) &&
+        stat(m.entry.mnt_fsname, &st) == 0 && S_ISREG(st.st_mode)) {
+        snprintf(image->path, sizeof(image->path), "%s", m.entry.mnt_fsname);
         image->bytes = (uint64_t)st.st_size;
     }
-    cli_mounts_free(&mounts);
+    free(full);
 }
 
 /* Extends a short image file if there is room for its bitmaps. */
@@ -139,7 +127,7 @@ static int cmd_resize_resize(const char *path, int fd, uint64_t bytes, bool json
     struct gpunvme_ioc_resize arg = {.abi = {sizeof(arg), GPUNVME_ABI_VERSION}, .bytes = bytes};
     struct image image;
 
-    find_image(fd, &image);
+    find_image(path, &image);
     if (bytes && extend_image(path, &image, bytes))
         return 1;
     if (ioctl(fd, GPUNVME_IOC_RESIZE, &arg) != 0) {

@@ -394,6 +394,18 @@ class OnMount(unittest.TestCase):
             self.assertIsNotNone(found[self.mount]["uuid"])
             self.assertIn(point, [e["object"] for e in listed["errors"]])
 
+    def test_resize_beside_a_mount_below_one_that_does_not_answer(self):
+        dead = os.path.join(self.top.name, "dead")
+        os.makedirs(os.path.join(dead, "below"))
+        script = """
+            exec 3<>/dev/fuse 4<>/dev/fuse
+            fuse=rootmode=40000,user_id=0,group_id=0
+            mount -i -t fuse.gpunvmefs -o fd=3,$fuse /none "$1/below" &&
+                mount -i -t fuse.dead -o fd=4,$fuse dead "$1" && exec "$2" resize "$3" 410M"""
+        subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", dead, GPUNVME, self.mount],
+                       check=True, stdout=subprocess.DEVNULL, timeout=60)
+        self.assertEqual(os.path.getsize(self.image), 410 << 20)
+
     def test_stats_beside_a_mount_that_does_not_answer(self):
         with self.silent_mount() as point:
             found = document("stats", point, self.mount, status=1)
