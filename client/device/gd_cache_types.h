@@ -67,7 +67,7 @@ struct gd_cache_counts {
 /* A cache; opaque in gpunvme_array.cuh. Only the host changes it. */
 struct gpunvme_device_cache {
     const struct gpunvme_device_file *file;
-    uint64_t *words; /* of each line, set by set, at a multiple of 16 */
+    uint64_t *words; /* of each line, set by set; the first is at a multiple of 16 */
     /*
      * Each set has one word: the bit GD_TAKEN, which is set while a group
      * claims a line, and above it the way at which CLOCK begins.

@@ -293,9 +293,9 @@ struct gpunvme_result {
  * Return the number of bytes moved. A short count means the end of the file or
  * an error in the middle, which gpunvme_error() describes and the next call
  * returns. A transfer past the end of a registration or a CUDA allocation is a
- * mistake of the caller and takes the bounce pipeline. Memory that the process
- * may not access so returns -EFAULT where the kernel copies, and raises SIGSEGV
- * where the library does.
+ * mistake of the caller and takes the bounce pipeline. If the process may not
+ * access the memory, the call returns -EFAULT where the kernel copies, and
+ * raises SIGSEGV where the library copies.
  *
  * A read of a direct file takes its leases, and sees the file as it was when
  * they were taken. It returns -EFAULT if the mount does not reach the memory: it
