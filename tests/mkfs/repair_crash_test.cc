@@ -2,6 +2,7 @@
 /* The power fails after every write of a repair: the next repair ends as the first would have. */
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "tests/fusefs/core/crash_device.h"
 #include "tests/fusefs/core/image_check.h"
@@ -62,13 +63,17 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     ASSERT_GT(ops, 3u);
     /*
      * Each cut has one fate of the unflushed writes, in long runs all of them. With a sanitizer
-     * every fourth cut is tried, since the ordinary build tries all in the same run.
+     * every fourth cut is tried, since the ordinary build tries all in the same run. Nine cuts of
+     * ten leave media that an earlier cut has left, too, and what must be true of them is the same.
      */
     size_t each = static_cast<size_t>(test_rounds(1, 3));
     size_t step = static_cast<size_t>(test_rounds(kSanitized ? 4 : 1, 1));
+    std::set<uint64_t> tried;
     for (size_t cut = 0; cut <= ops; cut += step) {
         for (size_t k = 0; k < each; k++) {
             Device d = dev->cut(cut, fates[(cut + k) % 3], cut);
+            if (!tried.insert(d->hash()).second)
+                continue;
             SCOPED_TRACE("cut after " + std::to_string(cut) + " of " + std::to_string(ops) +
                          ", fate " + std::to_string((cut + k) % 3));
             ASSERT_NO_FATAL_FAILURE(expect_repaired(d.get()));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <utility>
@@ -42,6 +43,13 @@ std::mutex spares_lock;
 uint64_t pages(uint64_t bytes)
 {
     return (bytes + PAGE - 1) / PAGE;
+}
+
+bool is_zero(const uint8_t *page)
+{
+    static const uint8_t zeros[PAGE] = {};
+
+    return memcmp(page, zeros, PAGE) == 0;
 }
 
 uint64_t next_random(uint64_t *state)
@@ -91,9 +99,7 @@ CrashImage::~CrashImage()
 
 bool CrashImage::has_bytes(uint64_t page) const
 {
-    static const uint8_t zeros[PAGE] = {};
-
-    return all_marked ? memcmp(mem + page * PAGE, zeros, PAGE) != 0 : marks[page];
+    return all_marked ? !is_zero(mem + page * PAGE) : marks[page];
 }
 
 void CrashImage::clear()
@@ -143,6 +149,19 @@ void CrashImage::zero(uint64_t offset, uint64_t len)
         if (n == PAGE)
             *mark = 0;
     }
+}
+
+// A page of zeros may have a mark or none.
+uint64_t CrashImage::hash() const
+{
+    uint64_t sum = 0;
+
+    for (uint64_t page = 0; page < pages(bytes); page++) {
+        const uint8_t *at = mem + page * PAGE;
+        if (has_bytes(page) && !is_zero(at))
+            sum += XXH3_64bits_withSeed(at, PAGE, page);
+    }
+    return sum;
 }
 
 // --- Transfers ----------------------------------------------------------------------------------

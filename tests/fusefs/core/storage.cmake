@@ -2,7 +2,7 @@
 # The storage half: storage_*_test.cc, on a device in memory that can be cut off from power.
 add_library(storage_fixture STATIC crash_device.cc image_check.c image_repair.c space_probe.c
             storage_fixture.cc)
-target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
+target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core PkgConfig::xxhash GTest::gtest)
 
 foreach(name alloc inode mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
