@@ -3,6 +3,7 @@ include(GNUInstallDirs)
 
 option(GPUNVME_TESTS "Build the GoogleTest suites" ON)
 option(GPUNVME_TESTS_IN_ALL "The default target builds the test suites too" ON)
+option(GPUNVME_EXAMPLES "The default target builds the examples too" ON)
 option(GPUNVME_BENCH "Build the benchmarks" ON)
 option(GPUNVME_WERROR "Treat warnings as errors" OFF)
 option(GPUNVME_ASSERTS "Keep assertions in optimised builds too" ON)
