@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements the kernel that copies small pieces for a simulated drive. */
+/* Implements the kernels that copy small pieces for a simulated drive. */
 #include "sim/gpu/sim_copy_kernel.h"
 
+#include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_fence.h"
 #include "cuda/queue/gq_lanes.h"
 
@@ -240,13 +241,28 @@ __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }
 
+constexpr unsigned kGatherThreads = 128;
+constexpr unsigned kMaxBlocks = 512;
+
+/* Copies of any size and alignment, for which this kernel is launched. */
+__global__ void __launch_bounds__(kGatherThreads)
+    gather(const struct sim_gather *copies, uint32_t n)
+{
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const struct sim_gather copy = copies[i];
+
+        gq_copy_bytes(copy.dst, copy.src, copy.len, threadIdx.x, kGatherThreads);
+    }
+}
+
 } // namespace
 
 extern "C" cudaError_t sim_copy_kernel_load(void)
 {
     struct cudaFuncAttributes attr;
+    cudaError_t err = cudaFuncGetAttributes(&attr, (const void *)copy_kernel);
 
-    return cudaFuncGetAttributes(&attr, (const void *)copy_kernel);
+    return err == cudaSuccess ? cudaFuncGetAttributes(&attr, (const void *)gather) : err;
 }
 
 extern "C" cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
@@ -256,4 +272,13 @@ extern "C" cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *
 
     return cudaLaunchKernel((const void *)copy_kernel, blocks, SIM_COPY_KERNEL_THREADS, args, 0,
                             stream);
+}
+
+extern "C" cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n,
+                                      cudaStream_t stream)
+{
+    void *args[] = {&copies, &n};
+
+    return cudaLaunchKernel((const void *)gather, n < kMaxBlocks ? n : kMaxBlocks, kGatherThreads,
+                            args, 0, stream);
 }

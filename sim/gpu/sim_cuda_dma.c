@@ -21,7 +21,6 @@
 
 #include "cuda/gq_cuda_errno.h"
 #include "sim/gpu/sim_copy_kernel.h"
-#include "sim/gpu/sim_gather.h"
 
 #define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
@@ -398,8 +397,6 @@ static int open_channels(struct gpu_channels *g)
     unsigned blocks;
     int err = gq_cuda_errno(sim_copy_kernel_load());
 
-    if (!err)
-        err = gq_cuda_errno(sim_gather_load());
     if (!err)
         err = copy_kernel_blocks(g->device, &blocks);
     for (unsigned i = 0; i < CHANNELS && !err; i++)

@@ -14,7 +14,6 @@
 extern "C" {
 #include "sim/gpu/sim_copy_kernel.h"
 #include "sim/gpu/sim_cuda_dma.h"
-#include "sim/gpu/sim_gather.h"
 #include "sim/sim_dma_engine.h"
 }
 
@@ -143,11 +142,6 @@ cudaError_t __wrap_cudaMemcpyBatchAsync(void *const *dsts, const void *const *sr
 }
 
 cudaError_t __wrap_sim_copy_kernel_load()
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_sim_gather_load()
 {
     return cudaSuccess;
 }
