@@ -10,7 +10,6 @@
 
 #include "blockdev/bd_reserve.h"
 #include "blockdev/pci/pci.h"
-#include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "support/number.h"

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "layout/check.h"
 #include "layout/correct.h"
 #include "layout/label.h"
 

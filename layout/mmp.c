@@ -7,8 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "layout/check.h"
-
 #define MMP_NS_PER_MS 1000000ull
 /* The right of a holder, and how long others wait, in intervals. */
 #define MMP_RIGHT 2u

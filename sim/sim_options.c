@@ -3,7 +3,6 @@
 #include "sim/sim.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/sim_internal.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs the controller threads: rounds of work, sleep, and pauses. */
-#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>

@@ -4,7 +4,6 @@
  * same drive afterwards.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "blockdev/nvme/nvme_identify.h"

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "blockdev/bdev.h"
-#include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "blockdev/vfio_user/vfio_user_internal.h"
 #include "support/clock.h"

@@ -14,7 +14,6 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/pipeline.h"
-#include "client/lib/staging_pair.h"
 
 #define DEFAULT_THREADS 8 /* the mount serves that many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)

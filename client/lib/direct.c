@@ -9,7 +9,6 @@
 #include "client/device/device_image.h"
 #include "client/lib/mount_gpu.h"
 #include "client/lib/shared_list.h"
-#include "support/page.h"
 
 #define DEFAULT_QUEUES 16u
 #define DEFAULT_DEPTH  64u

@@ -12,7 +12,6 @@
 #include "client/lib/direct.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/shared_list.h"
-#include "support/minmax.h"
 
 /* --- Long reads ------------------------------------------------------------------------------ */
 

@@ -3,7 +3,6 @@
  * Rebuilds a directory from its valid names, minus those to be removed, plus
  * those to be added.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

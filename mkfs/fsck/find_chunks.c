@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/store.h"
+#include "mkfs/fsck/fsck.h"
 
 #define MAP_PLACED 1u
 #define MAP_KNOWN  2u

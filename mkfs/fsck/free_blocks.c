@@ -3,7 +3,7 @@
  * Allocates free blocks for repairs. No block is reused in the round that found
  * it in use.
  */
-#include "mkfs/fsck/store.h"
+#include "mkfs/fsck/fsck.h"
 
 struct allocator {
     struct fsck *f;

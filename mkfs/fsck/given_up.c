@@ -3,7 +3,6 @@
  * Collects what the transactions behind the gap of a damaged log would have
  * changed. A repair gives these changes up.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Judges extended attributes whose values are in parts (FORMAT.md 8.2). */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * the two lists.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 

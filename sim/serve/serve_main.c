@@ -4,7 +4,6 @@
  * vfio-user protocol.
  */
 #include <argp.h>
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_session.h"
 #include "support/clock.h"

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/check/cli_check.h"
 #include "client/cli/check/gpus.h"
 

@@ -2,7 +2,6 @@
 /*
  * `gpunvme identify` prints Identify data of a controller and its namespaces.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

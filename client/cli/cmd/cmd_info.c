@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `gpunvme info` prints properties and counters of a mount. */
-#include <stdio.h>
 #include <uuid/uuid.h>
 
 #include "blockdev/nvme/nvme_info.h"

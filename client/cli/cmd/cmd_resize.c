@@ -14,7 +14,6 @@
 
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
-#include "client/cli/common/out.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
 #include "support/bytes_text.h"

@@ -13,7 +13,6 @@
 #include "blockdev/data_check.h"
 #include "blockdev/device.h"
 #include "blockdev/nvme/nvme.h"
-#include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
 

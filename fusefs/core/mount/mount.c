@@ -13,8 +13,6 @@
 #include "blockdev/bd_signature.h"
 #include "fusefs/core/ffs.h"
 #include "fusefs/core/inode/tx.h"
-#include "fusefs/core/journal/ops.h"
-#include "fusefs/core/map/extents.h"
 #include "fusefs/core/state.h"
 #include "support/clock.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "fusefs/core/alloc/alloc.h"
-#include "fusefs/core/data/data.h"
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/state.h"

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "fusefs/core/inode/itable.h"
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/names/dir.h"
 

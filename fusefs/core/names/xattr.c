@@ -13,7 +13,6 @@
 #include <sys/xattr.h>
 
 #include "fusefs/core/journal/ops.h"
-#include "fusefs/core/state.h"
 
 /* --- Records ---------------------------------------------------------------------------------- */
 

@@ -2,7 +2,6 @@
 /* Closes descriptors received from clients in threads. */
 #include "fusefs/daemon/base/closer.h"
 
-#include <errno.h>
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <semaphore.h>

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/caches/caches.h"

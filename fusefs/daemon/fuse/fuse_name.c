@@ -3,7 +3,6 @@
  * Implements the operations on names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK,
  * RMDIR and RENAME.
  */
-#include <errno.h>
 
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"

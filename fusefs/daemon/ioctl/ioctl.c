@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <syslog.h>
-#include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/base/workers.h"

@@ -14,9 +14,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/mounter/mounter.h"
-#include "fusefs/daemon/state/daemon.h"
 #include "support/thread.h"
 
 /* FILEID_INO64_GEN of linux/exportfs.h: the type of FUSE's file handles. */

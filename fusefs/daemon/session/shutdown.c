@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme.h"
-#include "cuda/gq.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/session/session_loop.h"

@@ -5,7 +5,6 @@
  */
 #include "fusefs/daemon/start/bounce_engine.h"
 
-#include <errno.h>
 #include <string.h>
 #include <syslog.h>
 
