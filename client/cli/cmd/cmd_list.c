@@ -36,7 +36,7 @@ static const struct cli_column fs_columns[FS_COLUMNS] = {
 };
 
 /* Adds a row. An empty label is shown as none. */
-static bool file_systems_add(struct cli_table *t, const char *device, const char *label,
+static void file_systems_add(struct cli_table *t, const char *device, const char *label,
                              const uint8_t *uuid, uint64_t bytes, const char *mounted_on)
 {
     char uuid_text[UUID_STR_LEN];
@@ -50,11 +50,11 @@ static bool file_systems_add(struct cli_table *t, const char *device, const char
         [FS_SIZE] = bytes ? json_object_new_uint64(bytes) : NULL,
         [FS_MOUNTED_ON] = cli_text(mounted_on),
     };
-    return cli_table_add(t, cells);
+    cli_table_add(t, cells);
 }
 
 /* A mount that does not answer within 5 s has neither label nor UUID. */
-static bool add_mount(struct cli_table *t, const struct cli_mount *m)
+static void add_mount(struct cli_table *t, const struct cli_mount *m)
 {
     struct gpunvme_ioc_info info;
     struct statvfs space = {0};
@@ -75,8 +75,8 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
     connection_close(g);
     if (silent)
         cli_error(m->point, "does not answer: its daemon is stopped, or waits for its drive");
-    return file_systems_add(t, m->device, label, answers ? info.fs_uuid : NULL,
-                            (uint64_t)space.f_blocks * space.f_frsize, m->point);
+    file_systems_add(t, m->device, label, answers ? info.fs_uuid : NULL,
+                     (uint64_t)space.f_blocks * space.f_frsize, m->point);
 }
 
 static int file_systems_read_label(const char *device, struct lay_label *label, struct reason *why)
@@ -106,8 +106,8 @@ static int file_systems_read_label(const char *device, struct lay_label *label, 
 
 /*
  * Adds the file system of a device that is not mounted here, from its label.
- * Returns 0, -ENODATA if there is none, -ENOMEM, or another -errno with a
- * sentence in why.
+ * Returns 0, -ENODATA if there is none, or another -errno with a sentence in
+ * why.
  */
 static int cli_file_systems_add(struct cli_table *t, const char *device, struct reason *why)
 {
@@ -117,7 +117,8 @@ static int cli_file_systems_add(struct cli_table *t, const char *device, struct 
     if (err)
         return err;
     uint64_t bytes = lay_get64(label.members[0].blocks) * LAY_BLOCK_SIZE;
-    return file_systems_add(t, device, label.label, label.uuid, bytes, NULL) ? 0 : -ENOMEM;
+    file_systems_add(t, device, label.label, label.uuid, bytes, NULL);
+    return 0;
 }
 
 enum {
@@ -159,14 +160,7 @@ struct listing {
     struct pci_device *pci;
     size_t n_pci;
     bool *shown; /* per PCI controller: it has a row */
-    bool failed; /* out of memory */
 };
-
-static void add_row(struct listing *l, struct json_object *const *cells)
-{
-    if (!cli_table_add(&l->drives, cells))
-        l->failed = true;
-}
 
 /* Returns a controller's PCI device; NULL for one over a network. */
 static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
@@ -217,7 +211,7 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
         [LBA_SIZE] = json_object_new_uint64(lba_size),
         [MOUNT] = cli_text(mounted_on(l, NULL, node)),
     };
-    add_row(l, cells);
+    cli_table_add(&l->drives, cells);
 }
 
 /* Adds a controller that shows no namespaces, or not to this user. */
@@ -236,7 +230,7 @@ static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
         [MODEL] = cli_text(nvme_ctrl_get_model(c)),
         [FIRMWARE] = cli_text(nvme_ctrl_get_firmware(c)),
     };
-    add_row(l, cells);
+    cli_table_add(&l->drives, cells);
 }
 
 /* With multipath namespaces belong to the subsystem. */
@@ -288,7 +282,7 @@ static void add_pci_drive(struct listing *l, const struct pci_device *pci)
         [DRIVER] = cli_text(pci->driver[0] ? pci->driver : NULL), [NUMA] = numa_of(pci),
         [MOUNT] = cli_text(mounted_on(l, pci->bdf, NULL)),
     };
-    add_row(l, cells);
+    cli_table_add(&l->drives, cells);
 }
 
 static int list_collect(struct listing *l)
@@ -308,10 +302,10 @@ static int list_collect(struct listing *l)
         const struct cli_mount *m = &l->ours.all[i];
         struct json_object *cells[] = {cli_text(m->device), cli_text(m->point),
                                        cli_text(m->options)};
-        l->failed |= !cli_table_add(&l->mounts, cells);
+        cli_table_add(&l->mounts, cells);
     }
     cli_table_sort(&l->drives);
-    return err ? err : l->failed ? -ENOMEM : 0;
+    return err;
 }
 
 /* Device nodes that are unreadable or hold something else get no row. */
@@ -323,7 +317,7 @@ static void add_on_nodes(struct listing *l)
         const char *device = json_object_get_string(l->drives.cells[i + DEVICE]);
         if (!l->drives.cells[i + SIZE] || l->drives.cells[i + MOUNT])
             continue;
-        l->failed |= cli_file_systems_add(&l->file_systems, device, &why) == -ENOMEM;
+        (void)cli_file_systems_add(&l->file_systems, device, &why);
     }
 }
 
@@ -349,7 +343,7 @@ static int add_named(struct listing *l, char **devices, int n)
         if (err == -ENODATA)
             failed = cli_error(devices[i], "no file system of gpunvmefs, see mkfs.gpunvme(8)");
         else if (err)
-            failed = cli_error(devices[i], "%s", err == -ENOMEM ? "out of memory" : why.text);
+            failed = cli_error(devices[i], "%s", why.text);
     }
     return failed;
 }
@@ -357,7 +351,7 @@ static int add_named(struct listing *l, char **devices, int n)
 static int collect_file_systems(struct listing *l, char **devices, int n)
 {
     for (size_t i = 0; i < l->ours.n; i++)
-        l->failed |= !add_mount(&l->file_systems, &l->ours.all[i]);
+        add_mount(&l->file_systems, &l->ours.all[i]);
     add_on_nodes(l);
     return add_named(l, devices, n);
 }
@@ -390,7 +384,7 @@ int cli_list(const struct cli_options *options, char **operands, int n)
     int err = list_collect(&l);
     int failed = err ? 0 : collect_file_systems(&l, operands, n);
 
-    if (!err && l.failed)
+    if (l.drives.incomplete || l.mounts.incomplete || l.file_systems.incomplete)
         err = -ENOMEM;
     if (err)
         failed = cli_error("list", "%s", strerror(-err));

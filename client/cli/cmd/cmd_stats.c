@@ -12,14 +12,14 @@
 #include "client/cli/common/out.h"
 #include "fusefs/metrics.h"
 
-static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
+static void add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
 {
     uint64_t us = metrics_bucket_us(i);
     struct json_object *cells[] = {cli_text(metrics_ops[op]), cli_text(metrics_paths[path]),
                                    us ? json_object_new_uint64(us) : NULL,
                                    json_object_new_uint64(n)};
 
-    return cli_table_add(t, cells);
+    cli_table_add(t, cells);
 }
 
 /* Returns entry i of a table of operations and paths. */
@@ -46,17 +46,14 @@ static void print_latency(struct cli_out *out, const char *key,
                                                 {"below_us", "BELOW US", CLI_CELL_NUMBER},
                                                 {"count", "COUNT", CLI_CELL_NUMBER}};
     struct cli_table t = {.columns = columns, .n_columns = 4};
-    bool ok = true;
 
     for (unsigned i = 0; i < 3 * paths * GPUNVME_LATENCY_BUCKETS; i++) {
         unsigned pair = i / GPUNVME_LATENCY_BUCKETS, bucket = i % GPUNVME_LATENCY_BUCKETS;
         uint64_t n = of(stats, pair)->buckets[bucket];
-        ok &= !n || add_bucket(&t, pair / paths, pair % paths, bucket, n);
+        if (n)
+            add_bucket(&t, pair / paths, pair % paths, bucket, n);
     }
-    if (!ok)
-        cli_error("stats", "out of memory");
-    cli_table_print(&t, out, key);
-    cli_table_free(&t);
+    cli_table_show(&t, out, key);
 }
 
 /* Prints the counters that the library shares with the mount. */
@@ -67,7 +64,6 @@ static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_s
                                                 {"count", "COUNT", CLI_CELL_NUMBER},
                                                 {"bytes", "BYTES", CLI_CELL_BYTES}};
     struct cli_table t = {.columns = columns, .n_columns = 4};
-    bool ok = true;
 
     for (unsigned i = 0; i < 3 * GPUNVME_CALLS_PATHS; i++) {
         unsigned op = i / GPUNVME_CALLS_PATHS, path = i % GPUNVME_CALLS_PATHS;
@@ -77,12 +73,9 @@ static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_s
         struct json_object *cells[] = {cli_text(metrics_ops[op]), cli_text(metrics_paths[path]),
                                        json_object_new_uint64(metrics_calls(&c->latency)),
                                        json_object_new_uint64(c->bytes)};
-        ok &= cli_table_add(&t, cells);
+        cli_table_add(&t, cells);
     }
-    if (!ok)
-        cli_error("stats", "out of memory");
-    cli_table_print(&t, out, "programs");
-    cli_table_free(&t);
+    cli_table_show(&t, out, "programs");
 }
 
 static void stats_print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
@@ -111,8 +104,7 @@ static int stats_print_stats(const struct cli_watch *w, bool json)
     struct cli_out out;
     int failed = 0;
 
-    cli_out_begin(&out, json, stdout);
-    cli_out_list(&out, "mounts");
+    cli_out_list_begin(&out, json, "mounts");
     for (size_t i = 0; i < w->n; i++) {
         const struct gpunvme_ioc_stats *now = &w->mounts[i].now;
         cli_out_open(&out, NULL, w->mounts[i].point);
@@ -126,8 +118,7 @@ static int stats_print_stats(const struct cli_watch *w, bool json)
         failed |= stats_print_gpus(&out, &w->mounts[i]);
         cli_out_close(&out);
     }
-    cli_out_list_end(&out);
-    cli_out_end(&out);
+    cli_out_list_finish(&out);
     return failed;
 }
 

@@ -322,30 +322,26 @@ static const struct cli_column queue_columns[] = {{"queue", "QUEUE", CLI_CELL_NU
                                                   {"commands_per_s", "COMMANDS/s", CLI_CELL_REAL},
                                                   {"process", "PROCESS", CLI_CELL_NUMBER}};
 
-/* Prints the table and frees it. Text has no table without rows. */
-static void show_table(struct cli_out *out, const char *key, struct cli_table *t, bool complete)
+/* Text has no table without rows. */
+static void show_table(struct cli_out *out, const char *key, struct cli_table *t)
 {
-    if (!complete)
-        cli_error(key, "out of memory");
-    if (out->json || t->n_cells)
-        cli_table_print(t, out, key);
-    cli_table_free(t);
+    if (out->json || t->n_cells || t->incomplete)
+        cli_table_show(t, out, key);
 }
 
 static void show_uses(struct cli_out *out, const char *key, const struct cli_column *columns,
                       const struct cli_use *uses, size_t n)
 {
     struct cli_table t = {.columns = columns, .n_columns = 2 + CLI_RATES};
-    bool complete = true;
 
     for (size_t i = 0; i < n; i++) {
         struct json_object *cells[2 + CLI_RATES] = {json_object_new_uint64(uses[i].key),
                                                     cli_text(uses[i].name)};
         for (size_t k = 0; k < CLI_RATES; k++)
             cells[2 + k] = json_object_new_double(uses[i].rates[k]);
-        complete &= cli_table_add(&t, cells);
+        cli_table_add(&t, cells);
     }
-    show_table(out, key, &t, complete);
+    show_table(out, key, &t);
 }
 
 /* Text has no idle queues of the executor. */
@@ -354,7 +350,6 @@ static void show_queues(struct cli_out *out, const struct gpunvme_ioc_queues *be
 {
     static const char *const uses[] = {"-", "executor", "out of service", "leased"};
     struct cli_table t = {.columns = queue_columns, .n_columns = 4};
-    bool complete = true;
 
     for (uint32_t i = 0; i < now->count && i < GPUNVME_QUEUES_MAX; i++) {
         const struct gpunvme_queue *q = &now->queues[i];
@@ -367,9 +362,9 @@ static void show_queues(struct cli_out *out, const struct gpunvme_ioc_queues *be
                                        cli_text(uses[q->use < 4 ? q->use : 0]),
                                        commands < 0 ? NULL : json_object_new_double(commands),
                                        process ? json_object_new_uint64(process) : NULL};
-        complete &= cli_table_add(&t, cells);
+        cli_table_add(&t, cells);
     }
-    show_table(out, "queues", &t, complete);
+    show_table(out, "queues", &t);
 }
 
 /* Shows the rates between two readings of the file system `dev`. */

@@ -4,10 +4,9 @@
 
 #include <uuid/uuid.h>
 
-#include "client/cli/common/cli.h"
 #include "fusefs/metrics.h"
 
-static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
+static void add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
 {
     static const char *const states[] = {"closed", "open", "lost"};
     char uuid[UUID_STR_LEN];
@@ -25,7 +24,7 @@ static bool add_gpu(struct cli_table *t, const struct gpunvme_gpu *g)
         g->numa_node < 0 ? NULL : json_object_new_uint64((uint64_t)g->numa_node),
         cli_text(metrics_distance(g->distance)),
     };
-    return cli_table_add(t, cells);
+    cli_table_add(t, cells);
 }
 
 void cli_gpus_table(struct cli_out *out, const struct gpunvme_ioc_gpus *gpus)
@@ -37,12 +36,8 @@ void cli_gpus_table(struct cli_out *out, const struct gpunvme_ioc_gpus *gpus)
         {"read_bytes", "READ", CLI_CELL_BYTES}, {"written_bytes", "WRITTEN", CLI_CELL_BYTES},
         {"numa_node", "NUMA", CLI_CELL_NUMBER}, {"distance", "DRIVE", CLI_CELL_TEXT}};
     struct cli_table t = {.columns = columns, .n_columns = sizeof(columns) / sizeof(columns[0])};
-    bool ok = true;
 
     for (uint32_t i = 0; i < gpus->count && i < GPUNVME_GPUS_MAX; i++)
-        ok &= add_gpu(&t, &gpus->gpus[i]);
-    if (!ok)
-        cli_error("gpus", "out of memory");
-    cli_table_print(&t, out, "gpus");
-    cli_table_free(&t);
+        add_gpu(&t, &gpus->gpus[i]);
+    cli_table_show(&t, out, "gpus");
 }

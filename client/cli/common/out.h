@@ -91,13 +91,14 @@ struct cli_table {
     size_t n_columns;
     struct json_object **cells; /* row by row; NULL: none */
     size_t n_cells;
+    bool incomplete; /* memory was short for a row */
 };
 
 /*
- * Adds a row, which then owns the values. If memory is short, it leaves the table unchanged, frees
- * the values and returns false.
+ * Adds a row, which then owns the values. If memory is short, it only frees the values and marks
+ * the table as incomplete, which cli_table_show() reports.
  */
-bool cli_table_add(struct cli_table *t, struct json_object *const *cells);
+void cli_table_add(struct cli_table *t, struct json_object *const *cells);
 /*
  * Sorts the rows by the texts of the first column, in which it compares numbers by their values.
  * Rows without a text are last.
@@ -105,6 +106,8 @@ bool cli_table_add(struct cli_table *t, struct json_object *const *cells);
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
+/* Prints the table and frees it. An incomplete one is reported by cli_error(). */
+void cli_table_show(struct cli_table *t, struct cli_out *o, const char *key);
 
 __END_DECLS
 

@@ -215,8 +215,7 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
             json_object_new_boolean(i == used)};
         cli_table_add(&table, cells);
     }
-    cli_table_print(&table, o, "lba_formats");
-    cli_table_free(&table);
+    cli_table_show(&table, o, "lba_formats");
 }
 
 const char *cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set)

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
 #include "support/array.h"
 #include "support/bytes_text.h"
 
-bool cli_table_add(struct cli_table *t, struct json_object *const *cells)
+void cli_table_add(struct cli_table *t, struct json_object *const *cells)
 {
     bool has_room =
         array_resize((void **)&t->cells, (t->n_cells + t->n_columns) * sizeof(*t->cells)) == 0;
@@ -19,7 +20,7 @@ bool cli_table_add(struct cli_table *t, struct json_object *const *cells)
         else
             json_object_put(cells[i]);
     }
-    return has_room;
+    t->incomplete |= !has_room;
 }
 
 void cli_table_free(struct cli_table *t)
@@ -138,4 +139,12 @@ void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *k
         json_object_array_add(list, record);
     }
     json_object_object_add(o->at[o->depth], key, list);
+}
+
+void cli_table_show(struct cli_table *t, struct cli_out *o, const char *key)
+{
+    if (t->incomplete)
+        cli_error(key, "out of memory");
+    cli_table_print(t, o, key);
+    cli_table_free(t);
 }
