@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_dma.h"
+#include "sim/serve/serve.h"
 #include "sim/sim.h"
 
 /* Written by the serving thread; the handler reads host and size. */

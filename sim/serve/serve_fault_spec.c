@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_server.h"
+#include "sim/serve/serve.h"
 #include "support/number.h"
 
 #define MS 1000000u /* nanoseconds */

@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_dma.h"
-#include "sim/serve/serve_server.h"
+#include "sim/serve/serve.h"
 #include "support/number.h"
 #include "support/option_words.h"
 #include "support/std_files.h"
@@ -92,7 +91,7 @@ static void set_pci_id(struct serve_options *o, struct argp_state *state, const 
         argp_error(state, "--pci-id: '%s' is not VENDOR:DEVICE, such as 1b36:0010", arg);
         return;
     }
-    o->pci_vendor = o->cfg.pci_vendor = (uint16_t)strtoul(arg, NULL, 16);
+    o->cfg.pci_vendor = (uint16_t)strtoul(arg, NULL, 16);
     o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "sim/serve/serve_message.h"
+#include "sim/serve/serve.h"
 
 /* Receives up to len bytes: their number, 0 if there are none, -errno. */
 static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t len)

@@ -3,7 +3,7 @@
 #include <linux/pci_regs.h>
 #include <string.h>
 
-#include "sim/serve/serve_session.h"
+#include "sim/serve/serve.h"
 
 #define VENDOR_ID     0x1b36 /* Red Hat: the ids of "QEMU NVM Express Controller" */
 #define DEVICE_ID     0x0010
@@ -67,21 +67,21 @@ static void add_msix(struct serve_pci *c, unsigned vectors)
     allow32(c, PCI_BASE_ADDRESS_4, ~(bytes - 1));
 }
 
-void serve_pci_init(struct serve_pci *c, const struct serve_pci_config *config)
+void serve_pci_init(struct serve_pci *c, const struct serve_options *o, uint64_t bar0_bytes)
 {
-    uint64_t bar0_mask = ~(config->bar0_bytes - 1);
+    uint64_t bar0_mask = ~(bar0_bytes - 1);
 
     memset(c, 0, sizeof(*c));
-    put16(c, PCI_VENDOR_ID, config->vendor ? config->vendor : VENDOR_ID);
-    put16(c, PCI_DEVICE_ID, config->vendor ? config->device : DEVICE_ID);
+    put16(c, PCI_VENDOR_ID, o->cfg.pci_vendor ? o->cfg.pci_vendor : VENDOR_ID);
+    put16(c, PCI_DEVICE_ID, o->cfg.pci_vendor ? o->pci_device : DEVICE_ID);
     put32(c, PCI_CLASS_REVISION, CLASS_NVME << 8);
     put16(c, PCI_SUBSYSTEM_VENDOR_ID, VENDOR_ID);
     put16(c, PCI_SUBSYSTEM_ID, DEVICE_ID);
     put32(c, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_64);
     c->bytes[PCI_INTERRUPT_PIN] = 1;
-    add_capabilities(c, config->can_reset);
-    if (config->vectors)
-        add_msix(c, config->vectors);
+    add_capabilities(c, !o->cfg.no_reset);
+    if (o->cfg.vectors)
+        add_msix(c, o->cfg.vectors);
     allow32(c, PCI_COMMAND,
             PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY | PCI_COMMAND_SERR |
                 PCI_COMMAND_INTX_DISABLE);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_session.h"
+#include "sim/serve/serve.h"
 
 void serve_mistake(struct serve_session *s, const char *fmt, ...)
 {
@@ -25,7 +25,7 @@ uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
     if (index == VFIO_PCI_BAR0_REGION_INDEX)
         return s->bar0_bytes;
     if (index == PCI_MSIX_BAR)
-        return serve_pci_msix_bytes(s->vectors);
+        return serve_pci_msix_bytes(s->o->cfg.vectors);
     return index == VFIO_PCI_CONFIG_REGION_INDEX ? PCI_CONFIG_BYTES : 0;
 }
 
@@ -154,7 +154,7 @@ static void region_msix_write(struct serve_session *s, uint64_t offset, uint32_t
                               const unsigned char *from)
 {
     for (uint32_t i = 0; i < count; i++, offset++)
-        if (offset < s->vectors * (uint64_t)PCI_MSIX_ENTRY_SIZE)
+        if (offset < s->o->cfg.vectors * (uint64_t)PCI_MSIX_ENTRY_SIZE)
             s->msix_table[offset] = from[i];
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs the server: its socket, one client at a time, and signals. */
-#include "sim/serve/serve_server.h"
+#include "sim/serve/serve.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sim/serve/serve_dma.h"
-#include "sim/serve/serve_session.h"
 #include "support/clock.h"
 
 #define BEGUN_MS       2000 /* time limit of a first or partial message */
@@ -28,8 +26,6 @@
 #define MISTAKES_SHOWN 16u
 
 struct server {
-    const struct serve_options *o;
-    struct sim *sim;
     struct serve_session session;
     struct serve_message in;
     struct serve_reply out;
@@ -115,17 +111,10 @@ static int open_signals(void)
 /* Starts a controller in the state after power-on for the next client. */
 static void start_session(struct server *s, struct nvme_transport *t)
 {
-    s->session.sim = s->sim;
     s->session.t = t;
-    s->session.no_mmap = s->o->no_mmap;
-    s->session.dma_maps = s->o->dma_maps;
-    s->session.no_reset = s->o->cfg.no_reset;
-    s->session.pci_vendor = s->o->pci_vendor;
-    s->session.pci_device = s->o->pci_device;
-    s->session.vectors = s->o->cfg.vectors;
     serve_session_start(&s->session);
-    if (s->o->stuck)
-        sim_stick(s->sim);
+    if (s->session.o->stuck)
+        sim_stick(s->session.sim);
 }
 
 /*
@@ -137,7 +126,7 @@ static void unplug(struct server *s)
     s->session.t->ops->write32(s->session.t, NVME_REG_CC, 0);
     s->session.t->ops->close(s->session.t);
     s->session.t = NULL;
-    sim_set_interrupts(s->sim, 0, s->o->cfg.vectors, NULL);
+    sim_set_interrupts(s->session.sim, 0, s->session.o->cfg.vectors, NULL);
     serve_dma_forget();
 }
 
@@ -151,7 +140,7 @@ static int end_client(struct server *s)
     serve_message_done(&s->in);
     /* The client may still have the old doorbells mapped. */
     unplug(s);
-    int rc = sim_attach(s->sim, &t);
+    int rc = sim_attach(s->session.sim, &t);
     if (rc) {
         server_say("controller", "cannot be started again: %s", strerror(-rc));
         return rc;
@@ -235,9 +224,9 @@ static void server_take_signal(struct server *s)
     if (read(s->signals, &info, sizeof(info)) != sizeof(info))
         return;
     if (info.ssi_signo == SIGUSR1)
-        sim_stick(s->sim);
+        sim_stick(s->session.sim);
     else if (info.ssi_signo == SIGUSR2)
-        sim_remove(s->sim);
+        sim_remove(s->session.sim);
     else
         s->stop = true;
 }
@@ -277,7 +266,7 @@ static bool is_quiet(int client)
 
 static int turn(struct server *s)
 {
-    bool take = s->client < 0 || !s->o->wait_second;
+    bool take = s->client < 0 || !s->session.o->wait_second;
     struct pollfd p[] = {
         {.fd = s->signals, .events = POLLIN},
         {.fd = s->torn, .events = POLLIN},
@@ -324,18 +313,18 @@ static int check_images(const struct sim_config *c)
 static int start_sim(struct server *s)
 {
     struct nvme_transport *t;
-    int rc = check_images(&s->o->cfg);
+    int rc = check_images(&s->session.o->cfg);
 
     if (rc)
         return rc;
-    rc = sim_create(&s->o->cfg, &s->sim, &t);
+    rc = sim_create(&s->session.o->cfg, &s->session.sim, &t);
     if (rc) {
         server_say("controller", "cannot be made: %s",
                    rc == -EBUSY ? "another program has the image" : strerror(-rc));
         return rc;
     }
-    for (unsigned i = 0; i < s->o->n_faults; i++)
-        sim_add_fault(s->sim, &s->o->faults[i]);
+    for (unsigned i = 0; i < s->session.o->n_faults; i++)
+        sim_add_fault(s->session.sim, &s->session.o->faults[i]);
     start_session(s, t);
     return 0;
 }
@@ -344,12 +333,12 @@ static int server_report(const struct server *s)
 {
     char text[4096];
 
-    if (sim_violations(s->sim) + s->session.mistakes == 0)
+    if (sim_violations(s->session.sim) + s->session.mistakes == 0)
         return 0;
-    sim_violations_text(s->sim, text, sizeof(text));
+    sim_violations_text(s->session.sim, text, sizeof(text));
     fputs(text, stderr);
     server_say("driver", "%llu mistakes, and %u of the protocol",
-               (unsigned long long)sim_violations(s->sim), s->session.mistakes);
+               (unsigned long long)sim_violations(s->session.sim), s->session.mistakes);
     return 1;
 }
 
@@ -357,16 +346,16 @@ static int server_serve(struct server *s)
 {
     int rc = 0;
 
-    s->listener = open_listener(s->o->socket);
+    s->listener = open_listener(s->session.o->socket);
     if (s->listener < 0) {
-        server_say(s->o->socket, "cannot listen there: %s", strerror(-s->listener));
+        server_say(s->session.o->socket, "cannot listen there: %s", strerror(-s->listener));
         return s->listener;
     }
-    printf("listening on %s\n", s->o->socket);
+    printf("listening on %s\n", s->session.o->socket);
     fflush(stdout);
     while (!s->stop && rc == 0)
         rc = turn(s);
-    unlink(s->o->socket);
+    unlink(s->session.o->socket);
     close(s->listener);
     if (s->client >= 0)
         close(s->client);
@@ -380,7 +369,7 @@ int serve_server_run(const struct serve_options *o)
 
     if (!s)
         return -ENOMEM;
-    s->o = o;
+    s->session.o = o;
     s->client = -1;
     s->signals = open_signals();
     int rc = s->signals < 0 ? s->signals : serve_dma_guard(&s->torn);
@@ -392,7 +381,7 @@ int serve_server_run(const struct serve_options *o)
             unplug(s);
         if (rc == 0)
             rc = server_report(s);
-        sim_free(s->sim);
+        sim_free(s->session.sim);
     }
     if (s->signals >= 0)
         close(s->signals);

@@ -3,7 +3,7 @@
  * Implements the effect of each message. All fields of a message are checked
  * before use.
  */
-#include "sim/serve/serve_session.h"
+#include "sim/serve/serve.h"
 
 #include <errno.h>
 #include <json-c/json.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_dma.h"
 
 static int parse_fds(struct serve_session *s, struct json_object *caps)
 {
@@ -52,7 +51,7 @@ static size_t write_capabilities(const struct serve_session *s, char *out, size_
 {
     char maps[64] = "";
 
-    if (!s->dma_maps)
+    if (!s->o->dma_maps)
         snprintf(maps, sizeof(maps), "\"%s\":%d,", VFIO_USER_CAP_MAX_DMA_MAPS, DMA_MAX_MAPS);
     return (size_t)snprintf(out, len, "{\"capabilities\":{\"%s\":%d,\"%s\":%d,%s\"%s\":%d}}",
                             VFIO_USER_CAP_MAX_MSG_FDS, MESSAGE_MAX_FDS,
@@ -61,7 +60,7 @@ static size_t write_capabilities(const struct serve_session *s, char *out, size_
            1;
 }
 
-/* serve_version.c: handles VFIO_USER_VERSION. Returns 0 or an errno. */
+/* Handles VFIO_USER_VERSION. Returns 0 or an errno. */
 static int serve_version_agree(struct serve_session *s, const struct serve_message *m,
                                struct serve_reply *r)
 {
@@ -94,11 +93,7 @@ void serve_session_start(struct serve_session *s)
     s->bar0_bytes = BAR0_MIN_BYTES;
     while (s->bar0_bytes < NVME_REG_DOORBELLS + s->t->doorbells_len)
         s->bar0_bytes *= 2;
-    serve_pci_init(&s->pci, &(struct serve_pci_config){.vendor = s->pci_vendor,
-                                                       .device = s->pci_device,
-                                                       .bar0_bytes = s->bar0_bytes,
-                                                       .vectors = s->vectors,
-                                                       .can_reset = !s->no_reset});
+    serve_pci_init(&s->pci, s->o, s->bar0_bytes);
     for (unsigned v = 0; v < SIM_MAX_VECTORS; v++) {
         memset(&s->msix_table[v * PCI_MSIX_ENTRY_SIZE], 0, PCI_MSIX_ENTRY_SIZE);
         s->msix_table[v * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =
@@ -129,7 +124,7 @@ static int get_info(struct serve_session *s, const struct serve_message *m, stru
         return EINVAL;
     info = (struct vfio_user_device_info){
         .argsz = sizeof(info),
-        .flags = VFIO_DEVICE_FLAGS_PCI | (s->no_reset ? 0 : VFIO_DEVICE_FLAGS_RESET),
+        .flags = VFIO_DEVICE_FLAGS_PCI | (s->o->cfg.no_reset ? 0 : VFIO_DEVICE_FLAGS_RESET),
         .num_regions = VFIO_PCI_NUM_REGIONS,
         .num_irqs = VFIO_PCI_NUM_IRQS,
     };
@@ -176,7 +171,7 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
         .argsz = sizeof(info), .index = in.index, .size = serve_region_bytes(s, in.index)};
     if (info.size)
         info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
-    if (in.index == VFIO_PCI_BAR0_REGION_INDEX && !s->no_mmap && s->peer_fds > 0)
+    if (in.index == VFIO_PCI_BAR0_REGION_INDEX && !s->o->no_mmap && s->peer_fds > 0)
         put_bar0(s, &info, in.argsz, r);
     else
         session_put(r, &info, sizeof(info));
@@ -189,7 +184,7 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
 static uint32_t irq_count(const struct serve_session *s, uint32_t index)
 {
     if (index == VFIO_PCI_MSIX_IRQ_INDEX)
-        return s->vectors;
+        return s->o->cfg.vectors;
     return index == VFIO_PCI_MSI_IRQ_INDEX ? 0 : 1;
 }
 
@@ -230,7 +225,7 @@ static int set_msix(struct serve_session *s, const struct vfio_irq_set *in,
     if ((in->flags & VFIO_IRQ_SET_ACTION_TYPE_MASK) != VFIO_IRQ_SET_ACTION_TRIGGER)
         return EINVAL; /* as MASKABLE is not offered */
     if (in->count == 0)
-        return -sim_set_interrupts(s->sim, 0, s->vectors, NULL);
+        return -sim_set_interrupts(s->sim, 0, s->o->cfg.vectors, NULL);
     if (data == VFIO_IRQ_SET_DATA_EVENTFD)
         return m->fds.n && m->fds.n != in->count
                    ? EINVAL
@@ -289,7 +284,7 @@ static int map_dma(struct serve_session *s, const struct serve_message *m, struc
     (void)r;
     if (!session_take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->fds.n > 1)
         return EINVAL;
-    return -serve_dma_map(s->t, &map, m->fds.n ? m->fds.fd[0] : -1, s->dma_maps);
+    return -serve_dma_map(s->t, &map, m->fds.n ? m->fds.fd[0] : -1, s->o->dma_maps);
 }
 
 /* SPDK sends the descriptor of the memory, which is closed with the message. */
@@ -316,7 +311,7 @@ static int session_reset(struct serve_session *s, const struct serve_message *m,
     (void)r;
     if (serve_message_len(m))
         return EINVAL;
-    if (s->no_reset)
+    if (s->o->cfg.no_reset)
         return ENOTSUP;
     s->cut_off = false;
     return -s->t->ops->reset(s->t);

@@ -17,8 +17,7 @@
 #include <unistd.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "sim/serve/serve_dma.h"
-#include "sim/serve/serve_session.h"
+#include "sim/serve/serve.h"
 #include "support/fd_message.h"
 
 #define FILE_BYTES 65536
@@ -28,7 +27,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct fuzz {
-    struct sim *sim;
     struct serve_session session;
     struct serve_message in;
     struct serve_reply out;
@@ -55,17 +53,16 @@ static int free_descriptor(void)
 
 static struct fuzz *start(void)
 {
-    struct sim_config cfg = {
-        .ns = {{.bytes = 1 << 20, .lba_size = 4096}}, .io_queues = 2, .vectors = 3};
+    static const struct serve_options options = {
+        .cfg = {.ns = {{.bytes = 1 << 20, .lba_size = 4096}}, .io_queues = 2, .vectors = 3}};
     struct fuzz *f = calloc(1, sizeof(*f));
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
 
     if (!f || fd < 0 || ftruncate(fd, FILE_BYTES) != 0 ||
-        sim_create(&cfg, &f->sim, &f->session.t) != 0)
+        sim_create(&options.cfg, &f->session.sim, &f->session.t) != 0)
         abort();
     f->memory = fd;
-    f->session.sim = f->sim;
-    f->session.vectors = cfg.vectors;
+    f->session.o = &options;
     return f;
 }
 
@@ -147,7 +144,7 @@ static void end(struct fuzz *f)
     f->session.t->ops->write32(f->session.t, NVME_REG_CC, 0);
     f->session.t->ops->close(f->session.t);
     serve_dma_forget();
-    if (sim_attach(f->sim, &f->session.t) != 0)
+    if (sim_attach(f->session.sim, &f->session.t) != 0)
         abort();
     expect(f->session.t->ops->read32(f->session.t, NVME_REG_CC) == 0 &&
                f->session.t->ops->read32(f->session.t, NVME_REG_CSTS) == 0,

@@ -22,7 +22,7 @@
 #include "serve_rig.h"
 
 extern "C" {
-#include "sim/serve/serve_server.h"
+#include "sim/serve/serve.h"
 }
 
 namespace
