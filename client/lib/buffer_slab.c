@@ -17,7 +17,7 @@
 #define PAGES       (SLAB_BYTES / PAGE_BYTES)
 
 struct slab {
-    struct slab *next;
+    LIST_ENTRY(slab) entry;
     int fd;
     char *addr;
     size_t pieces;     /* allocated and not freed */
@@ -39,7 +39,7 @@ static size_t pages_of(size_t len)
 void slabs_init(struct slabs *s)
 {
     pthread_mutex_init(&s->lock, NULL);
-    s->first = NULL;
+    LIST_INIT(&s->all);
 }
 
 void slabs_destroy(struct slabs *s)
@@ -75,13 +75,9 @@ failed:
 }
 
 /* The caller holds the lock, when no piece of the slab is in use. */
-static void slab_remove(struct slabs *s, struct slab *b)
+static void slab_remove(struct slab *b)
 {
-    struct slab **link = &s->first;
-
-    while (*link != b)
-        link = &(*link)->next;
-    *link = b->next;
+    LIST_REMOVE(b, entry);
     munmap(b->addr, SLAB_BYTES);
     close(b->fd);
     free(b);
@@ -120,17 +116,16 @@ static bool buffer_slab_take(struct slab *b, size_t len, struct slab_piece *out)
 /* Called with the lock held. */
 static int alloc_locked(struct slabs *s, size_t len, struct slab_piece *out)
 {
-    struct slab *b = s->first;
+    struct slab *b = LIST_FIRST(&s->all);
 
     while (b && !buffer_slab_take(b, len, out))
-        b = b->next;
+        b = LIST_NEXT(b, entry);
     if (b)
         return 0;
     b = slab_create();
     if (!b)
         return -errno;
-    b->next = s->first;
-    s->first = b;
+    LIST_INSERT_HEAD(&s->all, b, entry);
     bool fits = buffer_slab_take(b, len, out);
     assert(fits);
     (void)fits;
@@ -155,6 +150,6 @@ void slab_free(struct slabs *s, const struct slab_piece *piece, size_t len, bool
     if (!dirty)
         memset(b->taken + first, false, pages_of(len));
     if (--b->pieces == 0)
-        slab_remove(s, b);
+        slab_remove(b);
     pthread_mutex_unlock(&s->lock);
 }

@@ -10,13 +10,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct slab;
 
 /* The slabs of one handle. */
 struct slabs {
     pthread_mutex_t lock; /* protects the list and the slabs' tables, not the contents of pieces */
-    struct slab *first;
+    LIST_HEAD(, slab) all;
 };
 
 struct slab_piece {

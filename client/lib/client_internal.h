@@ -15,8 +15,8 @@
 #include "client/lib/error.h"
 
 struct connection {
-    struct connection *next;    /* of the handle's mounts; under gpunvme.lock, as the queues are */
-    struct file_queues *queues; /* leased for direct files, by GPU */
+    struct connection *next; /* of the handle's mounts; under gpunvme.lock, as the queues are */
+    LIST_HEAD(, file_queues) queues; /* leased for direct files, by GPU */
     int fd; /* directory on the mount; its open file description owns the buffers; -1: no mount */
     struct gpunvme_ioc_info info; /* as returned when the connection was opened */
     dev_t dev;                    /* device number of the mount's files */
@@ -31,8 +31,8 @@ struct connection {
     LIST_HEAD(, gpunvme_buffer) buffers;
     struct slabs slabs; /* memory of small buffers */
     LIST_HEAD(, gpunvme_direct) directs;
-    struct shared_list *lists;  /* lists that no READV uses now */
-    struct shared_list *pieces; /* of shared_list_alloc_pieces() */
+    LIST_HEAD(, shared_list) lists;  /* lists that no READV uses now */
+    LIST_HEAD(, shared_list) pieces; /* of shared_list_alloc_pieces() */
     bool abandoned; /* a kernel of a direct path does not end; memory is not freed any more */
     _Atomic bool calls_offered;          /* calls has been offered to the mount */
     struct gpunvme_calls *_Atomic calls; /* counters that the mount reads; NULL: not shared */

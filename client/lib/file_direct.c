@@ -20,7 +20,7 @@
 #define WORDS_LEN 4096       /* one result for each lane */
 
 struct file_queues {
-    struct file_queues *next; /* of the mount, on another GPU */
+    LIST_ENTRY(file_queues) entry; /* in the mount's queues */
     struct gpunvme_direct *direct;
     unsigned users;                /* number of files; under gpunvme.lock */
     _Atomic bool stale;            /* revoked or lost: the next direct file leases new queues */
@@ -66,26 +66,16 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
     return err;
 }
 
-/* The caller holds the lock. Removes stale queues from the mount's list; their files keep them. */
-static void queues_drop_stale(struct connection *m)
+/*
+ * The caller holds the lock. Returns NULL if the mount has no queues on this device, or only stale
+ * ones, which their files keep.
+ */
+static struct file_queues *queues_find(const struct connection *m, int device)
 {
-    struct file_queues **link = &m->queues;
+    struct file_queues *q = LIST_FIRST(&m->queues);
 
-    while (*link) {
-        if ((*link)->stale)
-            *link = (*link)->next;
-        else
-            link = &(*link)->next;
-    }
-}
-
-/* The caller holds the lock. Returns NULL if the mount has no queues on this device. */
-static struct file_queues *queues_find(struct connection *m, int device)
-{
-    struct file_queues *q = m->queues;
-
-    while (q && q->direct->space.device != device)
-        q = q->next;
+    while (q && (q->stale || q->direct->space.device != device))
+        q = LIST_NEXT(q, entry);
     return q;
 }
 
@@ -103,14 +93,11 @@ static int queues_get(struct gpunvme_file *f, struct file_queues **out)
     if (err)
         return err;
     pthread_mutex_lock(&f->g->lock);
-    queues_drop_stale(m);
     struct file_queues *q = queues_find(m, gpu.device);
     if (!q)
         err = queues_new(f, &q);
-    if (q && q->users++ == 0) {
-        q->next = m->queues;
-        m->queues = q;
-    }
+    if (q && q->users++ == 0)
+        LIST_INSERT_HEAD(&m->queues, q, entry);
     pthread_mutex_unlock(&f->g->lock);
     *out = q;
     return err;
@@ -120,11 +107,8 @@ static void queues_put(struct gpunvme_file *f, struct file_queues *q)
 {
     pthread_mutex_lock(&f->g->lock);
     bool last = --q->users == 0;
-    struct file_queues **link = &f->mount->queues;
-    while (last && *link && *link != q)
-        link = &(*link)->next;
-    if (last && *link)
-        *link = q->next;
+    if (last)
+        LIST_REMOVE(q, entry);
     pthread_mutex_unlock(&f->g->lock);
     if (last)
         queues_free(q);

@@ -272,7 +272,7 @@ static int handle_reach(struct gpunvme *g, struct cuda_driver *cu)
 
     pthread_mutex_lock(&g->lock);
     for (struct connection *m = g->mounts; m && !err; m = m->next) {
-        if (m->queues)
+        if (!LIST_EMPTY(&m->queues))
             err = regions_reach(g->regions, cu, m);
     }
     pthread_mutex_unlock(&g->lock);

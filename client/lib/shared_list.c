@@ -95,9 +95,9 @@ void shared_list_free(struct connection *g, struct shared_list *l)
 static struct shared_list *shared_list_take(struct connection *g)
 {
     pthread_mutex_lock(&g->lock);
-    struct shared_list *l = g->lists;
+    struct shared_list *l = LIST_FIRST(&g->lists);
     if (l)
-        g->lists = l->next;
+        LIST_REMOVE(l, entry);
     pthread_mutex_unlock(&g->lock);
     return l;
 }
@@ -119,8 +119,7 @@ int shared_list_get(struct connection *g, size_t n, struct shared_list **out)
 void shared_list_put(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
-    l->next = g->lists;
-    g->lists = l;
+    LIST_INSERT_HEAD(&g->lists, l, entry);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -134,10 +133,10 @@ static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece 
 static struct shared_list *shared_list_find(const struct connection *g,
                                             const struct gpunvme_piece *pieces)
 {
-    struct shared_list *l = g->pieces;
+    struct shared_list *l = LIST_FIRST(&g->pieces);
 
     while (l && offset_in(l, pieces) >= shared_list_size_of(l))
-        l = l->next;
+        l = LIST_NEXT(l, entry);
     return l;
 }
 
@@ -190,7 +189,7 @@ int shared_lists_map(struct connection *g, const struct memory_space *p)
 {
     int err = 0;
 
-    for (struct shared_list *l = g->pieces; l && !err; l = l->next)
+    for (struct shared_list *l = LIST_FIRST(&g->pieces); l && !err; l = LIST_NEXT(l, entry))
         err = map_for(l, p);
     return err;
 }
@@ -202,10 +201,8 @@ static int map_and_link(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
     int err = !LIST_EMPTY(&g->directs) ? map_for(l, &LIST_FIRST(&g->directs)->space) : 0;
-    if (!err) {
-        l->next = g->pieces;
-        g->pieces = l;
-    }
+    if (!err)
+        LIST_INSERT_HEAD(&g->pieces, l, entry);
     pthread_mutex_unlock(&g->lock);
     return err;
 }
@@ -231,12 +228,11 @@ int shared_list_alloc_pieces(struct connection *g, size_t n, struct gpunvme_piec
 void shared_list_free_pieces(struct connection *g, struct gpunvme_piece *pieces)
 {
     pthread_mutex_lock(&g->lock);
-    struct shared_list **link = &g->pieces;
-    while (*link && (*link)->pieces != pieces)
-        link = &(*link)->next;
-    struct shared_list *l = *link;
+    struct shared_list *l = LIST_FIRST(&g->pieces);
+    while (l && l->pieces != pieces)
+        l = LIST_NEXT(l, entry);
     if (l)
-        *link = l->next;
+        LIST_REMOVE(l, entry);
     pthread_mutex_unlock(&g->lock);
     if (l)
         shared_list_free(g, l);
@@ -248,6 +244,6 @@ void shared_lists_free(struct connection *g)
 
     while ((l = shared_list_take(g)))
         shared_list_free(g, l);
-    while (g->pieces)
-        shared_list_free_pieces(g, g->pieces->pieces);
+    while (!LIST_EMPTY(&g->pieces))
+        shared_list_free_pieces(g, LIST_FIRST(&g->pieces)->pieces);
 }

@@ -10,7 +10,7 @@
 #include "client/lib/memory_space.h"
 
 struct shared_list {
-    struct shared_list *next;
+    LIST_ENTRY(shared_list) entry;
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "client/lib/handle.h"
 #include "client/lib/memory_space.h"
@@ -17,14 +18,14 @@
 /* --- Threads --------------------------------------------------------------------------------- */
 
 struct work {
-    struct work *next;
+    STAILQ_ENTRY(work) entry;
     void (*run)(struct work *w); /* may free it */
 };
 
 struct submit_threads {
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t given;
-    struct work *first, **last;
+    STAILQ_HEAD(, work) queue;
     unsigned waiting, given_count; /* threads without work, and work without a thread */
     unsigned made, max;
     bool ending;
@@ -38,7 +39,7 @@ static int submit_threads_new(unsigned threads, struct submit_threads **out)
     if (!w)
         return gpunvme_fail(-ENOMEM, "out of memory");
     w->max = threads;
-    w->last = &w->first;
+    STAILQ_INIT(&w->queue);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->given, NULL);
     *out = w;
@@ -49,15 +50,13 @@ static int submit_threads_new(unsigned threads, struct submit_threads **out)
 static struct work *threads_take(struct submit_threads *w)
 {
     w->waiting++;
-    while (!w->first && !w->ending)
+    while (STAILQ_EMPTY(&w->queue) && !w->ending)
         pthread_cond_wait(&w->given, &w->lock);
     w->waiting--;
-    struct work *work = w->first;
+    struct work *work = STAILQ_FIRST(&w->queue);
     if (!work)
         return NULL;
-    w->first = work->next;
-    if (!w->first)
-        w->last = &w->first;
+    STAILQ_REMOVE_HEAD(&w->queue, entry);
     w->given_count--;
     return work;
 }
@@ -107,9 +106,7 @@ static int submit_threads_give(struct submit_threads *w, struct work *work)
         pthread_mutex_unlock(&w->lock);
         return err;
     }
-    work->next = NULL;
-    *w->last = work;
-    w->last = &work->next;
+    STAILQ_INSERT_TAIL(&w->queue, work, entry);
     w->given_count++;
     pthread_cond_signal(&w->given);
     pthread_mutex_unlock(&w->lock);

@@ -39,7 +39,7 @@ class Slabs : public ::testing::Test
     {
         for (auto &h : held_)
             slab_free(&slabs_, &h.piece, h.len, false);
-        EXPECT_EQ(slabs_.first, nullptr);
+        EXPECT_TRUE(LIST_EMPTY(&slabs_.all));
         slabs_destroy(&slabs_);
     }
     // Zeros, whole pages, and seen at its place in the file.
@@ -169,7 +169,7 @@ TEST_F(Slabs, TheLastPieceEndsTheFile)
     slab_free(&slabs_, &a.piece, a.len, false);
     EXPECT_TRUE(is_all(b, b.mark));
     slab_free(&slabs_, &b.piece, b.len, false);
-    EXPECT_EQ(slabs_.first, nullptr);
+    EXPECT_TRUE(LIST_EMPTY(&slabs_.all));
     EXPECT_TRUE(fstat(a.piece.fd, &after) != 0 || after.st_ino != before.st_ino);
 }
 
@@ -184,7 +184,7 @@ TEST_F(Slabs, AReachablePieceIsNotUsedAgain)
     EXPECT_EQ(h.piece.slab, last.piece.slab);
     slab_free(&slabs_, &h.piece, h.len, false);
     slab_free(&slabs_, &last.piece, last.len, false);
-    EXPECT_EQ(slabs_.first, nullptr) << "nor does it keep the file";
+    EXPECT_EQ(LIST_FIRST(&slabs_.all), nullptr) << "nor does it keep the file";
 }
 
 } // namespace
