@@ -55,7 +55,7 @@ struct buffer {
     unsigned char *start;     /* first byte; used without gq */
     void *map;                /* first page of its mapping; used without gq */
     size_t map_len;
-    struct buffer *next;          /* in its bucket, or in a list of removed buffers */
+    LIST_ENTRY(buffer) entry;     /* in its bucket */
     LIST_HEAD(, buffer_use) uses; /* protected by the table's lock */
 };
 
@@ -77,7 +77,7 @@ struct buffers {
     bool cancelled;                   /* buffers_cancel_all() was called */
     struct ledger count, bytes, host; /* including buffers in registration */
     uint64_t further;                 /* places of buffers beyond their first ones */
-    struct buffer *buckets[BUCKETS];
+    LIST_HEAD(, buffer) buckets[BUCKETS];
 };
 
 static uint64_t memory_of_machine(void)
@@ -205,13 +205,13 @@ static void copies_free(struct buffer *b)
     b->copies = NULL;
 }
 
-static struct buffer **buffers_find(struct buffers *t, uint64_t id)
+static struct buffer *buffers_find(const struct buffers *t, uint64_t id)
 {
-    struct buffer **link = &t->buckets[id % BUCKETS];
+    struct buffer *b = LIST_FIRST(&t->buckets[id % BUCKETS]);
 
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    return link;
+    while (b && b->id != id)
+        b = LIST_NEXT(b, entry);
+    return b;
 }
 
 static int buffers_draw(uint64_t *value)
@@ -241,26 +241,13 @@ static int buffers_charge(struct buffers *t, const struct buffer *b)
     return 0;
 }
 
-/*
- * The charge precedes the registration, so that concurrent calls cannot exceed
- * a limit.
- */
-static int buffers_reserve(struct buffers *t, const struct buffer *b)
+/* The caller holds the lock. */
+static void buffers_uncharge(struct buffers *t, const struct buffer *b)
 {
-    pthread_mutex_lock(&t->lock);
-    int err = buffers_charge(t, b);
-    pthread_mutex_unlock(&t->lock);
-    return err;
-}
-
-static void buffers_unreserve(struct buffers *t, const struct buffer *b)
-{
-    pthread_mutex_lock(&t->lock);
     ledger_give(&t->count, b->uid, b->places);
     t->further -= b->places - 1;
     ledger_give(&t->bytes, b->uid, b->len);
     ledger_give(&t->host, b->uid, b->host);
-    pthread_mutex_unlock(&t->lock);
 }
 
 /* Ids are never 0, so that a zeroed struct names no buffer. */
@@ -272,11 +259,9 @@ static int buffers_publish(struct buffers *t, struct buffer *b)
     do {
         if (!err)
             err = buffers_draw(&b->id);
-    } while (!err && (b->id == 0 || *buffers_find(t, b->id)));
-    if (!err) {
-        b->next = t->buckets[b->id % BUCKETS];
-        t->buckets[b->id % BUCKETS] = b;
-    }
+    } while (!err && (b->id == 0 || buffers_find(t, b->id)));
+    if (!err)
+        LIST_INSERT_HEAD(&t->buckets[b->id % BUCKETS], b, entry);
     pthread_mutex_unlock(&t->lock);
     return err;
 }
@@ -313,17 +298,22 @@ int buffers_add(struct buffers *t, const struct gq_mem *mem, const uint8_t gpu[1
                          .owner = owner,
                          .bounces = !gpu || !t->gpus,
                          .kind = mem->is_list ? BUFFER_LIST : BUFFER_DATA};
-    int err = buffers_reserve(t, b);
+    /* The charge precedes the registration, so that concurrent calls cannot exceed a limit. */
+    pthread_mutex_lock(&t->lock);
+    int err = buffers_charge(t, b);
+    pthread_mutex_unlock(&t->lock);
     if (err)
         goto free_buffer;
     err = take_in(t, mem, gpu, b);
     if (err)
-        goto unreserve;
+        goto uncharge;
     *id = b->id;
     *key = b->key;
     return 0;
-unreserve:
-    buffers_unreserve(t, b);
+uncharge:
+    pthread_mutex_lock(&t->lock);
+    buffers_uncharge(t, b);
+    pthread_mutex_unlock(&t->lock);
 free_buffer:
     free(b);
     return err;
@@ -348,74 +338,62 @@ static void cancel_uses(struct buffer *b)
 }
 
 /*
- * b has left the table, so no new use can begin. Each use ends within its
- * transfer's deadline.
+ * Removes b from the table, so that no new use can begin. Each use ends within
+ * its transfer's deadline. The caller holds the lock, which is released
+ * meanwhile.
  */
 static void buffers_end(struct buffers *t, struct buffer *b)
 {
-    pthread_mutex_lock(&t->lock);
+    LIST_REMOVE(b, entry);
     cancel_uses(b);
     while (!LIST_EMPTY(&b->uses))
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
     copies_free(b);
     buffers_unmap(b);
-    buffers_unreserve(t, b);
+    pthread_mutex_lock(&t->lock);
+    buffers_uncharge(t, b);
     free(b);
 }
 
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
 {
     pthread_mutex_lock(&t->lock);
-    struct buffer **link = buffers_find(t, id);
-    struct buffer *b = *link;
+    struct buffer *b = buffers_find(t, id);
     int err = buffers_check(b, key, uid);
     if (!err)
-        *link = b->next;
-    pthread_mutex_unlock(&t->lock);
-    if (!err)
         buffers_end(t, b);
+    pthread_mutex_unlock(&t->lock);
     return err;
 }
 
-/*
- * Removes the buffers of owner from the table, or all buffers if owner is NULL.
- */
-static struct buffer *buffers_take(struct buffers *t, const void *owner)
+/* Returns the first buffer of owner in the bucket, or of any owner for NULL. */
+static struct buffer *buffers_of(const struct buffers *t, size_t bucket, const void *owner)
 {
-    struct buffer *taken = NULL;
+    struct buffer *b = LIST_FIRST(&t->buckets[bucket]);
+
+    while (b && owner && b->owner != owner)
+        b = LIST_NEXT(b, entry);
+    return b;
+}
+
+/* Ends the buffers of owner, or all buffers if owner is NULL. */
+static void buffers_end_of(struct buffers *t, const void *owner)
+{
+    struct buffer *b;
 
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; i < BUCKETS && buffers_held(t) > 0; i++) {
-        struct buffer **link = &t->buckets[i];
-        while (*link) {
-            struct buffer *b = *link;
-            if (owner && b->owner != owner) {
-                link = &b->next;
-                continue;
-            }
-            *link = b->next;
-            b->next = taken;
-            taken = b;
-        }
+        while ((b = buffers_of(t, i, owner)))
+            buffers_end(t, b);
     }
     pthread_mutex_unlock(&t->lock);
-    return taken;
-}
-
-static void buffers_end_list(struct buffers *t, struct buffer *list)
-{
-    while (list) {
-        struct buffer *next = list->next;
-        buffers_end(t, list);
-        list = next;
-    }
 }
 
 void buffers_release(struct buffers *t, const void *owner)
 {
     assert(owner);
-    buffers_end_list(t, buffers_take(t, owner));
+    buffers_end_of(t, owner);
 }
 
 void buffers_cancel_all(struct buffers *t)
@@ -423,7 +401,7 @@ void buffers_cancel_all(struct buffers *t)
     pthread_mutex_lock(&t->lock);
     t->cancelled = true;
     for (size_t i = 0; i < BUCKETS; i++) {
-        for (struct buffer *b = t->buckets[i]; b; b = b->next)
+        for (struct buffer *b = LIST_FIRST(&t->buckets[i]); b; b = LIST_NEXT(b, entry))
             cancel_uses(b);
     }
     pthread_mutex_unlock(&t->lock);
@@ -431,7 +409,7 @@ void buffers_cancel_all(struct buffers *t)
 
 void buffers_close(struct buffers *t)
 {
-    buffers_end_list(t, buffers_take(t, NULL));
+    buffers_end_of(t, NULL);
     pthread_cond_destroy(&t->unused);
     pthread_mutex_destroy(&t->lock);
     free(t);
@@ -449,7 +427,7 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
                      _Atomic uint32_t *cancel, struct buffer_use *use)
 {
     pthread_mutex_lock(&t->lock);
-    struct buffer *b = *buffers_find(t, id);
+    struct buffer *b = buffers_find(t, id);
     int err = buffers_check(b, key, uid);
     if (!err && b->kind != kind)
         err = -EINVAL;
