@@ -5,7 +5,6 @@
  */
 #include "fusefs/daemon/lease/lease.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -25,13 +24,13 @@
 
 /* --- The table ------------------------------------------------------------------------------- */
 
-static struct lease **lease_find(struct leases *t, uint64_t id)
+static struct lease *lease_find(const struct leases *t, uint64_t id)
 {
-    struct lease **link = &t->first;
+    struct lease *l = LIST_FIRST(&t->all);
 
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    return link;
+    while (l && l->id != id)
+        l = LIST_NEXT(l, entry);
+    return l;
 }
 
 static int lease_check(const struct lease *l, uint64_t key, uid_t uid)
@@ -119,13 +118,12 @@ static int lease_publish(struct leases *t, struct lease *l)
     pthread_mutex_lock(&t->lock);
     do {
         err = lease_draw(l);
-    } while (!err && (l->id == 0 || *lease_find(t, l->id)));
+    } while (!err && (l->id == 0 || lease_find(t, l->id)));
     if (!err)
         err = lease_check_current(t, l);
     if (!err) {
         lease_queues_start(t, l);
-        l->next = t->first;
-        t->first = l;
+        LIST_INSERT_HEAD(&t->all, l, entry);
         l->owner->leases = true;
     }
     pthread_mutex_unlock(&t->lock);
@@ -148,23 +146,15 @@ static void lease_delete_queues(struct leases *t, struct lease *l)
     pthread_mutex_unlock(&t->lock);
 }
 
-/*
- * Ends leases that have left the table. All queues are deleted before the first
- * block is unpinned.
- */
-static void lease_end_list(struct leases *t, struct lease *list)
+/* Ends a lease that is not in the table. */
+static void lease_end(struct leases *t, struct lease *l)
 {
-    for (struct lease *l = list; l; l = l->next)
-        lease_delete_queues(t, l);
-    while (list) {
-        struct lease *l = list;
-        list = l->next;
-        lease_extents_end(l);
-        lease_page_end(l);
-        lease_unreserve(t, l, l->uid, 0);
-        free(l->pairs);
-        free(l);
-    }
+    lease_delete_queues(t, l);
+    lease_extents_end(l);
+    lease_page_end(l);
+    lease_unreserve(t, l, l->uid, 0);
+    free(l->pairs);
+    free(l);
 }
 
 /*
@@ -180,16 +170,11 @@ static void set_revoked(struct lease *l)
  * The caller holds the lock. Removes a lease from the table. Its proxied
  * doorbells are no longer forwarded.
  */
-static struct lease *lease_lease_take(struct leases *t, struct lease **link)
+static void lease_take(struct leases *t, struct lease *l)
 {
-    struct lease *l = *link;
-
-    assert(l);
-    *link = l->next;
-    l->next = NULL;
+    LIST_REMOVE(l, entry);
     set_revoked(l);
     lease_queues_stop(t, l);
-    return l;
 }
 
 /*
@@ -198,17 +183,17 @@ static struct lease *lease_lease_take(struct leases *t, struct lease **link)
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
 {
-    struct lease *l = NULL;
-    struct lease **link;
+    struct lease *l;
 
     pthread_mutex_lock(&t->lock);
-    while (*(link = lease_find(t, id)) && (*link)->deleting)
+    while ((l = lease_find(t, id)) && l->deleting)
         pthread_cond_wait(&t->changed, &t->lock);
-    int err = lease_check(*link, key, uid);
+    int err = lease_check(l, key, uid);
     if (!err)
-        l = lease_lease_take(t, link);
+        lease_take(t, l);
     pthread_mutex_unlock(&t->lock);
-    lease_end_list(t, l);
+    if (!err)
+        lease_end(t, l);
     return err;
 }
 
@@ -224,23 +209,19 @@ bool leases_release(struct leases *t, struct open_file *file)
 }
 
 /*
- * The caller holds the lock, by the table's thread only, so no lease is being
- * deleted.
+ * The caller holds the lock. Returns a lease that was taken through the file,
+ * and one of extents only after all of queues: the queues are deleted before
+ * the first block is unpinned. Returns NULL if there is none.
  */
-static struct lease *take_of(struct leases *t, const struct open_file *file)
+static struct lease *lease_of(const struct leases *t, const struct open_file *file)
 {
-    struct lease *list = NULL;
+    struct lease *found = NULL;
 
-    for (struct lease **link = &t->first; *link;) {
-        if ((*link)->owner != file) {
-            link = &(*link)->next;
-            continue;
-        }
-        struct lease *l = lease_lease_take(t, link);
-        l->next = list;
-        list = l;
+    for (struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
+        if (l->owner == file && (!found || !l->inode))
+            found = l;
     }
-    return list;
+    return found;
 }
 
 /* --- Revocation ------------------------------------------------------------------------------ */
@@ -263,7 +244,7 @@ static void lease_stop(struct nvme_user *u)
 
     pthread_mutex_lock(&t->lock);
     t->resets++;
-    for (struct lease *l = t->first; l; l = l->next) {
+    for (struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
         if (!l->n_pairs)
             continue;
         revoke(t, l);
@@ -289,7 +270,7 @@ static void lease_resume(struct nvme_user *u, int err)
 void leases_revoke_all(struct leases *t)
 {
     pthread_mutex_lock(&t->lock);
-    for (struct lease *l = t->first; l; l = l->next)
+    for (struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry))
         revoke(t, l);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
@@ -298,7 +279,7 @@ void leases_revoke_all(struct leases *t)
 void leases_revoke_file(struct leases *t, const struct ffs_inode *inode)
 {
     pthread_mutex_lock(&t->lock);
-    for (struct lease *l = t->first; l; l = l->next) {
+    for (struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
         if (l->inode == inode)
             revoke(t, l);
     }
@@ -313,7 +294,7 @@ static struct lease *next_to_delete(struct leases *t)
 {
     struct lease *found = NULL;
 
-    for (struct lease *l = t->first; l; l = l->next) {
+    for (struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
         if (l->revoked && l->n_pairs && (!found || l->delete_at < found->delete_at))
             found = l;
     }
@@ -334,11 +315,16 @@ static void delete_revoked(struct leases *t, struct lease *l)
 static void end_closed(struct leases *t)
 {
     struct open_file *file = LIST_FIRST(&t->closed);
+    struct lease *l;
 
     LIST_REMOVE(file, entry);
-    struct lease *list = take_of(t, file);
+    while ((l = lease_of(t, file))) {
+        lease_take(t, l);
+        pthread_mutex_unlock(&t->lock);
+        lease_end(t, l);
+        pthread_mutex_lock(&t->lock);
+    }
     pthread_mutex_unlock(&t->lock);
-    lease_end_list(t, list);
     file_end(t->d, file);
     pthread_mutex_lock(&t->lock);
 }
@@ -408,7 +394,7 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
     }
     err = make_queues(t, l, granted, depth);
     if (err) {
-        lease_end_list(t, l);
+        lease_end(t, l);
         return err;
     }
     arg->queues = l->n_pairs;
@@ -458,7 +444,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     if (!err)
         err = lease_publish(t, l);
     if (err) {
-        lease_end_list(t, l);
+        lease_end(t, l);
         return err;
     }
     arg->size = size;
@@ -476,7 +462,7 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
     struct leases *t = context;
 
     pthread_mutex_lock(&t->lock);
-    struct lease *l = *lease_find(t, request->id);
+    struct lease *l = lease_find(t, request->id);
     int n = lease_check(l, request->key, uid);
     if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
         *reply = (struct gpunvme_reply){.len = l->page_len};

@@ -6,6 +6,7 @@
 #define FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "cuda/engine/gq_doorbell_proxy.h"
 #include "fusefs/daemon/base/ledger.h"
@@ -26,7 +27,7 @@ struct lease {
     uint64_t id, key;
     uid_t uid;
     struct open_file *owner;
-    struct lease *next; /* in the table, or in a list of removed leases */
+    LIST_ENTRY(lease) entry; /* in the table */
 
     /* Shared with the holder, as are the extents that follow it. */
     struct gpunvme_lease_page *page;
@@ -64,7 +65,7 @@ struct leases {
     pthread_t thread;
     pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
     pthread_cond_t changed;
-    struct lease *first;
+    LIST_HEAD(, lease) all;
     LIST_HEAD(, open_file) closed; /* files whose leases the thread ends */
     struct ledger count;           /* leases, including those in creation */
     struct ledger queues;          /* leased, or reserved for a lease in creation */

@@ -171,7 +171,7 @@ uint64_t leases_commands(struct leases *t)
 {
     pthread_mutex_lock(&t->lock);
     uint64_t sum = t->commands;
-    for (const struct lease *l = t->first; l; l = l->next) {
+    for (const struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
         for (unsigned i = 0; i < l->n_pairs; i++)
             sum += l->pairs[i].stopped ? 0 : known(commands_of(t, &l->pairs[i]));
     }
@@ -277,7 +277,7 @@ unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
     unsigned n = 0;
 
     pthread_mutex_lock(&t->lock);
-    for (const struct lease *l = t->first; l; l = l->next) {
+    for (const struct lease *l = LIST_FIRST(&t->all); l; l = LIST_NEXT(l, entry)) {
         for (unsigned i = 0; i < l->n_pairs && n < max; i++)
             out[n++] = lease_queues_describe(t, l, i);
     }
