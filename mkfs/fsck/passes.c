@@ -178,30 +178,18 @@ bool fsck_all_repaired(const struct fsck *f)
 
 void fsck_end(struct fsck *f)
 {
+    const struct fsck_list *const lists[] = {
+        &f->conflicts, &f->name_fixes, &f->strays,      &f->lost_leaves,   &f->corrected,
+        &f->copies,    &f->bad_places, &f->ahead,       &f->doubts,        &f->suspects,
+        &f->losses,    &f->lost_names, &f->ranges,      &f->report,        &f->plans,
+        &f->declined,  &f->given_up,   &f->given_names, &f->given_bitmaps, &f->given_entries,
+        &f->segments};
+
     store_destroy(f);
     end_round(f);
-    free(f->conflicts.items);
-    free(f->name_fixes.items);
-    free(f->strays.items);
-    free(f->lost_leaves.items);
-    free(f->corrected.items);
-    free(f->copies.items);
-    free(f->bad_places.items);
-    free(f->ahead.items);
-    free(f->doubts.items);
-    free(f->suspects.items);
-    free(f->losses.items);
-    free(f->lost_names.items);
-    free(f->ranges.items);
     fsck_forget_report(f);
-    free(f->report.items);
-    free(f->plans.items);
-    free(f->declined.items);
-    free(f->given_up.items);
-    free(f->given_names.items);
-    free(f->given_bitmaps.items);
-    free(f->given_entries.items);
-    free(f->segments.items);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        free(lists[i]->items);
     replay_free(&f->log);
     image_end(&f->img);
 }
