@@ -40,11 +40,9 @@ static struct file_dev *file_of(struct bd_dev *dev)
 static int file_move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
-        ssize_t n =
-            write ? pwrite(fd, buf, len, (off_t)offset) : pread(fd, buf, len, (off_t)offset);
+        ssize_t n = TEMP_FAILURE_RETRY(write ? pwrite(fd, buf, len, (off_t)offset)
+                                             : pread(fd, buf, len, (off_t)offset));
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
         buf += n;
@@ -56,12 +54,7 @@ static int file_move_all(int fd, bool write, char *buf, uint64_t len, uint64_t o
 
 static int file_flush(int fd)
 {
-    int rc;
-
-    do {
-        rc = fdatasync(fd);
-    } while (rc && errno == EINTR);
-    return rc ? -errno : 0;
+    return TEMP_FAILURE_RETRY(fdatasync(fd)) ? -errno : 0;
 }
 
 static int write_io(struct file_dev *f, const struct bd_io *io)
@@ -74,12 +67,9 @@ static int write_io(struct file_dev *f, const struct bd_io *io)
 /* Returns 0, -EOPNOTSUPP if the mode is not supported, or -errno. */
 static int file_allocate(int fd, int mode, uint64_t offset, uint64_t len)
 {
-    int rc;
-
-    do {
-        rc = fallocate(fd, mode | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len);
-    } while (rc && errno == EINTR);
-    return rc ? -errno : 0;
+    return TEMP_FAILURE_RETRY(fallocate(fd, mode | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len))
+               ? -errno
+               : 0;
 }
 
 static int write_zero_bytes(int fd, uint64_t offset, uint64_t len)

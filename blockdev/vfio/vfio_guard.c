@@ -130,8 +130,7 @@ static int vfio_guard_clone(struct vfio_guard *g)
 
 static void vfio_guard_wait(const struct vfio_guard *g)
 {
-    while (waitpid(g->pid, NULL, __WALL) < 0 && errno == EINTR)
-        ;
+    TEMP_FAILURE_RETRY(waitpid(g->pid, NULL, __WALL));
 }
 
 /* Starts the process, and waits until it has dropped its rights. */
@@ -139,13 +138,10 @@ static int vfio_guard_run(struct vfio_guard *g)
 {
     struct pollfd started = {.fd = g->started, .events = POLLIN};
     int rc = vfio_guard_clone(g);
-    int n;
 
     if (rc)
         return rc;
-    while ((n = poll(&started, 1, START_MS)) < 0 && errno == EINTR)
-        ;
-    if (n > 0)
+    if (TEMP_FAILURE_RETRY(poll(&started, 1, START_MS)) > 0)
         return 0;
     kill(g->pid, SIGKILL);
     vfio_guard_wait(g);

@@ -145,12 +145,10 @@ size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
     *err = 0;
     while (done < s->len && n > 0) {
         off_t at = (off_t)(file_offset + done);
-        n = r->write ? pwrite(r->fd, s->data + done, s->len - done, at)
-                     : pread(r->fd, s->data + done, s->len - done, at);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n < 0 && errno == EINTR)
-            n = 1; /* some file systems return it for regular files */
+        /* Some file systems return EINTR for regular files. */
+        n = TEMP_FAILURE_RETRY(r->write ? pwrite(r->fd, s->data + done, s->len - done, at)
+                                        : pread(r->fd, s->data + done, s->len - done, at));
+        done += n > 0 ? (size_t)n : 0;
     }
     if (n < 0)
         *err = gpunvme_fail(-errno, "%s: %s", r->write ? "write" : "read", strerror(errno));

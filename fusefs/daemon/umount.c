@@ -115,10 +115,8 @@ static int run_umount(const struct unmount *u)
     int err = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
     if (err)
         return umount_refuse("umount", strerror(err));
-    while (waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return umount_refuse("umount", strerror(errno));
-    }
+    if (TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) < 0)
+        return umount_refuse("umount", strerror(errno));
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAIL;
 }
 

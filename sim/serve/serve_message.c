@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "sim/serve/serve.h"
 
@@ -59,10 +60,8 @@ void serve_message_done(struct serve_message *m)
 static int send_all(int sock, const void *bytes, size_t len, int fd)
 {
     for (const char *at = bytes; len > 0;) {
-        ssize_t n = fd_message_send(sock, at, len, &fd, fd >= 0, 0);
+        ssize_t n = TEMP_FAILURE_RETRY(fd_message_send(sock, at, len, &fd, fd >= 0, 0));
 
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n < 0)
             return errno == EAGAIN ? -ETIMEDOUT : -errno;
         fd = -1;

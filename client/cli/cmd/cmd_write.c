@@ -19,9 +19,7 @@ static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
     size_t size = buffer_len(s->buffer), done = 0;
 
     while (done < size) {
-        ssize_t n = read(source, (char *)s->host + done, size - done);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = TEMP_FAILURE_RETRY(read(source, (char *)s->host + done, size - done));
         if (n < 0) {
             cli_error(name, "%s", strerror(errno));
             return -1;

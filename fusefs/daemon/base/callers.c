@@ -57,9 +57,8 @@ static bool callers_ask(struct callers *c, struct question *q)
     q->number = ++c->asked;
     if (send(c->socket, q, sizeof(*q), MSG_NOSIGNAL) == (ssize_t)sizeof(*q)) {
         do {
-            n = recv(c->socket, &answer, sizeof(answer), 0);
-        } while (n == (ssize_t)sizeof(answer) ? answer.number != q->number
-                                              : n < 0 && errno == EINTR);
+            n = TEMP_FAILURE_RETRY(recv(c->socket, &answer, sizeof(answer), 0));
+        } while (n == (ssize_t)sizeof(answer) && answer.number != q->number);
     }
     pthread_mutex_unlock(&c->lock);
     return n == (ssize_t)sizeof(answer) && answer.yes;
@@ -149,12 +148,8 @@ static bool callers_has_admin(pid_t pid)
 void callers_serve(int server)
 {
     struct question q;
-    ssize_t n;
 
-    while ((n = recv(server, &q, sizeof(q), 0)) == (ssize_t)sizeof(q) ||
-           (n < 0 && errno == EINTR)) {
-        if (n < 0)
-            continue;
+    while (TEMP_FAILURE_RETRY(recv(server, &q, sizeof(q), 0)) == (ssize_t)sizeof(q)) {
         q.yes = q.admin ? callers_has_admin(q.pid) : callers_has_group(q.pid, q.group);
         if (send(server, &q, sizeof(q), MSG_NOSIGNAL) != (ssize_t)sizeof(q))
             return;

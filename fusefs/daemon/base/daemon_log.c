@@ -100,9 +100,7 @@ void log_relay(int socket)
     char message[RELAY_BYTES];
     ssize_t n;
 
-    while ((n = recv(socket, message, sizeof(message) - 1, 0)) > 0 || (n < 0 && errno == EINTR)) {
-        if (n <= 0)
-            continue;
+    while ((n = TEMP_FAILURE_RETRY(recv(socket, message, sizeof(message) - 1, 0))) > 0) {
         message[n] = '\0';
         syslog(LOG_PRI(message[0] - '0'), "%s", message + 1);
     }

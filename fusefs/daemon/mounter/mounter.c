@@ -98,12 +98,10 @@ int mounter_start(struct mounter *m, const struct options *opts, const struct fu
 static int receive_answer(const struct mounter *m, struct mounter_answer *answer, int *fd)
 {
     struct fd_message in = {.n = 0};
-    ssize_t n;
 
     *fd = -1;
-    do
-        n = fd_message_receive(m->socket, answer, sizeof(*answer), &in, 1, 0);
-    while (n < 0 && errno == EINTR);
+    ssize_t n =
+        TEMP_FAILURE_RETRY(fd_message_receive(m->socket, answer, sizeof(*answer), &in, 1, 0));
     if (n <= 0)
         return n == 0 ? -EPIPE : -errno;
     if (in.n)

@@ -420,15 +420,11 @@ struct process {
 int mounter_receive(int socket, void *data, size_t len)
 {
     for (char *at = data; len > 0;) {
-        ssize_t n = recv(socket, at, len, 0);
-        if (n == 0)
-            return -EPIPE;
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n > 0) {
-            at += n;
-            len -= (size_t)n;
-        }
+        ssize_t n = TEMP_FAILURE_RETRY(recv(socket, at, len, 0));
+        if (n <= 0)
+            return n < 0 ? -errno : -EPIPE;
+        at += n;
+        len -= (size_t)n;
     }
     return 0;
 }
@@ -436,13 +432,11 @@ int mounter_receive(int socket, void *data, size_t len)
 int mounter_send(int socket, const void *data, size_t len)
 {
     for (const char *at = data; len > 0;) {
-        ssize_t n = send(socket, at, len, MSG_NOSIGNAL);
-        if (n < 0 && errno != EINTR)
+        ssize_t n = TEMP_FAILURE_RETRY(send(socket, at, len, MSG_NOSIGNAL));
+        if (n < 0)
             return -errno;
-        if (n > 0) {
-            at += n;
-            len -= (size_t)n;
-        }
+        at += n;
+        len -= (size_t)n;
     }
     return 0;
 }
@@ -587,10 +581,8 @@ static int run_helper(char *const argv[])
 
     if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
         return -EPERM;
-    while (waitpid(pid, &status, 0) < 0) {
-        if (errno != EINTR)
-            return -EPERM;
-    }
+    if (TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) < 0)
+        return -EPERM;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
 }
 

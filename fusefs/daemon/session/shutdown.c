@@ -248,8 +248,7 @@ static void *watch_startup(void *arg)
     struct signalfd_siginfo info;
     struct pollfd p[2] = {{.fd = s->stop, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
 
-    while (poll(p, 2, -1) < 0 && errno == EINTR) {
-    }
+    TEMP_FAILURE_RETRY(poll(p, 2, -1));
     if (p[0].revents || read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return NULL;
     log_line(LOG_ERR, "%s: %s during the mount, nothing is lost", s->device,

@@ -19,12 +19,8 @@
 static int wait_for_verdict(int fd, pid_t child)
 {
     unsigned char status;
-    ssize_t n;
 
-    do {
-        n = read(fd, &status, 1);
-    } while (n < 0 && errno == EINTR);
-    if (n == 1)
+    if (TEMP_FAILURE_RETRY(read(fd, &status, 1)) == 1)
         return status;
     int how = 0;
     if (waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) != 0)
