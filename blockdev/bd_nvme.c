@@ -239,7 +239,7 @@ static void nvme_bdev_close(struct bd_dev *dev)
 {
     struct nvme_bdev *d = nvme_bdev_of(dev);
 
-    assert(!d->regions && "memory from bd_dma_alloc outlives its device");
+    assert(LIST_EMPTY(&d->regions) && "memory from bd_dma_alloc outlives its device");
     bd_user_destroy(d);
     for (unsigned i = 0; i < d->nqueues; i++)
         queue_close(d, &d->queues[i]);
@@ -333,7 +333,7 @@ int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsig
     d->nsid = nsid;
     d->lba_size = ns.lba_size;
     d->no_write_zeroes = !ctrlr->info.write_zeroes;
-    d->last = &d->first;
+    TAILQ_INIT(&d->waiters);
     pthread_mutex_init(&d->lock, NULL);
     pthread_rwlock_init(&d->regions_lock, NULL);
     nvme_describe(d, &ns);

@@ -12,6 +12,7 @@
 #define BLOCKDEV_BD_NVME_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "blockdev/bd_lend.h"
 #include "blockdev/bdev.h"
@@ -69,10 +70,8 @@ struct bd_queue {
 /* One allocation of bd_dma_alloc(). */
 struct bd_region {
     struct nvme_dma dma;
-    struct bd_region *next;
+    LIST_ENTRY(bd_region) entry;
 };
-
-struct bd_waiter;
 
 struct nvme_bdev {
     struct bd_dev dev;
@@ -83,7 +82,7 @@ struct nvme_bdev {
 
     pthread_mutex_t lock; /* protects free, waiters, failed, owners and parked */
     struct bd_queue *free;
-    struct bd_waiter *first, **last; /* served in order of arrival */
+    TAILQ_HEAD(, bd_waiter) waiters; /* served in order of arrival */
     bool failed;                     /* the controller has failed for good */
 
     struct nvme_user user;
@@ -92,7 +91,7 @@ struct nvme_bdev {
     pthread_cond_t all_parked, go_on;
 
     pthread_rwlock_t regions_lock; /* protects regions */
-    struct bd_region *regions;
+    LIST_HEAD(, bd_region) regions;
 
     unsigned nqueues;
     struct bd_queue queues[];

@@ -18,7 +18,7 @@ static uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
     uint64_t iova = 0;
 
     pthread_rwlock_rdlock(&d->regions_lock);
-    for (const struct bd_region *r = d->regions; r && !iova; r = r->next) {
+    for (const struct bd_region *r = LIST_FIRST(&d->regions); r && !iova; r = LIST_NEXT(r, entry)) {
         uintptr_t base = (uintptr_t)r->dma.addr;
 
         if (start >= base && start - base < r->dma.len && len <= r->dma.len - (start - base))
@@ -40,8 +40,7 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len)
         return NULL;
     }
     pthread_rwlock_wrlock(&d->regions_lock);
-    r->next = d->regions;
-    d->regions = r;
+    LIST_INSERT_HEAD(&d->regions, r, entry);
     pthread_rwlock_unlock(&d->regions_lock);
     return r->dma.addr;
 }
@@ -49,16 +48,15 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len)
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len)
 {
     struct nvme_bdev *d = (struct nvme_bdev *)dev;
-    struct bd_region **at = &d->regions;
     struct bd_region *r;
 
     (void)len;
     pthread_rwlock_wrlock(&d->regions_lock);
-    while (*at && (*at)->dma.addr != buf)
-        at = &(*at)->next;
-    r = *at;
+    r = LIST_FIRST(&d->regions);
+    while (r && r->dma.addr != buf)
+        r = LIST_NEXT(r, entry);
     assert(r && "not from bd_dma_alloc of this device");
-    *at = r->next;
+    LIST_REMOVE(r, entry);
     pthread_rwlock_unlock(&d->regions_lock);
     nvme_dma_free(d->c, &r->dma);
     free(r);

@@ -16,7 +16,7 @@ struct bd_waiter {
     pthread_cond_t cond;
     struct bd_queue *got;
     bool refused; /* the device has failed */
-    struct bd_waiter *next;
+    TAILQ_ENTRY(bd_waiter) entry;
 };
 
 void bd_progress(struct nvme_bdev *d)
@@ -93,24 +93,6 @@ static uint64_t stuck_ms(const struct nvme_bdev *d)
     return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_recover_ms(d));
 }
 
-static void nvme_owner_enqueue(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    pthread_cond_init(&w->cond, NULL);
-    *d->last = w;
-    d->last = &w->next;
-}
-
-static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    struct bd_waiter **at = &d->first;
-
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
-    if (d->last == &w->next)
-        d->last = at;
-}
-
 static bool must_leave(struct bd_leave *leave)
 {
     return leave && leave->now(leave);
@@ -124,7 +106,8 @@ static int wait_turn(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queu
     uint64_t give_up = deadline_after_ms(stuck_ms(d));
     int rc = 0;
 
-    nvme_owner_enqueue(d, &w);
+    pthread_cond_init(&w.cond, NULL);
+    TAILQ_INSERT_TAIL(&d->waiters, &w, entry);
     while (!w.got && !w.refused && !rc) {
         uint64_t now;
 
@@ -140,7 +123,7 @@ static int wait_turn(struct nvme_bdev *d, struct bd_leave *leave, struct bd_queu
         seen = now;
     }
     if (!w.got)
-        dequeue(d, &w);
+        TAILQ_REMOVE(&d->waiters, &w, entry);
     pthread_cond_destroy(&w.cond);
     *out = w.got;
     if (w.got)
@@ -184,7 +167,7 @@ void bd_fail(struct nvme_bdev *d)
 {
     pthread_mutex_lock(&d->lock);
     d->failed = true;
-    for (struct bd_waiter *w = d->first; w; w = w->next) {
+    for (struct bd_waiter *w = TAILQ_FIRST(&d->waiters); w; w = TAILQ_NEXT(w, entry)) {
         w->refused = true;
         pthread_cond_signal(&w->cond);
     }
@@ -196,10 +179,9 @@ void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
     bd_owner_leave(d);
-    if (d->first && !d->failed) {
-        struct bd_waiter *w = d->first;
-
-        dequeue(d, w);
+    struct bd_waiter *w = TAILQ_FIRST(&d->waiters);
+    if (w && !d->failed) {
+        TAILQ_REMOVE(&d->waiters, w, entry);
         w->got = q;
         pthread_cond_signal(&w->cond);
     } else {
@@ -255,7 +237,7 @@ static void revoke_memory(struct nvme_bdev *d)
         nvme_dma_revoke(d->c, &d->queues[i].bounce);
     }
     pthread_rwlock_wrlock(&d->regions_lock);
-    for (struct bd_region *r = d->regions; r; r = r->next)
+    for (struct bd_region *r = LIST_FIRST(&d->regions); r; r = LIST_NEXT(r, entry))
         nvme_dma_revoke(d->c, &r->dma);
     pthread_rwlock_unlock(&d->regions_lock);
 }

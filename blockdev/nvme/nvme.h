@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/cdefs.h>
+#include <sys/queue.h>
 
 #include "blockdev/nvme/nvme_info.h"
 #include "blockdev/nvme/nvme_spec.h"
@@ -227,7 +228,7 @@ struct nvme_user {
      * false.
      */
     void (*resume)(struct nvme_user *u, int err);
-    struct nvme_user *next; /* list of the controller's users */
+    LIST_ENTRY(nvme_user) entry; /* in the controller's users */
 };
 /* The caller keeps u until it has been removed. */
 void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u);

@@ -247,7 +247,7 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
 
 void nvme_ctrlr_close(struct nvme_ctrlr *c)
 {
-    assert(!c->users && "a user of the controller outlives it");
+    assert(LIST_EMPTY(&c->users) && "a user of the controller outlives it");
     nvme_shutdown(c);
     quiesce(c);
     nvme_dma_free_orphans(c);

@@ -114,7 +114,7 @@ struct nvme_arena {
     struct nvme_iova ranges;
     uint64_t start;   /* iova of the region, kept after unmapping */
     uint64_t touched; /* from here on nothing has been allocated yet, so it is still zero */
-    struct nvme_arena *next;
+    LIST_ENTRY(nvme_arena) entry;
 };
 
 /*
@@ -128,7 +128,7 @@ static size_t next_arena(const struct nvme_ctrlr *c, struct nvme_share share, si
 
     if (share.id)
         return share.pairs * (len + NVME_PAGE_SIZE);
-    for (const struct nvme_arena *a = c->arenas; a; a = a->next)
+    for (const struct nvme_arena *a = LIST_FIRST(&c->arenas); a; a = LIST_NEXT(a, entry))
         all += a->share ? 0 : a->dma.len;
     all = page_whole(all / 2);
     if (all < NVME_ARENA_MIN)
@@ -202,14 +202,13 @@ static int take_piece(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
     struct nvme_arena *a;
     int rc;
 
-    for (a = c->arenas; a; a = a->next)
+    for (a = LIST_FIRST(&c->arenas); a; a = LIST_NEXT(a, entry))
         if (a->share == share.id && arena_take(a, len, out) == 0)
             return 0;
     rc = arena_create(c, share.id, next_arena(c, share, len), &a);
     if (rc)
         return rc;
-    a->next = c->arenas;
-    c->arenas = a;
+    LIST_INSERT_HEAD(&c->arenas, a, entry);
     return arena_take(a, len, out);
 }
 
@@ -239,14 +238,14 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
-/* Returns the memory's arena, or the list's end. dma_lock is held. */
-static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dma *dma)
+/* Returns the memory's arena, or NULL. dma_lock is held. */
+static struct nvme_arena *find_arena(const struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
-    struct nvme_arena **at = &c->arenas;
+    struct nvme_arena *a = LIST_FIRST(&c->arenas);
 
-    while (*at && (uintptr_t)dma->addr - (uintptr_t)(*at)->dma.addr >= (*at)->dma.len)
-        at = &(*at)->next;
-    return at;
+    while (a && (uintptr_t)dma->addr - (uintptr_t)a->dma.addr >= a->dma.len)
+        a = LIST_NEXT(a, entry);
+    return a;
 }
 
 /* Unmaps a failed controller's whole arena, which nothing uses. */
@@ -255,49 +254,45 @@ void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
     struct nvme_arena *a;
 
     pthread_mutex_lock(&c->dma_lock);
-    a = *find_arena(c, dma);
+    a = find_arena(c, dma);
     dma_unmap(c, a ? &a->dma : dma);
     pthread_mutex_unlock(&c->dma_lock);
 }
 
 /* The caller holds dma_lock. */
-static void give_piece(struct nvme_ctrlr *c, struct nvme_arena **at, const struct nvme_dma *dma)
+static void give_piece(struct nvme_ctrlr *c, struct nvme_arena *a, const struct nvme_dma *dma)
 {
-    struct nvme_arena *a = *at;
-
     if (!nvme_ctrlr_settled(c))
         dma_unmap(c, &a->dma);
     nvme_iova_give(&a->ranges, a->start + (uint64_t)((char *)dma->addr - (char *)a->dma.addr));
     if (a->ranges.n_used)
         return;
-    *at = a->next;
+    LIST_REMOVE(a, entry);
     arena_destroy(c, a);
 }
 
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
-    struct nvme_arena **at;
-    bool found;
+    struct nvme_arena *a;
 
     pthread_mutex_lock(&c->dma_lock);
-    at = find_arena(c, dma);
-    found = *at != NULL;
-    if (found)
-        give_piece(c, at, dma);
+    a = find_arena(c, dma);
+    if (a)
+        give_piece(c, a, dma);
     else
         dma_unmap(c, dma);
     pthread_mutex_unlock(&c->dma_lock);
     /* If the controller was not stopped, it may still access the memory, which stays allocated. */
-    if (!found && (!c->t->physical || nvme_ctrlr_settled(c)))
+    if (!a && (!c->t->physical || nvme_ctrlr_settled(c)))
         memory_destroy(c, dma);
 }
 
 void nvme_dma_free_arenas(struct nvme_ctrlr *c)
 {
-    while (c->arenas) {
-        struct nvme_arena *a = c->arenas;
+    while (!LIST_EMPTY(&c->arenas)) {
+        struct nvme_arena *a = LIST_FIRST(&c->arenas);
 
-        c->arenas = a->next;
+        LIST_REMOVE(a, entry);
         munmap(a->dma.addr, a->dma.len);
         close(a->dma.fd);
         nvme_iova_destroy(&a->ranges);
@@ -314,24 +309,21 @@ void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)
         return;
     o->dma = *dma;
     pthread_mutex_lock(&c->lock);
-    o->next = c->orphans;
-    c->orphans = o;
+    LIST_INSERT_HEAD(&c->orphans, o, entry);
     pthread_mutex_unlock(&c->lock);
 }
 
 void nvme_dma_free_orphans(struct nvme_ctrlr *c)
 {
-    struct nvme_orphan *first;
+    struct nvme_orphan *o;
 
     pthread_mutex_lock(&c->lock);
-    first = c->orphans;
-    c->orphans = NULL;
-    pthread_mutex_unlock(&c->lock);
-    while (first) {
-        struct nvme_orphan *o = first;
-
-        first = o->next;
+    while ((o = LIST_FIRST(&c->orphans))) {
+        LIST_REMOVE(o, entry);
+        pthread_mutex_unlock(&c->lock);
         nvme_dma_free(c, &o->dma);
         free(o);
+        pthread_mutex_lock(&c->lock);
     }
+    pthread_mutex_unlock(&c->lock);
 }

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sys/cdefs.h>
+#include <sys/queue.h>
 
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_iova.h"
@@ -31,7 +32,7 @@ __BEGIN_DECLS
  */
 struct nvme_orphan {
     struct nvme_dma dma;
-    struct nvme_orphan *next;
+    LIST_ENTRY(nvme_orphan) entry;
 };
 
 /* A namespace in use, which a reset must find unchanged. */
@@ -58,10 +59,6 @@ enum nvme_health {
     NVME_FAILED,    /* final */
 };
 
-struct nvme_arena;    /* nvme_dma.c */
-struct nvme_file_map; /* nvme_map.c */
-struct nvme_leaving;  /* nvme_map.c */
-
 /*
  * Locks are taken in this order: reset_lock, admin_lock, lock; reset_lock,
  * admin_lock, dma_lock.
@@ -87,7 +84,7 @@ struct nvme_ctrlr {
     bool unanswered;               /* atomic; a read got no answer since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* protects users; held during a reset */
-    struct nvme_user *users;
+    LIST_HEAD(, nvme_user) users;
 
     pthread_mutex_t admin_lock; /* protects the admin queue and its data page */
     struct nvme_dma admin_mem;  /* SQ page, CQ page, data page */
@@ -103,18 +100,18 @@ struct nvme_ctrlr {
     pthread_mutex_t lock; /* protects qids, lost_qids and orphans */
     uint64_t qids[NVME_QID_WORDS];
     uint64_t lost_qids[NVME_QID_WORDS]; /* pairs that only a reset can end */
-    struct nvme_orphan *orphans;
+    LIST_HEAD(, nvme_orphan) orphans;
 
     /* Protects the members below, and the transport's map() and unmap(). */
     pthread_mutex_t dma_lock;
-    unsigned regions;      /* mapped now; atomic, written under the lock */
-    unsigned late_regions; /* those among them whose unmap was late; like regions */
-    bool refused_region;   /* one was refused since open; like regions */
-    unsigned refused_at;   /* number that the controller kept then; like regions */
-    struct nvme_arena *arenas;
-    uint64_t shares; /* number of the last share; atomic */
-    struct nvme_file_map *file_maps;
-    struct nvme_leaving *leaving; /* regions whose unmap has missed its deadline */
+    unsigned regions;                     /* mapped now; atomic, written under the lock */
+    unsigned late_regions;                /* those among them whose unmap was late; like regions */
+    bool refused_region;                  /* one was refused since open; like regions */
+    unsigned refused_at;                  /* number that the controller kept then; like regions */
+    LIST_HEAD(, nvme_arena) arenas;       /* nvme_dma.c */
+    uint64_t shares;                      /* number of the last share; atomic */
+    LIST_HEAD(, nvme_file_map) file_maps; /* nvme_map.c */
+    LIST_HEAD(, nvme_leaving) leaving;    /* regions whose unmap has missed its deadline */
 };
 
 /* Relaxed: counters are only displayed and order nothing. */

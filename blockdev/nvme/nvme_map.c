@@ -25,7 +25,7 @@ struct nvme_file_map {
     uint64_t offset, len; /* range of the file in bytes */
     uint64_t iova;
     unsigned users;
-    struct nvme_file_map *next;
+    LIST_ENTRY(nvme_file_map) entry;
 };
 
 /* The caller holds dma_lock. The store is atomic for nvme_dma_regions(). */
@@ -54,7 +54,7 @@ static void count_late(struct nvme_ctrlr *c, int change)
 /* A region that the controller has not unmapped in time. */
 struct nvme_leaving {
     uint64_t iova;
-    struct nvme_leaving *next;
+    LIST_ENTRY(nvme_leaving) entry;
 };
 
 /* dma_lock is held. Without a record the region leaks, unused. */
@@ -64,37 +64,33 @@ static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
 
     if (!l)
         return;
-    *l = (struct nvme_leaving){.iova = iova, .next = c->leaving};
-    c->leaving = l;
+    l->iova = iova;
+    LIST_INSERT_HEAD(&c->leaving, l, entry);
 }
 
 /* Unmaps late regions, one on a silent controller. dma_lock is held. */
 static void unmap_leaving(struct nvme_ctrlr *c)
 {
-    struct nvme_leaving **at = &c->leaving;
-
-    while (*at) {
-        struct nvme_leaving *l = *at;
-
+    for (struct nvme_leaving *l = LIST_FIRST(&c->leaving), *next; l; l = next) {
+        next = LIST_NEXT(l, entry);
         if (c->t->ops->unmap(c->t, l->iova) == -ETIMEDOUT) {
             if (nvme_is_paused(c))
                 return;
-            at = &l->next;
             continue;
         }
         count_region(c, -1);
         count_late(c, -1);
-        *at = l->next;
+        LIST_REMOVE(l, entry);
         free(l);
     }
 }
 
 void nvme_region_forget(struct nvme_ctrlr *c)
 {
-    while (c->leaving) {
-        struct nvme_leaving *l = c->leaving;
+    while (!LIST_EMPTY(&c->leaving)) {
+        struct nvme_leaving *l = LIST_FIRST(&c->leaving);
 
-        c->leaving = l->next;
+        LIST_REMOVE(l, entry);
         free(l);
     }
 }
@@ -161,12 +157,12 @@ static bool map_covers(const struct nvme_file_map *m, const struct nvme_mem *mem
            mem->len <= m->len - (mem->fd_offset - m->offset);
 }
 
-static struct nvme_file_map *find_file(struct nvme_ctrlr *c, const struct nvme_mem *mem)
+static struct nvme_file_map *find_file(const struct nvme_ctrlr *c, const struct nvme_mem *mem)
 {
-    struct nvme_file_map *m = c->file_maps;
+    struct nvme_file_map *m = LIST_FIRST(&c->file_maps);
 
     while (m && !(map_covers(m, mem) && same_file(m->fd, mem->fd)))
-        m = m->next;
+        m = LIST_NEXT(m, entry);
     return m;
 }
 
@@ -214,8 +210,7 @@ static int map_add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsign
         free(m);
         return rc;
     }
-    m->next = c->file_maps;
-    c->file_maps = m;
+    LIST_INSERT_HEAD(&c->file_maps, m, entry);
     *out = m;
     return 0;
 }
@@ -246,13 +241,13 @@ int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for
     return rc;
 }
 
-static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)
+static struct nvme_file_map *find_iova(const struct nvme_ctrlr *c, uint64_t iova)
 {
-    struct nvme_file_map **at = &c->file_maps;
+    struct nvme_file_map *m = LIST_FIRST(&c->file_maps);
 
-    while (*at && iova - (*at)->iova >= (*at)->len)
-        at = &(*at)->next;
-    return at;
+    while (m && iova - m->iova >= m->len)
+        m = LIST_NEXT(m, entry);
+    return m;
 }
 
 /*
@@ -260,9 +255,8 @@ static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)
  * failed for good, the first one does, because the controller's commands may
  * still reach memory of any user.
  */
-static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
+static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map *m)
 {
-    struct nvme_file_map *m = *at;
     int rc = 0;
 
     if (m->fd >= 0 && (m->users == 1 || nvme_ctrlr_failed(c))) {
@@ -273,7 +267,7 @@ static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
         m->fd = -1;
     }
     if (--m->users == 0) {
-        *at = m->next;
+        LIST_REMOVE(m, entry);
         free(m);
     }
     return rc;
@@ -281,14 +275,14 @@ static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
 
 int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
 {
-    struct nvme_file_map **at;
+    struct nvme_file_map *m;
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
     if (!nvme_is_paused(c)) /* otherwise each of many buffers would wait twice */
         unmap_leaving(c);
-    at = find_iova(c, iova);
-    rc = *at ? leave_file(c, at) : nvme_region_unmap(c, iova);
+    m = find_iova(c, iova);
+    rc = m ? leave_file(c, m) : nvme_region_unmap(c, iova);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
 }

@@ -23,31 +23,26 @@ unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
 void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u)
 {
     pthread_mutex_lock(&c->reset_lock);
-    u->next = c->users;
-    c->users = u;
+    LIST_INSERT_HEAD(&c->users, u, entry);
     pthread_mutex_unlock(&c->reset_lock);
 }
 
 void nvme_ctrlr_remove_user(struct nvme_ctrlr *c, struct nvme_user *u)
 {
-    struct nvme_user **at = &c->users;
-
     pthread_mutex_lock(&c->reset_lock);
-    while (*at != u)
-        at = &(*at)->next;
-    *at = u->next;
+    LIST_REMOVE(u, entry);
     pthread_mutex_unlock(&c->reset_lock);
 }
 
 static void stop_users(struct nvme_ctrlr *c)
 {
-    for (struct nvme_user *u = c->users; u; u = u->next)
+    for (struct nvme_user *u = LIST_FIRST(&c->users); u; u = LIST_NEXT(u, entry))
         u->stop(u);
 }
 
 static void resume_users(struct nvme_ctrlr *c, int err)
 {
-    for (struct nvme_user *u = c->users; u; u = u->next)
+    for (struct nvme_user *u = LIST_FIRST(&c->users); u; u = LIST_NEXT(u, entry))
         u->resume(u, err);
 }
 

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_log.h"
@@ -20,7 +21,7 @@
 struct entry {
     struct gpunvme_transfer request; /* must be the first member */
     struct batch *batch;
-    struct entry *next; /* in the list of free or of completed entries */
+    STAILQ_ENTRY(entry) link; /* in the list of free or of completed entries */
     struct cufile_transfer transfer;
     void *cookie;
     int32_t status;
@@ -31,8 +32,7 @@ struct batch {
     unsigned forks;       /* cufile_forks() when it was set up */
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t changed;
-    struct entry *free;
-    struct entry *ended, **last;
+    STAILQ_HEAD(, entry) free, ended;
     unsigned n_free, n_ended, under_way;
     struct entry entries[];
 };
@@ -63,12 +63,12 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     b->forks = cufile_forks();
     pthread_cond_init(&b->changed, NULL);
     pthread_mutex_init(&b->lock, NULL);
-    b->last = &b->ended;
+    STAILQ_INIT(&b->free);
+    STAILQ_INIT(&b->ended);
     b->n_free = nr;
     for (unsigned i = 0; i < nr; i++) {
         b->entries[i].batch = b;
-        b->entries[i].next = b->free;
-        b->free = &b->entries[i];
+        STAILQ_INSERT_HEAD(&b->free, &b->entries[i], link);
     }
     *out = b;
     return cufile_status(CU_FILE_SUCCESS);
@@ -81,9 +81,7 @@ static void end_entry(struct entry *e, int32_t status, ssize_t ret)
 
     e->status = status;
     e->ret = ret;
-    e->next = NULL;
-    *b->last = e;
-    b->last = &e->next;
+    STAILQ_INSERT_TAIL(&b->ended, e, link);
     b->n_ended++;
     pthread_cond_broadcast(&b->changed);
 }
@@ -140,8 +138,8 @@ static bool batch_fill(struct entry *e, const CUfileIOParams_t *p)
 static struct entry *take_entry(struct batch *b)
 {
     pthread_mutex_lock(&b->lock);
-    struct entry *e = b->free;
-    b->free = e->next;
+    struct entry *e = STAILQ_FIRST(&b->free);
+    STAILQ_REMOVE_HEAD(&b->free, link);
     b->under_way++;
     pthread_mutex_unlock(&b->lock);
     return e;
@@ -232,15 +230,12 @@ static unsigned take_events(struct batch *b, unsigned room, CUfileIOEvents_t *ev
 {
     unsigned n = 0;
 
-    while (n < room && b->ended) {
-        struct entry *e = b->ended;
-        b->ended = e->next;
-        if (!b->ended)
-            b->last = &b->ended;
+    while (n < room && !STAILQ_EMPTY(&b->ended)) {
+        struct entry *e = STAILQ_FIRST(&b->ended);
+        STAILQ_REMOVE_HEAD(&b->ended, link);
         b->n_ended--;
         events[n++] = (CUfileIOEvents_t){e->cookie, e->status, (size_t)e->ret};
-        e->next = b->free;
-        b->free = e;
+        STAILQ_INSERT_HEAD(&b->free, e, link);
         b->n_free++;
     }
     return n;

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/cdefs.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -613,7 +614,7 @@ struct ffs_watch {
     uint64_t *word;   /* NULL until it is published */
     uint32_t *sums;   /* one for each mapped block of the file, or NULL */
     uint64_t n_sums;
-    struct ffs_watch *next;
+    LIST_ENTRY(ffs_watch) entry;
 };
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);
 /*

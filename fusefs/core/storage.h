@@ -198,7 +198,7 @@ struct ffs_inode {
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
     uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */
     uint64_t orphan_prev;           /* hint: predecessor in the orphan list; 0 if unknown */
-    struct ffs_watch *watches;      /* protected by ffs.meta */
+    LIST_HEAD(, ffs_watch) watches; /* protected by ffs.meta */
 };
 
 /* The caller holds ffs.meta after a handle has changed extents or size. */

@@ -571,8 +571,8 @@ static void watch_store(const struct ffs_watch *w)
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w)
 {
     pthread_rwlock_wrlock(&inode->fs->meta);
-    *w = (struct ffs_watch){.changes = 1, .next = inode->watches};
-    inode->watches = w;
+    *w = (struct ffs_watch){.changes = 1};
+    LIST_INSERT_HEAD(&inode->watches, w, entry);
     pthread_rwlock_unlock(&inode->fs->meta);
 }
 
@@ -586,26 +586,22 @@ void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *wor
 
 void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w)
 {
-    struct ffs_watch **at = &inode->watches;
-
     pthread_rwlock_wrlock(&inode->fs->meta);
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
+    LIST_REMOVE(w, entry);
     pthread_rwlock_unlock(&inode->fs->meta);
 }
 
 bool ffs_watch_any(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
-    bool any = inode->watches != NULL;
+    bool any = !LIST_EMPTY(&inode->watches);
     ffs_meta_done(inode->fs);
     return any;
 }
 
 void ffs_watches_tell(struct ffs_inode *inode)
 {
-    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+    for (struct ffs_watch *w = LIST_FIRST(&inode->watches); w; w = LIST_NEXT(w, entry)) {
         w->changes++;
         watch_store(w);
     }
@@ -627,7 +623,7 @@ static bool watch_drop(struct ffs_watch *w, uint64_t first, uint64_t end)
 void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     ffs_meta_read(inode->fs);
-    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+    for (struct ffs_watch *w = LIST_FIRST(&inode->watches); w; w = LIST_NEXT(w, entry)) {
         if (!w->sums || !watch_drop(w, first, end))
             continue;
         w->changes++;

@@ -18,7 +18,7 @@ struct limits {
 
 struct job_queue {
     pthread_cond_t wake;
-    struct job *first, **last;
+    TAILQ_HEAD(, job) jobs;
     struct limits limits; /* user is 0 without limits */
 };
 
@@ -55,31 +55,28 @@ static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 }
 
 /*
- * Returns the link to the job that is started next, or to the end of the list.
- * The job is the first one of a user below the limits with the fewest running
- * jobs. While closing, and for a kind without limits, it is the first job.
+ * Returns the job that is started next, or NULL. It is the first one of a user
+ * below the limits with the fewest running jobs. While closing, and for a kind
+ * without limits, it is the first job.
  */
-static struct job **workers_find(struct workers *w, enum work kind)
+static struct job *workers_find(const struct workers *w, enum work kind)
 {
-    struct job_queue *queue = &w->queues[kind];
-    struct job **link = &queue->first, **best = NULL;
-    const struct job *last = NULL;
+    const struct job_queue *queue = &w->queues[kind];
+    struct job *job = TAILQ_FIRST(&queue->jobs), *last = NULL, *best = NULL;
     unsigned fewest = queue->limits.user;
 
     if (w->closing || queue->limits.user == 0)
-        return link;
-    for (; *link && fewest > 0; link = &(*link)->next) {
-        bool judged = last && last->uid == (*link)->uid;
-        last = *link;
-        if (judged)
+        return job;
+    for (; job && fewest > 0; last = job, job = TAILQ_NEXT(job, entry)) {
+        if (last && last->uid == job->uid) /* judged already */
             continue;
-        struct limits n = running(w, kind, (*link)->uid);
-        if (n.user < fewest && ((*link)->uid == 0 || n.ordinary < queue->limits.ordinary)) {
+        struct limits n = running(w, kind, job->uid);
+        if (n.user < fewest && (job->uid == 0 || n.ordinary < queue->limits.ordinary)) {
             fewest = n.user;
-            best = link;
+            best = job;
         }
     }
-    return best ? best : queue->last;
+    return best;
 }
 
 /*
@@ -90,17 +87,14 @@ static struct job *workers_take(struct worker *self)
 {
     struct workers *w = self->all;
     struct job_queue *queue = &w->queues[self->kind];
-    struct job **link, *job;
+    struct job *job;
 
     pthread_mutex_lock(&w->lock);
     self->busy = false;
-    while (!*(link = workers_find(w, self->kind)) && !w->closing)
+    while (!(job = workers_find(w, self->kind)) && !w->closing)
         pthread_cond_wait(&queue->wake, &w->lock);
-    job = *link;
     if (job) {
-        *link = job->next;
-        if (queue->last == &job->next)
-            queue->last = link;
+        TAILQ_REMOVE(&queue->jobs, job, entry);
         self->busy = true;
         self->uid = job->uid;
     }
@@ -145,7 +139,7 @@ int workers_open(unsigned n_transfers, struct workers **out)
     w->queues[WORK_SYNC].limits = (struct limits){SYNC_THREADS / 2, SYNC_THREADS - 1};
     pthread_mutex_init(&w->lock, NULL);
     for (unsigned i = 0; i < WORK_KINDS; i++) {
-        w->queues[i].last = &w->queues[i].first;
+        TAILQ_INIT(&w->queues[i].jobs);
         pthread_cond_init(&w->queues[i].wake, NULL);
     }
     assign_kinds(w, of_kind);
@@ -165,10 +159,8 @@ void workers_add(struct workers *w, enum work kind, struct job *job)
 {
     struct job_queue *queue = &w->queues[kind];
 
-    job->next = NULL;
     pthread_mutex_lock(&w->lock);
-    *queue->last = job;
-    queue->last = &job->next;
+    TAILQ_INSERT_TAIL(&queue->jobs, job, entry);
     pthread_cond_signal(&queue->wake);
     pthread_mutex_unlock(&w->lock);
 }

@@ -20,6 +20,7 @@
 #ifndef FUSEFS_DAEMON_BASE_WORKERS_H
 #define FUSEFS_DAEMON_BASE_WORKERS_H
 
+#include <sys/queue.h>
 #include <sys/types.h>
 
 struct workers;
@@ -30,7 +31,7 @@ enum work { WORK_TRANSFER, WORK_BUFFER, WORK_SYNC, WORK_CACHE, WORK_KINDS };
 struct job {
     void (*run)(struct job *job); /* replies and frees the job */
     uid_t uid;                    /* caller; unused with WORK_CACHE */
-    struct job *next;
+    TAILQ_ENTRY(job) entry;
 };
 
 /*
