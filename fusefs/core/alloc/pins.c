@@ -179,7 +179,7 @@ void ffs_discard_submit(struct ffs_discards *b)
     int err = b->n ? bd_submit(b->fs->dev, b->ios, b->n) : 0;
 
     if (err)
-        ffs_log(b->fs, LOG_WARNING, "%s: discard: %s", b->fs->dev->info.name, strerror(-err));
+        ffs_log(b->fs, LOG_WARNING, "discard: %s", strerror(-err));
     b->n = 0;
 }
 

@@ -108,8 +108,8 @@ static bool checked_heal(struct ffs *fs, uint64_t block, const uint8_t *data, in
 static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool healed)
 {
     atomic_fetch_add(&fs->checked.corrected, 1);
-    ffs_log(fs, LOG_WARNING, "%s: block %llu: bit %d of byte %d was flipped; corrected %s",
-            fs->dev->info.name, (unsigned long long)block, bit % 8, bit / 8,
+    ffs_log(fs, LOG_WARNING, "block %llu: bit %d of byte %d was flipped; corrected %s",
+            (unsigned long long)block, bit % 8, bit / 8,
             healed ? "and written again" : "in memory only");
 }
 
@@ -166,7 +166,7 @@ static void checked_heal_place(struct ffs *fs, uint64_t place, const void *data)
     int err = ffs_checked_write_copy(fs, place, data);
     const char *healed = err == 0 ? " and written again" : ", and cannot be written";
 
-    ffs_log(fs, LOG_WARNING, "%s: block %llu is damaged; read from its copy%s", fs->dev->info.name,
+    ffs_log(fs, LOG_WARNING, "block %llu is damaged; read from its copy%s",
             (unsigned long long)place, err == -EUCLEAN ? "" : healed);
 }
 
@@ -175,8 +175,8 @@ void ffs_checked_lose_place(struct ffs *fs, uint64_t place)
     atomic_fetch_add(&fs->checked.unwritten, 1);
     /* Every checkpoint may meet it again. */
     if (atomic_exchange(&fs->checked.lost_place, place) != place)
-        ffs_log(fs, LOG_ERR, "%s: block %llu cannot be written; only its copy is up to date",
-                fs->dev->info.name, (unsigned long long)place);
+        ffs_log(fs, LOG_ERR, "block %llu cannot be written; only its copy is up to date",
+                (unsigned long long)place);
 }
 
 /*
@@ -279,8 +279,7 @@ static void checked_scrub_copy(struct ffs *fs, uint64_t addr, const void *data,
 
     s->copied = err == 0;
     if (err != -EUCLEAN)
-        ffs_log(fs, LOG_WARNING, "%s: block %llu was damaged%s", fs->dev->info.name,
-                (unsigned long long)s->place,
+        ffs_log(fs, LOG_WARNING, "block %llu was damaged%s", (unsigned long long)s->place,
                 err ? ", and cannot be written" : "; written again from its copy");
 }
 
@@ -340,8 +339,8 @@ int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char 
 
     ffs_places_of(fs, addr, places);
     if (checked_note(&fs->checked, addr))
-        ffs_log(fs, LOG_ERR, "%s: damaged: block %llu, inode %llu: %s; run fsck.gpunvme",
-                fs->dev->info.name, (unsigned long long)places[0], (unsigned long long)ino, why);
+        ffs_log(fs, LOG_ERR, "damaged: block %llu, inode %llu: %s; run fsck.gpunvme",
+                (unsigned long long)places[0], (unsigned long long)ino, why);
     if (!atomic_exchange(&fs->checked.any_damaged, true))
         ffs_background_hurry(fs);
     return -EUCLEAN;

@@ -41,8 +41,9 @@ void ffs_log(struct ffs *fs, int level, const char *fmt, ...)
 
     if (!fs->opts.log)
         return;
+    int head = snprintf(line, sizeof(line), "%s: ", fs->dev->info.name); /* at most 63 bytes */
     va_start(ap, fmt);
-    vsnprintf(line, sizeof(line), fmt, ap);
+    vsnprintf(line + head, sizeof(line) - (size_t)head, fmt, ap);
     va_end(ap);
     fs->opts.log(level, line);
 }
@@ -52,10 +53,10 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
     unsigned before = atomic_fetch_or(&fs->health, FFS_FAILED);
 
     if (!(before & FFS_FAILED))
-        ffs_log(
-            fs, LOG_ERR, "%s: %s: %s; the file system is read-only now", fs->dev->info.name, what,
-            err == -EACCES ? "another host has reserved the device, what was not durable is lost"
-                           : strerror(-err));
+        ffs_log(fs, LOG_ERR, "%s: %s; the file system is read-only now", what,
+                err == -EACCES
+                    ? "another host has reserved the device, what was not durable is lost"
+                    : strerror(-err));
     return -EIO;
 }
 
@@ -120,9 +121,8 @@ static const char *state_noun_of(uint64_t addr)
 
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
-    ffs_log(fs, LOG_ERR, "%s: corrupt: %s %llu, inode %llu: %s; run fsck.gpunvme",
-            fs->dev->info.name, state_noun_of(block), (unsigned long long)lay_addr_number(block),
-            (unsigned long long)ino, why);
+    ffs_log(fs, LOG_ERR, "corrupt: %s %llu, inode %llu: %s; run fsck.gpunvme", state_noun_of(block),
+            (unsigned long long)lay_addr_number(block), (unsigned long long)ino, why);
     atomic_fetch_or(&fs->health, FFS_CORRUPT);
     ffs_background_hurry(fs);
 }

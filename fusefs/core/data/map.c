@@ -293,8 +293,8 @@ void ffs_map_abandon(struct ffs_map *map)
      */
     if (!(atomic_fetch_or(&fs->health, FFS_STUCK) & FFS_STUCK))
         ffs_log(fs, LOG_ERR,
-                "%s: a write to inode %llu cannot be ended; the file system is read-only now",
-                fs->dev->info.name, (unsigned long long)inode->ino);
+                "a write to inode %llu cannot be ended; the file system is read-only now",
+                (unsigned long long)inode->ino);
     pthread_rwlock_unlock(&inode->data);
     ffs_iput(inode, 1);
 }

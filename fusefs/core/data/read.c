@@ -78,9 +78,8 @@ static int read_run(struct ffs_inode *inode, struct ffs_batch *b,
 static int read_damaged(struct ffs_inode *inode, uint64_t file_block)
 {
     ffs_log(inode->fs, LOG_ERR,
-            "%s: inode %llu: block %llu of the file is damaged: a repair could not find its data",
-            ffs_dev(inode->fs)->info.name, (unsigned long long)inode->ino,
-            (unsigned long long)file_block);
+            "inode %llu: block %llu of the file is damaged: a repair could not find its data",
+            (unsigned long long)inode->ino, (unsigned long long)file_block);
     return -EIO;
 }
 

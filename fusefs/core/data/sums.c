@@ -413,9 +413,9 @@ int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block)
     struct ffs *fs = inode->fs;
 
     ffs_log(fs, LOG_ERR,
-            "%s: inode %llu: block %llu of the file (block %llu of the device) does not match its "
+            "inode %llu: block %llu of the file (block %llu of the device) does not match its "
             "checksum",
-            ffs_dev(fs)->info.name, (unsigned long long)inode->ino, (unsigned long long)file_block,
+            (unsigned long long)inode->ino, (unsigned long long)file_block,
             (unsigned long long)block);
     return -EIO;
 }

@@ -135,8 +135,8 @@ static bool orphan_is_damaged(struct ffs *fs, int err, uint64_t ino)
     if ((err && err != -EUCLEAN) || !stays || !atomic_load(&fs->checked.any_damaged) ||
         ffs_health(fs))
         return false;
-    ffs_log(fs, LOG_WARNING, "%s: inode %llu: damaged, so it cannot be freed; run fsck.gpunvme",
-            fs->dev->info.name, (unsigned long long)ino);
+    ffs_log(fs, LOG_WARNING, "inode %llu: damaged, so it cannot be freed; run fsck.gpunvme",
+            (unsigned long long)ino);
     return true;
 }
 

@@ -154,8 +154,8 @@ static int checkpoint_verify_batch(struct ffs *fs, const struct homes *h, struct
     for (size_t i = 0; i < n && !err; i++, at += LAY_BLOCK_SIZE) {
         if (list[i].lost || memcmp(at, list[i].image->data, LAY_BLOCK_SIZE) == 0)
             continue;
-        ffs_log(fs, LOG_ERR, "%s: block %llu does not read back as it was written",
-                fs->dev->info.name, (unsigned long long)list[i].block);
+        ffs_log(fs, LOG_ERR, "block %llu does not read back as it was written",
+                (unsigned long long)list[i].block);
         err = -EUCLEAN;
     }
     return err;

@@ -181,8 +181,8 @@ static int log_write_verified(struct writer *w, unsigned flags)
 
     if (err != -EUCLEAN)
         return err;
-    ffs_log(w->fs, LOG_ERR, "%s: the log does not read back as it was written at position %llu",
-            w->fs->dev->info.name, (unsigned long long)w->first);
+    ffs_log(w->fs, LOG_ERR, "the log does not read back as it was written at position %llu",
+            (unsigned long long)w->first);
     err = log_write_and_compare(w, flags);
     return err == -EUCLEAN ? -EIO : err;
 }

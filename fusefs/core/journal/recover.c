@@ -181,7 +181,7 @@ static int recover_damaged(struct ffs *fs, const char *what, const char *shown, 
 {
     if (!fs->opts.read_only)
         return reason_set(why, -EUCLEAN, "%s; run fsck.gpunvme", what);
-    ffs_log(fs, LOG_ERR, "%s: %s; %s", fs->dev->info.name, what, shown);
+    ffs_log(fs, LOG_ERR, "%s; %s", what, shown);
     fs->sums.stale = true;
     return 0;
 }
@@ -339,8 +339,7 @@ int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found)
 
     if (found->lack_count == 0)
         return 0;
-    ffs_log(fs, LOG_NOTICE, "%s: journal: writing %zu blocks from its other place",
-            fs->dev->info.name, found->lack_count);
+    ffs_log(fs, LOG_NOTICE, "journal: writing %zu blocks from its other place", found->lack_count);
     for (size_t i = 0; i < found->lack_count && !err; i += n) {
         n = recover_run(found->lacks + i, found->lack_count - i);
         err = recover_mend_run(fs, found->lacks + i, n);

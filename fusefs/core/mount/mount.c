@@ -62,8 +62,8 @@ static int read_labels(struct ffs *fs, struct reason *why)
     lay_label_geometry(&fs->label, &fs->geo);
     for (unsigned i = 0; i < LAY_LABEL_COPIES; i++) {
         if (fs->labels.copies[i].error)
-            ffs_log(fs, LOG_WARNING, "%s: label %u damaged (%s); the other one is used",
-                    fs->dev->info.name, i, fs->labels.copies[i].why);
+            ffs_log(fs, LOG_WARNING, "label %u damaged (%s); the other one is used", i,
+                    fs->labels.copies[i].why);
     }
     return 0;
 }
@@ -139,8 +139,8 @@ static int heal_super(struct ffs *fs, uint64_t place, const struct lay_super *su
     }
     if (err)
         return err;
-    ffs_log(fs, LOG_WARNING, "%s: superblock at block %llu is damaged; written anew",
-            fs->dev->info.name, (unsigned long long)place);
+    ffs_log(fs, LOG_WARNING, "superblock at block %llu is damaged; written anew",
+            (unsigned long long)place);
     return ffs_flush(fs);
 }
 
@@ -229,11 +229,10 @@ static int recover(struct ffs *fs, struct ffs_recovered *found, struct reason *w
     err = ffs_recover(fs, found, why);
     atomic_fetch_add(&fs->checked.corrected, found->corrected);
     if (!err && found->corrected > 0)
-        ffs_log(fs, LOG_WARNING, "%s: journal: one bit of %llu blocks was wrong and is corrected",
-                fs->dev->info.name, (unsigned long long)found->corrected);
+        ffs_log(fs, LOG_WARNING, "journal: one bit of %llu blocks was wrong and is corrected",
+                (unsigned long long)found->corrected);
     if (!err && fs->home.n > 0)
-        ffs_log(fs, LOG_NOTICE, "%s: journal replayed%s", fs->dev->info.name,
-                fs->opts.read_only ? " in memory" : "");
+        ffs_log(fs, LOG_NOTICE, "journal replayed%s", fs->opts.read_only ? " in memory" : "");
     return err;
 }
 

@@ -126,7 +126,7 @@ static void log_scrub_place(struct ffs *fs, unsigned log, uint64_t pos, void *bl
     s->wrong = s->unreadable = true;
     if (log_scrub_content(fs, log, pos, block) == 0)
         s->copied = ffs_checked_write_copy(fs, s->place, block) == 0;
-    ffs_log(fs, LOG_WARNING, "%s: block %llu of the journal cannot be read%s", fs->dev->info.name,
+    ffs_log(fs, LOG_WARNING, "block %llu of the journal cannot be read%s",
             (unsigned long long)s->place, s->copied ? "; written again" : "");
 }
 
@@ -244,8 +244,8 @@ static void scrubber_add_copy(struct ffs *fs, uint64_t addr, struct scrubber_fou
     ffs_meta_read(fs);
     out->written = ffs_chunk_blocks(&fs->geo);
     ffs_meta_done(fs);
-    ffs_log(fs, LOG_NOTICE, "%s: the chunk of segment %llu has a second place now",
-            fs->dev->info.name, (unsigned long long)lay_addr_segment(addr));
+    ffs_log(fs, LOG_NOTICE, "the chunk of segment %llu has a second place now",
+            (unsigned long long)lay_addr_segment(addr));
 }
 
 /*
@@ -432,9 +432,8 @@ static unsigned scrubber_count_bad(const struct ffs_scrub *data)
 static void scrubber_log_bad(const struct ffs_inode *inode, const struct ffs_scrub *data)
 {
     ffs_log(inode->fs, LOG_ERR,
-            "%s: inode %llu: data near byte %llu is damaged; 'gpunvme scrub' lists the blocks",
-            inode->fs->dev->info.name, (unsigned long long)inode->ino,
-            (unsigned long long)data->bad[0].offset);
+            "inode %llu: data near byte %llu is damaged; 'gpunvme scrub' lists the blocks",
+            (unsigned long long)inode->ino, (unsigned long long)data->bad[0].offset);
 }
 
 /* A file is logged once in a pass. */
