@@ -86,6 +86,23 @@ void cli_session_close(struct cli_session *s)
     s->host = NULL;
 }
 
+int cli_each_file(const struct cli_options *options, char **files, int n,
+                  int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
+{
+    struct cli_session s = {.options = *options};
+    struct cli_out out;
+    int failed = 0;
+
+    if (cli_session_open(&s, files[0], cli_largest(files, n)))
+        return 1;
+    cli_out_list_begin(&out, options->json, "files");
+    for (int i = 0; i < n; i++)
+        failed |= one(&s, &out, files[i]);
+    cli_out_list_finish(&out);
+    cli_session_close(&s);
+    return failed;
+}
+
 void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_t bytes,
                  double seconds)
 {

@@ -41,6 +41,13 @@ uint64_t cli_largest(char **files, int n);
 int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted);
 void cli_session_close(struct cli_session *s);
 
+/*
+ * Opens the mount of the first file, and calls `one` for each, which prints an
+ * element of the list "files". Returns 0, or 1 if anything failed.
+ */
+int cli_each_file(const struct cli_options *options, char **files, int n,
+                  int (*one)(struct cli_session *s, struct cli_out *out, const char *file));
+
 /* Adds the result of one call to the totals of a file. */
 void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_t bytes,
                  double seconds);

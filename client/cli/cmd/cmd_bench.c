@@ -225,30 +225,13 @@ static int bench_rows(const struct cli_options *options, char **files, int n)
     return failed;
 }
 
-static int bench_run(const struct cli_options *options, char **files, int n,
-                     int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
-{
-    struct cli_session s = {.options = *options};
-    struct cli_out out;
-    int failed = 0;
-
-    if (cli_session_open(&s, files[0], cli_largest(files, n)))
-        return 1;
-    cli_out_list_begin(&out, options->json, "files");
-    for (int i = 0; i < n; i++)
-        failed |= one(&s, &out, files[i]);
-    cli_out_list_finish(&out);
-    cli_session_close(&s);
-    return failed;
-}
-
 int cli_bench(const struct cli_options *options, char **operands, int n)
 {
     return options->rows ? bench_rows(options, operands, n)
-                         : bench_run(options, operands, n, bench_file);
+                         : cli_each_file(options, operands, n, bench_file);
 }
 
 int cli_verify(const struct cli_options *options, char **operands, int n)
 {
-    return bench_run(options, operands, n, verify_file);
+    return cli_each_file(options, operands, n, verify_file);
 }

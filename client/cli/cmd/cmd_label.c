@@ -45,7 +45,7 @@ static int show_label(int fd, const char *path, bool json)
     if (json) {
         struct json_object *root = cli_json_new();
         json_object_object_add(root, "label", json_object_new_string(label));
-        cli_json_print(root);
+        cli_json_print(root, stdout);
     } else {
         puts(label);
     }

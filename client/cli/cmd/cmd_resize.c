@@ -118,7 +118,7 @@ static void resize_report(const char *path, const struct gpunvme_ioc_resize *arg
     struct json_object *root = cli_json_new();
     json_object_object_add(root, "bytes", json_object_new_uint64(arg->bytes));
     json_object_object_add(root, "drive_bytes", json_object_new_uint64(arg->device));
-    cli_json_print(root);
+    cli_json_print(root, stdout);
 }
 
 static int cmd_resize_resize(const char *path, int fd, uint64_t bytes, bool json)

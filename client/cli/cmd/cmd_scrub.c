@@ -352,7 +352,7 @@ static void print_json(const struct scrub *s)
     if (metadata)
         scrub_json_counts(metadata, &s->metadata, true);
     json_object_object_add(root, "metadata", metadata);
-    cli_json_print(root);
+    cli_json_print(root, stdout);
 }
 
 int cli_scrub(const struct cli_options *options, char **operands, int n)

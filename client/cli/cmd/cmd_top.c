@@ -45,15 +45,6 @@ struct cli_use {
     double rates[CLI_RATES]; /* GB/s */
 };
 
-/* Masks control characters, which move the cursor or break JSON. */
-static void make_printable(char *text)
-{
-    for (; *text; text++) {
-        if ((unsigned char)*text < ' ' || *text == 127)
-            *text = '?';
-    }
-}
-
 /*
  * Returns the process of a thread and stores its command. Returns the thread
  * itself, with the command "-", if it has ended.
@@ -76,7 +67,7 @@ static pid_t cli_process_of(pid_t thread, char *command, size_t len)
             process = (pid_t)strtol(line + 6, NULL, 10);
     }
     fclose(f);
-    make_printable(command);
+    cli_mask(command);
     return process;
 }
 
@@ -108,7 +99,7 @@ static bool cli_path_of(pid_t process, dev_t dev, ino_t ino, char *path, size_t 
     }
     closedir(dir);
     if (found)
-        make_printable(path);
+        cli_mask(path);
     return found;
 }
 

@@ -73,7 +73,7 @@ static bool asks_for_json(int argc, char **argv)
 int cli_finish(int argc, char **argv, int status)
 {
     if (status && !document_printed && asks_for_json(argc, argv))
-        cli_json_print(cli_json_new());
+        cli_json_print(cli_json_new(), stdout);
     json_object_put(errors);
     errors = NULL;
     return status;
@@ -93,10 +93,10 @@ static const char *json_text(struct json_object *root)
                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
 }
 
-void cli_json_print(struct json_object *root)
+void cli_json_print(struct json_object *root, FILE *to)
 {
     cli_document_end(root);
-    puts(json_text(root));
+    fprintf(to, "%s\n", json_text(root));
     json_object_put(root);
 }
 

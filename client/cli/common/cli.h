@@ -103,7 +103,7 @@ int cli_finish(int argc, char **argv, int status);
 
 /* Returns a document; cli_json_print() prints and frees it. */
 struct json_object *cli_json_new(void);
-void cli_json_print(struct json_object *root);
+void cli_json_print(struct json_object *root, FILE *to);
 
 /*
  * A document whose last member is a list with possibly millions of elements.

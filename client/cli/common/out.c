@@ -25,13 +25,7 @@ void cli_out_end(struct cli_out *o)
 {
     assert(o->depth == 0);
     if (o->json)
-        cli_document_end(o->at[0]);
-    if (o->json)
-        fprintf(o->to, "%s\n",
-                json_object_to_json_string_ext(o->at[0], JSON_C_TO_STRING_PRETTY |
-                                                             JSON_C_TO_STRING_SPACED |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE));
-    json_object_put(o->at[0]);
+        cli_json_print(o->at[0], o->to);
     o->at[0] = NULL;
 }
 
@@ -46,10 +40,16 @@ static void out_add(struct cli_out *o, const char *key, struct json_object *valu
         json_object_object_add(top, key, value);
 }
 
+char *cli_mask(char *text)
+{
+    for (char *c = text; *c; c++)
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    return text;
+}
+
 /*
  * Adds a field. JSON takes over the value; text has the label and the formatted
- * arguments. Control characters are masked, since text from devices and file
- * names may hold any byte.
+ * arguments.
  */
 __attribute__((format(printf, 5, 6))) static void out_field(struct cli_out *o, const char *key,
                                                             const char *label,
@@ -69,9 +69,7 @@ __attribute__((format(printf, 5, 6))) static void out_field(struct cli_out *o, c
     va_start(args, format);
     int len = vasprintf(&text, format, args);
     va_end(args);
-    for (int i = 0; i < len; i++)
-        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], o->to);
-    fputc('\n', o->to);
+    fprintf(o->to, "%s\n", len < 0 ? "" : cli_mask(text));
     free(len < 0 ? NULL : text);
 }
 

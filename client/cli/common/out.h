@@ -37,6 +37,12 @@ void cli_out_begin(struct cli_out *o, bool json, FILE *to);
 /* Prints the collected JSON and frees it. */
 void cli_out_end(struct cli_out *o);
 
+/*
+ * Masks control characters, which text from devices and file names may have: they
+ * move the cursor. Returns text.
+ */
+char *cli_mask(char *text);
+
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
 /* Prints the number in JSON; text has a unit, too: "4096 bytes (4.10 kB)". */

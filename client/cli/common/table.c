@@ -70,9 +70,7 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
     default:
         snprintf(buf, len, "%s", json_object_get_string(value));
     }
-    for (char *c = buf; *c; c++)
-        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
-    return buf;
+    return cli_mask(buf);
 }
 
 #define CELL_TEXT 256 /* longer cells are truncated, in text only */
