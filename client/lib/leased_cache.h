@@ -21,6 +21,13 @@ struct leased_cache {
     size_t words_len;
 };
 
+/* A cache of a direct file, as gpunvme_cache_open() makes it. */
+struct gpunvme_cache {
+    struct gpunvme_file *file; /* counts the cache as a user */
+    struct leased_cache words;
+    void *lines; /* registered memory of the lines and of the slots; NULL: none yet */
+};
+
 /*
  * Allocates the words of a cache, whose sizes are set in c->device, and stores
  * its struct. No line is valid.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Opens, drops and closes caches of direct files for kernels. */
-#include "client/lib/line_cache.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/lib/direct.h"
+#include "client/lib/handle.h"
+#include "client/lib/leased_cache.h"
 #include "support/minmax.h"
 
 #define DEFAULT_LINE 4096u

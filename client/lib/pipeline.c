@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/staging_list.h"
+#include "client/lib/staging_pair.h"
 #include "support/page.h"
 #include "support/thread.h"
 

@@ -7,7 +7,7 @@
 #ifndef CLIENT_LIB_PIPELINE_H
 #define CLIENT_LIB_PIPELINE_H
 
-#include "client/lib/staging_list.h"
+#include "client/lib/staging_pair.h"
 
 #define PIPELINE_MAX_THREADS 64u
 

@@ -15,7 +15,7 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/call_stats.h"
-#include "client/lib/line_cache.h"
+#include "client/lib/leased_cache.h"
 #include "support/minmax.h"
 
 #define KERNEL       "gpunvme_table"

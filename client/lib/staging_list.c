@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads pieces of a list into staging, and scatters them to a buffer. */
-#include "client/lib/staging_list.h"
+#include "client/lib/staging_pair.h"
 
 #include <errno.h>
 
