@@ -28,18 +28,9 @@ class TestDevice
     TestDevice(const TestDevice &) = delete;
     TestDevice &operator=(const TestDevice &) = delete;
 
-    bd_dev *dev()
-    {
-        return &handle_.base;
-    }
-    uint64_t size() const
-    {
-        return handle_.base.info.bytes;
-    }
-    uint32_t lba_size() const
-    {
-        return handle_.base.info.lba_size;
-    }
+    bd_dev *dev() { return &handle_.base; }
+    uint64_t size() const { return handle_.base.info.bytes; }
+    uint32_t lba_size() const { return handle_.base.info.lba_size; }
 
     // submit() calls this before its transfers. If it returns an error, submit() makes no transfer
     // and returns that.
@@ -62,14 +53,8 @@ class TestDevice
         }
         return first;
     }
-    static void *dma_alloc(bd_dev *, size_t len)
-    {
-        return dma_memory_new(len);
-    }
-    static void dma_free(bd_dev *, void *buf, size_t)
-    {
-        dma_memory_free(buf);
-    }
+    static void *dma_alloc(bd_dev *, size_t len) { return dma_memory_new(len); }
+    static void dma_free(bd_dev *, void *buf, size_t) { dma_memory_free(buf); }
 
     // The functions above get the base, and find the object by it.
     struct Handle {

@@ -35,10 +35,7 @@ class Watchdog : public testing::EmptyTestEventListener
         signal(SIGALRM, on_alarm);
         alarm(static_cast<unsigned>(test_rounds(kSeconds, 600)));
     }
-    void OnTestEnd(const testing::TestInfo &) override
-    {
-        alarm(0);
-    }
+    void OnTestEnd(const testing::TestInfo &) override { alarm(0); }
 };
 
 const bool kListens = [] {

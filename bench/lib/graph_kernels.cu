@@ -152,19 +152,10 @@ struct sweep {
 class Loads
 {
   public:
-    __device__ explicit Loads(const struct sweep &s) : targets_(s.targets)
-    {
-    }
-    __device__ void hold(uint64_t)
-    {
-    }
-    __device__ void fetch(uint64_t, uint64_t)
-    {
-    }
-    __device__ uint32_t target(uint64_t i) const
-    {
-        return targets_[i];
-    }
+    __device__ explicit Loads(const struct sweep &s) : targets_(s.targets) {}
+    __device__ void hold(uint64_t) {}
+    __device__ void fetch(uint64_t, uint64_t) {}
+    __device__ uint32_t target(uint64_t i) const { return targets_[i]; }
 
   private:
     const uint32_t *targets_;
@@ -198,10 +189,7 @@ class Cached
         from_ = copy_;
         first_ = i;
     }
-    __device__ uint32_t target(uint64_t i) const
-    {
-        return from_[i - first_];
-    }
+    __device__ uint32_t target(uint64_t i) const { return from_[i - first_]; }
 
   private:
     __device__ void tell(int err) const
@@ -334,18 +322,9 @@ __global__ void __launch_bounds__(kThreads)
 struct sum {
     uint64_t *total, own;
 
-    __device__ bool begin(uint64_t, uint64_t, uint64_t *, uint64_t *)
-    {
-        return true;
-    }
-    __device__ void edge(uint64_t, uint32_t target)
-    {
-        own += target;
-    }
-    __device__ void end()
-    {
-        atomicAdd((unsigned long long *)total, (unsigned long long)own);
-    }
+    __device__ bool begin(uint64_t, uint64_t, uint64_t *, uint64_t *) { return true; }
+    __device__ void edge(uint64_t, uint32_t target) { own += target; }
+    __device__ void end() { atomicAdd((unsigned long long *)total, (unsigned long long)own); }
 };
 
 /*
@@ -396,9 +375,7 @@ struct pagerank {
     {
         atomicAdd((unsigned long long *)&next[target], (unsigned long long)share);
     }
-    __device__ void end()
-    {
-    }
+    __device__ void end() {}
 };
 
 /*

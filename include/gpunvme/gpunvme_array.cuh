@@ -132,10 +132,7 @@ template <typename T> class gpunvme_array
         count_ = count < count_ ? count : count_;
     }
 
-    __device__ uint64_t size() const
-    {
-        return count_;
-    }
+    __device__ uint64_t size() const { return count_; }
 
     /*
      * Copies element i. Called by any threads, each for an element of its own.
@@ -195,13 +192,8 @@ template <typename T> class gpunvme_array
 template <typename T> class gpunvme_line
 {
   public:
-    __device__ explicit gpunvme_line(const gpunvme_array<T> &array) : array_(array)
-    {
-    }
-    __device__ ~gpunvme_line()
-    {
-        release();
-    }
+    __device__ explicit gpunvme_line(const gpunvme_array<T> &array) : array_(array) {}
+    __device__ ~gpunvme_line() { release(); }
     gpunvme_line(const gpunvme_line &) = delete;
     gpunvme_line &operator=(const gpunvme_line &) = delete;
 
@@ -220,10 +212,7 @@ template <typename T> class gpunvme_line
     }
 
     /* Called by all threads of the warp. */
-    __device__ void release()
-    {
-        gd_cache_release(&held_);
-    }
+    __device__ void release() { gd_cache_release(&held_); }
 
     /*
      * Returns the address of element i until release(). Returns NULL if the

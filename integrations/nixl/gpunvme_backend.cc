@@ -37,9 +37,7 @@ void complain(const std::string &object, const char *problem)
 
 // A registered file or registered memory.
 struct Section : nixlBackendMD {
-    Section() : nixlBackendMD(true)
-    {
-    }
+    Section() : nixlBackendMD(true) {}
     Section(const Section &) = delete;
     Section &operator=(const Section &) = delete;
     ~Section() override
@@ -289,30 +287,15 @@ class Engine : public nixlBackendEngine
             complain(localAgent, gpunvme_error());
     }
 
-    ~Engine() override
-    {
-        gpunvme_close(io_);
-    }
+    ~Engine() override { gpunvme_close(io_); }
 
-    bool supportsRemote() const override
-    {
-        return false;
-    }
+    bool supportsRemote() const override { return false; }
 
-    bool supportsLocal() const override
-    {
-        return true;
-    }
+    bool supportsLocal() const override { return true; }
 
-    bool supportsNotif() const override
-    {
-        return false;
-    }
+    bool supportsNotif() const override { return false; }
 
-    nixl_mem_list_t getSupportedMems() const override
-    {
-        return {DRAM_SEG, VRAM_SEG, FILE_SEG};
-    }
+    nixl_mem_list_t getSupportedMems() const override { return {DRAM_SEG, VRAM_SEG, FILE_SEG}; }
 
     nixl_status_t registerMem(const nixlBlobDesc &desc, const nixl_mem_t &kind,
                               nixlBackendMD *&out) override
@@ -334,15 +317,9 @@ class Engine : public nixlBackendEngine
         return NIXL_SUCCESS;
     }
 
-    nixl_status_t connect(const std::string &) override
-    {
-        return NIXL_SUCCESS;
-    }
+    nixl_status_t connect(const std::string &) override { return NIXL_SUCCESS; }
 
-    nixl_status_t disconnect(const std::string &) override
-    {
-        return NIXL_SUCCESS;
-    }
+    nixl_status_t disconnect(const std::string &) override { return NIXL_SUCCESS; }
 
     nixl_status_t loadLocalMD(nixlBackendMD *input, nixlBackendMD *&output) override
     {
@@ -350,10 +327,7 @@ class Engine : public nixlBackendEngine
         return NIXL_SUCCESS;
     }
 
-    nixl_status_t unloadMD(nixlBackendMD *) override
-    {
-        return NIXL_SUCCESS;
-    }
+    nixl_status_t unloadMD(nixlBackendMD *) override { return NIXL_SUCCESS; }
 
     nixl_status_t prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_dlist_t &local,
                            const nixl_meta_dlist_t &remote, const std::string &,

@@ -261,10 +261,7 @@ class Sysfs : public ::testing::Test
         top = ::testing::TempDir() + "blockdev-sysfs-XXXXXX";
         ASSERT_NE(mkdtemp(top.data()), nullptr);
     }
-    void TearDown() override
-    {
-        std::filesystem::remove_all(top);
-    }
+    void TearDown() override { std::filesystem::remove_all(top); }
     void put(const std::string &folder, const std::string &transport)
     {
         std::filesystem::create_directories(top + folder);

@@ -114,10 +114,7 @@ class OpenTest : public ::testing::Test
         EXPECT_EQ(ftruncate(fd, 1 << 20), 0);
         close(fd);
     }
-    ~OpenTest() override
-    {
-        unlink(path_);
-    }
+    ~OpenTest() override { unlink(path_); }
     int open(const std::string &text, uint32_t flags = 0)
     {
         bd_name name;

@@ -71,20 +71,11 @@ class Child
         return out;
     }
 
-    void go()
-    {
-        EXPECT_EQ(write(in_, "x", 1), 1);
-    }
+    void go() { EXPECT_EQ(write(in_, "x", 1), 1); }
 
-    void send(int signal)
-    {
-        EXPECT_EQ(::kill(pid_, signal), 0);
-    }
+    void send(int signal) { EXPECT_EQ(::kill(pid_, signal), 0); }
 
-    void kill()
-    {
-        send(SIGKILL);
-    }
+    void kill() { send(SIGKILL); }
 
   private:
     static std::string beside(const std::string &name)

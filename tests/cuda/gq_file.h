@@ -69,10 +69,7 @@ struct File {
     Bytes bytes;
 
   private:
-    uint64_t end_of(size_t i) const
-    {
-        return i + 1 < extents.size() ? extents[i + 1].offset : end;
-    }
+    uint64_t end_of(size_t i) const { return i + 1 < extents.size() ? extents[i + 1].offset : end; }
 
     void add_bytes(const Rig &rig, const gq_file_extent &x, uint64_t to)
     {

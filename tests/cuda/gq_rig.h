@@ -114,23 +114,15 @@ class Rig
  * is destroyed. The rig is closed only afterwards.
  */
 struct Target : Memory {
-    Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes))
-    {
-    }
-    ~Target()
-    {
-        end();
-    }
+    Target(Rig &rig, size_t bytes) : Memory(rig.x.kind, bytes), b(rig.add(*this, 0, bytes)) {}
+    ~Target() { end(); }
     void end()
     {
         if (b)
             gq_buffer_unregister(b);
         b = nullptr;
     }
-    operator gq_buffer *() const
-    {
-        return b;
-    }
+    operator gq_buffer *() const { return b; }
     gq_buffer *b;
 };
 

@@ -85,10 +85,7 @@ class LargeBuffer : public MountingTest, public ::testing::WithParamInterface<Wa
         EXPECT_EQ(now.gpu_staged_written_bytes, GetParam().staged ? written : 0);
         EXPECT_EQ(now.bounce_transfers, 0u);
     }
-    uint8_t *memory() const
-    {
-        return static_cast<uint8_t *>(buffer_addr(b_));
-    }
+    uint8_t *memory() const { return static_cast<uint8_t *>(buffer_addr(b_)); }
     // Pages of the buffer from `at` on that differ from the file.
     size_t wrong_pages(size_t at) const
     {

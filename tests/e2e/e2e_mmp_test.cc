@@ -18,10 +18,7 @@ namespace
 class TwoControllers : public Served
 {
   protected:
-    void set_up() override
-    {
-        start({"--shared"});
-    }
+    void set_up() override { start({"--shared"}); }
     void start(std::vector<std::string> options)
     {
         ASSERT_NO_FATAL_FAILURE(Served::set_up());
@@ -48,14 +45,8 @@ class TwoControllers : public Served
         return run_program({GPUNVME_DAEMON, other_, there_, "-o", options}, &output_);
     }
     // A mount of the type fuseblk: the daemon has ended when this returns.
-    int unmount_other()
-    {
-        return umount(there_.c_str());
-    }
-    bool said(const std::string &what)
-    {
-        return output_.find(what) != std::string::npos;
-    }
+    int unmount_other() { return umount(there_.c_str()); }
+    bool said(const std::string &what) { return output_.find(what) != std::string::npos; }
     void write_durably(const std::string &path, uint64_t seed)
     {
         int fd = write_content(path, seed);

@@ -49,9 +49,7 @@ uint64_t draw(Rng &rng, uint64_t below)
 // A file descriptor that closes itself.
 struct Fd {
     int fd;
-    explicit Fd(int f) : fd(f)
-    {
-    }
+    explicit Fd(int f) : fd(f) {}
     ~Fd()
     {
         if (fd >= 0)
@@ -166,10 +164,7 @@ class Reader
             buffer_alloc(mount_, kBuffer, &buffer_) != 0)
             throw std::runtime_error(gpunvme_error());
     }
-    ~Reader()
-    {
-        connection_close(mount_);
-    }
+    ~Reader() { connection_close(mount_); }
     Reader(const Reader &) = delete;
     Reader &operator=(const Reader &) = delete;
 
@@ -187,14 +182,8 @@ class Reader
         return check_gpu(file, fd, offset, len, buffer_offset, exists);
     }
 
-    struct gpunvme_buffer *buffer()
-    {
-        return buffer_;
-    }
-    struct connection *mount()
-    {
-        return mount_;
-    }
+    struct gpunvme_buffer *buffer() { return buffer_; }
+    struct connection *mount() { return mount_; }
 
   private:
     ::testing::AssertionResult check_gpu(const StaticFile &file, int fd, uint64_t offset,

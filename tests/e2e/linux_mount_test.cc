@@ -132,10 +132,7 @@ class WriteProtected
         EXPECT_EQ(::mount(i, i, nullptr, MS_BIND, nullptr), 0);
         EXPECT_EQ(::mount(nullptr, i, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr), 0);
     }
-    ~WriteProtected()
-    {
-        EXPECT_EQ(umount(image_.c_str()), 0);
-    }
+    ~WriteProtected() { EXPECT_EQ(umount(image_.c_str()), 0); }
 
   private:
     std::string image_;

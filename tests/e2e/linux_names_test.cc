@@ -126,10 +126,7 @@ class Overlay : public Posix
         ASSERT_TRUE(errno == ENODEV || errno == EPERM) << strerror(errno);
         GTEST_SKIP() << "overlayfs: " << strerror(errno);
     }
-    void TearDown() override
-    {
-        umount2(p("merged").c_str(), 0);
-    }
+    void TearDown() override { umount2(p("merged").c_str(), 0); }
 };
 
 TEST_F(Overlay, AMountIsAnUpperLayer)

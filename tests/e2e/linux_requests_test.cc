@@ -144,10 +144,7 @@ class SetId : public MountedTest
         ASSERT_EQ(chmod((mounted_->mountpoint() + "/..").c_str(), 0755), 0);
         ASSERT_EQ(chmod(mounted_->mountpoint().c_str(), 0755), 0);
     }
-    std::string p(const std::string &name) const
-    {
-        return mounted_->path(name);
-    }
+    std::string p(const std::string &name) const { return mounted_->path(name); }
     void make(const std::string &name)
     {
         std::ifstream from("/usr/bin/id", std::ios::binary);

@@ -49,36 +49,21 @@ class Mounted
     // input.
     bool mount(const std::string &options = "", int input = -1);
     // The program to start instead of gpunvmefs.
-    void use_program(const std::string &program)
-    {
-        program_ = program;
-    }
+    void use_program(const std::string &program) { program_ = program; }
     // Unmounts, which open files may delay for ten seconds, and waits for the daemon: true when
     // nothing was open any more and it ended with status 0.
     bool unmount();
     // After a signal to it: waits for the daemon, true when it ended with status 0.
     bool ended();
     // The daemon's exit status, after unmount() or ended(); -1: it was killed.
-    int status() const
-    {
-        return status_;
-    }
-    pid_t pid() const
-    {
-        return daemon_;
-    }
+    int status() const { return status_; }
+    pid_t pid() const { return daemon_; }
     // fsck.gpunvme -n of the image: its exit status.
     int fsck(std::string *output);
 
     std::string path(const std::string &name) const;
-    const std::string &mountpoint() const
-    {
-        return mountpoint_;
-    }
-    const std::string &image() const
-    {
-        return image_;
-    }
+    const std::string &mountpoint() const { return mountpoint_; }
+    const std::string &image() const { return image_; }
     // The daemon's standard error.
     std::string log() const;
     // Unmounts by umount(2), and does not wait for the daemon.
@@ -117,14 +102,9 @@ class MountingTest : public ::testing::Test
             GTEST_SKIP() << why;
         set_up();
     }
-    virtual void set_up()
-    {
-    }
+    virtual void set_up() {}
     // Returns the reason why this machine cannot run the test, or "".
-    virtual std::string why_not()
-    {
-        return why_no_mount();
-    }
+    virtual std::string why_not() { return why_no_mount(); }
 };
 
 // MountedTest also has a mount. It closes fd_ before the mount ends, and expects no error of that.
@@ -153,9 +133,7 @@ class MountedTest : public MountingTest
             expect_good_end(mounted_.get());
     }
     // Closes the other files that the test has opened.
-    virtual void let_go()
-    {
-    }
+    virtual void let_go() {}
 
     std::unique_ptr<Mounted> mounted_;
     int fd_ = -1;

@@ -49,10 +49,7 @@ class Posix : public MountingTest
         dir_ = mounted_->path(name);
         ASSERT_EQ(mkdir(dir_.c_str(), 0777), 0);
     }
-    std::string p(const std::string &name) const
-    {
-        return dir_ + "/" + name;
-    }
+    std::string p(const std::string &name) const { return dir_ + "/" + name; }
     int make(const std::string &name, const std::string &data = "", int mode = 0644) const
     {
         int fd = open(p(name).c_str(), O_RDWR | O_CREAT | O_EXCL, mode);

@@ -36,14 +36,8 @@ class Mixed : public Posix
         close(direct_);
         close(fd_);
     }
-    size_t draw(size_t below)
-    {
-        return rng_() % below;
-    }
-    void reach(size_t end)
-    {
-        model_.resize(std::max(model_.size(), end));
-    }
+    size_t draw(size_t below) { return rng_() % below; }
+    void reach(size_t end) { model_.resize(std::max(model_.size(), end)); }
     void put(size_t at, const char *data, size_t len)
     {
         reach(at + len);

@@ -35,10 +35,7 @@ class Server
     }
     Server(const Server &) = delete;
     Server &operator=(const Server &) = delete;
-    bool ready() const
-    {
-        return ready_;
-    }
+    bool ready() const { return ready_; }
     // Returns when no thread of the server runs: SIGSTOP is asynchronous.
     void pause() const
     {
@@ -47,10 +44,7 @@ class Server
         kill(pid_, SIGSTOP);
         EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
     }
-    void go_on() const
-    {
-        kill(pid_, SIGCONT);
-    }
+    void go_on() const { kill(pid_, SIGCONT); }
     // The exit status; -1 when a signal ended it.
     int stop(int signal)
     {

@@ -21,10 +21,7 @@ class Examples : public ::testing::Test
     // Runs a program: its output, and an expectation that it ended with this status.
     std::string run(const std::vector<std::string> &argv, int status = 0);
 
-    std::string data() const
-    {
-        return mount_->path("data");
-    }
+    std::string data() const { return mount_->path("data"); }
 
     std::unique_ptr<Mounted> mount_;
     std::string content_; // of "data"

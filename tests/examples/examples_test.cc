@@ -14,16 +14,10 @@ constexpr size_t kBytes = (17u << 20) + 1234; // more than one chunk of read.c, 
 class ExamplesInC : public Examples
 {
   protected:
-    void SetUp() override
-    {
-        start("executor=cpu,direct=root", kBytes);
-    }
+    void SetUp() override { start("executor=cpu,direct=root", kBytes); }
 
     // A place outside the mount.
-    std::string outside()
-    {
-        return mount_->mountpoint() + "-copy";
-    }
+    std::string outside() { return mount_->mountpoint() + "-copy"; }
 
     void TearDown() override
     {

@@ -450,10 +450,7 @@ class Label : public ::testing::Test
         return lay_check_label(&o.label, &features, &why);
     }
 
-    void SetUp() override
-    {
-        object_make(OBJECT_LABEL, &o);
-    }
+    void SetUp() override { object_make(OBJECT_LABEL, &o); }
 
     lay_block o;
     uint64_t features = 77;

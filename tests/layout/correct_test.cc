@@ -23,10 +23,7 @@ class Correct : public ::testing::Test
         lay_seal(&sound, 42);
         block = sound;
     }
-    void flip(unsigned bit)
-    {
-        block.bytes[bit / 8] ^= 1u << bit % 8;
-    }
+    void flip(unsigned bit) { block.bytes[bit / 8] ^= 1u << bit % 8; }
     // XOR of the computed and the stored checksum after a flip.
     uint32_t syndrome_of(unsigned bit)
     {
@@ -35,14 +32,8 @@ class Correct : public ::testing::Test
         flip(bit);
         return syndrome;
     }
-    int correct()
-    {
-        return lay_correct(uuid, address, &block);
-    }
-    bool is_sound() const
-    {
-        return memcmp(&block, &sound, sizeof(block)) == 0;
-    }
+    int correct() { return lay_correct(uuid, address, &block); }
+    bool is_sound() const { return memcmp(&block, &sound, sizeof(block)) == 0; }
 
     static constexpr uint64_t address = 0x4000000000001234;
     const uint8_t uuid[16] = {1, 2, 3, 5, 8, 13};

@@ -14,10 +14,7 @@ namespace
 class EveryObject : public ::testing::TestWithParam<int>
 {
   protected:
-    void SetUp() override
-    {
-        object_make(kind, &o);
-    }
+    void SetUp() override { object_make(kind, &o); }
 
     const object_kind kind = static_cast<object_kind>(GetParam());
     lay_block o;

@@ -42,10 +42,7 @@ class Labels : public ::testing::Test
         return l;
     }
 
-    void flip(uint64_t block, unsigned bit)
-    {
-        blocks[block].bytes[bit / 8] ^= 1u << bit % 8;
-    }
+    void flip(uint64_t block, unsigned bit) { blocks[block].bytes[bit / 8] ^= 1u << bit % 8; }
 
     int write(uint64_t id = 0x100)
     {

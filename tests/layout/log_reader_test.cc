@@ -22,19 +22,13 @@ constexpr uint64_t NOWHERE = UINT64_MAX;
 
 struct Found {
     uint64_t addr, pos;
-    bool operator==(const Found &o) const
-    {
-        return addr == o.addr && pos == o.pos;
-    }
+    bool operator==(const Found &o) const { return addr == o.addr && pos == o.pos; }
 };
 
 struct Lack {
     uint64_t pos;
     unsigned log;
-    bool operator==(const Lack &o) const
-    {
-        return pos == o.pos && log == o.log;
-    }
+    bool operator==(const Lack &o) const { return pos == o.pos && log == o.log; }
 };
 
 lay_incarnation incarnation(uint64_t counter, uint64_t id = 0x77)
@@ -71,10 +65,7 @@ struct Ring {
         geo.log_copy = 3000;
     }
 
-    lay_block &at(uint64_t p)
-    {
-        return blocks[p];
-    }
+    lay_block &at(uint64_t p) { return blocks[p]; }
 
     lay_block &start(uint32_t magic)
     {
@@ -82,10 +73,7 @@ struct Ring {
         return at(pos);
     }
 
-    void step()
-    {
-        pos = lay_log_after(&geo, pos);
-    }
+    void step() { pos = lay_log_after(&geo, pos); }
 
     /* A descriptor with n images, of the blocks from `home` on. */
     void put_images(uint64_t home, uint32_t n)
@@ -591,10 +579,7 @@ struct TwoLogs : Ring {
         put_commit(); // at 6
         duplicate();
     }
-    std::vector<lay_block> &of(unsigned i)
-    {
-        return i ? copy : blocks;
-    }
+    std::vector<lay_block> &of(unsigned i) { return i ? copy : blocks; }
 };
 
 TEST(TwoLogs, AreReadAsOneIfABlockIsBadInEither)

@@ -90,10 +90,7 @@ struct Holder {
             return of(arg).interrupted ? -EINTR : 0;
         };
     }
-    static World &of(void *arg)
-    {
-        return *static_cast<World *>(arg);
-    }
+    static World &of(void *arg) { return *static_cast<World *>(arg); }
 
     lay_mmp_hold h{};
 };
@@ -321,9 +318,7 @@ TEST_F(Mmp, TheTextIsPrintable)
 class Schedule
 {
   public:
-    explicit Schedule(uint64_t seed) : random(seed)
-    {
-    }
+    explicit Schedule(uint64_t seed) : random(seed) {}
     unsigned add()
     {
         wake.push_back(0);
@@ -353,10 +348,7 @@ class Schedule
         std::unique_lock lock(mutex);
         pass();
     }
-    uint64_t draw(uint64_t below)
-    {
-        return random() % below;
-    }
+    uint64_t draw(uint64_t below) { return random() % below; }
     /* Most transfers and threads are quick; some are late by more than the protocol permits. */
     uint64_t delay()
     {
@@ -385,9 +377,7 @@ class Schedule
 };
 
 struct Arena {
-    explicit Arena(uint64_t seed) : schedule(seed)
-    {
-    }
+    explicit Arena(uint64_t seed) : schedule(seed) {}
     Schedule schedule;
     lay_mmp block = free_block();
     std::vector<std::unique_ptr<struct Player>> players;
@@ -408,10 +398,7 @@ struct Player {
             return 0;
         };
     }
-    static Player &self(void *arg)
-    {
-        return *static_cast<Player *>(arg);
-    }
+    static Player &self(void *arg) { return *static_cast<Player *>(arg); }
     int read(lay_mmp *b)
     {
         a.schedule.sleep(id, a.schedule.delay());

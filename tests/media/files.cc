@@ -34,14 +34,8 @@ class Held
         if (inode_)
             ffs_iput(inode_, 1);
     }
-    operator ffs_inode *() const
-    {
-        return inode_;
-    }
-    ffs_inode **out()
-    {
-        return &inode_;
-    }
+    operator ffs_inode *() const { return inode_; }
+    ffs_inode **out() { return &inode_; }
 
   private:
     ffs_inode *inode_ = nullptr;

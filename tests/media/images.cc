@@ -49,14 +49,8 @@ class Builder
         must(ffs_mount(device_.dev(), &opts_, &fs_, &why), why.text);
         return fs_;
     }
-    void unmount()
-    {
-        must(ffs_unmount(fs_), "unmount");
-    }
-    std::vector<uint8_t> bytes()
-    {
-        return {device_.bytes(), device_.bytes() + device_.size()};
-    }
+    void unmount() { must(ffs_unmount(fs_), "unmount"); }
+    std::vector<uint8_t> bytes() { return {device_.bytes(), device_.bytes() + device_.size()}; }
     void put(const std::vector<uint8_t> &bytes)
     {
         memcpy(device_.bytes(), bytes.data(), bytes.size());
@@ -198,26 +192,11 @@ class Damager
     }
 
   private:
-    uint64_t below(uint64_t n)
-    {
-        return random_() % n;
-    }
-    uint64_t pick(const std::vector<uint64_t> &from)
-    {
-        return from[below(from.size())];
-    }
-    uint8_t *at(uint64_t block)
-    {
-        return case_.bytes.data() + block * BLOCK;
-    }
-    const uint8_t *old() const
-    {
-        return image_.old.data() + block_ * BLOCK;
-    }
-    bool changed()
-    {
-        return memcmp(at(block_), image_.now.data() + block_ * BLOCK, BLOCK) != 0;
-    }
+    uint64_t below(uint64_t n) { return random_() % n; }
+    uint64_t pick(const std::vector<uint64_t> &from) { return from[below(from.size())]; }
+    uint8_t *at(uint64_t block) { return case_.bytes.data() + block * BLOCK; }
+    const uint8_t *old() const { return image_.old.data() + block_ * BLOCK; }
+    bool changed() { return memcmp(at(block_), image_.now.data() + block_ * BLOCK, BLOCK) != 0; }
     bool flip()
     {
         uint64_t bit = below(8 * BLOCK);

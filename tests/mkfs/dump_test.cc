@@ -20,10 +20,7 @@ namespace
 class Dump : public ToolTest
 {
   protected:
-    Dump()
-    {
-        img.fill();
-    }
+    Dump() { img.fill(); }
 
     Result dump(std::vector<std::string> args)
     {

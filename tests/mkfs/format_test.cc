@@ -136,10 +136,7 @@ TEST(Plan, HasSegmentsOfAChunkBehindEachOther)
 }
 
 struct Free {
-    void operator()(void *memory) const
-    {
-        free(memory);
-    }
+    void operator()(void *memory) const { free(memory); }
 };
 
 /*

@@ -19,10 +19,7 @@ namespace
 class Fsck : public ToolTest
 {
   protected:
-    Result fsck()
-    {
-        return run({FSCK, "-n", path("img")});
-    }
+    Result fsck() { return run({FSCK, "-n", path("img")}); }
     Image img{path("img")};
 };
 

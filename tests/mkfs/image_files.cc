@@ -69,9 +69,7 @@ std::string attributes_of(ffs_inode *inode)
 class Lister
 {
   public:
-    explicit Lister(struct ffs *fs) : fs_(fs)
-    {
-    }
+    explicit Lister(struct ffs *fs) : fs_(fs) {}
     void add(const std::string &path, uint64_t ino)
     {
         ffs_inode *inode;

@@ -22,10 +22,7 @@ const uint64_t IN_SEGMENT_1 = LAY_ADDR_CHUNK(1, 0);
 class ImageMap : public ToolTest
 {
   protected:
-    ImageMap()
-    {
-        img.fill();
-    }
+    ImageMap() { img.fill(); }
     ~ImageMap() override
     {
         replay_free(&log);

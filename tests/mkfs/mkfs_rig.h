@@ -28,10 +28,7 @@ class ToolTest : public ::testing::Test
     ToolTest();
     ~ToolTest() override;
 
-    std::string path(const std::string &name) const
-    {
-        return dir + "/" + name;
-    }
+    std::string path(const std::string &name) const { return dir + "/" + name; }
     std::string dir;
 };
 
@@ -63,22 +60,13 @@ class Image
     /* The block of the device, which may be given by a logical address. */
     uint64_t place(uint64_t block) const;
     /* The label in block 0; seal_label() makes the second copy equal. */
-    lay_label &label()
-    {
-        return at<lay_label>(0);
-    }
+    lay_label &label() { return at<lay_label>(0); }
     void seal_label();
     /* The first superblock. seal_super() copies it, and the last commit names it then. */
-    lay_super &super()
-    {
-        return at<lay_super>(geo.supers[0]);
-    }
+    lay_super &super() { return at<lay_super>(geo.supers[0]); }
     void seal_super(uint64_t tid = 0);
     /* The last commit of the log. */
-    lay_log_commit &commit()
-    {
-        return at<lay_log_commit>(geo.log_start + commit_pos);
-    }
+    lay_log_commit &commit() { return at<lay_log_commit>(geo.log_start + commit_pos); }
     void seal_commit();
     lay_inode &inode(uint64_t ino)
     {
@@ -87,10 +75,7 @@ class Image
     }
     /* Also enters the age in the blocks above, up to the first one that is damaged. */
     void seal(uint64_t block, uint64_t tid = 0);
-    void seal_inode(uint64_t ino)
-    {
-        seal(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
-    }
+    void seal_inode(uint64_t ino) { seal(inode_blocks[ino / LAY_INODES_PER_BLOCK]); }
     /* Marks blocks of the device in the bitmap, or blocks in a chunk in their entries. */
     void mark(uint64_t block, uint64_t len, bool used);
     /* Adds one of everything: inodes 2 to 9; the file system is as if it had crashed, sound. */

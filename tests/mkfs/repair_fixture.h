@@ -23,10 +23,7 @@ class Repair : public ToolTest
         fill_all(img);
         before = files_of_all();
     }
-    Files files()
-    {
-        return list_files(path("img"));
-    }
+    Files files() { return list_files(path("img")); }
     /* Expects that only files below these paths differ from those before. */
     void expect_lost(const std::vector<std::string> &lost)
     {

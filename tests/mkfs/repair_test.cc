@@ -428,10 +428,7 @@ class DamagedLog : public Repair
         std::memcpy(&log[at], whole.data(), whole.size());
         write_file(path("log"), log);
     }
-    Result replay()
-    {
-        return run({FSCK, "-y", "--replay", path("log"), path("img")});
-    }
+    Result replay() { return run({FSCK, "-y", "--replay", path("log"), path("img")}); }
     /* Expects that fsck does not apply the log and writes nothing; returns what fsck says. */
     Result expect_not_applied()
     {

@@ -57,10 +57,7 @@ class ToolSandbox : public ::testing::Test
         unlink(image_.c_str());
         ASSERT_EQ(run({MKFS, "-q", "-s", "64M", image_}).status, 0);
     }
-    void TearDown() override
-    {
-        unlink(image_.c_str());
-    }
+    void TearDown() override { unlink(image_.c_str()); }
     bool reads_image(pid_t pid, const __ptrace_syscall_info &call) const
     {
         char to[PATH_MAX];

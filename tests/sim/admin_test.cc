@@ -12,9 +12,7 @@ namespace
 constexpr uint16_t NO_SUCH_LOG = 0x109, NOT_SAVEABLE = 0x10d;
 
 struct Admin : ::testing::Test {
-    explicit Admin(const struct sim_config &cfg = small_config()) : r(cfg), page(r.dma(8192))
-    {
-    }
+    explicit Admin(const struct sim_config &cfg = small_config()) : r(cfg), page(r.dma(8192)) {}
 
     uint16_t identify(uint32_t cns, uint32_t nsid = 0, uint32_t cdw11 = 0)
     {
@@ -255,9 +253,7 @@ struct AdminVectors : Admin {
         c.pci_vendor = 0x144d;
         return c;
     }
-    AdminVectors() : Admin(config())
-    {
-    }
+    AdminVectors() : Admin(config()) {}
 };
 
 TEST_F(AdminVectors, CoalescingIsConfiguredByVector)

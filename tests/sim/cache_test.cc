@@ -45,9 +45,7 @@ Fate fate(Rig &r, uint64_t lba, uint8_t before, uint8_t after)
 }
 
 struct Cache : ::testing::Test {
-    Cache() : r(tracked()), q(&r.create(1, 16)), buf(r.dma(4096))
-    {
-    }
+    Cache() : r(tracked()), q(&r.create(1, 16)), buf(r.dma(4096)) {}
     void write(uint64_t lba, uint8_t value, bool fua = false)
     {
         memset(buf->addr, value, 4096);
@@ -174,10 +172,7 @@ struct Image {
         close(fd);
         path = name;
     }
-    ~Image()
-    {
-        unlink(path.c_str());
-    }
+    ~Image() { unlink(path.c_str()); }
     struct sim_config config()
     {
         struct sim_config c = small_config();

@@ -163,9 +163,7 @@ TEST_F(Fault, FullCqDelaysCommandsUntilItsHeadMoves)
 }
 
 struct Reorder : Fault {
-    Reorder() : Fault(with([](struct sim_config &c) { c.reorder = true; }))
-    {
-    }
+    Reorder() : Fault(with([](struct sim_config &c) { c.reorder = true; })) {}
 };
 
 TEST_F(Reorder, CompletesEveryCommandOnceAndOutOfOrder)
@@ -178,9 +176,7 @@ TEST_F(Reorder, CompletesEveryCommandOnceAndOutOfOrder)
 }
 
 struct Latency : Fault {
-    Latency() : Fault(with([](struct sim_config &c) { c.latency_ns = 3 * 1000 * 1000; }))
-    {
-    }
+    Latency() : Fault(with([](struct sim_config &c) { c.latency_ns = 3 * 1000 * 1000; })) {}
 };
 
 TEST_F(Latency, NoCommandIsFasterThanTheModel)
@@ -191,9 +187,7 @@ TEST_F(Latency, NoCommandIsFasterThanTheModel)
 }
 
 struct Bandwidth : Fault {
-    Bandwidth() : Fault(with([](struct sim_config &c) { c.bytes_per_sec = 10 << 20; }))
-    {
-    }
+    Bandwidth() : Fault(with([](struct sim_config &c) { c.bytes_per_sec = 10 << 20; })) {}
 };
 
 TEST_F(Bandwidth, TransfersTakeTheConfiguredTime)

@@ -80,10 +80,7 @@ struct Image {
         EXPECT_EQ(ftruncate(fd, 8 << 20), 0);
         close(fd);
     }
-    ~Image()
-    {
-        unlink(path.c_str());
-    }
+    ~Image() { unlink(path.c_str()); }
     struct sim_config config() const
     {
         struct sim_config c = small_config();
@@ -134,10 +131,7 @@ struct Flush : ::testing::Test {
         s.cdw12 |= fua ? NVME_RW_FUA : 0;
         return s;
     }
-    struct nvme_sqe read(uint16_t cid) const
-    {
-        return io(NVME_IO_READ, 0, 1, buf->iova, 0, cid);
-    }
+    struct nvme_sqe read(uint16_t cid) const { return io(NVME_IO_READ, 0, 1, buf->iova, 0, cid); }
     static void hold()
     {
         std::lock_guard<std::mutex> lock(disk.lock);

@@ -10,9 +10,7 @@ namespace
 {
 
 struct Judge : OneQueue {
-    Judge() : OneQueue(small_config(), 16)
-    {
-    }
+    Judge() : OneQueue(small_config(), 16) {}
     uint16_t read(uint64_t lba, uint32_t lbas, uint64_t prp1, uint64_t prp2 = 0)
     {
         return r.run(*q, io(NVME_IO_READ, lba, lbas, prp1, prp2));

@@ -50,10 +50,7 @@ struct FakeEngine {
         dma_engine.ctx = this;
         dma_engine.channels = channels;
     }
-    static FakeEngine *self(void *ctx)
-    {
-        return static_cast<FakeEngine *>(ctx);
-    }
+    static FakeEngine *self(void *ctx) { return static_cast<FakeEngine *>(ctx); }
     int pin(void *addr, size_t len)
     {
         std::lock_guard<std::mutex> g(lock);

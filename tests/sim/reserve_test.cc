@@ -69,10 +69,7 @@ struct Party {
     {
         return run(NVME_IO_RESV_RELEASE, NVME_RESV_RELEASE | NVME_RESV_TYPE(type), key, 0);
     }
-    uint16_t rw(uint8_t opcode)
-    {
-        return r->run(*q, io(opcode, 0, 1, page->iova));
-    }
+    uint16_t rw(uint8_t opcode) { return r->run(*q, io(opcode, 0, 1, page->iova)); }
     /* Reads the report into the page. Returns its type, or 100 plus a status. */
     unsigned report()
     {

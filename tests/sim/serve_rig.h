@@ -66,10 +66,7 @@ struct Reply {
         return v;
     }
     /* 0, the errno of the reply, or -1: the connection has ended */
-    int error() const
-    {
-        return closed ? -1 : static_cast<int>(head.error);
-    }
+    int error() const { return closed ? -1 : static_cast<int>(head.error); }
 };
 
 struct Client {

@@ -42,10 +42,7 @@ struct Recovery : OneQueue {
         EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
         EXPECT_EQ(read(), 0);
     }
-    int reset()
-    {
-        return r.t->ops->reset(r.t);
-    }
+    int reset() { return r.t->ops->reset(r.t); }
 };
 
 TEST_F(Recovery, AbortEndsADelayedOrLostCommand)
@@ -79,9 +76,7 @@ TEST_F(Recovery, MoreAbortsThanAclAllowsAreRefused)
 }
 
 struct NoAbort : Recovery {
-    NoAbort() : Recovery(with([](struct sim_config &c) { c.no_abort = c.no_reset = true; }))
-    {
-    }
+    NoAbort() : Recovery(with([](struct sim_config &c) { c.no_abort = c.no_reset = true; })) {}
 };
 
 TEST_F(NoAbort, AbortCompletesAndEndsNothing)
@@ -440,10 +435,7 @@ struct MapAt : Recovery {
         : memory(mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
     {
     }
-    ~MapAt() override
-    {
-        munmap(memory, 65536);
-    }
+    ~MapAt() override { munmap(memory, 65536); }
     void *memory;
 };
 

@@ -25,10 +25,7 @@ struct Dma {
     Dma &operator=(const Dma &) = delete;
 
     void unmap();
-    template <class T> T *as(size_t offset = 0)
-    {
-        return reinterpret_cast<T *>(addr + offset);
-    }
+    template <class T> T *as(size_t offset = 0) { return reinterpret_cast<T *>(addr + offset); }
 
     struct nvme_transport *t;
     unsigned char *addr;

@@ -56,10 +56,7 @@ class Evict : public ::testing::Test
         EXPECT_EQ(at, 0u) << "a directory was not left";
         return more;
     }
-    static Evict *self(void *arg)
-    {
-        return static_cast<Evict *>(arg);
-    }
+    static Evict *self(void *arg) { return static_cast<Evict *>(arg); }
     static int enter(void *arg, const evict_dir *dir)
     {
         Evict *t = self(arg);

@@ -15,19 +15,13 @@ namespace
 class MountFind : public ::testing::Test
 {
   protected:
-    void write(const std::string &text)
-    {
-        std::ofstream(table_) << text;
-    }
+    void write(const std::string &text) { std::ofstream(table_) << text; }
     std::string source_of(const std::string &path)
     {
         mount_found m;
         return mount_find(table_.c_str(), path.c_str(), &m) ? m.entry.mnt_fsname : "none";
     }
-    void TearDown() override
-    {
-        unlink(table_.c_str());
-    }
+    void TearDown() override { unlink(table_.c_str()); }
 
     const std::string table_ = ::testing::TempDir() + "mounts-" + std::to_string(getpid());
 };

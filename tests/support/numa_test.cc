@@ -28,10 +28,7 @@ class Numa : public ::testing::Test
         while (!CPU_ISSET(first_, &before_))
             first_++;
     }
-    void TearDown() override
-    {
-        std::filesystem::remove_all(top_);
-    }
+    void TearDown() override { std::filesystem::remove_all(top_); }
     void node(int number, const std::string &cpus) const
     {
         std::string folder = top_ + "/sys/devices/system/node/node" + std::to_string(number);

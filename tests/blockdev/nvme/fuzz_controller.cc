@@ -30,9 +30,7 @@ constexpr size_t LEN = 8192, GUARD = 4096;
 class Input
 {
   public:
-    Input(const uint8_t *data, size_t size) : data_(data), size_(size)
-    {
-    }
+    Input(const uint8_t *data, size_t size) : data_(data), size_(size) {}
     uint64_t take(size_t n)
     {
         uint64_t value = 0;
@@ -40,10 +38,7 @@ class Input
             value |= static_cast<uint64_t>(data_[at_++]) << (8 * i);
         return value;
     }
-    bool empty() const
-    {
-        return at_ >= size_;
-    }
+    bool empty() const { return at_ >= size_; }
 
   private:
     const uint8_t *data_;

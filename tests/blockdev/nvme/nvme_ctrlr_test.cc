@@ -14,10 +14,7 @@ namespace
 class Ctrlr : public FakeTest
 {
   protected:
-    Ctrlr()
-    {
-        opts.admin_timeout_ms = 50;
-    }
+    Ctrlr() { opts.admin_timeout_ms = 50; }
 };
 
 TEST_F(Ctrlr, OpensAndReportsItsProperties)

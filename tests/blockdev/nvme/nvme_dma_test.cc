@@ -37,10 +37,7 @@ namespace
 class Dma : public FakeTest
 {
   protected:
-    void open()
-    {
-        ASSERT_EQ(FakeTest::open(), 0);
-    }
+    void open() { ASSERT_EQ(FakeTest::open(), 0); }
 
     void TearDown() override
     {

@@ -86,10 +86,7 @@ struct Fake {
         t.doorbells_len = doorbells.size() * 4;
     }
 
-    std::vector<uint8_t> content() const
-    {
-        return {media.get(), media.get() + MEDIA_BYTES};
-    }
+    std::vector<uint8_t> content() const { return {media.get(), media.get() + MEDIA_BYTES}; }
 
     static std::vector<uint8_t> good_id_ctrl()
     {
@@ -117,10 +114,7 @@ struct Fake {
     }
 
     /* The table of functions has no context: the transport is the first member. */
-    static Fake *of(nvme_transport *t)
-    {
-        return reinterpret_cast<Fake *>(t);
-    }
+    static Fake *of(nvme_transport *t) { return reinterpret_cast<Fake *>(t); }
 
     uint8_t *at(uint64_t iova)
     {

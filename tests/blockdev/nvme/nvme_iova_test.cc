@@ -20,15 +20,9 @@ constexpr uint64_t MIB = 1 << 20;
 class Iova : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        nvme_iova_init(&v);
-    }
+    void SetUp() override { nvme_iova_init(&v); }
 
-    void TearDown() override
-    {
-        nvme_iova_destroy(&v);
-    }
+    void TearDown() override { nvme_iova_destroy(&v); }
 
     /* 0 when there is no room. */
     uint64_t take(size_t len, size_t align = PAGE, void *owner = nullptr)

@@ -59,10 +59,7 @@ class Load
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 
-    ~Load()
-    {
-        join();
-    }
+    ~Load() { join(); }
     Load(const Load &) = delete;
     Load &operator=(const Load &) = delete;
 

@@ -335,10 +335,7 @@ class IgnoresFua : public Recovery
         Recovery::SetUp();
     }
 
-    int write(uint32_t flags)
-    {
-        return bd_write(dev, 0, page.data(), page.size(), flags);
-    }
+    int write(uint32_t flags) { return bd_write(dev, 0, page.data(), page.size(), flags); }
 
     Bytes page = Bytes(4096);
 };

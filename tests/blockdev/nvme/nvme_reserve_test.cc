@@ -50,33 +50,21 @@ class Host
         ASSERT_EQ(sim_attach(rig.sim, &rig.t), 0);
         connect(id);
     }
-    void open_device()
-    {
-        ASSERT_EQ(bd_nvme_open(rig.c, 1, 1, 16, &rig.dev), 0);
-    }
+    void open_device() { ASSERT_EQ(bd_nvme_open(rig.c, 1, 1, 16, &rig.dev), 0); }
     void close_device()
     {
         if (rig.dev)
             bd_close(rig.dev);
         rig.dev = nullptr;
     }
-    int reserve(bool preempt = false)
-    {
-        return nvme_reserve(rig.c, 1, preempt, &other);
-    }
-    int policy(enum bd_reserve how)
-    {
-        return bd_reserve(rig.c, 1, how, &why);
-    }
+    int reserve(bool preempt = false) { return nvme_reserve(rig.c, 1, preempt, &other); }
+    int policy(enum bd_reserve how) { return bd_reserve(rig.c, 1, how, &why); }
     int write(uint8_t byte)
     {
         Bytes data(4096, byte);
         return bd_write(rig.dev, 0, data.data(), data.size(), 0);
     }
-    uint8_t first()
-    {
-        return rig.peek(0, 1)[0];
-    }
+    uint8_t first() { return rig.peek(0, 1)[0]; }
     // A reservation command of another program.
     void command(uint8_t opcode, uint32_t cdw10, uint64_t key, uint64_t second)
     {

@@ -65,10 +65,7 @@ class Rig
         sim_free(sim);
     }
 
-    void fault(sim_fault f)
-    {
-        ASSERT_EQ(sim_add_fault(sim, &f), 0);
-    }
+    void fault(sim_fault f) { ASSERT_EQ(sim_add_fault(sim, &f), 0); }
 
     Bytes peek(uint64_t offset, size_t len, uint32_t nsid = 1)
     {
@@ -127,10 +124,7 @@ class Dma
     {
         EXPECT_NE(p, nullptr);
     }
-    ~Dma()
-    {
-        bd_dma_free(dev, p, len);
-    }
+    ~Dma() { bd_dma_free(dev, p, len); }
     Dma(const Dma &) = delete;
     Dma &operator=(const Dma &) = delete;
 

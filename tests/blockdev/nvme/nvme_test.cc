@@ -313,10 +313,7 @@ TEST(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
 class AllOnes : public ::testing::Test
 {
   protected:
-    static uint32_t read32(nvme_transport *, uint32_t)
-    {
-        return UINT32_MAX;
-    }
+    static uint32_t read32(nvme_transport *, uint32_t) { return UINT32_MAX; }
 
     void SetUp() override
     {
@@ -328,10 +325,7 @@ class AllOnes : public ::testing::Test
         rig.t->ops = &ops_;
     }
 
-    void TearDown() override
-    {
-        rig.t->ops = usual_;
-    }
+    void TearDown() override { rig.t->ops = usual_; }
 
     inline static bool late;
     Rig rig;

@@ -30,15 +30,9 @@ class PciTree
         dir("dev");
     }
 
-    ~PciTree()
-    {
-        std::filesystem::remove_all(top);
-    }
+    ~PciTree() { std::filesystem::remove_all(top); }
 
-    const char *root() const
-    {
-        return top.c_str();
-    }
+    const char *root() const { return top.c_str(); }
 
     void dir(const std::string &path) const
     {
@@ -64,15 +58,9 @@ class PciTree
         std::filesystem::create_symlink(top + "/" + target, top + "/" + path);
     }
 
-    void remove(const std::string &path) const
-    {
-        std::filesystem::remove_all(top + "/" + path);
-    }
+    void remove(const std::string &path) const { std::filesystem::remove_all(top + "/" + path); }
 
-    static std::string device(const std::string &bdf)
-    {
-        return "sys/bus/pci/devices/" + bdf;
-    }
+    static std::string device(const std::string &bdf) { return "sys/bus/pci/devices/" + bdf; }
 
     void pci(const std::string &bdf, const std::string &class_code = "0x010802") const
     {

@@ -62,20 +62,11 @@ class Bar : public ::testing::Test
         std::filesystem::create_directories(root + device);
     }
 
-    ~Bar() override
-    {
-        std::filesystem::remove_all(root);
-    }
+    ~Bar() override { std::filesystem::remove_all(root); }
 
-    void write(const char *name, const char *text)
-    {
-        std::ofstream(root + device + name) << text;
-    }
+    void write(const char *name, const char *text) { std::ofstream(root + device + name) << text; }
 
-    int open(const char *bdf)
-    {
-        return device_mem_open_bar(root.c_str(), bdf, &why);
-    }
+    int open(const char *bdf) { return device_mem_open_bar(root.c_str(), bdf, &why); }
 
     const std::string device = "/sys/bus/pci/devices/0000:00:12.0/";
     std::string root;

@@ -25,15 +25,9 @@ const uint64_t PAGE = 4096;
 class Answer
 {
   public:
-    explicit Answer(size_t fixed) : end(fixed)
-    {
-        bytes.resize(VFIO_ANSWER);
-    }
+    explicit Answer(size_t fixed) : end(fixed) { bytes.resize(VFIO_ANSWER); }
 
-    template <typename T> T *as()
-    {
-        return reinterpret_cast<T *>(bytes.data());
-    }
+    template <typename T> T *as() { return reinterpret_cast<T *>(bytes.data()); }
 
     /* Appends a capability of `len` bytes and links it behind the one before. */
     template <typename T> T *cap(uint16_t id, size_t len)
@@ -96,10 +90,7 @@ class Windows : public ::testing::Test
         answer.as<vfio_iommu_type1_info>()->flags = VFIO_IOMMU_INFO_CAPS;
     }
 
-    void TearDown() override
-    {
-        nvme_iova_destroy(&iova);
-    }
+    void TearDown() override { nvme_iova_destroy(&iova); }
 
     int read(const std::vector<std::pair<uint64_t, uint64_t>> &ranges, uint32_t said)
     {
@@ -171,10 +162,7 @@ class Regions : public ::testing::Test
         info()->cap_offset = answer_.first;
     }
 
-    vfio_iommu_type1_info *info()
-    {
-        return answer_.as<vfio_iommu_type1_info>();
-    }
+    vfio_iommu_type1_info *info() { return answer_.as<vfio_iommu_type1_info>(); }
 
     unsigned regions(size_t len)
     {
@@ -184,10 +172,7 @@ class Regions : public ::testing::Test
         return n;
     }
 
-    unsigned regions()
-    {
-        return regions(answer_.end);
-    }
+    unsigned regions() { return regions(answer_.end); }
 
     Answer answer_{sizeof(vfio_iommu_type1_info)};
     vfio_info_cap_header *first_ = nullptr;
@@ -304,15 +289,9 @@ TEST_F(Doorbells, ImpossibleAreasAreRefused)
 class VfioOpen : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        fds = count_fds();
-    }
+    void SetUp() override { fds = count_fds(); }
 
-    void TearDown() override
-    {
-        EXPECT_EQ(count_fds(), fds) << "a descriptor is left open";
-    }
+    void TearDown() override { EXPECT_EQ(count_fds(), fds) << "a descriptor is left open"; }
 
     static size_t count_fds()
     {
@@ -335,10 +314,7 @@ class VfioOpen : public ::testing::Test
         tree.driver(BDF, "vfio-pci");
     }
 
-    bool says(const char *text) const
-    {
-        return strstr(why.text, text) != nullptr;
-    }
+    bool says(const char *text) const { return strstr(why.text, text) != nullptr; }
 
     const bd_open_opts defaults = {};
     PciTree tree;

@@ -43,10 +43,7 @@ double now_s()
 class VfioUserE2e : public ::testing::Test
 {
   protected:
-    void TearDown() override
-    {
-        close();
-    }
+    void TearDown() override { close(); }
 
     /* Starts a new server, which reports mistakes of the driver by its exit status. */
     void serve(std::vector<std::string> options = {})

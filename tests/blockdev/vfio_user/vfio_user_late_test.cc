@@ -68,10 +68,7 @@ class Late : public VfioUser
         return t->ops->map(t, &m, iova);
     }
 
-    bool answers()
-    {
-        return t->ops->read32(t, NVME_REG_CC) != UINT32_MAX;
-    }
+    bool answers() { return t->ops->read32(t, NVME_REG_CC) != UINT32_MAX; }
 
     std::vector<uint64_t> addresses(uint16_t command)
     {

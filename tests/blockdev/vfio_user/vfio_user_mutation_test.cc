@@ -26,10 +26,7 @@ size_t open_fds()
 class VfioUserMutation : public ::testing::Test
 {
   protected:
-    void TearDown() override
-    {
-        EXPECT_EQ(open_fds(), before);
-    }
+    void TearDown() override { EXPECT_EQ(open_fds(), before); }
 
     uint8_t odd_value()
     {

@@ -58,10 +58,7 @@ class Memory
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;
 
-    void *at(size_t offset)
-    {
-        return static_cast<char *>(base) + offset;
-    }
+    void *at(size_t offset) { return static_cast<char *>(base) + offset; }
 
     nvme_mem piece(size_t offset, size_t bytes)
     {
@@ -112,10 +109,7 @@ class VfioUser : public ::testing::Test
         return rc;
     }
 
-    void open()
-    {
-        ASSERT_EQ(start(), 0) << why.text;
-    }
+    void open() { ASSERT_EQ(start(), 0) << why.text; }
 
     void open_with(Server::Hook hook)
     {

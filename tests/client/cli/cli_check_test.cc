@@ -19,10 +19,7 @@ constexpr char kDrive[] = "0000:c1:00.0";
 class CheckTest : public ::testing::Test
 {
   protected:
-    ~CheckTest() override
-    {
-        check_free(&check_);
-    }
+    ~CheckTest() override { check_free(&check_); }
 
     // The finding of that id; null when there is none.
     const struct check_finding *find(const std::string &id) const

@@ -10,10 +10,7 @@
 #include <string>
 
 struct JsonFree {
-    void operator()(struct json_object *o) const
-    {
-        json_object_put(o);
-    }
+    void operator()(struct json_object *o) const { json_object_put(o); }
 };
 using Json = std::unique_ptr<struct json_object, JsonFree>;
 

@@ -103,10 +103,7 @@ class Table : public ::testing::Test
         cli_table_add(&table_, first);
         cli_table_add(&table_, second);
     }
-    void TearDown() override
-    {
-        cli_table_free(&table_);
-    }
+    void TearDown() override { cli_table_free(&table_); }
     struct cli_table table_ = {};
 };
 

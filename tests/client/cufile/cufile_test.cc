@@ -43,14 +43,8 @@ class Handle
     }
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
-    operator CUfileHandle_t() const
-    {
-        return fh_;
-    }
-    int err() const
-    {
-        return err_;
-    }
+    operator CUfileHandle_t() const { return fh_; }
+    int err() const { return err_; }
 
   private:
     CUfileHandle_t fh_ = nullptr;
@@ -285,10 +279,7 @@ class CuFileOnce : public ::testing::Test
     {
         cuFileDriverClose(); // what a call has opened by itself
     }
-    std::string path() const
-    {
-        return folder_->path("file");
-    }
+    std::string path() const { return folder_->path("file"); }
     std::unique_ptr<Folder> folder_;
     std::vector<char> bytes_ = some_bytes(100000, 13);
 };

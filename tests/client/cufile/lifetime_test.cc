@@ -68,14 +68,8 @@ class Object
         thread_local std::vector<char> bytes(kFile);
         return bytes.data();
     }
-    virtual Outcome use()
-    {
-        return read_into(memory());
-    }
-    virtual void end()
-    {
-        cuFileHandleDeregister(fh_);
-    }
+    virtual Outcome use() { return read_into(memory()); }
+    virtual void end() { cuFileHandleDeregister(fh_); }
     // Makes the number of the descriptor refer to another file.
     void reuse_descriptor(const std::string &other) const
     {
@@ -106,20 +100,14 @@ class Registered : public Object
     {
         EXPECT_EQ(cuFileBufRegister(memory_.data(), memory_.size(), 0).err, CU_FILE_SUCCESS);
     }
-    ~Registered() override
-    {
-        cuFileBufDeregister(memory_.data());
-    }
+    ~Registered() override { cuFileBufDeregister(memory_.data()); }
     Outcome use() override
     {
         static std::atomic<unsigned> threads{0};
         thread_local unsigned part = threads++;
         return read_into(memory_.data() + part % kParts * kFile);
     }
-    void end() override
-    {
-        cuFileBufDeregister(memory_.data());
-    }
+    void end() override { cuFileBufDeregister(memory_.data()); }
 
   private:
     static constexpr size_t kParts = 8;
@@ -134,10 +122,7 @@ class Batch : public Object
     {
         EXPECT_EQ(cuFileBatchIOSetUp(&batch_, kEntries).err, CU_FILE_SUCCESS);
     }
-    ~Batch() override
-    {
-        end();
-    }
+    ~Batch() override { end(); }
     Outcome use() override
     {
         CUfileIOParams_t params[kEntries] = {};

@@ -48,10 +48,7 @@ class Memory
     ~Memory();
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;
-    char *at(size_t offset = 0) const
-    {
-        return addr_ + offset;
-    }
+    char *at(size_t offset = 0) const { return addr_ + offset; }
     void put(size_t offset, const std::vector<char> &bytes);
     std::vector<char> get(size_t offset, size_t len) const;
 
@@ -72,10 +69,7 @@ class Folder
     ~Folder();
     Folder(const Folder &) = delete;
     Folder &operator=(const Folder &) = delete;
-    std::string path(const std::string &name) const
-    {
-        return dir_ + "/" + name;
-    }
+    std::string path(const std::string &name) const { return dir_ + "/" + name; }
     // True when the mount was not busy any more; always for other places.
     bool end();
 

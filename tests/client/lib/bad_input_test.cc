@@ -33,17 +33,11 @@ class Elsewhere
             ADD_FAILURE() << name_ << ": " << strerror(errno);
         close(fd);
     }
-    ~Elsewhere()
-    {
-        unlink(name_.c_str());
-    }
+    ~Elsewhere() { unlink(name_.c_str()); }
     Elsewhere(const Elsewhere &) = delete;
     Elsewhere &operator=(const Elsewhere &) = delete;
 
-    const std::string &name() const
-    {
-        return name_;
-    }
+    const std::string &name() const { return name_; }
     std::string content() const
     {
         std::stringstream all;

@@ -30,10 +30,7 @@ class BarRange : public ::testing::Test
         ASSERT_EQ(ftruncate(fd, kSize), 0);
         close(fd);
     }
-    void TearDown() override
-    {
-        unlink(path_.c_str());
-    }
+    void TearDown() override { unlink(path_.c_str()); }
     bar_range take(size_t len)
     {
         bar_range r = {};

@@ -31,10 +31,7 @@ struct Held {
 class Slabs : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        slabs_init(&slabs_);
-    }
+    void SetUp() override { slabs_init(&slabs_); }
     void TearDown() override
     {
         for (auto &h : held_)

@@ -25,10 +25,7 @@ constexpr uint64_t kFilePages = 600;
 class CacheLanes : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        stack_.make_one_extent(kFilePages);
-    }
+    void SetUp() override { stack_.make_one_extent(kFilePages); }
     Stack stack_{2, 16, 1};
 };
 

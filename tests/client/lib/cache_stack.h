@@ -100,23 +100,11 @@ class Cached
             sum += c.*member;
         return sum;
     }
-    uint64_t hits() const
-    {
-        return sum(&gd_cache_counts::hits);
-    }
-    uint64_t misses() const
-    {
-        return sum(&gd_cache_counts::misses);
-    }
-    uint64_t bypasses() const
-    {
-        return sum(&gd_cache_counts::bypasses);
-    }
+    uint64_t hits() const { return sum(&gd_cache_counts::hits); }
+    uint64_t misses() const { return sum(&gd_cache_counts::misses); }
+    uint64_t bypasses() const { return sum(&gd_cache_counts::bypasses); }
 
-    uint64_t line() const
-    {
-        return uint64_t{1} << cache_.line_shift;
-    }
+    uint64_t line() const { return uint64_t{1} << cache_.line_shift; }
 
     // Returns true if the bytes of a line that is held are those of the file.
     bool is_right(const cache_rig_line &l) const
@@ -124,10 +112,7 @@ class Cached
         return l.bytes && stack_.are_on_media(l.bytes, l.len, l.offset);
     }
 
-    gpunvme_device_cache &cache()
-    {
-        return cache_;
-    }
+    gpunvme_device_cache &cache() { return cache_; }
 
   private:
     Stack &stack_;

@@ -30,10 +30,7 @@ class ChoiceGpu : public GpuMountedTest
         ASSERT_EQ(connection_open(mounted_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         ASSERT_EQ(buffer_alloc(g_, kFile, &b_), 0) << gpunvme_error();
     }
-    void let_go() override
-    {
-        connection_close(g_);
-    }
+    void let_go() override { connection_close(g_); }
     std::string random_bytes()
     {
         std::string bytes(kFile, '\0');
@@ -49,10 +46,7 @@ class ChoiceGpu : public GpuMountedTest
         else if (r.path == GPUNVME_PATH_BOUNCE && *r.why)
             bounced_++;
     }
-    bool took_both() const
-    {
-        return by_gpu_ && bounced_;
-    }
+    bool took_both() const { return by_gpu_ && bounced_; }
     std::string memory()
     {
         std::string bytes(kFile, '\0');

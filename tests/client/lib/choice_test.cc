@@ -47,10 +47,7 @@ class Choice : public ::testing::Test
         c_.len = len;
         return choice_why(handle_, &c_);
     }
-    bool bounces(size_t len)
-    {
-        return why(len) != nullptr;
-    }
+    bool bounces(size_t len) { return why(len) != nullptr; }
 
     choice_handle *handle_ = nullptr;
     int cached_ = -1, direct_ = -1;

@@ -16,9 +16,7 @@
 using AllocatesForGood = __lsan::ScopedDisabler;
 #else
 struct AllocatesForGood {
-    AllocatesForGood()
-    {
-    }
+    AllocatesForGood() {}
 };
 #endif
 

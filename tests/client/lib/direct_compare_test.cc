@@ -33,10 +33,7 @@ class DirectCheck : public ::testing::Test
                 &check_};
     }
     // Data of block `i` that lies in memory, as a kernel has read it.
-    uint8_t &in_memory(uint64_t i)
-    {
-        return s_.pages[kAt / kPage + i].bytes[9];
-    }
+    uint8_t &in_memory(uint64_t i) { return s_.pages[kAt / kPage + i].bytes[9]; }
     void expect_ended(uint32_t runs)
     {
         EXPECT_EQ(check_.runs, runs);

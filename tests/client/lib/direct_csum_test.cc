@@ -51,10 +51,7 @@ class DirectCsum : public MountRig, public ::testing::WithParamInterface<Way>
             EXPECT_TRUE(result < 0 || holds(0, static_cast<size_t>(result), offset));
         }
     }
-    void flip(uint64_t offset)
-    {
-        flip_in_image(mount_->image(), fd_, offset);
-    }
+    void flip(uint64_t offset) { flip_in_image(mount_->image(), fd_, offset); }
     void write_file(uint64_t offset, size_t n, char c)
     {
         std::fill_n(file_.begin() + static_cast<ptrdiff_t>(offset), n, c);

@@ -14,14 +14,8 @@ namespace
 class Dealings : public testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        ASSERT_NE(rig, nullptr);
-    }
-    void TearDown() override
-    {
-        dealings_rig_close(rig);
-    }
+    void SetUp() override { ASSERT_NE(rig, nullptr); }
+    void TearDown() override { dealings_rig_close(rig); }
 
     dealings_rig *rig = dealings_rig_open();
 };

@@ -28,10 +28,7 @@ unsigned char *device_memory(size_t n)
 class DirectGpu : public GpuRig
 {
   protected:
-    void SetUp() override
-    {
-        start("direct=root,deadline=5000");
-    }
+    void SetUp() override { start("direct=root,deadline=5000"); }
     // Memory of the application, registered.
     int alloc(struct gpunvme_buffer **out) override
     {
@@ -441,10 +438,7 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
 class DirectGpuSums : public DirectGpu
 {
   protected:
-    DirectGpuSums()
-    {
-        format_ = {"-O", "data_csum"};
-    }
+    DirectGpuSums() { format_ = {"-O", "data_csum"}; }
     void expect_reads(size_t most, unsigned seed)
     {
         const struct gpunvme_device_file *f = leased_file_device(f_);

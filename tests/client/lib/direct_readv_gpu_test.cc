@@ -71,10 +71,7 @@ class ListGpu : public GpuRig
         return pieces;
     }
 
-    struct gpunvme_piece *list()
-    {
-        return static_cast<struct gpunvme_piece *>(buffer_addr(list_));
-    }
+    struct gpunvme_piece *list() { return static_cast<struct gpunvme_piece *>(buffer_addr(list_)); }
     void put(const Pieces &pieces)
     {
         ASSERT_EQ(buffer_copy_in(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
@@ -146,10 +143,7 @@ TEST_F(ListGpu, CopiesIntoAllocatedMemoryHaveEndedWhenTheyReturn)
 class ListGpuSums : public ListGpu
 {
   protected:
-    ListGpuSums()
-    {
-        format_ = {"-O", "data_csum"};
-    }
+    ListGpuSums() { format_ = {"-O", "data_csum"}; }
 };
 
 TEST_F(ListGpuSums, SoundPiecesAreRead)

@@ -69,10 +69,7 @@ class ListBase : public MountRig
 class List : public ListBase, public ::testing::WithParamInterface<Way>
 {
   protected:
-    void SetUp() override
-    {
-        start(GetParam(), GPUNVME_PUPPET);
-    }
+    void SetUp() override { start(GetParam(), GPUNVME_PUPPET); }
 };
 
 // Many more than a queue holds, of any alignment, in holes, at the file's end and beyond it.
@@ -194,10 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
 class ListFails : public ListBase, public ::testing::WithParamInterface<Way>
 {
   protected:
-    void SetUp() override
-    {
-        start(GetParam(), GPUNVME_PUPPET);
-    }
+    void SetUp() override { start(GetParam(), GPUNVME_PUPPET); }
 };
 
 INSTANTIATE_TEST_SUITE_P(

@@ -122,10 +122,7 @@ class Stack
     }
 
     // Readers check the leases again.
-    void forget_check()
-    {
-        checked_ns_ = 0;
-    }
+    void forget_check() { checked_ns_ = 0; }
 
     // They were checked so long ago; another group checks them now. Readers may store it as well.
     void set_checked(uint64_t age_ns = 0, bool another_checks = false)
@@ -138,10 +135,7 @@ class Stack
         __atomic_store_n(&checked_ns_, at, __ATOMIC_RELAXED);
     }
 
-    uint64_t checked() const
-    {
-        return __atomic_load_n(&checked_ns_, __ATOMIC_RELAXED);
-    }
+    uint64_t checked() const { return __atomic_load_n(&checked_ns_, __ATOMIC_RELAXED); }
 
     bool is_hole(uint64_t offset) const
     {
@@ -172,10 +166,7 @@ class Stack
     }
 
     // Of the memory that is read to.
-    gd_buffer buffer() const
-    {
-        return table_[0];
-    }
+    gd_buffer buffer() const { return table_[0]; }
 
     bool holds(size_t at, uint64_t len, uint64_t offset) const
     {
@@ -202,10 +193,7 @@ class Stack
         return n;
     }
 
-    uint32_t lock(uint32_t queue)
-    {
-        return __atomic_load_n(&locks[queue], __ATOMIC_ACQUIRE);
-    }
+    uint32_t lock(uint32_t queue) { return __atomic_load_n(&locks[queue], __ATOMIC_ACQUIRE); }
 
   private:
     // Of some pages each, every third a hole, not in the order of the media.

@@ -83,10 +83,7 @@ class StagedGpu : public GpuRig
 class StagedGpuLeastMdts : public StagedGpu
 {
   protected:
-    StagedGpuLeastMdts()
-    {
-        options_ = "direct=root,deadline=5000,sim=mdts:8192";
-    }
+    StagedGpuLeastMdts() { options_ = "direct=root,deadline=5000,sim=mdts:8192"; }
 };
 
 // Without the limit their commands have 64 KiB.
@@ -222,10 +219,7 @@ TEST_F(StagedGpu, TheMountsEndEndsReads)
 class StagedGpuSums : public StagedGpu
 {
   protected:
-    StagedGpuSums()
-    {
-        format_ = {"-O", "data_csum"};
-    }
+    StagedGpuSums() { format_ = {"-O", "data_csum"}; }
 };
 
 TEST_F(StagedGpuSums, SoundDataIsRead)

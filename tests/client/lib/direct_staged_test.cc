@@ -150,10 +150,7 @@ class DirectBlock : public StagedFile
 class DirectBlockEven : public DirectBlock
 {
   protected:
-    DirectBlockEven()
-    {
-        s.file.set.max_command = 8192;
-    }
+    DirectBlockEven() { s.file.set.max_command = 8192; }
 };
 
 template <typename Way> class StagedReads : public Way

@@ -20,10 +20,7 @@ using direct_stack::Stack;
 constexpr uint64_t kStep = 1000, kPatience = 100 * kStep;
 
 struct Take : Stack {
-    explicit Take(uint32_t n_queues) : Stack(n_queues, 4, 3)
-    {
-        file.set.command_ns = kPatience;
-    }
+    explicit Take(uint32_t n_queues) : Stack(n_queues, 4, 3) { file.set.command_ns = kPatience; }
     struct direct_take take = {1, kStep, 0, 0, 0};
 };
 

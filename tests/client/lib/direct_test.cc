@@ -50,10 +50,7 @@ class DirectBase : public MountRig
 class Direct : public DirectBase, public ::testing::WithParamInterface<Way>
 {
   protected:
-    void SetUp() override
-    {
-        start(GetParam(), GPUNVME_PUPPET);
-    }
+    void SetUp() override { start(GetParam(), GPUNVME_PUPPET); }
     const std::vector<size_t> most_ = {kFile,     3 * kPage, 3 * kPage, 100000,    3 * kPage,
                                        3 * kPage, 100000,    3 * kPage, 3 * kPage, 100000};
 };
@@ -196,10 +193,7 @@ class DirectOne : public DirectBase
 class DirectFails : public DirectBase, public ::testing::WithParamInterface<Way>
 {
   protected:
-    void SetUp() override
-    {
-        start(GetParam(), GPUNVME_PUPPET);
-    }
+    void SetUp() override { start(GetParam(), GPUNVME_PUPPET); }
 };
 
 INSTANTIATE_TEST_SUITE_P(
@@ -548,10 +542,7 @@ TEST_P(DirectFails, AKilledReaderLeavesItsQueues)
 class DirectRight : public DirectBase
 {
   protected:
-    void SetUp() override
-    {
-        start("executor=cpu");
-    }
+    void SetUp() override { start("executor=cpu"); }
 };
 
 TEST_F(DirectRight, IsTheMountsToGive)

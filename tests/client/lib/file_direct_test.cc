@@ -27,10 +27,7 @@ class DirectFile : public MountedTest
         open_file(path_);
     }
 
-    void let_go() override
-    {
-        gpunvme_close(io_);
-    }
+    void let_go() override { gpunvme_close(io_); }
 
     void open_file(const std::string &path)
     {
@@ -41,10 +38,7 @@ class DirectFile : public MountedTest
         ASSERT_EQ(gpunvme_file_open(io_, fd_, 0, &file_), 0) << gpunvme_error();
     }
 
-    int open_direct()
-    {
-        return gpunvme_file_open(io_, fd_, GPUNVME_FILE_DIRECT, &direct_);
-    }
+    int open_direct() { return gpunvme_file_open(io_, fd_, GPUNVME_FILE_DIRECT, &direct_); }
 
     std::vector<char> bytes_ = some_bytes(3 << 20, 8);
     std::string path_;

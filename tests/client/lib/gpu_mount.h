@@ -24,10 +24,7 @@ inline std::string why_no_gpu_mount()
 class GpuMountedTest : public MountedTest
 {
   protected:
-    std::string why_not() override
-    {
-        return why_no_gpu_mount();
-    }
+    std::string why_not() override { return why_no_gpu_mount(); }
 };
 
 #endif

@@ -36,19 +36,13 @@ class GpuRig : public mount_rig::Connection
     // A fatal failure, or a skip, ends it early. Of queues and their entries 0 is the default.
     void start(const std::string &options, uint32_t queues = 0, uint32_t depth = 0);
     // Of kRoom bytes: 0 or -errno.
-    virtual int alloc(struct gpunvme_buffer **out)
-    {
-        return buffer_alloc(g_, kRoom, out);
-    }
+    virtual int alloc(struct gpunvme_buffer **out) { return buffer_alloc(g_, kRoom, out); }
     void TearDown() override;
 
     void punch_hole();
     // Changes a bit of the file's byte at `offset`, in the image.
     void flip(uint64_t offset);
-    unsigned char *memory()
-    {
-        return static_cast<unsigned char *>(buffer_addr(buffer_));
-    }
+    unsigned char *memory() { return static_cast<unsigned char *>(buffer_addr(buffer_)); }
     // Fills the buffer with kGuard, in the stream.
     void poison();
     // n bytes at dst, of any memory, are those of the file at offset.

@@ -150,10 +150,7 @@ TEST_P(Io, ManyReadsOfOneCall)
 // A request with the means to wait for its end.
 struct Request : gpunvme_transfer {
     std::promise<ssize_t> ended;
-    static void end(gpunvme_transfer *r)
-    {
-        static_cast<Request *>(r)->ended.set_value(r->bytes);
-    }
+    static void end(gpunvme_transfer *r) { static_cast<Request *>(r)->ended.set_value(r->bytes); }
 };
 
 int submit(struct gpunvme_transfer *t)

@@ -36,10 +36,7 @@ template <class Way> class HoleRig : public MountedTest, public ::testing::WithP
         make_file();
     }
 
-    void let_go() override
-    {
-        connection_close(g_);
-    }
+    void let_go() override { connection_close(g_); }
 
     struct connection *g_ = nullptr;
     struct gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;

@@ -19,10 +19,7 @@ using namespace mount_rig;
 class HostMemory : public MountRig
 {
   protected:
-    void SetUp() override
-    {
-        start("direct=all,deadline=5000");
-    }
+    void SetUp() override { start("direct=all,deadline=5000"); }
     int alloc(struct gpunvme_buffer **out) override
     {
         take_only(GPUNVME_PATH_GPU);

@@ -74,10 +74,7 @@ class Server
         thread_.join();
         close(listener_);
     }
-    const std::string &name() const
-    {
-        return name_;
-    }
+    const std::string &name() const { return name_; }
     // A client that says nothing; -1 with EAGAIN: there is no room for one more.
     int connected() const
     {
@@ -89,10 +86,7 @@ class Server
         errno = err;
         return -1;
     }
-    bool is_busy() const
-    {
-        return busy_;
-    }
+    bool is_busy() const { return busy_; }
     // After an answer: until its descriptors are closed here.
     void settle() const
     {

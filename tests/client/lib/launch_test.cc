@@ -35,10 +35,7 @@ class Launch : public ::testing::TestWithParam<shape>
         rig_ = launch_rig_open(GetParam().stages, GetParam().sums, command_ns);
         ASSERT_NE(rig_, nullptr);
     }
-    int read()
-    {
-        return GetParam().list ? launch_rig_list(rig_) : launch_rig_read(rig_);
-    }
+    int read() { return GetParam().list ? launch_rig_list(rig_) : launch_rig_read(rig_); }
     // A read that has all its kernels, in the end.
     void expect_whole()
     {

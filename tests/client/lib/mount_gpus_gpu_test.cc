@@ -146,10 +146,7 @@ class MountGpusTest : public GpuMountedTest
         for (auto &gpu : gpus_)
             gpu.reset();
     }
-    int device(int gpu) const
-    {
-        return devices_ > 1 ? gpu : 0;
-    }
+    int device(int gpu) const { return devices_ > 1 ? gpu : 0; }
     void open_both()
     {
         for (int i = 0; i < kGpus; i++) {

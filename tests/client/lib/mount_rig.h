@@ -60,10 +60,7 @@ class MountRig : public Connection
     // that the environment names (Mounted) has no faults and is served by gpunvmefs.
     void start(const Way &way, const char *puppet);
     // Of kRoom bytes: 0 or -errno.
-    virtual int alloc(struct gpunvme_buffer **out)
-    {
-        return buffer_alloc(g_, kRoom, out);
-    }
+    virtual int alloc(struct gpunvme_buffer **out) { return buffer_alloc(g_, kRoom, out); }
     void TearDown() override;
 
     // The next commands of the opcode, so many of them after `skip`, meet this fault

@@ -39,10 +39,7 @@ std::string xxh3(const std::string &bytes)
 class CommandOnMount : public MountedTest
 {
   protected:
-    void set_up() override
-    {
-        mount("", 256u << 20);
-    }
+    void set_up() override { mount("", 256u << 20); }
 
     void make(const std::string &name, const std::string &bytes)
     {

@@ -28,20 +28,14 @@ constexpr int64_t kWhole = kPage;
 class Block
 {
   public:
-    Block()
-    {
-        EXPECT_EQ(service_rig_open(10000 * kMs, &rig), 0);
-    }
+    Block() { EXPECT_EQ(service_rig_open(10000 * kMs, &rig), 0); }
     ~Block()
     {
         rig->stopped_ns = 0;
         service_rig_close(rig);
     }
     // To page `page` of the stack's memory.
-    int64_t read(Stack &s, size_t page, uint64_t offset)
-    {
-        return read(s, s.file, page, offset);
-    }
+    int64_t read(Stack &s, size_t page, uint64_t offset) { return read(s, s.file, page, offset); }
     int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
                  uint64_t len = kPage)
     {
@@ -55,10 +49,7 @@ class Block
         return service_rig_command(&s.file, &b, at - 64, len, offset);
     }
     // A block whose clock stands never leaves.
-    void stop_clock(uint64_t later_ns = 0)
-    {
-        service_rig_stop_clock(rig, later_ns);
-    }
+    void stop_clock(uint64_t later_ns = 0) { service_rig_stop_clock(rig, later_ns); }
     void await_look_at_clock() const
     {
         unsigned polls = rig->clock_polls;

@@ -24,14 +24,8 @@ constexpr uint64_t kPart = 64u << 20, kMs = 1000000, kPatient = 20000 * kMs, kHa
 class Service : public ::testing::Test
 {
   protected:
-    void start(uint64_t command_ns)
-    {
-        ASSERT_EQ(service_rig_open(command_ns, &rig_), 0);
-    }
-    void TearDown() override
-    {
-        EXPECT_TRUE(!rig_ || service_rig_close(rig_));
-    }
+    void start(uint64_t command_ns) { ASSERT_EQ(service_rig_open(command_ns, &rig_), 0); }
+    void TearDown() override { EXPECT_TRUE(!rig_ || service_rig_close(rig_)); }
     // A block is stuck with the last of the reads; it may not have seen earlier ones in time.
     void stick_in_a_read()
     {

@@ -38,14 +38,8 @@ class ListMemory : public ::testing::Test
         EXPECT_TRUE(err == 0 || err == -EINVAL) << err;
         return err ? 0 : at;
     }
-    static uint64_t on_gpu(const void *p)
-    {
-        return reinterpret_cast<uint64_t>(p) + LIST_RIG_GPU;
-    }
-    static struct list_rig_counts counts()
-    {
-        return list_rig_counts();
-    }
+    static uint64_t on_gpu(const void *p) { return reinterpret_cast<uint64_t>(p) + LIST_RIG_GPU; }
+    static struct list_rig_counts counts() { return list_rig_counts(); }
 
     struct list_rig *rig_ = list_rig_open();
 };

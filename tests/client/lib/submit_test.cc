@@ -18,10 +18,7 @@ namespace
 
 struct Request : gpunvme_transfer {
     std::promise<ssize_t> ended;
-    static void end(gpunvme_transfer *r)
-    {
-        static_cast<Request *>(r)->ended.set_value(r->bytes);
-    }
+    static void end(gpunvme_transfer *r) { static_cast<Request *>(r)->ended.set_value(r->bytes); }
 };
 
 // Entry i reads 4096 + i bytes from file byte 5000 * i to memory + 8192 * i, unless a test says
@@ -40,14 +37,8 @@ struct Entries {
         }
     }
 
-    ssize_t start()
-    {
-        return gpunvme_submit(list.data(), list.size());
-    }
-    ssize_t end(size_t i)
-    {
-        return requests[i].ended.get_future().get();
-    }
+    ssize_t start() { return gpunvme_submit(list.data(), list.size()); }
+    ssize_t end(size_t i) { return requests[i].ended.get_future().get(); }
 
     std::vector<Request> requests;
     std::vector<struct gpunvme_transfer *> list;

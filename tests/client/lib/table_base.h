@@ -88,10 +88,7 @@ class TableBase : public ::testing::Test
             close(control_);
     }
 
-    std::string path(const std::string &name) const
-    {
-        return mount_->path(name);
-    }
+    std::string path(const std::string &name) const { return mount_->path(name); }
 
     struct gpunvme_file *open_file(const std::string &name)
     {
@@ -191,10 +188,7 @@ class TableBase : public ::testing::Test
         return stats.commands;
     }
 
-    bool is_direct() const
-    {
-        return flags_ & GPUNVME_FILE_DIRECT;
-    }
+    bool is_direct() const { return flags_ & GPUNVME_FILE_DIRECT; }
 
     static inline const std::vector<char> bytes_ = some_bytes(kFile, 3);
     static inline const char *puppet_ = nullptr; // set before start()

@@ -18,10 +18,7 @@ const Way kReached = {"Reached", "executor=cpu,direct=all,deadline=60000", GPUNV
 class TableCache : public TableBase, public ::testing::WithParamInterface<Way>
 {
   protected:
-    static void SetUpTestSuite()
-    {
-        puppet_ = GPUNVME_PUPPET;
-    }
+    static void SetUpTestSuite() { puppet_ = GPUNVME_PUPPET; }
     void TearDown() override
     {
         gpunvme_table_close(table_);

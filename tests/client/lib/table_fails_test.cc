@@ -38,10 +38,7 @@ const Way kReached = {"", "executor=cpu,direct=all,deadline=2000", GPUNVME_FILE_
 class TableFails : public TableBase
 {
   protected:
-    static void SetUpTestSuite()
-    {
-        puppet_ = GPUNVME_PUPPET;
-    }
+    static void SetUpTestSuite() { puppet_ = GPUNVME_PUPPET; }
     void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0)
     {
         ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, 0, times, status));

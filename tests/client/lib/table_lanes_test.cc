@@ -105,18 +105,9 @@ class Rows
         }
     }
 
-    gd_table_launch &launch()
-    {
-        return l_;
-    }
-    const gd_table_status &status() const
-    {
-        return status_;
-    }
-    uint64_t hits() const
-    {
-        return words_.hits;
-    }
+    gd_table_launch &launch() { return l_; }
+    const gd_table_status &status() const { return status_; }
+    uint64_t hits() const { return words_.hits; }
 
     // A group does not keep a line whose set another one locks, so tests that
     // count the kept lines have one group.
@@ -159,10 +150,7 @@ class Rows
 class TableLanes : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        stack_.make_one_extent(kFilePages);
-    }
+    void SetUp() override { stack_.make_one_extent(kFilePages); }
     Stack stack_{2, 16, 1};
 };
 

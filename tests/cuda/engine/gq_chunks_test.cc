@@ -41,10 +41,7 @@ class Chunks
         memory = std::make_unique<Target>(rig, kBytes);
     }
 
-    int read()
-    {
-        return rig.move(GQ_READ, *memory, 0, {{0, kBytes}}, 0, kBytes);
-    }
+    int read() { return rig.move(GQ_READ, *memory, 0, {{0, kBytes}}, 0, kBytes); }
 
     /* The bytes that the last read answers for. */
     bool is_right()

@@ -53,10 +53,7 @@ struct Bells : nvme_transport {
         __atomic_store_n(&proxied_doorbells[i].sq_tail, tail, __ATOMIC_RELEASE);
     }
 
-    uint32_t load(unsigned word)
-    {
-        return __atomic_load_n(&words[word], __ATOMIC_ACQUIRE);
-    }
+    uint32_t load(unsigned word) { return __atomic_load_n(&words[word], __ATOMIC_ACQUIRE); }
 
     bool waits_for(unsigned word, uint32_t value)
     {

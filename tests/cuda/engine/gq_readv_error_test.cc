@@ -297,10 +297,7 @@ class SecondHalf : public Slow
         }
     }
 
-    bool is_inside(size_t i) const
-    {
-        return part.reads[i].file_offset >= kMib / 2;
-    }
+    bool is_inside(size_t i) const { return part.reads[i].file_offset >= kMib / 2; }
 
     /* All pieces that were not begun are unchanged. Returns their number. */
     size_t count_untouched(int32_t error)

@@ -125,10 +125,7 @@ class Small
 class Whole
 {
   public:
-    explicit Whole(const Executor &x) : rig(x, 512, kMib)
-    {
-        rig.opts.max_command = 4096;
-    }
+    explicit Whole(const Executor &x) : rig(x, 512, kMib) { rig.opts.max_command = 4096; }
 
     void open()
     {

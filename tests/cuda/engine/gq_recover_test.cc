@@ -157,13 +157,9 @@ TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
 struct SlowUser : nvme_user {
     std::atomic<bool> resuming{false}, go{false};
 
-    SlowUser() : nvme_user{stop_it, resume_it, nullptr}
-    {
-    }
+    SlowUser() : nvme_user{stop_it, resume_it, nullptr} {}
 
-    static void stop_it(nvme_user *)
-    {
-    }
+    static void stop_it(nvme_user *) {}
 
     static void resume_it(nvme_user *u, int)
     {
@@ -319,10 +315,7 @@ class TwoLists
         memory = std::make_unique<Target>(rig, kMib);
     }
 
-    int read()
-    {
-        return rig.move(GQ_READ, *memory, 0, {{0, kMib}}, 0, kMib);
-    }
+    int read() { return rig.move(GQ_READ, *memory, 0, {{0, kMib}}, 0, kMib); }
 
     Rig rig;
     gq_listener listener = {};

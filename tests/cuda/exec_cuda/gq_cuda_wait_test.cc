@@ -39,10 +39,7 @@ class GqCudaWait : public testing::Test
         l.run.command_ns = 60000000000u;
     }
 
-    int wait()
-    {
-        return gq_cuda_wait_run(cu.get(), &l);
-    }
+    int wait() { return gq_cuda_wait_run(cu.get(), &l); }
 
     gq_gate gate = {};
     std::unique_ptr<gq_cuda> cu = std::make_unique<gq_cuda>();

@@ -16,10 +16,7 @@ namespace
 class GqGate : public testing::Test
 {
   protected:
-    GqGate()
-    {
-        EXPECT_EQ(gq_gate_init(&gate), 0);
-    }
+    GqGate() { EXPECT_EQ(gq_gate_init(&gate), 0); }
 
     ~GqGate() override
     {

@@ -91,18 +91,9 @@ class GqPersistent : public testing::Test
         launch = [this](const gq_service_launch &l) { return begin(l); };
         ASSERT_EQ(gq_persistent_open(&persistent_), 0);
     }
-    void TearDown() override
-    {
-        gq_persistent_close(persistent_);
-    }
-    int post(List &list)
-    {
-        return list.slot = gq_persistent_post(persistent_, &list.l, &port_);
-    }
-    int keep(const List &list)
-    {
-        return gq_persistent_keep(persistent_, list.slot);
-    }
+    void TearDown() override { gq_persistent_close(persistent_); }
+    int post(List &list) { return list.slot = gq_persistent_post(persistent_, &list.l, &port_); }
+    int keep(const List &list) { return gq_persistent_keep(persistent_, list.slot); }
     // The blocks of a launch begin.
     cudaError_t begin(const gq_service_launch &l)
     {
@@ -113,14 +104,8 @@ class GqPersistent : public testing::Test
         return cudaSuccess;
     }
     // The blocks leave without having taken anything.
-    void leave()
-    {
-        memory_->ended[0] = number_;
-    }
-    bool has_item(int slot) const
-    {
-        return memory_->slots[slot].words[0] >> 32 != 0;
-    }
+    void leave() { memory_->ended[0] = number_; }
+    bool has_item(int slot) const { return memory_->slots[slot].words[0] >> 32 != 0; }
     // Launches a kernel with two blocks, one for each of the lists, which it does not take.
     void post_two(List &a, List &b)
     {

@@ -92,10 +92,7 @@ class Vmm
         return out;
     }
 
-    CUdeviceptr address(size_t i) const
-    {
-        return base + i * segment;
-    }
+    CUdeviceptr address(size_t i) const { return base + i * segment; }
 
     size_t segment = 0;
     std::vector<gq_segment> segments;

@@ -161,10 +161,7 @@ class SharedMemory : public GqQueue
   protected:
     static constexpr size_t kAll = 300000, kAt = 5003, kLen = 200000;
 
-    void TearDown() override
-    {
-        close(fd_);
-    }
+    void TearDown() override { close(fd_); }
     gq_buffer *add(Rig &rig)
     {
         gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kLen, {}, nullptr, 0, false, false, false};

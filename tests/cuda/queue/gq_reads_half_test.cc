@@ -68,10 +68,7 @@ class Drive : public reads_rig
     Drive(const Drive &) = delete;
     Drive &operator=(const Drive &) = delete;
 
-    void go()
-    {
-        reads_rig_run(this, kRounds);
-    }
+    void go() { reads_rig_run(this, kRounds); }
 
     // The queue was handed back as the drive knows it.
     void expect_agreement() const

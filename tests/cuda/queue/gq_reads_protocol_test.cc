@@ -23,9 +23,7 @@ constexpr uint64_t kMedia = 1u << 20, kPages = 64;
 struct Queue : HostQueue {
     gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
-    Queue() : HostQueue(kDepth)
-    {
-    }
+    Queue() : HostQueue(kDepth) {}
 };
 
 /* Addresses of the controller are those of the process; all memory is mapped once. */

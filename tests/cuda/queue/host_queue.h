@@ -55,10 +55,7 @@ struct HostQueue {
         return sqe;
     }
 
-    uint32_t tail() const
-    {
-        return posted % depth;
-    }
+    uint32_t tail() const { return posted % depth; }
 
     /* Returns how many completions the CQ has room for. */
     uint32_t room() const

@@ -59,10 +59,7 @@ class CrashDevice : public TestDevice
     // Returns the bytes for changes. The destructor then compares all of them with zeros.
     uint8_t *bytes();
     // Returns the bytes for reading.
-    const uint8_t *peek() const
-    {
-        return now_.mem;
-    }
+    const uint8_t *peek() const { return now_.mem; }
     // Returns the byte at an offset, from which len bytes may be changed.
     uint8_t *range(uint64_t offset, uint64_t len)
     {
@@ -71,19 +68,13 @@ class CrashDevice : public TestDevice
     }
 
     // Returns a hash of all bytes, by which a test skips a cut that left the same media as another.
-    uint64_t hash()
-    {
-        return now_.hash();
-    }
+    uint64_t hash() { return now_.hash(); }
 
     // Begins a new record, in which every write and flush has a number.
     void record();
     size_t ops();
     // Sets whether flushes and FUA make nothing durable from now on.
-    void ignore_flush(bool ignore)
-    {
-        ignore_flush_ = ignore;
-    }
+    void ignore_flush(bool ignore) { ignore_flush_ = ignore; }
     // Returns a device with the media after a cut when `ops` operations had been done.
     std::unique_ptr<CrashDevice> cut(size_t ops, enum crash_fate fate, uint64_t seed);
 

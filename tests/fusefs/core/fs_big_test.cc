@@ -226,9 +226,7 @@ TEST_F(FsBig, FreedSpaceIsAvailableAtOnce)
 class FsFragmented : public FsTest
 {
   protected:
-    FsFragmented() : FsTest(256u << 20)
-    {
-    }
+    FsFragmented() : FsTest(256u << 20) {}
 };
 
 TEST_F(FsFragmented, FilesOfManyHalfEmptyLeavesAreTruncatedAndFreed)

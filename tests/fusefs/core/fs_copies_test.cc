@@ -73,10 +73,7 @@ class FsCopies : public FsEverything
         device.put(sound);
         device.make_unreadable(UINT64_MAX);
     }
-    bool is_sound(uint64_t block)
-    {
-        return memcmp(at(block), &sound[block * 4096], 4096) == 0;
-    }
+    bool is_sound(uint64_t block) { return memcmp(at(block), &sound[block * 4096], 4096) == 0; }
     // Expects this exit status of fsck, and no output if it is 0.
     void expect_fsck(const char *how, int status)
     {
@@ -238,10 +235,7 @@ class FsOnePlace : public FsCopies
         sound = device.image();
         ASSERT_EQ(places_of(LAY_MAGIC_EXTENTS).size(), 2u) << "the old copy has no reference";
     }
-    uint64_t chunks_copied()
-    {
-        return scrub_counts().chunks;
-    }
+    uint64_t chunks_copied() { return scrub_counts().chunks; }
     // The first place of each kind of block is lost, and the other one is used.
     void expect_two_places()
     {

@@ -20,10 +20,7 @@ class FsCrafted : public FsTest
         check_at_end = false;
         ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
     }
-    lay_super &super()
-    {
-        return at<lay_super>(geo.supers[0]);
-    }
+    lay_super &super() { return at<lay_super>(geo.supers[0]); }
     // The first image of a block that recovery would find.
     uint8_t *logged(uint64_t block)
     {
@@ -334,10 +331,7 @@ TEST_F(HoleInAUnit, OfTheSameLengthIsNotFilled)
 class CraftedChunks : public FsCrafted
 {
   protected:
-    lay_map_block &map()
-    {
-        return at<lay_map_block>(geo.map_start);
-    }
+    lay_map_block &map() { return at<lay_map_block>(geo.map_start); }
     void expect_refused(const char *what)
     {
         image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&map()));

@@ -36,10 +36,7 @@ class FsCsum : public FsTest
         EXPECT_EQ(ffs_extents(inode, offset, &segment, 1), 1);
         return device.bytes() + segment.device + (offset - segment.offset);
     }
-    void flip(ffs_inode *inode, uint64_t offset)
-    {
-        *at(inode, offset) ^= 4;
-    }
+    void flip(ffs_inode *inode, uint64_t offset) { *at(inode, offset) ^= 4; }
     // Blocks of the file from `offset` on that have a checksum.
     size_t summed(ffs_inode *inode, uint64_t offset, size_t blocks)
     {

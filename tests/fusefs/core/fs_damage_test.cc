@@ -14,9 +14,7 @@ namespace
 class FsDamage : public FsEverything
 {
   protected:
-    explicit FsDamage(uint64_t bytes = 64u << 20) : FsEverything(bytes)
-    {
-    }
+    explicit FsDamage(uint64_t bytes = 64u << 20) : FsEverything(bytes) {}
     void SetUp() override
     {
         data_csum = true;
@@ -278,9 +276,7 @@ TEST_F(FsDamage, ADamagedInodeBlockOnTheFreeListStopsNoCreation)
 class FsDamageGroups : public FsDamage
 {
   protected:
-    FsDamageGroups() : FsDamage(512u << 20)
-    {
-    }
+    FsDamageGroups() : FsDamage(512u << 20) {}
 };
 
 TEST_F(FsDamageGroups, ADamagedBitmapCostsItsGroup)

@@ -15,18 +15,13 @@
 class FsData : public FsTest, public ::testing::WithParamInterface<int>
 {
   protected:
-    FsData() : FsTest(96u << 20, GetParam() % 2 ? 512 : 4096)
-    {
-    }
+    FsData() : FsTest(96u << 20, GetParam() % 2 ? 512 : 4096) {}
     void TearDown() override
     {
         file.reset();
         FsTest::TearDown();
     }
-    uint64_t pick(uint64_t n)
-    {
-        return rng() % n;
-    }
+    uint64_t pick(uint64_t n) { return rng() % n; }
     // Offsets near edges of blocks and units as often as anywhere.
     uint64_t offset()
     {

@@ -29,10 +29,7 @@ class FsDiscard : public FsTest
         ASSERT_EQ(ffs_setattr(root, &a, FFS_SET_MODE, nullptr), 0);
         ASSERT_EQ(ffs_sync(fs), 0);
     }
-    char byte(uint64_t at)
-    {
-        return static_cast<char>(device.bytes()[at]);
-    }
+    char byte(uint64_t at) { return static_cast<char>(device.bytes()[at]); }
 };
 
 TEST_F(FsDiscard, FreedBlocksAreDiscardedWhenALaterCommitIsDurable)

@@ -51,9 +51,7 @@ namespace
 class FsExhausted : public FsTest
 {
   protected:
-    explicit FsExhausted(uint64_t device_bytes = 16u << 20) : FsTest(device_bytes)
-    {
-    }
+    explicit FsExhausted(uint64_t device_bytes = 16u << 20) : FsTest(device_bytes) {}
     void SetUp() override
     {
         FsTest::SetUp();
@@ -147,10 +145,7 @@ TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
 class FsExhaustedGrowth : public FsExhausted
 {
   protected:
-    FsExhaustedGrowth() : FsExhausted(24u << 20)
-    {
-        fs_bytes = 16u << 20;
-    }
+    FsExhaustedGrowth() : FsExhausted(24u << 20) { fs_bytes = 16u << 20; }
 };
 
 TEST_F(FsExhaustedGrowth, AnAllocationThatFailsDoesNotEndTheWriting)

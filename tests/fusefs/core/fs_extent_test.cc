@@ -82,10 +82,7 @@ class FsExtent : public FsTest
         std::string buf(len, 0);
         return ffs_read(f, offset, buf.data(), len);
     }
-    std::string part(uint64_t block, uint64_t n)
-    {
-        return data.substr(block * kBlock, n * kBlock);
-    }
+    std::string part(uint64_t block, uint64_t n) { return data.substr(block * kBlock, n * kBlock); }
 
     std::string data;
     Inode f;

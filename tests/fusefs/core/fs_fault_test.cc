@@ -19,10 +19,7 @@ class FsFault : public FsTest
         FsTest::SetUp();
         fresh = device.image();
     }
-    void every_operation(const std::string &tag)
-    {
-        fs_every_operation(fs, root, tag);
-    }
+    void every_operation(const std::string &tag) { fs_every_operation(fs, root, tag); }
     void start_from(const Image &image)
     {
         end_mount();

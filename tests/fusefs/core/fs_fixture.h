@@ -43,19 +43,10 @@ class MemDevice : public TestDevice
     explicit MemDevice(uint64_t bytes, uint32_t lba_size = 512);
     ~MemDevice() override;
 
-    uint8_t *bytes()
-    {
-        return memory_.at;
-    }
+    uint8_t *bytes() { return memory_.at; }
     std::string path() const;
-    Image image() const
-    {
-        return Image(memory_.at, memory_.at + size());
-    }
-    void put(const Image &image)
-    {
-        memcpy(memory_.at, image.data(), image.size());
-    }
+    Image image() const { return Image(memory_.at, memory_.at + size()); }
+    void put(const Image &image) { memcpy(memory_.at, image.data(), image.size()); }
     bool has(const Image &image) const
     {
         return memcmp(memory_.at, image.data(), image.size()) == 0;
@@ -78,10 +69,7 @@ class MemDevice : public TestDevice
         flips_ = flips;
     }
     // Makes reads of this block fail until it is written.
-    void make_unreadable(uint64_t block)
-    {
-        unreadable_ = block;
-    }
+    void make_unreadable(uint64_t block) { unreadable_ = block; }
     // Makes reads and writes of these blocks fail; UINT64_MAX: of none.
     void make_broken(uint64_t block, uint64_t other = UINT64_MAX)
     {
@@ -91,15 +79,9 @@ class MemDevice : public TestDevice
     // Called before each write, without locks of the device; may be set while nothing is written.
     std::function<void(const bd_io &)> before_write;
     // Writes that have changed a byte.
-    long changes() const
-    {
-        return changes_;
-    }
+    long changes() const { return changes_; }
     // Below zero once the transfer that fail() chose has been met.
-    long countdown() const
-    {
-        return countdown_;
-    }
+    long countdown() const { return countdown_; }
 
   private:
     int transfer(bd_io *io) override;
@@ -136,14 +118,8 @@ class FsTest : public ::testing::Test
     // Unmounts, and leaves on the device what a power cut before would have left.
     void crash();
     // Returns a block of the device.
-    uint8_t *at(uint64_t block)
-    {
-        return device.bytes() + block * 4096;
-    }
-    template <typename T> T &at(uint64_t block)
-    {
-        return *reinterpret_cast<T *>(at(block));
-    }
+    uint8_t *at(uint64_t block) { return device.bytes() + block * 4096; }
+    template <typename T> T &at(uint64_t block) { return *reinterpret_cast<T *>(at(block)); }
     // What fsck.gpunvme says; "" when it finds nothing.
     std::string fsck(const std::string &how = "-n");
 
@@ -155,15 +131,9 @@ class FsTest : public ::testing::Test
     // Creates a file with these bytes.
     Inode create_with(const std::string &name, const std::string &data);
     Inode mkdir(ffs_inode *dir, const std::string &name, uint32_t mode = 0755);
-    Inode mkdir(const std::string &name, uint32_t mode = 0755)
-    {
-        return mkdir(root, name, mode);
-    }
+    Inode mkdir(const std::string &name, uint32_t mode = 0755) { return mkdir(root, name, mode); }
     Inode lookup(ffs_inode *dir, const std::string &name);
-    Inode lookup(const std::string &name)
-    {
-        return lookup(root, name);
-    }
+    Inode lookup(const std::string &name) { return lookup(root, name); }
     int lookup_error(ffs_inode *dir, const std::string &name);
     ffs_attr attr(ffs_inode *inode);
     int truncate(ffs_inode *inode, uint64_t size);

@@ -261,10 +261,7 @@ class FsLossOfSums : public FsLoss
         ASSERT_NE(block, 0u);
         sums = geo.sums_start + block / LAY_SUMS_ENTRIES;
     }
-    le32 &entry(uint64_t of)
-    {
-        return at<lay_sums>(sums).sums[of % LAY_SUMS_ENTRIES];
-    }
+    le32 &entry(uint64_t of) { return at<lay_sums>(sums).sums[of % LAY_SUMS_ENTRIES]; }
     uint64_t block = 0, sums = 0; // of the file "secret"
 };
 

@@ -107,9 +107,7 @@ struct Mount {
 class MmpMount : public FsTest
 {
   protected:
-    MmpMount() : FsTest(16u << 20)
-    {
-    }
+    MmpMount() : FsTest(16u << 20) {}
     void SetUp() override
     {
         format();
@@ -128,17 +126,12 @@ class MmpMount : public FsTest
             m->opts.clock = &clock;
         }
     }
-    void TearDown() override
-    {
-    }
+    void TearDown() override {}
     const lay_mmp *block()
     {
         return reinterpret_cast<const lay_mmp *>(device.bytes() + LAY_BLOCK_SIZE);
     }
-    std::string bytes()
-    {
-        return {reinterpret_cast<char *>(device.bytes()), device.size()};
-    }
+    std::string bytes() { return {reinterpret_cast<char *>(device.bytes()), device.size()}; }
     // The mount is gone, and the device is as it left it.
     void crash(Mount &m)
     {

@@ -24,10 +24,7 @@ struct ModelNode {
     std::map<std::string, std::shared_ptr<ModelNode>> names;
     ModelNode *parent = nullptr; // directories
 
-    bool is_dir() const
-    {
-        return S_ISDIR(mode);
-    }
+    bool is_dir() const { return S_ISDIR(mode); }
 };
 using ModelRef = std::shared_ptr<ModelNode>;
 
@@ -183,10 +180,7 @@ class FsModel : public FsTest, public ::testing::WithParamInterface<int>
         Inode inode;
     };
 
-    unsigned pick(unsigned n)
-    {
-        return static_cast<unsigned>(rng() % n);
-    }
+    unsigned pick(unsigned n) { return static_cast<unsigned>(rng() % n); }
     // Few names, so that they collide; some long, so that nodes split.
     std::string name()
     {

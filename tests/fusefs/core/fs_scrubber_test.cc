@@ -17,9 +17,7 @@ constexpr uint64_t FAST = 1ull << 40; // bytes per second
 class FsScrubber : public FsEverything
 {
   protected:
-    FsScrubber() : FsEverything(64u << 20)
-    {
-    }
+    FsScrubber() : FsEverything(64u << 20) {}
     void SetUp() override
     {
         data_csum = true;
@@ -30,10 +28,7 @@ class FsScrubber : public FsEverything
         remount();
         geo = *ffs_geometry(fs);
     }
-    uint64_t block_of(uint32_t magic)
-    {
-        return sealed_blocks(device.bytes(), geo, magic).at(0);
-    }
+    uint64_t block_of(uint32_t magic) { return sealed_blocks(device.bytes(), geo, magic).at(0); }
 
     lay_geometry geo = {};
     static std::atomic<int> logged; // lines about damage

@@ -15,9 +15,7 @@ thread_local std::vector<std::string> messages;
 class FsSuper : public FsTest
 {
   protected:
-    explicit FsSuper(uint64_t bytes = 64u << 20) : FsTest(bytes)
-    {
-    }
+    explicit FsSuper(uint64_t bytes = 64u << 20) : FsTest(bytes) {}
     void SetUp() override
     {
         opts.log = [](int, const char *line) { messages.push_back(line); };
@@ -26,14 +24,8 @@ class FsSuper : public FsTest
         ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
         check_at_end = false;
     }
-    void damage(uint64_t block)
-    {
-        memset(at(block) + 1000, 0x5a, 40);
-    }
-    void zero(uint64_t block)
-    {
-        memset(at(block), 0, LAY_BLOCK_SIZE);
-    }
+    void damage(uint64_t block) { memset(at(block) + 1000, 0x5a, 40); }
+    void zero(uint64_t block) { memset(at(block), 0, LAY_BLOCK_SIZE); }
     // Restores one block from an earlier image: a lost write.
     void put_old(const Image &old, uint64_t block)
     {
@@ -79,10 +71,7 @@ class FsSuper : public FsTest
         opts.read_only = false;
         EXPECT_TRUE(device.has(before));
     }
-    void reclaim()
-    {
-        EXPECT_NE(fsck("-y --reclaim").find("F409"), std::string::npos);
-    }
+    void reclaim() { EXPECT_NE(fsck("-y --reclaim").find("F409"), std::string::npos); }
     void expect_shown_read_only()
     {
         const Image before = device.image();
@@ -324,10 +313,7 @@ TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
 class SmallerThanTheDevice : public FsSuper
 {
   protected:
-    SmallerThanTheDevice()
-    {
-        fs_bytes = 40u << 20;
-    }
+    SmallerThanTheDevice() { fs_bytes = 40u << 20; }
 };
 
 // Behind the end, a superblock of a larger and older file system with more transactions.

@@ -34,10 +34,7 @@ class FsTwoLogs : public FsEverything
         crashed = device.image();
         find_records();
     }
-    void restore()
-    {
-        device.put(crashed);
-    }
+    void restore() { device.put(crashed); }
     // Positions from the tail to the newest commit.
     void find_records()
     {
@@ -53,18 +50,9 @@ class FsTwoLogs : public FsEverything
         const lay_log_commit *c = image_newest_commit(device.bytes(), &geo);
         return lay_addr_number(lay_get64(c->head.block));
     }
-    uint8_t *in_log(unsigned log, uint64_t pos)
-    {
-        return at(lay_log_block(&geo, log, pos));
-    }
-    void zero(unsigned log, uint64_t pos)
-    {
-        memset(in_log(log, pos), 0, 4096);
-    }
-    bool logs_are_equal()
-    {
-        return memcmp(in_log(0, 0), in_log(1, 0), geo.log_blocks * 4096) == 0;
-    }
+    uint8_t *in_log(unsigned log, uint64_t pos) { return at(lay_log_block(&geo, log, pos)); }
+    void zero(unsigned log, uint64_t pos) { memset(in_log(log, pos), 0, 4096); }
+    bool logs_are_equal() { return memcmp(in_log(0, 0), in_log(1, 0), geo.log_blocks * 4096) == 0; }
     bool records_are_equal()
     {
         bool equal = true;

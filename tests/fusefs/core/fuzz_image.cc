@@ -63,10 +63,7 @@ class Device : public TestDevice
         mark(at);
         return mem_.data() + at * LAY_BLOCK_SIZE;
     }
-    const std::vector<uint8_t> &bytes() const
-    {
-        return mem_;
-    }
+    const std::vector<uint8_t> &bytes() const { return mem_; }
     void reset()
     {
         for (uint64_t at : dirty_) {
@@ -204,13 +201,8 @@ Base::Base(bool data_csum)
 class Input
 {
   public:
-    Input(const uint8_t *data, size_t size) : data_(data), size_(size)
-    {
-    }
-    bool empty() const
-    {
-        return at_ >= size_;
-    }
+    Input(const uint8_t *data, size_t size) : data_(data), size_(size) {}
+    bool empty() const { return at_ >= size_; }
     uint64_t take(size_t n)
     {
         uint64_t value = 0;
@@ -227,9 +219,7 @@ class Input
 class Mutator
 {
   public:
-    Mutator(Device *device, const Base &base, Input *in) : device_(device), base_(base), in_(in)
-    {
-    }
+    Mutator(Device *device, const Base &base, Input *in) : device_(device), base_(base), in_(in) {}
     void run()
     {
         for (unsigned n = 0; n < 8 && !in_->empty(); n++)
@@ -264,10 +254,7 @@ class Mutator
         for (uint64_t at : changed_)
             image_seal_block(device_->block(0), &base_.geo, device_->block(at));
     }
-    uint64_t any_block()
-    {
-        return base_.blocks[in_->take(2) % base_.blocks.size()];
-    }
+    uint64_t any_block() { return base_.blocks[in_->take(2) % base_.blocks.size()]; }
     // The address of a block as its head has it.
     uint64_t any_address()
     {
@@ -338,9 +325,7 @@ class Mutator
 class User
 {
   public:
-    explicit User(struct ffs *fs) : fs_(fs)
-    {
-    }
+    explicit User(struct ffs *fs) : fs_(fs) {}
     void walk();
     void change();
     void resize(bool larger);

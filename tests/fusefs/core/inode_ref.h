@@ -11,12 +11,8 @@ class Inode
 {
   public:
     Inode() = default;
-    explicit Inode(ffs_inode *i) : i_(i)
-    {
-    }
-    Inode(Inode &&o) noexcept : i_(std::exchange(o.i_, nullptr))
-    {
-    }
+    explicit Inode(ffs_inode *i) : i_(i) {}
+    Inode(Inode &&o) noexcept : i_(std::exchange(o.i_, nullptr)) {}
     Inode &operator=(Inode &&o) noexcept
     {
         if (this != &o) {
@@ -25,20 +21,14 @@ class Inode
         }
         return *this;
     }
-    ~Inode()
-    {
-        reset();
-    }
+    ~Inode() { reset(); }
     void reset()
     {
         if (i_)
             ffs_iput(i_, 1);
         i_ = nullptr;
     }
-    operator ffs_inode *() const
-    {
-        return i_;
-    }
+    operator ffs_inode *() const { return i_; }
     // A function that stores a reference gets this.
     ffs_inode **out()
     {

@@ -14,10 +14,7 @@ namespace
 
 struct Bits {
     std::vector<uint64_t> words = std::vector<uint64_t>(FFS_GROUP_WORDS);
-    bool get(uint32_t bit) const
-    {
-        return words[bit / 64] >> bit % 64 & 1;
-    }
+    bool get(uint32_t bit) const { return words[bit / 64] >> bit % 64 & 1; }
 };
 
 ffs_found slow_find(const Bits &bits, uint32_t from, uint32_t to, uint32_t want, unsigned align)

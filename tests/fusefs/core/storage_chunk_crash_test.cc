@@ -35,15 +35,9 @@ class ChunkFiles : public StorageTest
         ASSERT_EQ(mount(), 0) << why;
     }
 
-    uint64_t mapped()
-    {
-        return space_chunks(fs);
-    }
+    uint64_t mapped() { return space_chunks(fs); }
     // Free blocks in chunks.
-    uint64_t spare()
-    {
-        return space_meta_free(fs);
-    }
+    uint64_t spare() { return space_meta_free(fs); }
 
     // The file that has value `n`; made if there is none. -errno if that fails.
     int file_of(unsigned n, Inode *out)
@@ -56,10 +50,7 @@ class ChunkFiles : public StorageTest
         return err == -ENOENT ? ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &CRED, out->out())
                               : err;
     }
-    static std::string name_of(unsigned n)
-    {
-        return "user." + std::to_string(n);
-    }
+    static std::string name_of(unsigned n) { return "user." + std::to_string(n); }
     static std::string value_of(unsigned n, unsigned blocks)
     {
         return std::string(value_bytes(blocks), static_cast<char>('a' + n % 26));

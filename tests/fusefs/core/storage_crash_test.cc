@@ -40,10 +40,7 @@ class Crash : public StorageTest
         done.push_back({0, 0});
     }
 
-    uint64_t tail_position()
-    {
-        return lay_get64(newest_of(dev.get())->tail_pos);
-    }
+    uint64_t tail_position() { return lay_get64(newest_of(dev.get())->tail_pos); }
 
     int set_all(uint32_t value)
     {

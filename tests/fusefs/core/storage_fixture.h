@@ -52,16 +52,10 @@ class StorageTest : public ::testing::Test
     void remount();
     // Unmounts if there is a mount, and expects that fsck finds nothing.
     void expect_sound();
-    int commit()
-    {
-        return ffs_commit(fs, ffs_running_tid(fs));
-    }
+    int commit() { return ffs_commit(fs, ffs_running_tid(fs)); }
 
     // Commits so that what has been freed can be allocated again.
-    int commit_freed()
-    {
-        return ffs_commit_freed(fs);
-    }
+    int commit_freed() { return ffs_commit_freed(fs); }
     // The geometry of the file system on a device, from what is in place.
     static lay_geometry geometry_of(CrashDevice *d);
     // The first place of the superblock.

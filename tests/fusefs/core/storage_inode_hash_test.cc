@@ -17,14 +17,8 @@ namespace
 class InodeHash : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        ASSERT_EQ(ffs_inode_hash_init(&hash), 0);
-    }
-    void TearDown() override
-    {
-        ffs_inode_hash_destroy(&hash);
-    }
+    void SetUp() override { ASSERT_EQ(ffs_inode_hash_init(&hash), 0); }
+    void TearDown() override { ffs_inode_hash_destroy(&hash); }
     // Inodes of the numbers first, first + step and so on.
     void add(size_t n, uint64_t first, uint64_t step)
     {

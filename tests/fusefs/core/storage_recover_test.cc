@@ -45,10 +45,7 @@ class Recover : public StorageTest
         for (ffs_image *image : images)
             free(image);
     }
-    Device crash()
-    {
-        return dev->cut(dev->ops(), CRASH_KEEP, 0);
-    }
+    Device crash() { return dev->cut(dev->ops(), CRASH_KEEP, 0); }
 };
 
 // The space of such a segment may hold data. As many images as the log holds take no long time.

@@ -32,10 +32,7 @@ class Resize : public StorageTest
   protected:
     bool data_csum = getenv("DATA_CSUM") != nullptr;
 
-    void SetUp() override
-    {
-        make_device(NEW);
-    }
+    void SetUp() override { make_device(NEW); }
     // Grows to NEW blocks, with everything that a shrink moves.
     void grow_with_zoo()
     {

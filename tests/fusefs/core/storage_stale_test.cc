@@ -40,10 +40,7 @@ class Stale : public StorageTest
         const uint8_t *bytes = dev->bytes();
         return Bytes(bytes, bytes + BYTES);
     }
-    void restore(const Bytes &image)
-    {
-        memcpy(dev->bytes(), image.data(), BYTES);
-    }
+    void restore(const Bytes &image) { memcpy(dev->bytes(), image.data(), BYTES); }
     const lay_head &head(const Bytes &image, uint64_t block)
     {
         return *reinterpret_cast<const lay_head *>(&image[block << LAY_BLOCK_SHIFT]);

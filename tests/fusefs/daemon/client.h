@@ -37,22 +37,10 @@ class Buffer
     {
         return error_;
     }
-    unsigned char *data() const
-    {
-        return data_;
-    }
-    size_t size() const
-    {
-        return len_;
-    }
-    uint64_t id() const
-    {
-        return reg_.id;
-    }
-    uint64_t key() const
-    {
-        return reg_.key;
-    }
+    unsigned char *data() const { return data_; }
+    size_t size() const { return len_; }
+    uint64_t id() const { return reg_.id; }
+    uint64_t key() const { return reg_.key; }
     int unregister(int fd) const;
     gpunvme_ioc_rw request(uint64_t file_offset, uint64_t buffer_offset, uint64_t len) const;
     // Bytes moved, or -errno; rw (may be NULL) receives the struct.
@@ -63,10 +51,7 @@ class Buffer
 
     // READV of `count` pieces of the list from the first on.
     gpunvme_ioc_readv batch(const Buffer &list, uint64_t count) const;
-    gpunvme_piece *pieces() const
-    {
-        return reinterpret_cast<gpunvme_piece *>(data_);
-    }
+    gpunvme_piece *pieces() const { return reinterpret_cast<gpunvme_piece *>(data_); }
 
   private:
     ssize_t move(int fd, unsigned long request, gpunvme_ioc_rw rw, gpunvme_ioc_rw *out) const;

@@ -97,14 +97,8 @@ class SimCopyKernel : public testing::Test
         launch_result = stream_result = cudaSuccess;
         ASSERT_EQ(sim_copy_kernel_open(kBlocks, &copy_kernel_), 0);
     }
-    void TearDown() override
-    {
-        sim_copy_kernel_close(copy_kernel_);
-    }
-    int submit()
-    {
-        return sim_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_);
-    }
+    void TearDown() override { sim_copy_kernel_close(copy_kernel_); }
+    int submit() { return sim_copy_kernel_submit(copy_kernel_, &kCopy, 1, &ticket_); }
     // Polls as often as a check of the streams takes. Returns the last result.
     int poll() const
     {
@@ -114,15 +108,9 @@ class SimCopyKernel : public testing::Test
         return rc;
     }
     // Counts all batches as copied by the kernel.
-    void count_all() const
-    {
-        memcpy(slots->done.of, ticket_.need, sizeof(ticket_.need));
-    }
+    void count_all() const { memcpy(slots->done.of, ticket_.need, sizeof(ticket_.need)); }
     // Stores the end of the kernel.
-    static void leave()
-    {
-        memcpy(slots->ended.of, launched, sizeof(launched));
-    }
+    static void leave() { memcpy(slots->ended.of, launched, sizeof(launched)); }
 
     sim_copy_kernel *copy_kernel_ = nullptr;
     sim_copy_kernel_ticket ticket_ = {};

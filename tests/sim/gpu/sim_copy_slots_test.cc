@@ -35,10 +35,7 @@ class SimCopySlots : public testing::Test
         return m->slots[poster.posted[0] % SIM_COPY_KERNEL_SLOTS];
     }
 
-    uint32_t next_fill() const
-    {
-        return poster.posted[0] / SIM_COPY_KERNEL_SLOTS + 1;
-    }
+    uint32_t next_fill() const { return poster.posted[0] / SIM_COPY_KERNEL_SLOTS + 1; }
 
     /* Posts batches and checks the slot before each filling. */
     void expect_no_word_looks_new(unsigned batches)

@@ -194,10 +194,7 @@ class SimCudaDma : public testing::Test
         for (size_t i = 0; i < media_.size(); i++)
             media_[i] = (unsigned char)(i % 251);
     }
-    ~SimCudaDma() override
-    {
-        sim_cuda_dma_free(dma_);
-    }
+    ~SimCudaDma() override { sim_cuda_dma_free(dma_); }
     /* Every second page, none adjacent, to or from the device. */
     int copy(bool to_device)
     {

@@ -18,10 +18,7 @@ using Keys = std::set<uint64_t>;
 class Cookies : public ::testing::Test
 {
   protected:
-    ~Cookies() override
-    {
-        dir_cookies_free(c_);
-    }
+    ~Cookies() override { dir_cookies_free(c_); }
     // Makes a reply of at most `most` entries after a position, like the
     // daemon.
     std::vector<dir_cookie> reply(const Keys &dir, uint64_t after, size_t most)

@@ -29,10 +29,7 @@ class Workers : public ::testing::Test
         Workers *test;
     };
 
-    void SetUp() override
-    {
-        ASSERT_EQ(workers_open(kTransfers, &workers_), 0);
-    }
+    void SetUp() override { ASSERT_EQ(workers_open(kTransfers, &workers_), 0); }
     void TearDown() override
     {
         let_go();

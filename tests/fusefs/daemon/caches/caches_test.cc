@@ -26,9 +26,7 @@ constexpr uint64_t MIB = 1u << 20;
 class CachesTest : public FsTest
 {
   protected:
-    CachesTest() : FsTest(96 * MIB)
-    {
-    }
+    CachesTest() : FsTest(96 * MIB) {}
     void SetUp() override
     {
         FsTest::SetUp();

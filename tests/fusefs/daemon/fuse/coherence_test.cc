@@ -38,14 +38,8 @@ class CoherenceTest : public MountedTest, public ::testing::WithParamInterface<c
         buffer_ = std::make_unique<Buffer>(fd_, kFile + 8192);
         ASSERT_EQ(buffer_->error(), 0);
     }
-    void let_go() override
-    {
-        buffer_.reset();
-    }
-    size_t draw(size_t below)
-    {
-        return random_() % below;
-    }
+    void let_go() override { buffer_.reset(); }
+    size_t draw(size_t below) { return random_() % below; }
 
     std::unique_ptr<Buffer> buffer_;
     std::string model_;

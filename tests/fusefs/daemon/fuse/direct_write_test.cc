@@ -72,10 +72,7 @@ class AsyncWriter
             return errno;
         return collect();
     }
-    int error() const
-    {
-        return error_;
-    }
+    int error() const { return error_; }
 
   private:
     int collect()

@@ -33,10 +33,7 @@ class UringWriter
     UringWriter &operator=(const UringWriter &) = delete;
 
     // ENOSYS or EPERM: not on this machine.
-    int error() const
-    {
-        return error_;
-    }
+    int error() const { return error_; }
     // Fills the file and waits for the completions; 0 or an errno.
     int write_all(char fill)
     {

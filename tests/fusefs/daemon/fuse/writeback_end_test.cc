@@ -118,10 +118,7 @@ TEST_F(WritebackTest, TimesAreThoseOfTheWritesAlsoInALaterMount)
 
 class SlowWritebackTest : public WritebackTest
 {
-    const char *options() const override
-    {
-        return "gpu=off,sim=latency:20000,writeback_cache";
-    }
+    const char *options() const override { return "gpu=off,sim=latency:20000,writeback_cache"; }
 };
 
 // The kernel sends the times while the data is still on its way.
@@ -184,10 +181,7 @@ TEST_F(WritebackTest, ADaemonThatEndsWritesTheDataOfTheKernel)
 
 class PlainTest : public WritebackTest
 {
-    const char *options() const override
-    {
-        return "executor=cpu,direct=all";
-    }
+    const char *options() const override { return "executor=cpu,direct=all"; }
 };
 
 TEST_F(PlainTest, IsOffByDefault)

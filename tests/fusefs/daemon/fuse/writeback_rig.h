@@ -30,10 +30,7 @@ class WritebackTest : public MountedTest
         buffer_ = std::make_unique<Buffer>(root_, kFile);
         ASSERT_EQ(buffer_->error(), 0);
     }
-    virtual const char *options() const
-    {
-        return kOptions;
-    }
+    virtual const char *options() const { return kOptions; }
     void let_go() override
     {
         buffer_.reset();

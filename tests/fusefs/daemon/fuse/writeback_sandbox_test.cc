@@ -20,10 +20,7 @@ class SandboxedWritebackTest : public WritebackTest
             GTEST_SKIP() << "a sanitizer makes calls of its own";
         WritebackTest::set_up();
     }
-    const char *options() const override
-    {
-        return "executor=cpu,sandbox=full,writeback_cache";
-    }
+    const char *options() const override { return "executor=cpu,sandbox=full,writeback_cache"; }
 };
 
 TEST_F(SandboxedWritebackTest, GpuReadSeesWritesAndSeekData)

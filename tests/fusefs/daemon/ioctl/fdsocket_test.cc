@@ -451,10 +451,7 @@ class SilentFuse
         close(server_);
         server_ = -1;
     }
-    int root() const
-    {
-        return root_;
-    }
+    int root() const { return root_; }
 
   private:
     std::string folder_;

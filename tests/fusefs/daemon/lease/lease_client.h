@@ -24,10 +24,7 @@ class Shared
     Shared(Shared &&other) noexcept;
     Shared &operator=(Shared &&other) noexcept;
 
-    bool good() const
-    {
-        return at_ != nullptr;
-    }
+    bool good() const { return at_ != nullptr; }
     template <typename T> T *as(uint64_t offset = 0) const
     {
         return reinterpret_cast<T *>(static_cast<char *>(at_) + offset);
@@ -44,30 +41,18 @@ class Queues
   public:
     explicit Queues(int fd, uint32_t queues = 1, uint32_t depth = 0);
 
-    int error() const
-    {
-        return error_;
-    }
+    int error() const { return error_; }
     // Maps page, rings and doorbells; false when the socket refuses.
     bool map(int fd);
     int end(int fd) const;
     uint32_t state() const;
-    nvme_ring &ring(size_t i)
-    {
-        return rings_[i];
-    }
+    nvme_ring &ring(size_t i) { return rings_[i]; }
     // One command of `blocks` LBAs; its status, or -ETIMEDOUT.
     int run(size_t i, uint8_t opcode, uint64_t lba, uint32_t lbas, uint64_t prp1,
             uint64_t prp2 = 0);
     // The kernel's name of the doorbells' file.
-    const std::string &doorbells() const
-    {
-        return doorbells_;
-    }
-    const gpunvme_ioc_queue_lease &reply() const
-    {
-        return reply_;
-    }
+    const std::string &doorbells() const { return doorbells_; }
+    const gpunvme_ioc_queue_lease &reply() const { return reply_; }
 
   private:
     int error_;
@@ -84,18 +69,12 @@ class Extents
   public:
     explicit Extents(int fd);
 
-    int error() const
-    {
-        return error_;
-    }
+    int error() const { return error_; }
     bool map(int fd);
     int end(int fd) const;
     uint32_t state() const;
     uint64_t generation() const; // as it is now
-    const gpunvme_ioc_extent_lease &reply() const
-    {
-        return reply_;
-    }
+    const gpunvme_ioc_extent_lease &reply() const { return reply_; }
     // The byte's LBA in units of lba_size; UINT64_MAX: zeros.
     uint64_t lba(uint64_t offset, uint32_t lba_size) const;
 

@@ -32,10 +32,7 @@ inline std::string content(size_t len, unsigned seed)
 class LeaseTest : public MountedTest
 {
   protected:
-    void set_up() override
-    {
-        mounted_ = std::make_unique<Mounted>(64u << 20);
-    }
+    void set_up() override { mounted_ = std::make_unique<Mounted>(64u << 20); }
     // A mount with a file of known content, open.
     void start(const std::string &options = "executor=cpu,direct=root")
     {

@@ -92,10 +92,7 @@ class Recovery : public MountingTest
     {
         ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, skip, times, status));
     }
-    std::string path(const std::string &name) const
-    {
-        return mounted_->path(name);
-    }
+    std::string path(const std::string &name) const { return mounted_->path(name); }
     // From the drive, not from the page cache.
     ::testing::AssertionResult file_is_content(int fd) const
     {

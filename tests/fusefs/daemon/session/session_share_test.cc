@@ -32,10 +32,7 @@ class SessionShare : public ::testing::Test
     {
         s = session_share_new(threads, for_root, bytes);
     }
-    ~SessionShare() override
-    {
-        session_share_free(s);
-    }
+    ~SessionShare() override { session_share_free(s); }
     // Keeps the charge if the request is to be served.
     bool begin(const Request &r)
     {

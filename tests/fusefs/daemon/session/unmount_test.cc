@@ -79,10 +79,7 @@ class SwappedParent
         unlink(parent_.c_str());
         EXPECT_EQ(rename(moved_.c_str(), parent_.c_str()), 0);
     }
-    bool other_is_mounted() const
-    {
-        return device_of(other_mount_) != device_of(other_);
-    }
+    bool other_is_mounted() const { return device_of(other_mount_) != device_of(other_); }
 
   private:
     std::string parent_, moved_, other_, other_mount_;

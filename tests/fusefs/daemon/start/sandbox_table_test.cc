@@ -49,10 +49,7 @@ class Caller
     virtual long call(long number, const std::vector<uint64_t> &arguments) = 0;
     // Copies bytes into the process, and returns their address. The next copy overwrites them.
     virtual uint64_t put(const void *bytes, size_t len) = 0;
-    uint64_t put(const std::string &text)
-    {
-        return put(text.c_str(), text.size() + 1);
-    }
+    uint64_t put(const std::string &text) { return put(text.c_str(), text.size() + 1); }
 };
 
 // Calls made by the test process itself.
@@ -100,10 +97,7 @@ class Traced : public Caller
             ptrace(PTRACE_SETREGS, pid_, 0, &saved_);
         ptrace(PTRACE_DETACH, pid_, 0, 0);
     }
-    bool stopped() const
-    {
-        return stopped_;
-    }
+    bool stopped() const { return stopped_; }
     long call(long number, const std::vector<uint64_t> &arguments) override
     {
         std::vector<uint64_t> a(arguments);
@@ -362,10 +356,7 @@ class SandboxTable : public ::testing::Test
         }
     }
     // Returns true if this version of Landlock has scopes.
-    static bool scopes()
-    {
-        return syscall(SYS_landlock_create_ruleset, nullptr, 0, 1) >= 6;
-    }
+    static bool scopes() { return syscall(SYS_landlock_create_ruleset, nullptr, 0, 1) >= 6; }
     void check_mount(const std::string &level)
     {
         if (!why_no_mount().empty())

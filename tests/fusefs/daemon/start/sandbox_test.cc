@@ -111,10 +111,7 @@ class Sandbox : public ::testing::Test
         ASSERT_NE(made, nullptr);
         fclose(made);
     }
-    void TearDown() override
-    {
-        unlink(image_.c_str());
-    }
+    void TearDown() override { unlink(image_.c_str()); }
     // The number that body returns in a process inside the sandbox; 1000: the sandbox failed.
     int inside(unsigned level, const std::function<int()> &body)
     {

@@ -26,10 +26,7 @@ class HostBytes : public ::testing::Test
         const rig_config config = {};
         ASSERT_EQ(rig_open(&config, &rig_), 0);
     }
-    void TearDown() override
-    {
-        EXPECT_EQ(rig_close(rig_), 0);
-    }
+    void TearDown() override { EXPECT_EQ(rig_close(rig_), 0); }
     // Registers a sparse memfd, whose bytes count whether they were touched or
     // not.
     int add(uint64_t len, uint32_t uid)

@@ -46,10 +46,7 @@ class Program
         direct->latency.buckets[3]++;
         at_->pipeline_written_bytes += 1;
     }
-    int memory() const
-    {
-        return memory_;
-    }
+    int memory() const { return memory_; }
     void end()
     {
         close(fd_);

@@ -80,10 +80,7 @@ class Transfer : public ::testing::Test
         EXPECT_TRUE(buffer_is_content());
         return rw;
     }
-    bool buffer_is_content() const
-    {
-        return memcmp(buffer_.data, content_.data(), kBytes) == 0;
-    }
+    bool buffer_is_content() const { return memcmp(buffer_.data, content_.data(), kBytes) == 0; }
 
     rig *rig_ = nullptr;
     rig_buffer buffer_ = {};

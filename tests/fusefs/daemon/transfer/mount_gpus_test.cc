@@ -62,10 +62,7 @@ constexpr unsigned kIdleSeconds = 10;
 class MountGpus : public ::testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        open(0);
-    }
+    void SetUp() override { open(0); }
     void open(unsigned first_gpu)
     {
         rig_config config = {};

@@ -72,10 +72,7 @@ class Readv : public ::testing::Test
         }
         return failed;
     }
-    gpunvme_piece *pieces() const
-    {
-        return reinterpret_cast<gpunvme_piece *>(list_.data);
-    }
+    gpunvme_piece *pieces() const { return reinterpret_cast<gpunvme_piece *>(list_.data); }
     gpunvme_ioc_readv request(uint64_t count, uint32_t flags = 0) const
     {
         gpunvme_ioc_readv v = {};

@@ -54,10 +54,7 @@ class Repeat : public ::testing::TestWithParam<bool>
     {
         ASSERT_EQ(rig_fail(rig_, kind, GetParam() ? kWrite : kRead, status, skip, times), 0);
     }
-    uint16_t fault() const
-    {
-        return GetParam() ? kWriteFault : kUnrecoveredRead;
-    }
+    uint16_t fault() const { return GetParam() ? kWriteFault : kUnrecoveredRead; }
     int transfer(gpunvme_ioc_rw *rw, uint32_t flags = GPUNVME_NO_FALLBACK, uint32_t deadline_ms = 0)
     {
         *rw = {};

@@ -81,10 +81,7 @@ class Sums : public Readv
         return memcmp(buffer_.data, &content_[offset], len) == 0;
     }
     // Commands of the executor bring a wrong bit.
-    void corrupt(unsigned times)
-    {
-        fail(SIM_FAULT_CORRUPT, 0, 0, times);
-    }
+    void corrupt(unsigned times) { fail(SIM_FAULT_CORRUPT, 0, 0, times); }
 };
 
 TEST_F(Sums, ValidBlocksUseOnlyTheGpuPath)
