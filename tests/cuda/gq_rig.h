@@ -109,6 +109,15 @@ class Rig
     std::string image_;
 };
 
+/* A rig that its constructor opens. */
+struct OpenRig : Rig {
+    OpenRig(const Executor &executor, uint32_t lba_size = 512, size_t bytes = 8u << 20)
+        : Rig(executor, lba_size, bytes)
+    {
+        open();
+    }
+};
+
 /*
  * A Target registers its memory at the rig, until end() is called or the Target
  * is destroyed. The rig is closed only afterwards.

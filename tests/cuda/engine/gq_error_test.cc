@@ -67,9 +67,7 @@ TEST_P(GqError, ALongWriteEndsWhereItFailed)
 TEST_P(GqError, ANamespaceThatWasReplacedGetsNoWrite)
 {
     constexpr size_t kLen = 64u << 10;
-    Rig rig(GetParam(), 512, kLen);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, kLen);
     Target m(rig, kLen);
     ASSERT_EQ(sim_change_ns(rig.s, 1, true), 0);
     EXPECT_EQ(rig.move(GQ_WRITE, m, 0, {{0, kLen}}, 0, kLen), -EIO);
@@ -78,9 +76,7 @@ TEST_P(GqError, ANamespaceThatWasReplacedGetsNoWrite)
 
 TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
 {
-    Rig rig(GetParam(), 4096, 1u << 20);
-
-    rig.open();
+    OpenRig rig(GetParam(), 4096, 1u << 20);
     Target m(rig, 16384);
     ASSERT_EQ(rig.move(GQ_READ, m, 0, {{8, 8192}}, 100, 1000), 0) << "leaves bytes in staging";
     m.fill(0x5a);
@@ -195,9 +191,7 @@ TEST_P(GqError, UnregisterAfterATimeoutDeletesTheQueueFirst)
 
 TEST_P(GqError, FatalStatusEndsTransfersUntilItIsReset)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, 1u << 20);
     rig.fault(once(SIM_FAULT_FATAL));
     Target m(rig, 65536);
     rig.req.deadline_ms = 50;
@@ -238,10 +232,9 @@ TEST_P(GqError, CancelDrainsAndTellsWhatIsCertain)
 
 TEST_P(GqError, CancelledBeforeItStartsSendsNothing)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     uint32_t cancel = 1;
 
-    rig.open();
     Target m(rig, 4096);
     rig.req.cancel = &cancel;
     EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 4096}}, 0, 4096), -ECANCELED);
@@ -270,9 +263,7 @@ TEST_P(GqError, UnregisterWaitsForTheTransferInProgress)
 
 TEST_P(GqError, StaleBuffersAreRefused)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, 1u << 20);
     Memory m(rig.x.kind, 4096);
     gq_buffer *b = rig.add(m, 0, 4096);
     gq_buffer_unregister(b);
@@ -282,11 +273,10 @@ TEST_P(GqError, StaleBuffersAreRefused)
 
 TEST_P(GqError, RegistersNoMoreBuffersThanAllowed)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     std::vector<gq_buffer *> buffers;
     gq_buffer *extra = nullptr;
 
-    rig.open();
     Memory m(rig.x.kind, 65536);
     for (unsigned i = 0; i < rig.opts.max_buffers; i++)
         buffers.push_back(rig.add(m, i * 4096, 4096));
@@ -303,10 +293,9 @@ TEST_P(GqError, RegistersNoMoreBuffersThanAllowed)
 
 TEST_P(GqError, RefusesMemoryThatCannotBe)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Memory m(rig.x.kind, 4096);
     gq_mem mem = m.part(0, 0);
     EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EINVAL) << "empty";
@@ -322,9 +311,7 @@ TEST_P(GqError, RefusesMemoryThatCannotBe)
 
 TEST_P(GqError, CloseUnregistersWhatIsLeft)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, 1u << 20);
     Memory m(rig.x.kind, 8192);
     rig.add(m, 0, 4096);
     rig.add(m, 1, 4096);
@@ -344,10 +331,9 @@ TEST(GqErrorOpen, CudaDemandedWithoutADeviceIsNoDevice)
 
 TEST_P(GqError, SaysItsTierAndWhyItIsNoBetter)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     gq_info info;
 
-    rig.open();
     gq_engine_info(rig.e, &info);
     if (rig.x.doorbells == GQ_DOORBELLS_CPU)
         EXPECT_EQ(info.tier, 0u);
@@ -387,10 +373,9 @@ TEST_P(GqError, ControllerThatCannotReachDeviceMemoryCostsTheTier)
 TEST(GqErrorOpen, AutoFallsBackAndSaysWhy)
 {
     struct reason why = {};
-    Rig rig({"Auto", GQ_EXECUTOR_AUTO, 1}, 512, 1u << 20);
+    OpenRig rig({"Auto", GQ_EXECUTOR_AUTO, 1}, 512, 1u << 20);
     gq_info info;
 
-    rig.open();
     gq_engine_info(rig.e, &info);
     if (gq_probe(0, &why) == 0) {
         EXPECT_EQ(info.executor, GQ_EXECUTOR_CUDA);

@@ -150,9 +150,7 @@ TEST_P(GqReadvSlicesWaits, AreFewInAListThatMayNotBeLong)
 TEST_P(GqReadvSlices, EndWhereTogetherTheyHadTooMuch)
 {
     constexpr uint64_t kPiece = 4u << 20, kAGib = (1u << 30) / kPiece;
-    Rig rig(GetParam(), 512, kMib);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, kMib);
     Target memory(rig, kPiece);
     File zeros({{0, GQ_LBA_ZERO}}, kPiece);
     Batch batch(memory, zeros, std::vector<gq_read>(6 * kAGib, {0, 0, kPiece}));

@@ -126,11 +126,10 @@ TEST_P(GqReadv, ReadsLongPiecesToAnyPlace)
 TEST_P(GqReadv, FindsItsWayInMapsOfAnySize)
 {
     for (size_t extents : {1, 2, 3, 5, 64, 1000, 10000}) {
-        Rig rig(GetParam(), 512);
+        OpenRig rig(GetParam(), 512);
         std::mt19937 rng(extents);
 
         SCOPED_TRACE(extents);
-        rig.open();
         File file(rig, rng, extents, extents > 100 ? 1 : 64, extents % 2 == 0);
         read_and_compare(rig, file, draw_reads(file, rng, {400, 1, 5000, 1}), 17);
         read_and_compare(rig, file, draw_reads(file, rng, {5, 9000, 500000, 4}), 4);
@@ -194,9 +193,7 @@ TEST_P(GqReadv, TakesLongLists)
 
 TEST_P(GqReadv, HolesAreZerosAndSendNothing)
 {
-    Rig rig(GetParam());
-
-    rig.open();
+    OpenRig rig(GetParam());
     File file(rig, {{0, GQ_LBA_ZERO}}, 3000000);
     read_and_compare(rig, file, {{5, 3, 2000001}, {0, 2000007, 1}, {2999999, 2000009, 100}}, 1);
     EXPECT_EQ(rig.result.commands, 0u);
@@ -204,9 +201,7 @@ TEST_P(GqReadv, HolesAreZerosAndSendNothing)
 
 TEST_P(GqReadv, ReadsAreShortAtTheEnd)
 {
-    Rig rig(GetParam(), 4096);
-
-    rig.open();
+    OpenRig rig(GetParam(), 4096);
     File file(rig, {{0, 7}}, 10001);
     read_and_compare(rig, file,
                      {{8192, 0, 8192},
@@ -221,9 +216,7 @@ TEST_P(GqReadv, ReadsAreShortAtTheEnd)
 
 TEST_P(GqReadv, ReadsNothingOfAnEmptyFile)
 {
-    Rig rig(GetParam());
-
-    rig.open();
+    OpenRig rig(GetParam());
     File file(rig, {}, 0);
     read_and_compare(rig, file, {{0, 0, 4096}, {5, 5000, 1}}, 0);
 }
@@ -246,11 +239,10 @@ TEST_P(GqReadv, SendsNoMoreCommandsThanItTakes)
 /* Two ways to the same bytes. */
 TEST_P(GqReadv, ReadsWhatTransfersRead)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     std::mt19937 rng(77);
     const size_t room = 1u << 20;
 
-    rig.open();
     Target m(rig, 2 * room);
     for (unsigned round = 0; round < 30; round++) {
         File file(rig, rng, 1 + rng() % 30, 100, true);
@@ -273,9 +265,7 @@ TEST_P(GqReadv, ReadsWhatTransfersRead)
 
 TEST_P(GqReadv, PiecesOutsideTheBufferAreInvalidAndSpoilNoOther)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     File file(rig, {{0, 100}}, 65536);
     Memory m(rig.x.kind, 16384);
     gq_buffer *b = rig.add(m, 3, 8192);
@@ -300,9 +290,7 @@ TEST_P(GqReadv, PiecesOutsideTheBufferAreInvalidAndSpoilNoOther)
 
 TEST_P(GqReadv, LeavesToTheCallerWhatTakesTooManyCommandsOrCannotBe)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     File file(rig, {{0, 100}}, 100000);
     Memory m(rig.x.kind, 100000);
     gq_buffer *b = rig.add(m, 1, 90000);
@@ -331,10 +319,9 @@ TEST_P(GqReadv, LeavesToTheCallerWhatTakesTooManyCommandsOrCannotBe)
 /* A file by parts of its map, one after the other: what none of them holds whole stays. */
 TEST_P(GqReadv, WithAPartOfAMapReadsWhatIsInside)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     std::mt19937 rng(21);
 
-    rig.open();
     File file(rig, rng, 60, 100, true);
     std::vector<gq_read> reads = draw_reads(file, rng, {2000, 1, 3000, 1});
     uint64_t room = room_for(reads);
@@ -373,9 +360,7 @@ TEST_P(GqReadv, WithAPartOfAMapReadsWhatIsInside)
 
 TEST_P(GqReadv, TakesPiecesFromTheMiddleOfAList)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     File file(rig, {{0, 100}}, 100000);
     Memory m(rig.x.kind, 4096);
     gq_buffer *b = rig.add(m, 0, 4096);
@@ -410,10 +395,9 @@ TEST_P(GqReadv, TakesPiecesFromTheMiddleOfAList)
 
 TEST_P(GqReadv, ListsBeginAtMultiplesOf8OfHostMemory)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Memory m(rig.x.kind, 4096);
     gq_mem mem = m.part(12, 48);
     mem.is_list = true;
@@ -431,7 +415,7 @@ TEST_P(GqReadv, ListsBeginAtMultiplesOf8OfHostMemory)
 
 TEST_P(GqReadv, RefusesMapsThatCannotBe)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     struct {
         const char *why;
         std::vector<gq_file_extent> extents;
@@ -446,7 +430,6 @@ TEST_P(GqReadv, RefusesMapsThatCannotBe)
         {"no extents, but an end", {}, 512},
     };
 
-    rig.open();
     Memory m(rig.x.kind, 4096);
     gq_buffer *b = rig.add(m, 0, 4096);
     for (auto &map : maps) {
@@ -471,9 +454,7 @@ TEST_P(GqReadv, RefusesMapsThatCannotBe)
  */
 TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     File file(rig, {{0, 0}}, 1u << 20);
     Target m(rig, 1u << 20);
     Batch batch(m, file, {{0, 1, 300000}});
@@ -491,9 +472,7 @@ TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
 /* Partial LBAs, and addresses that are no multiples of 4. */
 TEST_P(GqReadv, OneCommandReadsAllLbasThatAPieceTouches)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     File file(rig, {{0, 0}}, 1u << 20);
     Target m(rig, 1u << 20);
     Batch batch(m, file, {{0, 1, 4096}, {8104, 8192, 256}, {1000, 16390, 4096}});

@@ -20,8 +20,7 @@ TEST(Crc, TheDefinitionOfTheTestIsRfc3720s)
 TEST_P(GqSums, AreThoseOfTheBytes)
 {
     constexpr size_t kRoom = 3u << 20, kMany = 70000; // more than a launch takes
-    Rig rig(GetParam());
-    rig.open();
+    OpenRig rig(GetParam());
     Memory m(rig.x.kind, kRoom);
     Bytes data = random_bytes(kRoom, 5);
     m.write(0, data);

@@ -66,9 +66,8 @@ void read_at_random(Rig &rig, unsigned rounds, uint32_t seed)
 TEST_P(GqTransfer, ReadsAnyOffsetLengthAndAlignment)
 {
     for (uint32_t lba_size : {512u, 4096u}) {
-        Rig rig(GetParam(), lba_size);
+        OpenRig rig(GetParam(), lba_size);
         SCOPED_TRACE(lba_size);
-        rig.open();
         read_at_random(rig, 60, lba_size);
     }
 }
@@ -124,10 +123,9 @@ TEST_P(GqTransfer, ListsFromInsideAPageStayInOnePageOfTheTable)
 
 TEST_P(GqTransfer, WritesFromAnyAlignment)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     std::mt19937 rng(3);
 
-    rig.open();
     Memory m(rig.x.kind, 2u << 20);
     m.write(0, random_bytes(2u << 20, 5));
     Bytes model = rig.media;
@@ -146,10 +144,9 @@ TEST_P(GqTransfer, WritesFromAnyAlignment)
 
 TEST_P(GqTransfer, SpansThousandsOfExtents)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     std::vector<Extent> extents;
 
-    rig.open();
     for (uint64_t i = 0; i < 10000; i++)
         extents.push_back({i % 3 == 2 ? GQ_LBA_ZERO : (i * 7919) % 16384, 512});
     Target m(rig, 10000 * 512);
@@ -162,9 +159,7 @@ TEST_P(GqTransfer, SpansThousandsOfExtents)
 
 TEST_P(GqTransfer, ZeroExtentsSendNoCommand)
 {
-    Rig rig(GetParam());
-
-    rig.open();
+    OpenRig rig(GetParam());
     Memory m(rig.x.kind, 4u << 20);
     gq_buffer *b = rig.add(m, 1, (4u << 20) - 2);
     ASSERT_EQ(rig.move(GQ_READ, b, 0, {{GQ_LBA_ZERO, 4u << 20}}, 5, 3u << 20), 0);
@@ -177,9 +172,7 @@ TEST_P(GqTransfer, ZeroExtentsSendNoCommand)
 
 TEST_P(GqTransfer, AlignedReadNeedsNoStagingAndFewCommands)
 {
-    Rig rig(GetParam(), 4096);
-
-    rig.open();
+    OpenRig rig(GetParam(), 4096);
     Target m(rig, 4u << 20);
     ASSERT_EQ(rig.move(GQ_READ, m, 0, {{0, 4u << 20}}, 0, 4u << 20), 0);
     /* Staged, commands are cut as staging has room. */
@@ -223,9 +216,7 @@ TEST_P(GqTransfer, ALongOneHasFewCommands)
 
 TEST_P(GqTransfer, RefusesWhatCannotBe)
 {
-    Rig rig(GetParam());
-
-    rig.open();
+    OpenRig rig(GetParam());
     Target m(rig, 8192);
     EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 1000}}, 0, 512), -EINVAL) << "not whole LBAs";
     EXPECT_EQ(rig.move(GQ_READ, m, 0, {{0, 0}}, 0, 0), -EINVAL) << "empty extent";
@@ -250,10 +241,9 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
 
 TEST_P(GqTransfer, PutAndGetStayInsideTheBuffer)
 {
-    Rig rig(GetParam());
+    OpenRig rig(GetParam());
     Bytes data = random_bytes(3000, 9), back(3000);
 
-    rig.open();
     Memory m(rig.x.kind, 16384);
     gq_buffer *b = rig.add(m, 4000, 5001);
     EXPECT_EQ(gq_buffer_put(b, 1500, data.data(), data.size()), 0);

@@ -28,9 +28,7 @@ constexpr size_t kLen = 1u << 20;
 
 TEST_P(GqIpc, FillsExactlyTheBufferInTheOtherProcess)
 {
-    Rig rig(GetParam(), 512);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512);
     Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);
@@ -48,10 +46,9 @@ TEST_P(GqIpc, FillsExactlyTheBufferInTheOtherProcess)
 /* Two buffers of one allocation: the handle is opened twice, and closed twice. */
 TEST_P(GqIpc, SharesOneAllocationBetweenBuffers)
 {
-    Rig rig(GetParam(), 4096);
+    OpenRig rig(GetParam(), 4096);
     gq_buffer *b[2] = {};
 
-    rig.open();
     Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);
@@ -69,10 +66,9 @@ TEST_P(GqIpc, SharesOneAllocationBetweenBuffers)
 
 TEST_P(GqIpc, RefusesHandlesAndRangesThatCannotBe)
 {
-    Rig rig(GetParam(), 4096);
+    OpenRig rig(GetParam(), 4096);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Child child("gq_ipc_child", {std::to_string(kLen)});
     Bytes handle = child.read(64);
     ASSERT_EQ(handle.size(), 64u);

@@ -134,10 +134,9 @@ TEST_P(GqVmm, HasHandlesThatAreDescriptorsOfTheControlDevice)
 
 TEST_P(GqVmm, FillsABufferThatCrossesSegments)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Vmm vmm(3);
     gq_mem mem = vmm.memory(vmm.segment - 70001, vmm.segment + 140000);
     ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
@@ -150,10 +149,9 @@ TEST_P(GqVmm, FillsABufferThatCrossesSegments)
 
 TEST_P(GqVmm, KeepsTheMemoryOfAnOwnerThatHasUnmappedIt)
 {
-    Rig rig(GetParam(), 4096);
+    OpenRig rig(GetParam(), 4096);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Vmm vmm(2);
     gq_mem mem = vmm.memory(0, 2 * vmm.segment);
     ASSERT_EQ(gq_buffer_register(rig.e, &mem, &b), 0);
@@ -167,10 +165,9 @@ TEST_P(GqVmm, KeepsTheMemoryOfAnOwnerThatHasUnmappedIt)
 
 TEST_P(GqVmm, RefusesHandlesOfAnotherForm)
 {
-    Rig rig(GetParam(), 512);
+    OpenRig rig(GetParam(), 512);
     gq_buffer *b = nullptr;
 
-    rig.open();
     Vmm vmm(2);
     gq_mem mem = vmm.memory(0, 4096);
     vmm.segments[0].len *= 2;

@@ -43,9 +43,7 @@ TEST_P(GqQueue, WorksAtAnyDepthWithCompletionsOutOfOrder)
 /* What serves short lists on a GPU leaves after a while, just now perhaps, and has to come back. */
 TEST_P(GqQueue, ServesShortReadsAfterPausesOfAnyLength)
 {
-    Rig rig(GetParam(), 512, 64u << 10);
-
-    rig.open();
+    OpenRig rig(GetParam(), 512, 64u << 10);
     Target m(rig, 4096);
     for (uint64_t i = 0; i < 1500; i++) {
         auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(i % 500);
@@ -207,10 +205,9 @@ TEST_P(SharedMemory, IsReadIntoFromAnyOffset)
 
 TEST_P(SharedMemory, IsWrittenFromAndCopied)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     Bytes data = random_bytes(70000, 5), back(data.size());
 
-    rig.open();
     gq_buffer *b = add(rig);
     ASSERT_TRUE(b);
     ASSERT_EQ(gq_buffer_put(b, 300, data.data(), data.size()), 0);
@@ -228,11 +225,10 @@ TEST_P(SharedMemory, IsWrittenFromAndCopied)
 
 TEST_P(SharedMemory, IsRefusedPastItsEnd)
 {
-    Rig rig(GetParam(), 512, 1u << 20);
+    OpenRig rig(GetParam(), 512, 1u << 20);
     gq_mem mem = {GQ_MEM_FD, nullptr, fd_, kAt, kAll, {}, nullptr, 0, false, false, false};
     gq_buffer *b = nullptr;
 
-    rig.open();
     ASSERT_EQ(ftruncate(fd_, kAll), 0);
     EXPECT_EQ(gq_buffer_register(rig.e, &mem, &b), -EFAULT);
     mem.offset = UINT64_MAX - 4096;
