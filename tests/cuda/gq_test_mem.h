@@ -6,12 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "cuda/gq.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct test_mem {
     bool is_cuda;
@@ -27,8 +26,6 @@ void test_mem_read(const struct test_mem *m, size_t offset, void *dst, size_t le
 /* The handle of the whole allocation, for another process; false where that is impossible. */
 bool test_mem_export(const struct test_mem *m, unsigned char ipc[64]);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -3,11 +3,11 @@
 #ifndef TESTS_LAYOUT_OBJECTS_H
 #define TESTS_LAYOUT_OBJECTS_H
 
+#include <sys/cdefs.h>
+
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum object_kind {
     OBJECT_LABEL,
@@ -55,8 +55,6 @@ uint32_t object_magic(enum object_kind kind);
 int object_check(enum object_kind kind, const union lay_block *o, const char **why);
 const char *object_name(enum object_kind kind);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -65,7 +65,8 @@ def languages(root, name, cc, cxx, flags):
     as_cxx = [cxx, "-std=c++17", *flags]
     if name.startswith(("tests/", "integrations/")) and (CXX_INCLUDE.search(text) or "gtest/" in text):
         return [as_cxx]
-    return [as_c, as_cxx] if "__cplusplus" in text else [as_c]
+    is_both = "__cplusplus" in text or "__BEGIN_DECLS" in text
+    return [as_c, as_cxx] if is_both else [as_c]
 
 
 def check(root, work, cc, cxx, flags):

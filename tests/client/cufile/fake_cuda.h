@@ -8,10 +8,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef void *fake_stream;
 
@@ -36,8 +35,6 @@ void fake_cuda_refuse_waits(int on);
 /* Copies made by streams so far. */
 uint64_t fake_cuda_copies(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -8,10 +8,9 @@
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct gpunvme_device_cache;
 
@@ -48,8 +47,6 @@ cudaError_t launch_cache_holds(const struct gpunvme_device_cache *c, unsigned wa
 cudaError_t launch_cache_prefetch(const struct gpunvme_device_cache *c, uint64_t n, uint64_t offset,
                                   int *error, cudaStream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

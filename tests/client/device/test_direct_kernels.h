@@ -6,10 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct gpunvme_device_file;
 
@@ -49,8 +48,6 @@ cudaError_t launch_fill(unsigned char *dst, unsigned char value, uint64_t n, cud
 cudaError_t launch_copy(unsigned char *dst, const unsigned char *src, uint64_t n,
                         cudaStream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

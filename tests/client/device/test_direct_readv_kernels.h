@@ -4,12 +4,11 @@
 #define TESTS_CLIENT_DEVICE_TEST_DIRECT_READV_KERNELS_H
 
 #include <cuda_runtime_api.h>
+#include <sys/cdefs.h>
 
 #include "gpunvme/gpunvme.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * Each of the warps reads n pieces, the next n of `pieces`, places counted from dst. returned: what
@@ -20,8 +19,6 @@ cudaError_t launch_lists(const struct gpunvme_device_file *f, void *dst,
                          struct gpunvme_piece *pieces, unsigned n, unsigned warps,
                          const int *expected, int *returned, unsigned *wrong, cudaStream_t stream);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -3,11 +3,11 @@
 #ifndef TESTS_CLIENT_LIB_CACHE_RIG_H
 #define TESTS_CLIENT_LIB_CACHE_RIG_H
 
+#include <sys/cdefs.h>
+
 #include "client/device/gd_cache_types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define CACHE_LANES 32u
 
@@ -39,8 +39,6 @@ void cache_rig_release(const struct cache_rig_line *line);
 struct gpunvme_file;
 void cache_rig_use_up(struct gpunvme_file *f);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

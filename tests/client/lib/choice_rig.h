@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct choice {
     uint64_t crossover; /* as in gpunvme_options */
@@ -33,8 +32,6 @@ int choice_set(struct choice_handle *h, const struct choice *c);
 /* Why a transfer of a buffer that the mount has taken bounces; NULL: it does not. */
 const char *choice_why(struct choice_handle *h, const struct choice *c);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

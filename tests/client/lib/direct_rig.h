@@ -4,14 +4,13 @@
 #define TESTS_CLIENT_LIB_DIRECT_RIG_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 #include "client/device/gd_launch.h"
 #include "client/device/gd_table_launch.h"
 #include "client/device/gd_types.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Bytes or -errno, as gpunvme_pread_warp(): of a read that ends before the file does. */
 int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
@@ -126,8 +125,6 @@ struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t
                                    uint64_t offset);
 int64_t shared_end(struct shared_ticket *t);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

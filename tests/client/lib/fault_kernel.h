@@ -3,15 +3,13 @@
 #ifndef TESTS_CLIENT_LIB_FAULT_KERNEL_H
 #define TESTS_CLIENT_LIB_FAULT_KERNEL_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 /* Runs a kernel that stores to an unmapped address. Returns the error that CUDA reports, or 0. */
 int fault_kernel_run(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -5,12 +5,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "client/lib/connection.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* What the mount answers. A zero in `fail` is success. */
 struct hostile_mount {
@@ -33,8 +32,6 @@ bool hostile_registers_during_release(struct connection *g);
 /* Opens a table of a file of the mount, which must refuse it, and returns the error. */
 int hostile_open_table(struct connection *g);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

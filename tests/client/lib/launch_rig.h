@@ -10,10 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define LAUNCH_RIG_BYTES  (4u << 20) /* of the file */
 #define LAUNCH_RIG_PIECES 64u
@@ -46,8 +45,6 @@ struct launch_rig_counts {
 };
 struct launch_rig_counts launch_rig_counts(struct launch_rig *r);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -9,10 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct mount_gpu_rig {
     const char *mount;   /* UUID byte of each GPU that the mount serves */
@@ -24,8 +23,6 @@ struct mount_gpu_rig {
 /* Returns the device, -1 for no CUDA device, or -errno. Stores the lease tier. */
 int mount_gpu_rig_choose(const struct mount_gpu_rig *rig, uint32_t *lease_tier);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

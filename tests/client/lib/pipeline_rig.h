@@ -6,12 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct rig;
 
@@ -33,8 +32,6 @@ void rig_meet(unsigned reads);
 /* Lanes made so far, all of them free. */
 unsigned rig_staging(struct rig *r);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -3,17 +3,15 @@
 #ifndef TESTS_CLIENT_LIB_REFUSAL_H
 #define TESTS_CLIENT_LIB_REFUSAL_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 struct connection;
 
 /* The nth launch by this thread from now on, 1: the next one. The handle has used CUDA. */
 void refusal_at(struct connection *g, unsigned nth);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

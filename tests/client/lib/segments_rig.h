@@ -4,12 +4,11 @@
 #define TESTS_CLIENT_LIB_SEGMENTS_RIG_H
 
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct segments_rig;
 struct connection;
@@ -32,8 +31,6 @@ struct connection *segments_rig_connection(struct segments_rig *r);
 const struct segments_rig_seen *segments_rig_close(struct segments_rig *r,
                                                    struct gpunvme_buffer *b);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

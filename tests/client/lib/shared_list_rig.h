@@ -9,12 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "client/lib/connection.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define LIST_RIG_GPU 0x5000000000000000u /* what the GPU's addresses are higher by */
 
@@ -40,8 +39,6 @@ struct list_rig_counts {
 };
 struct list_rig_counts list_rig_counts(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -6,12 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "client/lib/connection.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define SIGNAL_RIG_STEP 1000u /* bytes, or pieces from the first on, that a call reads at most */
 
@@ -34,8 +33,6 @@ ssize_t signal_rig_read(struct signal_rig *r, size_t len, struct gpunvme_result 
 int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t n,
                      struct gpunvme_result *result);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

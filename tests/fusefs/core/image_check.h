@@ -5,11 +5,11 @@
 #ifndef TESTS_FUSEFS_IMAGE_CHECK_H
 #define TESTS_FUSEFS_IMAGE_CHECK_H
 
+#include <sys/cdefs.h>
+
 #include "blockdev/bdev.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Problems found (each is printed), or -errno when there is no file system to check. */
 int64_t image_check(struct bd_dev *dev);
@@ -22,8 +22,6 @@ int64_t image_fsck(struct bd_dev *dev);
 /* Makes safe repairs, like `fsck.gpunvme -p -f`. Returns like image_fsck(). */
 int64_t image_preen(struct bd_dev *dev);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -7,12 +7,11 @@
 #define TESTS_FUSEFS_IMAGE_REPAIR_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 #include "layout/layout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Does a metadata block begin here? Those of the log that nothing has used yet are none. */
 bool image_is_metadata(const uint8_t *block);
@@ -39,8 +38,6 @@ void image_seal_super(uint8_t *image, const struct lay_geometry *geo);
  */
 void image_repair_log(uint8_t *image, const struct lay_geometry *geo);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

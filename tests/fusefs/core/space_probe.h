@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct ffs;
 
@@ -31,8 +30,6 @@ uint64_t space_meta_free(struct ffs *fs);
  */
 uint64_t space_drop_copies(struct ffs *fs);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -9,13 +9,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
 #include "sim/sim.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /*
  * This is the deadline of commands in tests that lose some. Other commands, also those
@@ -142,8 +141,6 @@ struct rig_notified {
 };
 struct rig_notified rig_notified(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif
