@@ -35,9 +35,6 @@ struct cache_rig_line {
 struct cache_rig_line cache_rig_hold(const struct gpunvme_device_cache *c, uint64_t offset,
                                      int *err);
 void cache_rig_release(const struct cache_rig_line *line);
-/* The caches of a direct file are in their last generation then (cache_used_up.c). */
-struct gpunvme_file;
-void cache_rig_use_up(struct gpunvme_file *f);
 
 __END_DECLS
 

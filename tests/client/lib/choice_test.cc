@@ -5,8 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "gpunvme/gpunvme.h"
-#include "tests/client/lib/choice_rig.h"
+#include "tests/client/lib/internal.h"
 
 namespace
 {
@@ -20,13 +19,13 @@ class Choice : public ::testing::Test
     {
         cached_ = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
         ASSERT_GE(cached_, 0);
-        handle_ = choice_handle_new();
-        c_.on_gpu = true;
-        c_.fd = cached_;
+        ASSERT_EQ(connection_local(&buffer_.owner), 0);
+        buffer_.shared = true;
+        range_.fd = cached_;
     }
     void TearDown() override
     {
-        choice_handle_free(handle_);
+        connection_close(buffer_.owner);
         close(cached_);
         if (direct_ >= 0)
             close(direct_);
@@ -38,20 +37,23 @@ class Choice : public ::testing::Test
     }
     void set(uint32_t path, uint64_t crossover)
     {
-        c_.path = path;
-        c_.crossover = crossover;
-        ASSERT_EQ(choice_set(handle_, &c_), 0);
+        gpunvme_options options = {};
+        options.path = path;
+        options.crossover = crossover;
+        ASSERT_EQ(bounce_set_options(buffer_.owner, &options), 0);
     }
+    // Why a transfer of a buffer that the mount has taken bounces; NULL: it does not.
     const char *why(size_t len)
     {
-        c_.len = len;
-        return choice_why(handle_, &c_);
+        range_.len = len;
+        return gpunvme_choose_path(&buffer_, &range_, pieces_).why;
     }
     bool bounces(size_t len) { return why(len) != nullptr; }
 
-    choice_handle *handle_ = nullptr;
     int cached_ = -1, direct_ = -1;
-    choice c_ = {};
+    gpunvme_buffer buffer_ = {}; // of the first GPU
+    range range_ = {};
+    size_t pieces_ = 0; // of a batch of range_.len bytes together; 0: no batch
 };
 
 TEST_F(Choice, ShortReadsBounceAndSaySo)
@@ -66,14 +68,14 @@ TEST_F(Choice, WithoutReadAheadFewerDo)
 {
     if (!open_direct())
         GTEST_SKIP() << "no O_DIRECT here";
-    c_.fd = direct_;
+    range_.fd = direct_;
     EXPECT_TRUE(bounces(16 * kKib - 1));
     EXPECT_FALSE(bounces(16 * kKib));
 }
 
 TEST_F(Choice, ShortWritesBounce)
 {
-    c_.write = true;
+    range_.write = true;
     EXPECT_STREQ(why(12 * kKib), "shorter than the crossover");
     EXPECT_FALSE(bounces(16 * kKib));
 }
@@ -81,10 +83,10 @@ TEST_F(Choice, ShortWritesBounce)
 // The GPU path writes whole blocks.
 TEST_F(Choice, WritesOfPartsOfBlocksDoNotBounce)
 {
-    c_.write = true;
+    range_.write = true;
     ASSERT_TRUE(bounces(4 * kKib));
     EXPECT_FALSE(bounces(4 * kKib + 1));
-    c_.file_offset = 1;
+    range_.file_offset = 1;
     EXPECT_FALSE(bounces(4 * kKib));
 }
 
@@ -94,27 +96,27 @@ TEST_F(Choice, WritesPastTheLimitOfFileSizesAreTheMounts)
     rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     rlimit limit = {1 << 20, before.rlim_max};
-    c_.write = true;
+    range_.write = true;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    c_.file_offset = (1 << 20) - 4 * kKib;
+    range_.file_offset = (1 << 20) - 4 * kKib;
     EXPECT_TRUE(bounces(4 * kKib));
     EXPECT_FALSE(bounces(8 * kKib));
-    c_.file_offset = 2 << 20;
+    range_.file_offset = 2 << 20;
     EXPECT_FALSE(bounces(4 * kKib));
     setrlimit(RLIMIT_FSIZE, &before);
 }
 
 TEST_F(Choice, ListsOfFewPiecesBounce)
 {
-    c_.pieces = 4;
+    pieces_ = 4;
     EXPECT_STREQ(why(128 * kKib - 1), "shorter than the crossover");
     EXPECT_FALSE(bounces(128 * kKib));
-    c_.pieces = 5;
+    pieces_ = 5;
     EXPECT_FALSE(bounces(20 * kKib));
     if (!open_direct())
         GTEST_SKIP() << "no O_DIRECT here";
-    c_.pieces = 2;
-    c_.fd = direct_;
+    pieces_ = 2;
+    range_.fd = direct_;
     EXPECT_FALSE(bounces(8 * kKib));
 }
 
@@ -123,12 +125,12 @@ TEST_F(Choice, ACrossoverReplacesTheSizes)
     set(0, 8192);
     EXPECT_STREQ(why(8191), "shorter than the crossover");
     EXPECT_FALSE(bounces(8192));
-    c_.write = true;
+    range_.write = true;
     EXPECT_TRUE(bounces(8191));
-    c_.write = false;
-    c_.pieces = 2;
+    range_.write = false;
+    pieces_ = 2;
     EXPECT_FALSE(bounces(4 * kKib));
-    c_.pieces = 0;
+    pieces_ = 0;
     set(0, 1);
     EXPECT_FALSE(bounces(1));
 }
@@ -143,14 +145,14 @@ TEST_F(Choice, APathThatWasAskedForIsTheOnlyOne)
 
 TEST_F(Choice, HostMemoryTakesTheMount)
 {
-    c_.on_gpu = false;
+    buffer_.device = CUDA_NO_DEVICE;
     EXPECT_FALSE(bounces(4 * kKib));
 }
 
 TEST_F(Choice, WritesBesideTheKernelsCacheAlwaysBounce)
 {
-    c_.write = true;
-    c_.writeback_cache = true;
+    range_.write = true;
+    buffer_.owner->info.writeback_cache = true;
     EXPECT_TRUE(bounces(1024 * kKib));
 }
 

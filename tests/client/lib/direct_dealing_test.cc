@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-extern "C" {
-#include "tests/client/lib/direct_dealing_rig.h"
-}
+#include "tests/client/lib/internal.h"
 
 namespace
 {
@@ -14,49 +12,53 @@ namespace
 class Dealings : public testing::Test
 {
   protected:
-    void SetUp() override { ASSERT_NE(rig, nullptr); }
-    void TearDown() override { dealings_rig_close(rig); }
+    void SetUp() override { ASSERT_EQ(direct_slots_open(&direct_), 0); }
+    void TearDown() override { direct_slots_close(&direct_); }
 
-    dealings_rig *rig = dealings_rig_open();
+    gd_check *take() { return direct_slots_take(&direct_); }
+    void give_back(const gd_check *set) { direct_slots_give_back(&direct_, set); }
+
+  private:
+    gpunvme_direct direct_ = {}; // with a lock that is initialised by zeros
 };
 
 TEST_F(Dealings, EachCheckInFlightHasItsOwn)
 {
     std::set<gd_check *> sets;
 
-    for (unsigned i = 0; i < DEALING_RIG_SETS; i++) {
-        gd_check *set = dealings_rig_take(rig);
+    for (unsigned i = 0; i < DIRECT_SLOTS; i++) {
+        gd_check *set = take();
         ASSERT_NE(set, nullptr);
         EXPECT_EQ(set->refused | set->left | set->runs, 0u);
         sets.insert(set);
     }
-    EXPECT_EQ(sets.size(), DEALING_RIG_SETS);
-    EXPECT_EQ(dealings_rig_take(rig), nullptr) << "all checks are in flight";
+    EXPECT_EQ(sets.size(), DIRECT_SLOTS);
+    EXPECT_EQ(take(), nullptr) << "all checks are in flight";
 }
 
 TEST_F(Dealings, SetOfACheckThatHasEndedIsTakenAgain)
 {
-    gd_check *sets[DEALING_RIG_SETS];
+    gd_check *sets[DIRECT_SLOTS];
 
     for (gd_check *&set : sets)
-        set = dealings_rig_take(rig);
+        set = take();
     sets[5]->runs++; // as the last group of a check does
-    EXPECT_EQ(dealings_rig_take(rig), sets[5]);
-    EXPECT_EQ(dealings_rig_take(rig), nullptr);
+    EXPECT_EQ(take(), sets[5]);
+    EXPECT_EQ(take(), nullptr);
     sets[5]->runs++;
-    EXPECT_EQ(dealings_rig_take(rig), sets[5]);
+    EXPECT_EQ(take(), sets[5]);
 }
 
 TEST_F(Dealings, SetOfACheckThatWasNotLaunchedIsGivenBack)
 {
     gd_check *set = nullptr;
 
-    for (unsigned i = 0; i < DEALING_RIG_SETS; i++)
-        set = dealings_rig_take(rig);
-    dealings_rig_give_back(rig, set);
-    EXPECT_EQ(dealings_rig_take(rig), set);
-    dealings_rig_give_back(rig, nullptr);
-    EXPECT_EQ(dealings_rig_take(rig), nullptr);
+    for (unsigned i = 0; i < DIRECT_SLOTS; i++)
+        set = take();
+    give_back(set);
+    EXPECT_EQ(take(), set);
+    give_back(nullptr);
+    EXPECT_EQ(take(), nullptr);
 }
 
 } // namespace

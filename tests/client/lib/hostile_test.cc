@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -20,14 +21,47 @@
 
 #include <gtest/gtest.h>
 
-#include "client/device/gd_types.h"
 #include "support/fd_message.h"
-#include "tests/client/lib/hostile_rig.h"
+#include "tests/client/lib/internal.h"
 
 namespace
 {
 
 constexpr uint64_t kId = 7, kPage = 4096;
+
+// What the mount's ioctls answer. A zero in `fail` is success.
+struct Mount {
+    gpunvme_ioc_info info = {};
+    gpunvme_ioc_queue_lease queues = {};
+    gpunvme_ioc_extent_lease extents = {};
+    int fail_register = 0, fail_iova = 0, fail_queues = 0; // 0 or -errno
+    std::atomic<unsigned> lease_ends{0};                   // that it was asked for
+    std::atomic<unsigned> unregistered{0};
+};
+
+Mount *mount; // one at a time
+
+// A handle of the mount, without connecting. dev_fd is a file of "the mount".
+connection *open_handle(Mount &m, int dev_fd)
+{
+    auto *g = static_cast<connection *>(calloc(1, sizeof(connection)));
+    struct stat st;
+    EXPECT_EQ(fstat(dev_fd, &st), 0);
+    mount = &m;
+    g->fd = dev_fd;
+    g->dev = st.st_dev;
+    g->info = m.info;
+    return g;
+}
+
+void close_handle(connection *g)
+{
+    while (!LIST_EMPTY(&g->directs))
+        direct_close(LIST_FIRST(&g->directs));
+    while (!LIST_EMPTY(&g->buffers))
+        buffer_unregister(LIST_FIRST(&g->buffers));
+    free(g);
+}
 
 size_t open_descriptors()
 {
@@ -220,7 +254,7 @@ class Hostile : public ::testing::Test
     void TearDown() override
     {
         if (g_)
-            hostile_close(g_);
+            close_handle(g_);
         close(file_);
     }
 
@@ -228,7 +262,7 @@ class Hostile : public ::testing::Test
     {
         struct direct_options o = {2, 4, 0};
         if (!g_)
-            g_ = hostile_open(&m_, file_);
+            g_ = open_handle(m_, file_);
         return direct_open(g_, &o, out);
     }
 
@@ -261,7 +295,7 @@ class Hostile : public ::testing::Test
     }
 
     Server server_;
-    struct hostile_mount m_ = {};
+    Mount m_;
     struct connection *g_ = nullptr;
     int file_ = -1;
 };
@@ -516,10 +550,30 @@ TEST_F(Hostile, NorFromWaitingForItsTurn)
     leaving.join();
 }
 
+// A copy still uses the buffer of memory that is released, although no thread waits for the copy.
 TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
 {
-    g_ = hostile_open(&m_, file_);
-    EXPECT_TRUE(hostile_registers_during_release(g_));
+    regions *rs;
+    region_use use;
+    char memory[kPage], other[kPage];
+    std::atomic<bool> added{false};
+    g_ = open_handle(m_, file_);
+    ASSERT_EQ(regions_new(&rs), 0);
+    ASSERT_EQ(regions_use(rs, nullptr, g_, memory, kPage, &use), 0);
+    gpunvme_buffer *b = use.buffer;
+    gpunvme_use_begin(b);
+    std::thread releasing([&] { regions_release(rs, &use); });
+    while (!(__atomic_load_n(&b->users, __ATOMIC_SEQ_CST) & GPUNVME_AWAITED))
+        usleep(100);
+    std::thread adding(
+        [&] { added = regions_add(rs, nullptr, other, sizeof(other), nullptr) == 0; });
+    for (int i = 0; i < 5000 && !added; i++)
+        usleep(1000);
+    EXPECT_TRUE(added);
+    gpunvme_use_end(b);
+    releasing.join();
+    adding.join();
+    regions_free(rs);
 }
 
 TEST_F(Hostile, AReportHasNoMoreEntriesThanItsRoom)
@@ -542,11 +596,20 @@ TEST_F(Hostile, TablesRefuseLbasThatNoDriveHas)
 {
     for (uint32_t size : {1000u, 1u << 17, (1u << 31) + 1, UINT32_MAX}) {
         m_.info.lba_size = size;
-        struct connection *g = hostile_open(&m_, file_);
-        EXPECT_EQ(hostile_open_table(g), -EINVAL);
+        connection *g = open_handle(m_, file_);
+        gpunvme handle = {};
+        gpunvme_file f = {};
+        gpunvme_segment rows = {&f, 0, 10};
+        gpunvme_table *t;
+        handle.forks = handle_forks();
+        f.g = &handle;
+        f.mount = handle.mounts = g;
+        f.users = 1;
+        f.fd = f.cached_fd = -1;
+        EXPECT_EQ(gpunvme_table_open(&rows, 1, 16, 10, nullptr, &t), -EINVAL);
         EXPECT_NE(std::string(gpunvme_error()).find("LBAs of"), std::string::npos)
             << gpunvme_error();
-        hostile_close(g);
+        close_handle(g);
     }
 }
 
@@ -562,3 +625,35 @@ TEST_F(Hostile, ASilentSocketIsGivenUp)
 }
 
 } // namespace
+
+// In place of client/connect.c's.
+int gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t size)
+{
+    switch (request) {
+    case GPUNVME_IOC_REGISTER:
+        return mount->fail_register;
+    case GPUNVME_IOC_UNREGISTER:
+        mount->unregistered++;
+        return 0;
+    case GPUNVME_IOC_BUFFER_IOVA:
+        return mount->fail_iova;
+    case GPUNVME_IOC_QUEUE_LEASE:
+        *static_cast<gpunvme_ioc_queue_lease *>(arg) = mount->queues;
+        return mount->fail_queues;
+    case GPUNVME_IOC_EXTENT_LEASE:
+        *static_cast<gpunvme_ioc_extent_lease *>(arg) = mount->extents;
+        return 0;
+    case GPUNVME_IOC_SHARE_CALLS:
+        return -ENOTTY; // as a mount that does not know it
+    case GPUNVME_IOC_OPEN_FILES:
+    case GPUNVME_IOC_QUEUES:
+    case GPUNVME_IOC_GPUS:
+        memset(arg, 0xff, size); // more entries than there is room for, and names without an end
+        return 0;
+    case GPUNVME_IOC_LEASE_END:
+        mount->lease_ends++;
+        return 0;
+    default:
+        abort();
+    }
+}

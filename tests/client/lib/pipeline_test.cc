@@ -6,14 +6,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <random>
 #include <thread>
 #include <vector>
 
-#include "gpunvme/gpunvme.h"
-#include "tests/client/lib/pipeline_rig.h"
+#include "tests/client/lib/internal.h"
 #include "tests/threads.h"
 
 namespace
@@ -31,6 +31,90 @@ std::vector<unsigned char> some_bytes(size_t n)
     return all;
 }
 
+// So many of the next reads and writes of files are interrupted.
+std::atomic<unsigned> interrupts{0};
+// Each of the next reads of files waits until this many have begun, at most five seconds.
+std::atomic<unsigned> meeting{0}, inside{0};
+
+bool is_interrupted()
+{
+    unsigned left = interrupts;
+    while (left && !interrupts.compare_exchange_weak(left, left - 1))
+        ;
+    errno = EINTR;
+    return left;
+}
+
+void meet()
+{
+    unsigned n = ++inside;
+    for (int i = 0; i < 5000 && n < meeting; i++) {
+        usleep(1000);
+        n = inside;
+    }
+}
+
+// A pipeline without a mount, and a buffer in host memory.
+class Rig
+{
+  public:
+    Rig(unsigned threads, size_t chunk, std::vector<unsigned char> &memory)
+    {
+        handle_.fd = -1; // staging is not registered
+        handle_.info.executor = GPUNVME_EXECUTOR_CUDA;
+        buffer_.owner = &handle_;
+        buffer_.addr = memory.data();
+        buffer_.len = memory.size();
+        buffer_.device = CUDA_NO_DEVICE;
+        EXPECT_EQ(pipeline_new(&handle_, threads, chunk, &pipeline_), 0);
+    }
+    ~Rig() { pipeline_free(pipeline_); }
+    Rig(const Rig &) = delete;
+    Rig &operator=(const Rig &) = delete;
+
+    // Returns the bytes moved. Stores the error of pipeline_run().
+    size_t move(bool write, int fd, size_t at, uint64_t offset, size_t len, int *err)
+    {
+        gpunvme_result result = {};
+        range r = {write, false, false, fd, at, offset, len};
+        return pipeline_run(pipeline_, &buffer_, &r, &result, err);
+    }
+    size_t read(int fd, size_t at, uint64_t offset, size_t len, int *err)
+    {
+        return move(false, fd, at, offset, len, err);
+    }
+    size_t write(int fd, size_t at, uint64_t offset, size_t len, int *err)
+    {
+        return move(true, fd, at, offset, len, err);
+    }
+    int readv(int fd, std::vector<gpunvme_piece> &pieces, uint64_t *bytes = nullptr)
+    {
+        gpunvme_result result = {};
+        staging_list list = {};
+        uint64_t sum;
+        list.b = &buffer_;
+        list.fd = fd;
+        list.pieces = pieces.data();
+        list.n = pieces.size();
+        return pipeline_readv(pipeline_, &list, bytes ? bytes : &sum, &result);
+    }
+    // Does what buffer_unregister() does to transfers in flight; undone with false.
+    void end_buffer(bool ending) { __atomic_store_n(&buffer_.ending, ending, __ATOMIC_SEQ_CST); }
+    // Returns the number of lanes that were made, all of which are free.
+    size_t staging()
+    {
+        size_t n = 0;
+        for (gpunvme_buffer *b = LIST_FIRST(&handle_.buffers); b; b = LIST_NEXT(b, entry))
+            n++;
+        return n;
+    }
+
+  private:
+    connection handle_ = {}; // with a lock that is initialised by zeros
+    gpunvme_buffer buffer_ = {};
+    pipeline *pipeline_ = nullptr;
+};
+
 class Pipeline : public ::testing::TestWithParam<unsigned>
 {
   protected:
@@ -39,20 +123,13 @@ class Pipeline : public ::testing::TestWithParam<unsigned>
         fd_ = memfd_create("pipeline-test", MFD_CLOEXEC);
         ASSERT_GE(fd_, 0);
         ASSERT_EQ(write(fd_, file_.data(), file_.size()), static_cast<ssize_t>(file_.size()));
-        rig_ = rig_new(GetParam(), kChunk, buffer_.data(), buffer_.size());
-        ASSERT_NE(rig_, nullptr);
     }
-
-    void TearDown() override
-    {
-        rig_free(rig_);
-        close(fd_);
-    }
+    void TearDown() override { close(fd_); }
 
     std::vector<unsigned char> file_ = some_bytes(40 * kChunk + 123);
     std::vector<unsigned char> buffer_ = std::vector<unsigned char>(48 * kChunk, kUntouched);
     int fd_ = -1;
-    struct rig *rig_ = nullptr;
+    Rig rig_{GetParam(), kChunk, buffer_};
 };
 
 TEST_P(Pipeline, ReadsAnyRangeAndTouchesNothingElse)
@@ -66,24 +143,24 @@ TEST_P(Pipeline, ReadsAnyRangeAndTouchesNothingElse)
                     expected.begin() + static_cast<ssize_t>(at));
         std::fill(buffer_.begin(), buffer_.end(), kUntouched);
         int err;
-        ASSERT_EQ(rig_read(rig_, fd_, at, offset, len, &err), len);
+        ASSERT_EQ(rig_.read(fd_, at, offset, len, &err), len);
         ASSERT_EQ(err, 0);
         ASSERT_EQ(buffer_, expected) << offset << "+" << len << " to " << at;
     }
-    EXPECT_LE(rig_staging(rig_), GetParam());
+    EXPECT_LE(rig_.staging(), GetParam());
 }
 
 TEST_P(Pipeline, IsShortAtTheEndOfTheFile)
 {
     int err;
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 10 * kChunk + 1, 48 * kChunk, &err),
+    EXPECT_EQ(rig_.read(fd_, 0, 10 * kChunk + 1, 48 * kChunk, &err),
               file_.size() - 10 * kChunk - 1);
     EXPECT_EQ(err, 0);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, file_.size(), kChunk, &err), 0u);
+    EXPECT_EQ(rig_.read(fd_, 0, file_.size(), kChunk, &err), 0u);
     EXPECT_EQ(err, 0);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 1ull << 40, 9 * kChunk, &err), 0u);
+    EXPECT_EQ(rig_.read(fd_, 0, 1ull << 40, 9 * kChunk, &err), 0u);
     EXPECT_EQ(err, 0);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 0, &err), 0u);
+    EXPECT_EQ(rig_.read(fd_, 0, 0, 0, &err), 0u);
     EXPECT_EQ(err, 0);
 }
 
@@ -100,8 +177,7 @@ TEST_P(Pipeline, AnErrorInTheMiddleEndsItAtTheByte)
     ASSERT_GE(self, 0);
     int err;
     const size_t skip = 777;
-    size_t n =
-        rig_read(rig_, self, 5, reinterpret_cast<uintptr_t>(memory) + skip, 20 * kChunk, &err);
+    size_t n = rig_.read(self, 5, reinterpret_cast<uintptr_t>(memory) + skip, 20 * kChunk, &err);
     EXPECT_EQ(n, good - skip);
     EXPECT_EQ(err, -EIO);
     EXPECT_STRNE(gpunvme_error(), "no error");
@@ -117,23 +193,23 @@ TEST_P(Pipeline, CallsThatAreInterruptedAreMadeAgain)
 {
     const size_t n = 10 * kChunk;
     int err;
-    rig_interrupt(5);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 7, n, &err), n);
+    interrupts = 5;
+    EXPECT_EQ(rig_.read(fd_, 0, 7, n, &err), n);
     EXPECT_EQ(err, 0);
     EXPECT_EQ(memcmp(buffer_.data(), &file_[7], n), 0);
-    rig_interrupt(5);
-    EXPECT_EQ(rig_write(rig_, fd_, 0, 0, n, &err), n);
+    interrupts = 5;
+    EXPECT_EQ(rig_.write(fd_, 0, 0, n, &err), n);
     EXPECT_EQ(err, 0);
-    rig_interrupt(0);
+    interrupts = 0;
 }
 
 TEST_P(Pipeline, ADescriptorThatCannotIsItsError)
 {
     int err;
-    EXPECT_EQ(rig_read(rig_, -1, 0, 0, 20 * kChunk, &err), 0u);
+    EXPECT_EQ(rig_.read(-1, 0, 0, 20 * kChunk, &err), 0u);
     EXPECT_EQ(err, -EBADF);
     int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    EXPECT_EQ(rig_write(rig_, closed, 0, 0, 20 * kChunk, &err), 0u);
+    EXPECT_EQ(rig_.write(closed, 0, 0, 20 * kChunk, &err), 0u);
     EXPECT_EQ(err, -EBADF);
     close(closed);
 }
@@ -149,7 +225,7 @@ TEST_P(Pipeline, WritesAnyRangeAndNothingElse)
         std::copy_n(buffer_.begin() + static_cast<ssize_t>(at), len,
                     file_.begin() + static_cast<ssize_t>(offset));
         int err;
-        ASSERT_EQ(rig_write(rig_, fd_, at, offset, len, &err), len);
+        ASSERT_EQ(rig_.write(fd_, at, offset, len, &err), len);
         ASSERT_EQ(err, 0);
         std::vector<unsigned char> now(file_.size() + 1);
         ASSERT_EQ(pread(fd_, now.data(), now.size(), 0), static_cast<ssize_t>(file_.size()));
@@ -169,7 +245,7 @@ TEST_P(Pipeline, AWriteThatFailsHasWrittenWhatItSaysAndNoMore)
     limit.rlim_cur = room;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     int err;
-    size_t n = rig_write(rig_, fd_, 0, 0, 30 * kChunk, &err);
+    size_t n = rig_.write(fd_, 0, 0, 30 * kChunk, &err);
     setrlimit(RLIMIT_FSIZE, &old);
     signal(SIGXFSZ, before);
     if (err == 0 && n == 30 * kChunk)
@@ -208,7 +284,7 @@ TEST_P(Pipeline, ReadsAListAndTouchesNothingElse)
         for (gpunvme_piece &p : read)
             p.result = -ECANCELED;
         std::fill(buffer_.begin(), buffer_.end(), kUntouched);
-        ASSERT_EQ(rig_readv(rig_, fd_, read.data(), read.size(), &bytes), 0) << gpunvme_error();
+        ASSERT_EQ(rig_.readv(fd_, read, &bytes), 0) << gpunvme_error();
         EXPECT_EQ(bytes, sum);
         for (size_t i = 0; i < list.size(); i++)
             ASSERT_EQ(read[i].result, list[i].result) << i;
@@ -228,7 +304,7 @@ TEST_P(Pipeline, AFaultyPieceOfAListHasItsOwnError)
     std::vector<gpunvme_piece> list;
     for (uint64_t i = 0; i < 3 * 16; i++)
         list.push_back({start + i * 256, i * 256, 256, -ECANCELED});
-    ASSERT_EQ(rig_readv(rig_, self, list.data(), list.size(), nullptr), 0);
+    ASSERT_EQ(rig_.readv(self, list), 0);
     for (size_t i = 0; i < list.size(); i++)
         EXPECT_EQ(list[i].result, i / 16 == 1 ? -EIO : 256) << i;
     EXPECT_TRUE(std::equal(file_.begin(), file_.begin() + kChunk, buffer_.begin()));
@@ -243,15 +319,15 @@ TEST_P(Pipeline, WhatIsWrongWithAListEndsIt)
     std::vector<gpunvme_piece> list;
     for (uint64_t i = 0; i < 1900; i++)
         list.push_back({0, i * 100, 100, -ECANCELED});
-    EXPECT_EQ(rig_readv(rig_, -1, list.data(), list.size(), nullptr), -EBADF);
+    EXPECT_EQ(rig_.readv(-1, list), -EBADF);
     for (const gpunvme_piece &p : list)
         ASSERT_EQ(p.result, -ECANCELED);
-    rig_end_buffer(rig_, true);
-    EXPECT_EQ(rig_readv(rig_, fd_, list.data(), list.size(), nullptr), -EINTR);
+    rig_.end_buffer(true);
+    EXPECT_EQ(rig_.readv(fd_, list), -EINTR);
     for (const gpunvme_piece &p : list)
         ASSERT_EQ(p.result, -ECANCELED);
-    rig_end_buffer(rig_, false);
-    EXPECT_EQ(rig_readv(rig_, fd_, list.data(), list.size(), nullptr), 0);
+    rig_.end_buffer(false);
+    EXPECT_EQ(rig_.readv(fd_, list), 0);
     EXPECT_EQ(list.back().result, 100);
 }
 
@@ -264,7 +340,7 @@ TEST_P(Pipeline, LongWritesOfSeveralThreadsAreWhole)
     in_threads(bad.size(), [&](size_t t) {
         for (int i = 0; i < 20; i++) {
             int err;
-            bad[t] |= rig_write(rig_, fd_, t * kLong / 4, t * kLong, kLong, &err) != kLong || err;
+            bad[t] |= rig_.write(fd_, t * kLong / 4, t * kLong, kLong, &err) != kLong || err;
         }
     });
     std::vector<unsigned char> now(kLong);
@@ -278,12 +354,12 @@ TEST_P(Pipeline, LongWritesOfSeveralThreadsAreWhole)
 TEST_P(Pipeline, AnEndingBufferTakesNoMore)
 {
     int err;
-    rig_end_buffer(rig_, true);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 20 * kChunk, &err), 0u);
+    rig_.end_buffer(true);
+    EXPECT_EQ(rig_.read(fd_, 0, 0, 20 * kChunk, &err), 0u);
     EXPECT_EQ(err, -EINTR);
     EXPECT_EQ(buffer_[0], kUntouched);
-    rig_end_buffer(rig_, false);
-    EXPECT_EQ(rig_read(rig_, fd_, 0, 0, 20 * kChunk, &err), 20 * kChunk);
+    rig_.end_buffer(false);
+    EXPECT_EQ(rig_.read(fd_, 0, 0, 20 * kChunk, &err), 20 * kChunk);
 }
 
 TEST_P(Pipeline, EndingInTheMiddleLeavesWhatItSays)
@@ -292,10 +368,10 @@ TEST_P(Pipeline, EndingInTheMiddleLeavesWhatItSays)
         std::fill(buffer_.begin(), buffer_.end(), kUntouched);
         int err = 0;
         size_t n = 0;
-        std::thread reader([&] { n = rig_read(rig_, fd_, 0, 0, 40 * kChunk, &err); });
-        rig_end_buffer(rig_, true);
+        std::thread reader([&] { n = rig_.read(fd_, 0, 0, 40 * kChunk, &err); });
+        rig_.end_buffer(true);
         reader.join();
-        rig_end_buffer(rig_, false);
+        rig_.end_buffer(false);
         ASSERT_EQ(err, n == 40 * kChunk ? 0 : -EINTR);
         ASSERT_TRUE(
             std::equal(buffer_.begin(), buffer_.begin() + static_cast<ssize_t>(n), file_.begin()));
@@ -309,7 +385,7 @@ TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
     in_threads(bad.size(), [&](size_t t) {
         int err;
         for (int i = 0; i < 50; i++)
-            bad[t] |= rig_read(rig_, fd_, t * part, t * kChunk + 1, part, &err) != part;
+            bad[t] |= rig_.read(fd_, t * part, t * kChunk + 1, part, &err) != part;
     });
     for (size_t t = 0; t < bad.size(); t++) {
         EXPECT_EQ(bad[t], 0);
@@ -317,7 +393,7 @@ TEST_P(Pipeline, ServesManyThreadsWithTheLanesItHas)
                                buffer_.begin() + static_cast<ssize_t>((t + 1) * part),
                                file_.begin() + static_cast<ssize_t>(t * kChunk + 1)));
     }
-    EXPECT_LE(rig_staging(rig_), GetParam());
+    EXPECT_LE(rig_.staging(), GetParam());
 }
 
 // The limit of threads does not apply to short reads, which their callers make.
@@ -326,24 +402,42 @@ TEST(PipelineOfShortReads, MoreCallersThanThreadsReadAtTheSameTime)
     std::vector<unsigned char> file = some_bytes(16 * kChunk), buffer(file.size());
     int fd = memfd_create("pipeline-test", MFD_CLOEXEC);
     ASSERT_EQ(write(fd, file.data(), file.size()), static_cast<ssize_t>(file.size()));
-    struct rig *rig = rig_new(2, 1 << 20, buffer.data(), buffer.size());
-    ASSERT_NE(rig, nullptr);
+    Rig rig(2, 1 << 20, buffer);
     std::vector<int> bad(16);
     auto begun = std::chrono::steady_clock::now();
-    rig_meet(static_cast<unsigned>(bad.size()));
+    inside = 0;
+    meeting = static_cast<unsigned>(bad.size());
     in_threads(bad.size(), [&](size_t t) {
         int err;
-        bad[t] = rig_read(rig, fd, t * kChunk, t * kChunk, kChunk, &err) != kChunk || err;
+        bad[t] = rig.read(fd, t * kChunk, t * kChunk, kChunk, &err) != kChunk || err;
     });
-    rig_meet(0);
+    meeting = 0;
     EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(4));
     EXPECT_EQ(bad, std::vector<int>(bad.size()));
     EXPECT_EQ(buffer, file);
-    EXPECT_EQ(rig_staging(rig), bad.size());
-    rig_free(rig);
+    EXPECT_EQ(rig.staging(), bad.size());
     close(fd);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Pipeline, ::testing::Values(1u, 2u, 7u));
 
 } // namespace
+
+extern "C" {
+
+ssize_t __real_pread64(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset)
+{
+    meet();
+    return is_interrupted() ? -1 : __real_pread64(fd, buf, len, offset);
+}
+
+ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t offset)
+{
+    return is_interrupted() ? -1 : __real_pwrite64(fd, buf, len, offset);
+}
+
+} // extern "C"

@@ -16,19 +16,108 @@
 #include <thread>
 #include <vector>
 
-extern "C" {
-#include "client/lib/cuda_driver.h"
-#include "client/lib/error.h"
-}
-#include "client/lib/connection.h"
-#include "gpunvme/gpunvme_ioctl.h"
+#include "support/fd_message.h"
 #include "tests/client/cufile/places.h"
-#include "tests/client/lib/segments_rig.h"
+#include "tests/client/lib/internal.h"
 
 namespace
 {
 
 constexpr size_t kSegment = 65536;
+constexpr uint64_t kToken = 0x1234567890abcdef;
+
+// What a client sends to register memory.
+struct Seen {
+    uint32_t kind = 0; // 0: nothing was registered
+    uint64_t offset = 0, len = 0, token = 0;
+    size_t descriptors = 0; // of the message
+    size_t segments = 0;    // elements of the table in the first one
+    gpunvme_memory_segment table[8] = {};
+};
+
+Seen seen;
+
+// A mount with a CUDA executor: a socket and an ioctl.
+class Mount
+{
+  public:
+    explicit Mount(unsigned tier)
+    {
+        seen = {};
+        g_.calls_offered = true; // this mount takes no counters
+        g_.info.executor = GPUNVME_EXECUTOR_CUDA;
+        g_.info.tier = tier;
+        snprintf(g_.info.transport, sizeof(g_.info.transport), "vfio");
+        listen_at("@segments-test-" + std::to_string(getpid()));
+        EXPECT_EQ(cuda_driver_open(&g_.cuda), 0);
+    }
+    ~Mount()
+    {
+        if (thread_.joinable())
+            close();
+    }
+    Mount(const Mount &) = delete;
+    Mount &operator=(const Mount &) = delete;
+
+    int add(unsigned long long addr, size_t len, bool held)
+    {
+        return buffer_register(&g_, reinterpret_cast<void *>(addr), len, held, &buffer_);
+    }
+    // Closes the buffer and the mount.
+    void close()
+    {
+        if (buffer_)
+            buffer_unregister(buffer_);
+        shutdown(listener_, SHUT_RDWR);
+        thread_.join();
+        ::close(listener_);
+        cuda_driver_close(g_.cuda);
+    }
+
+  private:
+    void listen_at(const std::string &name)
+    {
+        sockaddr_un addr = {};
+        addr.sun_family = AF_UNIX;
+        memcpy(g_.info.socket, name.data(), name.size());
+        memcpy(addr.sun_path + 1, name.data() + 1, name.size() - 1);
+        auto len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+        listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr *>(&addr), len), 0);
+        EXPECT_EQ(listen(listener_, 1), 0);
+        thread_ = std::thread([this] { serve(); });
+    }
+    void serve() const
+    {
+        int s = accept(listener_, nullptr, nullptr);
+        if (s < 0) // nothing was sent
+            return;
+        if (receive(s)) {
+            EXPECT_EQ(write(s, &kToken, sizeof(kToken)), ssize_t{sizeof(kToken)});
+        }
+        ::close(s);
+    }
+    // Receives the cookie and a message with descriptors. Returns true if they came.
+    static bool receive(int s)
+    {
+        fd_message in = {};
+        uint64_t word;
+        constexpr ssize_t kWord = sizeof(word);
+        if (recv(s, &word, sizeof(word), MSG_WAITALL) != kWord ||
+            fd_message_receive(s, &word, sizeof(word), &in, FD_MESSAGE_MAX, 0) != kWord || !in.n)
+            return false;
+        ssize_t n = pread(in.fd[0], seen.table, sizeof(seen.table), 0);
+        seen.descriptors = in.n;
+        seen.segments = n > 0 ? static_cast<size_t>(n) / sizeof(seen.table[0]) : 0;
+        fd_message_close(&in);
+        return true;
+    }
+
+    connection g_ = {}; // with a lock that is initialised by zeros
+    gpunvme_buffer *buffer_ = nullptr;
+    int listener_ = -1;
+    std::thread thread_;
+};
 
 class Segments : public ::testing::Test
 {
@@ -114,17 +203,14 @@ TEST_F(Segments, WithoutHandlesAreRefusedWithASentence)
 
 TEST_F(Segments, RegisterAtAMount)
 {
-    segments_rig *rig = segments_rig_open(2, "vfio");
-    gpunvme_buffer *buffer = nullptr;
-    void *addr = (void *)(uintptr_t)(memory + kSegment + 100);
-
-    ASSERT_EQ(buffer_register(segments_rig_connection(rig), addr, 2 * kSegment, true, &buffer), 0);
-    const segments_rig_seen &seen = *segments_rig_close(rig, buffer);
+    Mount mount(2);
+    ASSERT_EQ(mount.add(memory + kSegment + 100, 2 * kSegment, true), 0);
+    mount.close();
     EXPECT_EQ(seen.kind, GPUNVME_MEM_SEGMENTS);
     EXPECT_EQ(seen.offset, 100u);
     EXPECT_EQ(seen.len, 2 * kSegment);
-    EXPECT_EQ(seen.token, SEGMENTS_RIG_TOKEN);
-    EXPECT_EQ(seen.descriptors, 1 + 2 * 3) << "a table, and two of each segment";
+    EXPECT_EQ(seen.token, kToken);
+    EXPECT_EQ(seen.descriptors, 1u + 2 * 3) << "a table, and two of each segment";
     ASSERT_EQ(seen.segments, 3u);
     for (unsigned i = 0; i < 3; i++) {
         EXPECT_EQ(seen.table[i].offset, 0u);
@@ -136,26 +222,33 @@ TEST_F(Segments, RegisterAtAMount)
 
 TEST_F(Segments, HaveNoExportsWhereTheDriveTakesNone)
 {
-    segments_rig *rig = segments_rig_open(1, "vfio");
-    gpunvme_buffer *buffer = nullptr;
-
-    ASSERT_EQ(buffer_register(segments_rig_connection(rig), (void *)(uintptr_t)memory, kSegment,
-                              true, &buffer),
-              0);
-    const segments_rig_seen &seen = *segments_rig_close(rig, buffer);
-    EXPECT_EQ(seen.descriptors, 2);
+    Mount mount(1);
+    ASSERT_EQ(mount.add(memory, kSegment, true), 0);
+    mount.close();
+    EXPECT_EQ(seen.descriptors, 2u);
     EXPECT_EQ(seen.table[0].flags, 0u);
 }
 
 TEST_F(Segments, OfOneTransferAreNotRegistered)
 {
-    segments_rig *rig = segments_rig_open(2, "vfio");
-    gpunvme_buffer *buffer = nullptr;
-
-    ASSERT_EQ(buffer_register(segments_rig_connection(rig), (void *)(uintptr_t)memory, kSegment,
-                              false, &buffer),
-              0);
-    EXPECT_EQ(segments_rig_close(rig, buffer)->kind, 0u) << "they take the bounce pipeline";
+    Mount mount(2);
+    ASSERT_EQ(mount.add(memory, kSegment, false), 0);
+    mount.close();
+    EXPECT_EQ(seen.kind, 0u) << "they take the bounce pipeline";
 }
 
 } // namespace
+
+extern "C" int __wrap_gpunvme_ioctl(int, unsigned long, void *, uint32_t);
+int __wrap_gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t)
+{
+    const auto *reg = static_cast<const gpunvme_ioc_register *>(arg);
+
+    if (request != GPUNVME_IOC_REGISTER)
+        return 0;
+    seen.kind = reg->kind;
+    seen.offset = reg->offset;
+    seen.len = reg->len;
+    seen.token = reg->token;
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The library's internal headers. They are C11: their atomic members have the size of plain ones,
+// and a test accesses those that other threads use by __atomic builtins.
+#ifndef TESTS_CLIENT_LIB_INTERNAL_H
+#define TESTS_CLIENT_LIB_INTERNAL_H
+
+#include <atomic> // before the macros of <stdatomic.h>, which clang has in C++, too
+#include <stdatomic.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" // C++ has none for designators
+extern "C" {
+#define _Atomic
+#include "client/lib/client_internal.h"
+#include "client/lib/cuda_driver_internal.h"
+#include "client/lib/direct.h"
+#include "client/lib/handle.h"
+#include "client/lib/mount_gpu.h"
+#include "client/lib/pipeline.h"
+#include "client/lib/shared_list.h"
+#undef _Atomic
+}
+#pragma GCC diagnostic pop
+
+#endif
