@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Bringing a controller up and down, against one that fails or lies in chosen ways. */
-#include <gtest/gtest.h>
 #include <nvme/types.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <string>
 
+#include <gtest/gtest.h>
+
+#include "support/clock.h"
 #include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
@@ -296,6 +300,339 @@ TEST_F(Ctrlr, TextWithControlCharactersIsMadePrintable)
     memset(&fake.id_ctrl[24], 0x1b, 40);
     ASSERT_EQ(open(), 0);
     EXPECT_EQ(std::string(nvme_ctrlr_info(c)->model), std::string(40, '?'));
+}
+
+// --- Limits of single commands -------------------------------------------------------------------
+
+/* A device of 4096 LBAs of 4 KiB. */
+class Limits : public FakeTest
+{
+  protected:
+    void open(uint8_t wzsl, uint32_t dmrsl, uint64_t dmsl, unsigned depth = 8)
+    {
+        opts.admin_timeout_ms = opts.io_timeout_ms = timeout_ms;
+        fake.version = 0x00020000;
+        fake.id_nvm[1] = wzsl;
+        memcpy(&fake.id_nvm[4], &dmrsl, 4);
+        memcpy(&fake.id_nvm[8], &dmsl, 8);
+        ASSERT_EQ(FakeTest::open(), 0);
+        ASSERT_EQ(bd_nvme_open(c, 1, 1, depth, &dev), 0);
+    }
+
+    unsigned timeout_ms = 10000;
+};
+
+TEST_F(Limits, WriteZeroesIsSplit)
+{
+    open(4, 0, 0); /* 64 KiB */
+    EXPECT_EQ(bd_write_zeroes(dev, 8192, 200 << 10), 0);
+    ASSERT_EQ(fake.sent.size(), 4u);
+    for (const auto &sqe : fake.sent) {
+        EXPECT_EQ(sqe.opcode, NVME_IO_WRITE_ZEROES);
+        EXPECT_LE(sqe.cdw12 + 1, 16u);
+    }
+    EXPECT_EQ(fake.sent[3].cdw10, 2u + 48);
+    EXPECT_EQ(fake.sent[3].cdw12, 1u) << "two LBAs, 0-based";
+}
+
+TEST_F(Limits, DiscardIsSplitByTheLimitsOfARangeAndOfAll)
+{
+    for (auto [range, all] : {std::pair{100u, 1000u}, {1000u, 100u}}) {
+        open(0, range, all);
+        EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
+        EXPECT_EQ(fake.sent.size(), 3u);
+        fake.sent.clear();
+        close();
+    }
+}
+
+TEST_F(Limits, WithoutLimitsOneCommandSuffices)
+{
+    open(0, 0, 0);
+    EXPECT_EQ(bd_discard(dev, 0, dev->info.bytes), 0);
+    EXPECT_EQ(bd_write_zeroes(dev, 0, dev->info.bytes), 0);
+    EXPECT_EQ(fake.sent.size(), 2u);
+}
+
+TEST_F(Limits, AnLbaPastFourBillionIsSentWhole)
+{
+    fake.id_ns[1][5] = fake.id_ns[1][13] = 3; /* NSZE, NCAP: over 3 * 2^40 LBAs */
+    open(0, 0, 0);
+    EXPECT_EQ(bd_write_zeroes(dev, 0x2fedcba98ull * 4096, 4096), 0);
+    ASSERT_EQ(fake.sent.size(), 1u);
+    EXPECT_EQ(fake.sent[0].cdw10, 0xfedcba98u);
+    EXPECT_EQ(fake.sent[0].cdw11, 2u);
+}
+
+/* What follows a region in memory need not follow it for the controller. */
+TEST_F(Limits, DataThatLeavesARegionIsBounced)
+{
+    open(0, 0, 0);
+    auto *region = static_cast<uint8_t *>(bd_dma_alloc(dev, 8192));
+    auto *after = static_cast<uint8_t *>(bd_dma_alloc(dev, 8192));
+    ASSERT_EQ(region + 12288, after) << "a page between them can be read";
+    memset(region, 0x5a, 8192);
+    EXPECT_EQ(bd_write(dev, 0, region + 4096, 4096, 0), 0);
+    EXPECT_EQ(bd_write(dev, 4096, region + 4096, 8192, 0), 0);
+    ASSERT_EQ(fake.sent.size(), 2u);
+    EXPECT_EQ(fake.at(fake.sent[0].prp1), region + 4096);
+    EXPECT_NE(fake.at(fake.sent[1].prp1), region + 4096);
+    const uint8_t *media = fake.media.get();
+    EXPECT_EQ(std::count(media, media + Fake::MEDIA_BYTES, 0x5a), 2 * 4096);
+    bd_dma_free(dev, region, 8192);
+    bd_dma_free(dev, after, 8192);
+}
+
+TEST_F(Limits, SmallestQueueIsEnough)
+{
+    fake.cap = (fake.cap & ~0xffffull) | 1; /* MQES: two entries */
+    open(0, 0, 0, 256);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
+    std::vector<uint8_t> data(1 << 20, 0x33), back(1 << 20);
+    ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
+    ASSERT_EQ(bd_read(dev, 0, back.data(), back.size()), 0);
+    EXPECT_EQ(back, data);
+}
+
+constexpr unsigned RETRIES = 3; /* of a command that fails */
+
+TEST_F(Limits, CommandThatIsNotReadyIsNotCounted)
+{
+    open(0, 0, 0);
+    unsigned left = RETRIES + 1;
+    fake.io_status = [&left](const nvme_sqe &) -> uint16_t {
+        return left && left-- ? NVME_ERR_NS_NOT_READY : 0;
+    };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), 0);
+    EXPECT_EQ(fake.sent.size(), RETRIES + 2);
+}
+
+TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorInTheEnd)
+{
+    timeout_ms = 100;
+    open(0, 0, 0);
+    fake.io_status = [](const nvme_sqe &) -> uint16_t { return NVME_ERR_NS_NOT_READY; };
+    std::vector<uint8_t> page(4096);
+    EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
+    EXPECT_GE(fake.sent.size(), RETRIES + 1);
+    EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
+}
+
+/* A controller that reports asymmetric access, whose changes take up to a second. */
+struct Access : Limits {
+    Access()
+    {
+        fake.id_ctrl[76] = 8;  /* CMIC: ANA reporting */
+        fake.id_ctrl[342] = 1; /* ANATT */
+        timeout_ms = 100;
+    }
+    int read_while(uint16_t status, uint64_t ms)
+    {
+        uint64_t until = now_ns() + ms * 1000000;
+        std::vector<uint8_t> page(4096);
+        open(0, 0, 0);
+        fake.io_status = [=](const nvme_sqe &) -> uint16_t {
+            return now_ns() < until ? status : 0;
+        };
+        return bd_read(dev, 0, page.data(), page.size());
+    }
+};
+
+TEST_F(Access, AChangeIsWaitedForLongerThanACommand)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_TRANSITION, 700), 0);
+    EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
+}
+
+TEST_F(Access, ANamespaceMayBeInaccessibleForAWhile)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_INACCESSIBLE, 700), 0);
+}
+
+TEST_F(Access, AChangeThatTakesLongerIsAnError)
+{
+    uint64_t begin = now_ns();
+    EXPECT_EQ(read_while(NVME_ERR_ANA_TRANSITION, 60000), -EIO);
+    EXPECT_GE(now_ns() - begin, 1000000000u) << "ANATT was not waited for";
+    EXPECT_LT(now_ns() - begin, 10000000000u);
+}
+
+TEST_F(Access, ALossForGoodIsNotWaitedFor)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_LOST, 60000), -EIO);
+    EXPECT_EQ(fake.sent.size(), 1u);
+}
+
+// --- Quirks --------------------------------------------------------------------------------------
+
+class Quirks : public FakeTest
+{
+  protected:
+    void open(uint16_t vendor, uint16_t device)
+    {
+        opts.admin_timeout_ms = opts.io_timeout_ms = 10000;
+        fake.t.pci_vendor = vendor;
+        fake.t.pci_device = device;
+        ASSERT_EQ(FakeTest::open(), 0);
+    }
+
+    unsigned identified(uint32_t cns) const
+    {
+        return (unsigned)std::count_if(fake.seen.begin(), fake.seen.end(), [cns](const auto &sqe) {
+            return sqe.opcode == NVME_ADMIN_IDENTIFY && sqe.cdw10 == cns;
+        });
+    }
+
+    /* Opcode of the command that writes zeros. */
+    int zeroes_with()
+    {
+        fake.sent.clear();
+        EXPECT_EQ(bd_nvme_open(c, 1, 1, 8, &dev), 0);
+        EXPECT_EQ(bd_write_zeroes(dev, 8192, 4096), 0);
+        EXPECT_EQ(fake.sent.size(), 1u);
+        return fake.sent.empty() ? -1 : fake.sent[0].opcode;
+    }
+
+    /* A reset of a controller whose namespace has another EUI-64 afterwards. */
+    int reset_with_another_id()
+    {
+        EXPECT_EQ(nvme_ns_info(c, 1, &ns), 0);
+        fake.id_ns[1][120] ^= 1;
+        return nvme_ctrlr_reset(c, 0);
+    }
+};
+
+TEST_F(Quirks, AreKnownByBothIds)
+{
+    EXPECT_EQ(nvme_quirks_of(0x1bb1, 0x0100),
+              (unsigned)(NVME_QUIRK_SLOW_DISABLE | NVME_QUIRK_NO_NS_DESCRIPTORS));
+    EXPECT_EQ(nvme_quirks_of(0x1bb1, 0x0101), 0u);
+    EXPECT_EQ(nvme_quirks_of(0x1bb2, 0x0100), 0u);
+    EXPECT_EQ(nvme_quirks_of(0, 0), 0u);
+}
+
+TEST_F(Quirks, HaveDescriptions)
+{
+    char text[NVME_QUIRKS_TEXT];
+    nvme_quirks_text(0, text, sizeof(text));
+    EXPECT_STREQ(text, "none");
+    nvme_quirks_text(NVME_QUIRK_NO_WRITE_ZEROES | NVME_QUIRK_IGNORES_FUA, text, sizeof(text));
+    EXPECT_STREQ(text, "no Write Zeroes, Flush after FUA");
+    nvme_quirks_text(~0u, text, sizeof(text));
+    EXPECT_LT(strlen(text), sizeof(text) - 1) << "all of them have room";
+    nvme_quirks_text(~0u, text, 8);
+    EXPECT_STREQ(text, "pause a");
+}
+
+TEST_F(Quirks, AreReportedByTheController)
+{
+    memcpy(&fake.id_ctrl[24], "QEMU NVMe Ctrl                          ", 40);
+    open(0x1cc4, 0x6302);
+    EXPECT_EQ(nvme_ctrlr_info(c)->quirks,
+              (unsigned)(NVME_QUIRK_NO_WRITE_ZEROES | NVME_QUIRK_IGNORES_FUA));
+}
+
+TEST_F(Quirks, WriteZeroesIsSentToOthersOnly)
+{
+    open(0x2646, 0x5018);
+    EXPECT_FALSE(nvme_ctrlr_info(c)->write_zeroes);
+    EXPECT_EQ(zeroes_with(), NVME_IO_WRITE);
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0) << "which compares what the controller says";
+    EXPECT_FALSE(nvme_ctrlr_info(c)->write_zeroes);
+    close();
+    open(0x2646, 0x5013);
+    EXPECT_EQ(zeroes_with(), NVME_IO_WRITE_ZEROES);
+}
+
+TEST_F(Quirks, ATransferOnlyOfOthersIsAsLongAsMdts)
+{
+    fake.id_ctrl[77] = 8; /* MDTS: 1 MiB */
+    open(0x4e58, 0x0001);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 128u << 10);
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    close();
+    fake.id_ctrl[77] = 4;
+    open(0x4e58, 0x0001);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 64u << 10);
+    close();
+    fake.id_ctrl[77] = 8;
+    open(0x4e58, 0x0002);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 1u << 20);
+}
+
+TEST_F(Quirks, AbortIsSentToOthersOnly)
+{
+    open(0x4e58, 0x0001);
+    fake.seen.clear();
+    EXPECT_EQ(nvme_abort(c, 1, 0), -EAGAIN) << "as where it has no effect";
+    EXPECT_TRUE(fake.seen.empty());
+    close();
+    open(0x4e58, 0x0002);
+    fake.seen.clear();
+    EXPECT_EQ(nvme_abort(c, 1, 0), -EAGAIN);
+    ASSERT_EQ(fake.seen.size(), 1u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
+}
+
+TEST_F(Quirks, DescriptorsOnlyOfOthersAreRead)
+{
+    fake.cap |= 1ull << 43; /* CAP.CSS: several command sets */
+    open(0x126f, 0x2263);
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_EQ(identified(NVME_CNS_NS_DESCRIPTORS), 0u);
+    EXPECT_EQ(ns.command_set, 0);
+    close();
+    open(0x126f, 0x2262);
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    EXPECT_EQ(identified(NVME_CNS_NS_DESCRIPTORS), 1u);
+}
+
+TEST_F(Quirks, OnlyTheIdOfOthersHasToBeStable)
+{
+    open(0x144d, 0xa80a);
+    EXPECT_EQ(reset_with_another_id(), -EIO) << "another namespace";
+    close();
+    open(0x144d, 0xa80b);
+    EXPECT_EQ(reset_with_another_id(), 0);
+    fake.id_ns[1][0] = 0; /* NSZE: smaller */
+    fake.id_ns[1][1] = fake.id_ns[1][9] = 0x08;
+    EXPECT_EQ(nvme_ctrlr_reset(c, 1), -EIO) << "its size still counts";
+}
+
+/* Longest time between two reads of registers. */
+struct Pauses {
+    explicit Pauses(Fake &fake)
+    {
+        fake.on_read = [this] {
+            auto now = std::chrono::steady_clock::now();
+            longest = std::max(longest, now - last);
+            last = now;
+        };
+    }
+    uint64_t take_ms()
+    {
+        auto was = longest;
+        longest = {};
+        last = std::chrono::steady_clock::now();
+        return (uint64_t)std::chrono::duration_cast<std::chrono::milliseconds>(was).count();
+    }
+    std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::duration longest{};
+};
+
+TEST_F(Quirks, ADisabledControllerIsNotAccessedForAWhile)
+{
+    Pauses pauses(fake);
+    open(0x1c58, 0x0003);
+    EXPECT_LT(pauses.take_ms(), NVME_SLOW_DISABLE_MS) << "it was not enabled";
+    EXPECT_GE(nvme_ctrlr_reset_ms(c), 7 * NVME_SLOW_DISABLE_MS);
+    fake.has_reset = fake.never_disabled = true;
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+    EXPECT_GE(pauses.take_ms(), NVME_SLOW_DISABLE_MS);
+    close();
+    EXPECT_GE(pauses.take_ms(), NVME_SLOW_DISABLE_MS);
 }
 
 } // namespace

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Queue pairs: the commands that create and delete them, and failures of these. */
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "blockdev/nvme/nvme.h"
+#include "blockdev/nvme/nvme_prp.h"
 #include "tests/blockdev/nvme/nvme_fake_test.h"
 
 namespace
@@ -214,6 +222,162 @@ TEST_F(Qpair, DmaMemoryIsZeroedSharedAndMapped)
     nvme_dma_free(c, &dma);
     EXPECT_EQ(fake.maps.size(), maps);
     EXPECT_EQ(nvme_dma_alloc(c, 0, &dma), -EINVAL);
+}
+
+// --- PRP entries, walked as by a controller that follows no chain --------------------------------
+
+constexpr uint64_t LIST = 0x40000000;
+
+/* The pages a controller would use for len bytes, or none when the list leaves its page. */
+std::vector<uint64_t> walk(const nvme_sqe &sqe, size_t len, const std::vector<uint64_t> &list)
+{
+    std::vector<uint64_t> pages = {sqe.prp1};
+    size_t first = 4096 - sqe.prp1 % 4096;
+    size_t rest = len > first ? (len - first + 4095) / 4096 : 0;
+
+    if (rest == 1)
+        pages.push_back(sqe.prp2);
+    if (rest < 2)
+        return pages;
+    if (sqe.prp2 != LIST || rest > list.size())
+        return {};
+    pages.insert(pages.end(), list.begin(), list.begin() + (ptrdiff_t)rest);
+    return pages;
+}
+
+void check(uint64_t iova, size_t len)
+{
+    std::vector<uint64_t> list(512);
+    nvme_sqe sqe{};
+
+    nvme_prp_fill(&sqe, iova, len, list.data(), LIST);
+    std::vector<uint64_t> want = {iova};
+    for (uint64_t page = (iova & ~4095ull) + 4096; page < iova + len; page += 4096)
+        want.push_back(page);
+    EXPECT_EQ(walk(sqe, len, list), want) << std::hex << iova << " " << len;
+}
+
+TEST(Prp, OnePageNeedsNoSecondEntry)
+{
+    nvme_sqe sqe{};
+    nvme_prp_fill(&sqe, 0x10000, 4096, nullptr, LIST);
+    EXPECT_EQ(sqe.prp1, 0x10000u);
+    EXPECT_EQ(sqe.prp2, 0u);
+}
+
+TEST(Prp, TwoPagesNeedNoList)
+{
+    nvme_sqe sqe{};
+    nvme_prp_fill(&sqe, 0x10200, 4096, nullptr, LIST);
+    EXPECT_EQ(sqe.prp2, 0x11000u);
+}
+
+TEST(Prp, ListsAreWalkedToTheSamePages)
+{
+    for (size_t pages : {1, 2, 3, 4, 31, 510, 511, 512})
+        for (uint64_t offset : {0, 4, 512, 2048, 4092})
+            check(0x100000 + offset, pages * 4096);
+}
+
+TEST(Prp, LengthsNeedNotBeWholePages)
+{
+    for (size_t len : {1, 512, 4095, 4097, 8191, 8193, 2097151, 2097152})
+        check(0x100000, len);
+}
+
+/* All 512 entries are data pages, the last one too. */
+TEST(Prp, TheLongestTransferFillsOnePageAtAnyOffset)
+{
+    static_assert(NVME_PRP_MAX_LEN == 2u << 20, "512 pages");
+    for (uint64_t offset : {4, 512, 4092}) {
+        std::vector<uint64_t> list(512);
+        nvme_sqe sqe{};
+
+        nvme_prp_fill(&sqe, 0x100000 + offset, NVME_PRP_MAX_LEN, list.data(), LIST);
+        EXPECT_EQ(list[511], 0x100000u + 512 * 4096) << offset;
+    }
+}
+
+// --- The status table ----------------------------------------------------------------------------
+
+TEST(Status, SuccessIsNoError)
+{
+    EXPECT_EQ(nvme_status_errno(0), 0);
+    EXPECT_FALSE(nvme_status_retryable(0));
+    EXPECT_EQ(nvme_status_errno(NVME_STATUS_DNR), 0) << "DNR is no error by itself";
+}
+
+TEST(Status, EveryOtherStatusIsAnErrnoAndHasText)
+{
+    for (unsigned st = 1; st < 0x800; st++) {
+        EXPECT_LT(nvme_status_errno((uint16_t)st), 0) << st;
+        EXPECT_GT(nvme_status_errno((uint16_t)st), -4096) << st;
+        ASSERT_NE(nvme_status_text((uint16_t)st), nullptr);
+        EXPECT_STRNE(nvme_status_text((uint16_t)st), "") << st;
+    }
+}
+
+TEST(Status, FlagsDoNotChangeMeaning)
+{
+    for (unsigned st = 0; st < 0x800; st++) {
+        uint16_t flagged = (uint16_t)(st | 0x7800);
+        EXPECT_EQ(nvme_status_errno(flagged), nvme_status_errno((uint16_t)st));
+        EXPECT_STREQ(nvme_status_text(flagged), nvme_status_text((uint16_t)st));
+    }
+}
+
+TEST(Status, DnrForbidsARetry)
+{
+    for (unsigned st = 0; st < 0x800; st++)
+        EXPECT_FALSE(nvme_status_retryable((uint16_t)(st | NVME_STATUS_DNR))) << st;
+}
+
+TEST(Status, ErrorsOfTheCommandAreNotRetried)
+{
+    for (uint16_t st :
+         {NVME_ERR_INVALID_OPCODE, NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_NS, NVME_ERR_LBA_RANGE,
+          NVME_ERR_CAPACITY, NVME_ERR_INVALID_PRP_OFFSET, NVME_ERR_RESERVATION})
+        EXPECT_FALSE(nvme_status_retryable(st)) << st;
+}
+
+TEST(Status, OnlyAConflictMeansThatAnotherHostHasTheNamespace)
+{
+    for (unsigned st = 0; st < 0x8000; st++)
+        EXPECT_EQ(nvme_status_taken((uint16_t)st), (st & 0x7ff) == NVME_ERR_RESERVATION) << st;
+}
+
+TEST(Status, TransientErrorsAreRetried)
+{
+    for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_DATA_TRANSFER, NVME_ERR_NS_NOT_READY,
+                        NVME_ERR_WRITE_FAULT, NVME_ERR_UNRECOVERED_READ})
+        EXPECT_TRUE(nvme_status_retryable(st)) << st;
+}
+
+TEST(Status, OnlyATemporaryStatusWithoutDnrMeansNotYet)
+{
+    for (uint16_t st : {NVME_ERR_INTERRUPTED, NVME_ERR_NS_NOT_READY, NVME_ERR_ANA_INACCESSIBLE,
+                        NVME_ERR_ANA_TRANSITION}) {
+        EXPECT_TRUE(nvme_status_not_yet(st)) << st;
+        EXPECT_FALSE(nvme_status_not_yet((uint16_t)(st | NVME_STATUS_DNR))) << st;
+    }
+    for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_UNRECOVERED_READ, NVME_ERR_ABORT_REQUESTED,
+                        NVME_ERR_ANA_LOST})
+        EXPECT_FALSE(nvme_status_not_yet(st)) << st;
+}
+
+TEST(Status, CallersCanDistinguishTheErrnos)
+{
+    EXPECT_EQ(nvme_status_errno(NVME_ERR_CAPACITY), -ENOSPC);
+    EXPECT_EQ(nvme_status_errno(NVME_ERR_UNRECOVERED_READ), -EIO);
+    EXPECT_EQ(nvme_status_errno(NVME_ERR_INVALID_NS), -ENODEV);
+    EXPECT_EQ(nvme_status_errno(NVME_ERR_INVALID_OPCODE), -ENOTSUP);
+    EXPECT_EQ(nvme_status_errno(0x083), -EACCES) << "reservation conflict: not in use here";
+    EXPECT_EQ(nvme_status_errno(0x020), -EROFS);
+}
+
+TEST(Status, TextNamesTheError)
+{
+    EXPECT_NE(std::string(nvme_status_text(NVME_ERR_LBA_RANGE)).find("LBA"), std::string::npos);
 }
 
 } // namespace

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The host's half of reads by the persistent kernel: the request, the bounds of the waits,
 // the result.
-#include <atomic>
-#include <cerrno>
-#include <string>
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -242,6 +245,129 @@ TEST_F(Service, AChildHasNoPartInTheSharedPage)
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(service_rig_read(4096, 0), 4096) << "and the parent has it still";
+}
+
+// --- Long reads by kernels of their own ----------------------------------------------------------
+
+constexpr uint64_t kLaunchPart = 256u << 20; // read by a kernel
+
+class ServiceLaunch : public ::testing::Test
+{
+  protected:
+    void TearDown() override
+    {
+        if (rig_)
+            service_rig_close(rig_);
+    }
+    void start(uint64_t command_ns)
+    {
+        ASSERT_EQ(service_rig_open(command_ns, &rig_), 0);
+        service_rig_set_launch(rig_, 1, false);
+    }
+    // A read whose kernel does not begin in time.
+    void give_up()
+    {
+        service_rig_set_launch(rig_, 1, true);
+        ASSERT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), -ETIMEDOUT);
+        ASSERT_EQ(rig_->parts, 1u);
+        service_rig_set_launch(rig_, 1, false);
+    }
+
+    struct service_rig *rig_ = nullptr;
+};
+
+TEST_F(ServiceLaunch, EachPartHasAKernel)
+{
+    start(3 * kPatient);
+    const auto len = static_cast<int64_t>(3 * kLaunchPart + 5);
+    EXPECT_EQ(service_rig_long_read(rig_, 3 * kLaunchPart + 5, 7), len);
+    EXPECT_EQ(rig_->parts, 4u);
+    EXPECT_EQ(rig_->part_bytes, 3 * kLaunchPart + 5);
+    EXPECT_EQ(rig_->launches, 0u) << "no block stays";
+    EXPECT_TRUE(service_rig_has_left());
+}
+
+TEST_F(ServiceLaunch, WhatIsNotLaunchedIsReadByTheBlock)
+{
+    start(3 * kPatient);
+    service_rig_set_launch(rig_, 0, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart + 1, 0),
+              static_cast<int64_t>(kLaunchPart + 1));
+    EXPECT_EQ(rig_->bytes, kLaunchPart + 1);
+    EXPECT_EQ(rig_->parts, 0u);
+}
+
+TEST_F(ServiceLaunch, ALaunchThatFailsIsTheReadsError)
+{
+    start(3 * kPatient);
+    service_rig_set_launch(rig_, -EIO, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), -EIO);
+    EXPECT_TRUE(service_rig_has_left());
+    EXPECT_EQ(rig_->reads, 0u);
+    service_rig_set_launch(rig_, 1, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), static_cast<int64_t>(kLaunchPart));
+}
+
+TEST_F(ServiceLaunch, KernelsThatALaunchHasLeftBehindAreNotForgotten)
+{
+    start(kHasty);
+    service_rig_set_launch(rig_, -ETIMEDOUT, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), -ETIMEDOUT);
+    EXPECT_FALSE(service_rig_has_left());
+    service_rig_set_launch(rig_, 1, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), static_cast<int64_t>(kLaunchPart));
+    EXPECT_EQ(rig_->bytes, kLaunchPart) << "by the block";
+    rig_->is_idle = true;
+    unsigned parts = rig_->parts;
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), static_cast<int64_t>(kLaunchPart));
+    EXPECT_EQ(rig_->parts, parts + 1) << "by a launch again";
+}
+
+TEST_F(ServiceLaunch, AnErrorInTheMiddleLeavesWhatCameBefore)
+{
+    start(3 * kPatient);
+    service_rig_fail_from(rig_, kLaunchPart, -ESTALE);
+    EXPECT_EQ(service_rig_long_read(rig_, 2 * kLaunchPart, 0), static_cast<int64_t>(kLaunchPart));
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, kLaunchPart), -ESTALE);
+    EXPECT_NE(std::string(gpunvme_error()).find("read through leased queues"), std::string::npos);
+}
+
+TEST_F(ServiceLaunch, AKernelThatComesTooLateDoesNotBegin)
+{
+    start(kHasty);
+    give_up();
+    EXPECT_FALSE(service_rig_has_left());
+    EXPECT_EQ(service_rig_long_read(rig_, 4096, 0), 4096) << "by the block, meanwhile";
+    EXPECT_EQ(rig_->bytes, 4096u);
+    EXPECT_FALSE(service_rig_let_launched(rig_)) << "nobody waits";
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), static_cast<int64_t>(kLaunchPart));
+    EXPECT_EQ(rig_->parts, 2u);
+}
+
+TEST_F(ServiceLaunch, MemoryGoesAfterAKernelThatWasGivenUpHasEnded)
+{
+    start(kHasty);
+    give_up();
+    std::atomic<bool> ended{false};
+    std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ended = true;
+        service_rig_let_launched(rig_);
+    });
+    EXPECT_TRUE(service_rig_settle());
+    EXPECT_TRUE(ended);
+    EXPECT_TRUE(service_rig_has_left());
+    later.join();
+}
+
+TEST_F(ServiceLaunch, AContextThatFailsEndsTheWait)
+{
+    start(3 * kPatient);
+    service_rig_set_launch(rig_, 1, true);
+    rig_->fail_stream = true;
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), -EIO);
+    EXPECT_EQ(service_rig_long_read(rig_, kLaunchPart, 0), -EIO) << "at once";
+    EXPECT_TRUE(service_rig_settle()) << "nothing runs there";
 }
 
 } // namespace

@@ -27,8 +27,6 @@ foreach(name cache thread)
 endforeach()
 
 # Mutated images with right checksums: as a test, for a minute or an hour, and with libFuzzer.
-add_library(fuzz_image_parts STATIC image_fields.cc)
-target_link_libraries(fuzz_image_parts PUBLIC storage_fixture)
-gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts
+gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS storage_fixture
              COST 80 TIMEOUT 7200)
-gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS fuzz_image_parts TESTED)
+gpunvme_fuzzer(fuzz_image SOURCES fuzz_image.cc LINKS storage_fixture TESTED)
