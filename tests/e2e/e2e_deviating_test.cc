@@ -206,7 +206,7 @@ TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
 TEST_F(Deviating, BuffersInOneFileShareARegion)
 {
     constexpr size_t kCount = 200, kLen = 4096;
-    int memory = shared_memory(kCount * kLen);
+    Fd memory = shared_memory(kCount * kLen);
     ASSERT_GE(memory, 0);
     auto *data = static_cast<unsigned char *>(
         mmap(nullptr, kCount * kLen, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
@@ -242,7 +242,6 @@ TEST_F(Deviating, BuffersInOneFileShareARegion)
     }
     EXPECT_EQ(stats().dma_regions, before);
     munmap(data, kCount * kLen);
-    close(memory);
 }
 
 // They are pieces of a file that the library makes, and used again.
@@ -285,7 +284,7 @@ int read_by_a_lease(const std::string &mount, const std::string &path)
     gpunvme_buffer *b = nullptr;
     connection *g = nullptr;
     std::vector<uint8_t> want(kPage);
-    int fd = open(path.c_str(), O_RDONLY);
+    Fd fd = open(path.c_str(), O_RDONLY);
 
     content_fill(1, kPage, want.data(), kPage);
     int err = connection_open(mount.c_str(), &g);
@@ -302,7 +301,6 @@ int read_by_a_lease(const std::string &mount, const std::string &path)
     if (err)
         fprintf(stderr, "lease: %d: %s\n", err, gpunvme_error());
     connection_close(g);
-    close(fd);
     return err;
 }
 
@@ -353,7 +351,7 @@ TEST_F(Deviating, AnotherProcessLeasesQueuesWhileBuffersFillTheRegions)
 std::set<ino_t> files_of(int fd, const Queues &lease)
 {
     std::set<ino_t> files;
-    int s = connect_mount(fd);
+    Fd s = connect_mount(fd);
 
     for (uint64_t i = 0; i < lease.reply().queues; i++) {
         gpunvme_reply reply;
@@ -365,7 +363,6 @@ std::set<ino_t> files_of(int fd, const Queues &lease)
         for (int each : fds)
             close(each);
     }
-    close(s);
     return files;
 }
 
@@ -622,9 +619,8 @@ TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)
           "deadline=3000"); // missed by no other command on a busy machine
     for (unsigned i = 0; i < 60 && stats().controller_resets == 0; i++) {
         expect_file();
-        int fd = write_content(mounted_->path("other"), i);
+        Fd fd = write_content(mounted_->path("other"), i);
         ASSERT_EQ(fsync(fd), 0);
-        close(fd);
     }
     gpunvme_ioc_stats now = stats();
     EXPECT_EQ(now.errors, 2u) << "both tries that failed";

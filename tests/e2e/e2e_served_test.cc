@@ -444,9 +444,8 @@ TEST_F(Served, ASignalEndsTheRewriteOfALostLog)
     Mounted m(kImage, {"-O", "meta_copies"});
     ASSERT_TRUE(m.mount("executor=cpu,nommp,commit=3600")) << m.log();
     for (unsigned i = 0; i < kFiles; i++) {
-        int fd = open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+        Fd fd = open(m.path(std::to_string(i)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
         ASSERT_EQ(fsync(fd), 0);
-        close(fd);
     }
     kill(m.pid(), SIGKILL);
     EXPECT_FALSE(m.ended());

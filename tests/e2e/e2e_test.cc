@@ -46,19 +46,6 @@ uint64_t draw(Rng &rng, uint64_t below)
     return below ? rng() % below : 0;
 }
 
-// A file descriptor that closes itself.
-struct Fd {
-    int fd;
-    explicit Fd(int f) : fd(f) {}
-    ~Fd()
-    {
-        if (fd >= 0)
-            close(fd);
-    }
-    Fd(const Fd &) = delete;
-    Fd &operator=(const Fd &) = delete;
-};
-
 ::testing::AssertionResult write_range(int fd, uint64_t seed, uint64_t offset, uint64_t len)
 {
     std::vector<uint8_t> chunk(std::min<uint64_t>(len, 1u << 20));
@@ -95,20 +82,20 @@ class EndToEnd : public MountingTest
     void make_dense(const std::string &name, uint64_t size, uint64_t seed)
     {
         Fd f(open(mount_->path(name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
-        ASSERT_GE(f.fd, 0) << strerror(errno);
-        ASSERT_TRUE(write_range(f.fd, seed, 0, size)) << name;
+        ASSERT_GE(f, 0) << strerror(errno);
+        ASSERT_TRUE(write_range(f, seed, 0, size)) << name;
         files_.push_back({name, seed, size, false, {}});
     }
 
     void make_sparse(const std::string &name, uint64_t size, uint64_t seed, Rng &rng)
     {
         Fd f(open(mount_->path(name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
-        ASSERT_GE(f.fd, 0) << strerror(errno);
-        ASSERT_EQ(ftruncate(f.fd, static_cast<off_t>(size)), 0);
+        ASSERT_GE(f, 0) << strerror(errno);
+        ASSERT_EQ(ftruncate(f, static_cast<off_t>(size)), 0);
         StaticFile file{name, seed, size, true, {}};
         for (uint64_t at = draw(rng, size / 8); at < size; at += size / 10 + draw(rng, size / 10)) {
             uint64_t n = std::min<uint64_t>(1 + draw(rng, 50000), size - at);
-            ASSERT_TRUE(write_range(f.fd, seed, at, n));
+            ASSERT_TRUE(write_range(f, seed, at, n));
             file.data.emplace_back(at, n);
             at += n;
         }
@@ -120,10 +107,10 @@ class EndToEnd : public MountingTest
     {
         Fd fa(open(mount_->path(a).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
         Fd fb(open(mount_->path(b).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
-        ASSERT_GE(std::min(fa.fd, fb.fd), 0);
+        ASSERT_GE(std::min<int>(fa, fb), 0);
         for (uint64_t i = 0; i < blocks; i++) {
-            ASSERT_TRUE(write_range(fa.fd, 501, i * 4096, 4096));
-            ASSERT_TRUE(write_range(fb.fd, 502, i * 4096, 4096));
+            ASSERT_TRUE(write_range(fa, 501, i * 4096, 4096));
+            ASSERT_TRUE(write_range(fb, 502, i * 4096, 4096));
         }
         files_.push_back({a, 501, blocks * 4096, false, {}});
         files_.push_back({b, 502, blocks * 4096, false, {}});
@@ -229,7 +216,7 @@ void read_at_random(Reader &reader, const std::vector<StaticFile> &files,
             offset &= ~4095ull;
             buffer_offset &= ~size_t{4095};
         }
-        EXPECT_TRUE(reader.check(files[f], fds[f]->fd, offset, len, buffer_offset));
+        EXPECT_TRUE(reader.check(files[f], *fds[f], offset, len, buffer_offset));
     }
 }
 
@@ -240,15 +227,15 @@ void change_at_random(Reader &reader, const Mounted &mount, uint64_t seed)
     Rng rng(seed);
     std::string name = mount.path("churn-" + std::to_string(seed));
     Fd f(open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-    ASSERT_GE(f.fd, 0);
+    ASSERT_GE(f, 0);
     StaticFile file{name, seed, 0, false, {}};
     for (int i = 0; i < kScale.changes && !::testing::Test::HasFailure(); i++) {
         uint64_t offset = draw(rng, file.size + 1), len = 1 + draw(rng, 100000);
         if (draw(rng, 4) == 0) {
             file.size = draw(rng, file.size + 1);
-            ASSERT_EQ(ftruncate(f.fd, static_cast<off_t>(file.size)), 0) << strerror(errno);
+            ASSERT_EQ(ftruncate(f, static_cast<off_t>(file.size)), 0) << strerror(errno);
         } else {
-            ASSERT_TRUE(write_range(f.fd, seed, offset, len));
+            ASSERT_TRUE(write_range(f, seed, offset, len));
             file.size = std::max(file.size, offset + len);
         }
         if (draw(rng, 5) == 0) {
@@ -257,7 +244,7 @@ void change_at_random(Reader &reader, const Mounted &mount, uint64_t seed)
             std::swap(name, other);
         }
         offset = draw(rng, file.size + 1);
-        EXPECT_TRUE(reader.check(file, f.fd, offset, 50000, draw(rng, 5000)));
+        EXPECT_TRUE(reader.check(file, f, offset, 50000, draw(rng, 5000)));
     }
     EXPECT_EQ(unlink(name.c_str()), 0);
 }
@@ -269,7 +256,7 @@ TEST_F(EndToEnd, BothPathsAgreeWhileOthersChangeFilesAndAfterANewMount)
     std::vector<std::unique_ptr<Fd>> fds;
     for (const StaticFile &f : files_) {
         fds.push_back(std::make_unique<Fd>(open(mount_->path(f.name).c_str(), O_RDONLY)));
-        ASSERT_GE(fds.back()->fd, 0) << f.name << ": " << strerror(errno);
+        ASSERT_GE(*fds.back(), 0) << f.name << ": " << strerror(errno);
     }
     {
         std::vector<std::unique_ptr<Reader>> readers;
@@ -293,7 +280,7 @@ TEST_F(EndToEnd, BothPathsAgreeWhileOthersChangeFilesAndAfterANewMount)
         for (const StaticFile &f : files_) {
             Fd fd(open(mount_->path(f.name).c_str(), O_RDONLY | O_CLOEXEC));
             for (uint64_t at = 0; at <= f.size; at += kBuffer)
-                ASSERT_TRUE(reader.check(f, fd.fd, at, kBuffer, 0));
+                ASSERT_TRUE(reader.check(f, fd, at, kBuffer, 0));
         }
     }
     ASSERT_TRUE(mount_->unmount()) << mount_->log();
@@ -305,17 +292,17 @@ TEST_F(EndToEnd, AFileWrittenFromABufferReadsBackOnBothPaths)
     Reader reader(mount_->path(""));
     StaticFile file{"from-buffer", 77, 3 * kBuffer + 12345, false, {}};
     Fd f(open(mount_->path(file.name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
-    ASSERT_GE(f.fd, 0);
+    ASSERT_GE(f, 0);
     std::vector<uint8_t> chunk(kBuffer);
     for (uint64_t at = 0; at < file.size; at += kBuffer) {
         size_t n = std::min<uint64_t>(kBuffer, file.size - at);
         content_fill(file.seed, at, chunk.data(), n);
         ASSERT_EQ(buffer_copy_in(reader.buffer(), 0, chunk.data(), n), 0);
-        ASSERT_EQ(transfer_write(reader.buffer(), f.fd, 0, at, n, nullptr), static_cast<ssize_t>(n))
+        ASSERT_EQ(transfer_write(reader.buffer(), f, 0, at, n, nullptr), static_cast<ssize_t>(n))
             << gpunvme_error();
     }
     for (uint64_t at = 0; at <= file.size; at += kBuffer)
-        EXPECT_TRUE(reader.check(file, f.fd, at, kBuffer, 0));
+        EXPECT_TRUE(reader.check(file, f, at, kBuffer, 0));
 }
 
 } // namespace

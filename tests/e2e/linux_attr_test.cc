@@ -19,10 +19,9 @@ namespace
 
 int set_flags(const std::string &path, int flags)
 {
-    int fd = open(path.c_str(), O_RDONLY);
+    Fd fd = open(path.c_str(), O_RDONLY);
     int got = ioctl(fd, FS_IOC_SETFLAGS, &flags);
 
-    close(fd);
     return got;
 }
 
@@ -147,7 +146,7 @@ TEST_F(Posix, AnAttributeHasANameBehindItsSpace)
 TEST_F(Posix, TheLabelIsReadAndSet)
 {
     char label[FSLABEL_MAX] = "chosen";
-    int fd = open(dir_.c_str(), O_RDONLY);
+    Fd fd = open(dir_.c_str(), O_RDONLY);
     EXPECT_EQ(as_user(1000,
                       [&] {
                           int mine = open(dir_.c_str(), O_RDONLY);
@@ -158,7 +157,6 @@ TEST_F(Posix, TheLabelIsReadAndSet)
     memset(label, 'x', sizeof(label));
     ASSERT_EQ(ioctl(fd, FS_IOC_GETFSLABEL, label), 0) << strerror(errno);
     EXPECT_STREQ(label, "chosen");
-    close(fd);
 }
 
 // Drops CAP_SYS_ADMIN, which root in a container lacks.
@@ -208,8 +206,8 @@ int first_permitted(int fd)
 
 TEST_F(Posix, OnlyPrivilegedRootChangesTheWholeFileSystem)
 {
-    int fd = open(dir_.c_str(), O_RDONLY | O_DIRECTORY);
-    int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
+    Fd fd = open(dir_.c_str(), O_RDONLY | O_DIRECTORY);
+    Fd root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
     EXPECT_EQ(as_user(0,
                       [&] {
                           drop_admin();
@@ -226,8 +224,6 @@ TEST_F(Posix, OnlyPrivilegedRootChangesTheWholeFileSystem)
     char label[FSLABEL_MAX] = "";
     ASSERT_EQ(ioctl(fd, FS_IOC_GETFSLABEL, label), 0);
     EXPECT_STRNE(label, "stolen");
-    close(fd);
-    close(root);
 }
 
 // Does a read of a file, made and read before, set its access time?
@@ -310,11 +306,10 @@ uint64_t bytes_of(const Mounted &m)
 
 void write_file(const Mounted &m, const std::string &name, size_t len)
 {
-    int fd = open(m.path(name).c_str(), O_WRONLY | O_CREAT, 0644);
+    Fd fd = open(m.path(name).c_str(), O_WRONLY | O_CREAT, 0644);
 
     EXPECT_EQ(write(fd, std::string(len, 'x').data(), len), static_cast<ssize_t>(len));
     EXPECT_EQ(fsync(fd), 0);
-    close(fd);
 }
 
 class Space : public MountingTest

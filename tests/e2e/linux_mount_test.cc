@@ -181,9 +181,8 @@ TEST_F(Remount, ATooSmallCacheLosesNoFile)
     // 375 blocks of inodes, and their names, in 256 blocks.
     ASSERT_TRUE(mounted_->mount("cache=1")) << mounted_->log();
     for (int i = 0; i < 3000; i++) {
-        int fd = make(std::to_string(i));
+        Fd fd = make(std::to_string(i));
         ASSERT_GE(fd, 0) << i;
-        close(fd);
     }
     ASSERT_TRUE(mounted_->unmount());
     ASSERT_TRUE(mounted_->mount("cache=1")) << mounted_->log();

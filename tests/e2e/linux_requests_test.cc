@@ -42,7 +42,7 @@ class Requests : public Posix
 
 TEST_F(Requests, ASmallWriteIsOneRequest)
 {
-    int fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0644);
+    Fd fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0644);
     ASSERT_GE(fd, 0);
     uint64_t nothing = requests();
     nothing = requests() - nothing;
@@ -52,7 +52,6 @@ TEST_F(Requests, ASmallWriteIsOneRequest)
     uint64_t writes = requests() - before - nothing;
     EXPECT_GE(writes, 100u);
     EXPECT_LE(writes, 102u) << "one question for security.capability";
-    close(fd);
 }
 
 TEST_F(Requests, TheTargetOfALinkIsAskedForOnce)
@@ -91,7 +90,7 @@ TEST_F(Requests, ASmallReadWakesNoThreadOfTheDrive)
 {
     constexpr int kReads = 500;
     const std::string data(1 << 20, 'x');
-    int fd = open(p("f").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0644);
+    Fd fd = open(p("f").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0644);
     void *page = aligned_alloc(4096, data.size());
     ASSERT_TRUE(page);
     memcpy(page, data.data(), data.size());
@@ -105,7 +104,6 @@ TEST_F(Requests, ASmallReadWakesNoThreadOfTheDrive)
     // An idle thread looks around once a millisecond or more rarely.
     EXPECT_LT(switches, kReads / 2 + static_cast<uint64_t>(took.count()));
     free(page);
-    close(fd);
 }
 
 TEST_F(Requests, MoreCallersThanThreadsAreServed)
@@ -272,7 +270,7 @@ TEST_F(SetId, SetGroupIdWithoutExecutionEndsWithChangesOfOutsiders)
 TEST_F(SetId, CapabilitiesEndWithAWrite)
 {
     struct vfs_cap_data cap = {VFS_CAP_REVISION_2, {{1, 0}, {0, 0}}};
-    int fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0755);
+    Fd fd = open(p("f").c_str(), O_RDWR | O_CREAT, 0755);
 
     // The kernel has found the file to be without a capability, and remembers that.
     ASSERT_EQ(pwrite(fd, "x", 1, 0), 1);
@@ -281,7 +279,6 @@ TEST_F(SetId, CapabilitiesEndWithAWrite)
     ASSERT_EQ(pwrite(fd, "x", 1, 0), 1);
     EXPECT_EQ(fgetxattr(fd, "security.capability", nullptr, 0), -1);
     EXPECT_EQ(errno, ENODATA);
-    close(fd);
 }
 
 class SyncOfBlockMount : public MountingTest

@@ -95,10 +95,9 @@ std::string why_no_mount()
 {
     if (geteuid() != 0)
         return "mounting needs root here";
-    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    Fd fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return std::string("/dev/fuse: ") + strerror(errno);
-    close(fd);
     return "";
 }
 

@@ -17,6 +17,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fd.h"
+
 // A bound on the run of one program, not an expectation: sanitizers on a busy machine.
 constexpr int kProgramSeconds = 120;
 

@@ -32,7 +32,7 @@ namespace
 
 TEST_F(Posix, SparseFilesReachPetabytes)
 {
-    int fd = make("f");
+    Fd fd = make("f");
     ASSERT_EQ(ftruncate(fd, 1000000000000000), 0);
     EXPECT_EQ(st("f").st_size, 1000000000000000);
     EXPECT_EQ(st("f").st_blocks, 0);
@@ -43,13 +43,12 @@ TEST_F(Posix, SparseFilesReachPetabytes)
     EXPECT_EQ(errno, ENXIO);
     ASSERT_EQ(ftruncate(fd, 100), 0);
     EXPECT_EQ(st("f").st_blocks, 0);
-    close(fd);
 }
 
 TEST_F(Posix, SeekFindsStoresThroughAMapping)
 {
     constexpr off_t kLen = 1 << 20, kAt = 512 << 10;
-    int fd = make("f");
+    Fd fd = make("f");
     ASSERT_EQ(ftruncate(fd, kLen), 0);
     auto *m = static_cast<char *>(mmap(nullptr, kLen, PROT_WRITE, MAP_SHARED, fd, 0));
     ASSERT_NE(m, MAP_FAILED);
@@ -64,7 +63,6 @@ TEST_F(Posix, SeekFindsStoresThroughAMapping)
     EXPECT_EQ(lseek(fd, kAt + 12288, SEEK_DATA), kLen - 4096);
     EXPECT_EQ(lseek(fd, kLen - 4096, SEEK_HOLE), kLen);
     munmap(m, kLen);
-    close(fd);
 }
 
 TEST_F(Posix, UnlinkedFilesExistAsLongAsTheyAreOpen)
@@ -81,20 +79,19 @@ TEST_F(Posix, UnlinkedFilesExistAsLongAsTheyAreOpen)
     EXPECT_EQ(fchmod(fd, 0600) | ftruncate(fd, 10) | fsync(fd), 0);
     close(fd);
     ASSERT_EQ(mkdir(p("d").c_str(), 0755), 0);
-    int dir = open(p("d").c_str(), O_RDONLY | O_DIRECTORY);
+    Fd dir = open(p("d").c_str(), O_RDONLY | O_DIRECTORY);
     ASSERT_EQ(rmdir(p("d").c_str()), 0);
     ASSERT_EQ(fstat(dir, &s), 0);
     EXPECT_EQ(s.st_nlink, 0u);
     EXPECT_EQ(openat(dir, "x", O_CREAT | O_RDWR, 0644), -1);
     EXPECT_EQ(errno, ENOENT);
-    close(dir);
 }
 
 TEST_F(Posix, AppendAndTruncateFollowTheirFlags)
 {
     char text[16] = {};
-    int a = make("f", "0123456789");
-    int b = open(p("f").c_str(), O_RDWR | O_APPEND);
+    Fd a = make("f", "0123456789");
+    Fd b = open(p("f").c_str(), O_RDWR | O_APPEND);
     EXPECT_EQ(pwrite(b, "AB", 2, 0), 2); // Linux appends in spite of the offset
     EXPECT_EQ(write(a, "cd", 2), 2);     // at 10, over what b wrote
     EXPECT_EQ(write(b, "EF", 2), 2);
@@ -105,14 +102,12 @@ TEST_F(Posix, AppendAndTruncateFollowTheirFlags)
     EXPECT_EQ(ftruncate(a, 5), 0);
     EXPECT_EQ(pread(a, text, sizeof(text), 0), 5);
     EXPECT_EQ(std::string(text, 5), std::string(5, '\0'));
-    close(a);
-    close(b);
 }
 
 TEST_F(Posix, TruncatedDataDoesNotReappear)
 {
     char text[8192];
-    int fd = make("f", std::string(8192, 'x'));
+    Fd fd = make("f", std::string(8192, 'x'));
     ASSERT_EQ(ftruncate(fd, 100) | ftruncate(fd, 8192), 0);
     ASSERT_EQ(pread(fd, text, sizeof(text), 0), 8192);
     EXPECT_EQ(std::string(text, 8192), std::string(100, 'x') + std::string(8092, '\0'));
@@ -123,13 +118,12 @@ TEST_F(Posix, TruncatedDataDoesNotReappear)
     munmap(m, 4096);
     ASSERT_EQ(pread(fd, text, 4096, 0), 4096);
     EXPECT_EQ(std::string(text, 4096), std::string(50, 'x') + std::string(4046, '\0'));
-    close(fd);
 }
 
 TEST_F(Posix, FallocateModesKeepDataAndSize)
 {
     char text[12288];
-    int fd = make("f", std::string(12288, 'x'));
+    Fd fd = make("f", std::string(12288, 'x'));
     ASSERT_EQ(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20), 0);
     EXPECT_EQ(st("f").st_size, 12288);
     EXPECT_EQ(st("f").st_blocks, (1 << 20) / 512);
@@ -148,14 +142,13 @@ TEST_F(Posix, FallocateModesKeepDataAndSize)
     EXPECT_EQ(fallocate(fd, 0, 0, 1LL << 40), -1);
     EXPECT_EQ(errno, ENOSPC);
     EXPECT_EQ(st("f").st_size, 20000);
-    close(fd);
 }
 
 // docs/compatibility.md, "kernel": refused clearly, and the file keeps its bytes.
 TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
 {
     const std::string data(65536, 'r');
-    int fd = make("f", data), other = make("g", data);
+    Fd fd = make("f", data), other = make("g", data);
     const auto map = std::make_unique<struct fiemap>(); // clang captures no flexible array
     map->fm_length = data.size();
     struct file_clone_range clone = {
@@ -166,7 +159,7 @@ TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
         int error;
     } cases[] = {
         {"FIEMAP", [&] { return ioctl(fd, FS_IOC_FIEMAP, map.get()); }, EOPNOTSUPP},
-        {"FICLONE", [&] { return ioctl(fd, FICLONE, other); }, EOPNOTSUPP},
+        {"FICLONE", [&] { return ioctl(fd, FICLONE, int{other}); }, EOPNOTSUPP},
         {"FICLONERANGE", [&] { return ioctl(fd, FICLONERANGE, &clone); }, EOPNOTSUPP},
         {"FIFREEZE", [&] { return ioctl(fd, FIFREEZE, 0); }, EOPNOTSUPP},
         {"INSERT_RANGE", [&] { return fallocate(fd, FALLOC_FL_INSERT_RANGE, 0, 4096); },
@@ -184,7 +177,6 @@ TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
     ASSERT_EQ(pread(fd, now.data(), now.size(), 0), static_cast<ssize_t>(now.size()));
     EXPECT_EQ(now, data);
     EXPECT_EQ(st("f").st_size, static_cast<off_t>(data.size()));
-    close(fd);
     close(other);
 }
 
@@ -236,7 +228,7 @@ TEST_F(Posix, CopiesBetweenFilesAreMadeByTheDaemon)
 TEST_F(Posix, CopiesTakeAnyOffsetAndReplaceCachedPages)
 {
     std::string expected(3000000, 'b'), got(expected.size() + 1, 0);
-    int a = make("a"), b = make("b", expected);
+    Fd a = make("a"), b = make("b", expected);
     ASSERT_EQ(pread(b, &got[0], got.size(), 0), static_cast<ssize_t>(expected.size()));
     ASSERT_EQ(ftruncate(a, 2500000), 0); // a hole with dirty pages at its end
     auto *m = static_cast<char *>(mmap(nullptr, 2500000, PROT_WRITE, MAP_SHARED, a, 0));
@@ -254,7 +246,6 @@ TEST_F(Posix, CopiesTakeAnyOffsetAndReplaceCachedPages)
     from = 5, to = 10;
     EXPECT_EQ(copy_file_range(b, &from, b, &to, 10, 0), -1);
     EXPECT_EQ(errno, EINVAL);
-    close(a);
     close(b);
 }
 
@@ -309,10 +300,9 @@ TEST_F(Posix, ExtendedAttributesFollowTheirNameSpace)
 
 TEST_F(Posix, UnknownIoctlsReturnEnotty)
 {
-    int fd = make("f");
+    Fd fd = make("f");
     EXPECT_EQ(ioctl(fd, _IO('?', 99), 0), -1);
     EXPECT_EQ(errno, ENOTTY);
-    close(fd);
 }
 
 TEST_F(Posix, HandlesFindTheirFileUntilItIsRemoved)
@@ -325,7 +315,7 @@ TEST_F(Posix, HandlesFindTheirFileUntilItIsRemoved)
     u.h.handle_bytes = MAX_HANDLE_SZ;
     touch("f", "by handle");
     ASSERT_EQ(name_to_handle_at(AT_FDCWD, p("f").c_str(), &u.h, &id, 0), 0);
-    int root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
+    Fd root = open(mounted_->mountpoint().c_str(), O_RDONLY | O_DIRECTORY);
     // The kernel drops the dentries and the inode, so the next access reaches
     // the daemon.
     ASSERT_EQ(mount(nullptr, mounted_->mountpoint().c_str(), nullptr,
@@ -341,7 +331,6 @@ TEST_F(Posix, HandlesFindTheirFileUntilItIsRemoved)
     touch("g"); // may well take the inode number
     EXPECT_EQ(open_by_handle_at(root, &u.h, O_RDONLY), -1);
     EXPECT_EQ(errno, ESTALE);
-    close(root);
 }
 
 TEST_F(Posix, ListingReturnsEachStableNameOnceDuringChanges)

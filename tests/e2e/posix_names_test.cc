@@ -171,7 +171,7 @@ TEST_F(Posix, EachOperationUpdatesItsTimesAndLinkCounts)
 {
     touch("f", "some bytes");
     ASSERT_EQ(mkdir(p("d").c_str(), 0755), 0);
-    int fd = open(p("f").c_str(), O_RDWR);
+    Fd fd = open(p("f").c_str(), O_RDWR);
     const struct {
         const char *what;
         std::function<int()> call;
@@ -229,7 +229,6 @@ TEST_F(Posix, EachOperationUpdatesItsTimesAndLinkCounts)
         EXPECT_EQ(changes(before, after), row.times) << row.what;
         EXPECT_EQ(static_cast<int>(after.st_nlink - before.st_nlink), row.links) << row.what;
     }
-    close(fd);
 }
 
 TEST_F(Posix, TimesAreKeptToTheNanosecondBefore1970AndAfter2038)

@@ -137,7 +137,7 @@ TEST_F(Hostile, InvalidVersionsAreRefused)
 
 TEST_F(Hostile, UnexpectedDescriptorsAreClosed)
 {
-    int fd = make_memfd(MIB);
+    Fd fd = make_memfd(MIB);
     Client c(server.path);
     Holdings now = server.holdings();
     struct vfio_user_device_info in = {sizeof(in), 0, 0, 0};
@@ -149,7 +149,6 @@ TEST_F(Hostile, UnexpectedDescriptorsAreClosed)
         EXPECT_EQ(c.call(999, {}, fds).error(), ENOTSUP);
     }
     EXPECT_EQ(server.holdings().fds, now.fds);
-    close(fd);
 }
 
 /*
@@ -158,7 +157,7 @@ TEST_F(Hostile, UnexpectedDescriptorsAreClosed)
  */
 TEST_F(Hostile, DescriptorsInEveryPieceDoNoHarm)
 {
-    int fd = make_memfd(MIB);
+    Fd fd = make_memfd(MIB);
     Client c(server.path);
     size_t before = server.holdings().maps;
     struct vfio_user_dma_map m = {sizeof(m), 3, 0, 4096, 4096};
@@ -169,7 +168,6 @@ TEST_F(Hostile, DescriptorsInEveryPieceDoNoHarm)
         c.send({byte});
     EXPECT_EQ(c.receive().error(), 0) << "no descriptor, for those before are gone";
     EXPECT_EQ(server.holdings().maps, before);
-    close(fd);
 }
 
 TEST_F(Hostile, InvalidMappingsAreRefused)
@@ -231,18 +229,17 @@ TEST_F(Hostile, InvalidMappingsAreRefused)
 /* A sparse file of any size is accepted; mapping it costs no memory. */
 TEST_F(Hostile, AnEnormousFileDoesNoHarm)
 {
-    int fd = make_memfd(0);
+    Fd fd = make_memfd(0);
     Client c(server.path);
     ASSERT_EQ(ftruncate(fd, INT64_MAX & ~4095ll), 0);
     int rc = c.map(4096, (1ull << 52) - 4096 * 20, fd);
     EXPECT_TRUE(rc == ENOMEM || rc == EINVAL) << rc;
     EXPECT_EQ(c.read32(NVME_REG_VS), 0x20000u);
-    close(fd);
 }
 
 TEST_F(Hostile, MappingsAreLimited)
 {
-    int fd = make_memfd(4096);
+    Fd fd = make_memfd(4096);
     Client c(server.path);
     int rc = 0;
     unsigned n = 0;
@@ -252,7 +249,6 @@ TEST_F(Hostile, MappingsAreLimited)
     EXPECT_EQ(n, 4096u) << "as max_dma_maps says";
     EXPECT_EQ(c.unmap(4096, 4096), 0);
     EXPECT_EQ(c.map(4096 * 5000, 4096, fd), 0);
-    close(fd);
 }
 
 /* The memory of the rings is removed while the controller uses it. */
@@ -313,14 +309,13 @@ TEST_F(Hostile, EveryRegisterTakesAnyValue)
 
 TEST_F(Hostile, HangingUpAtAnyByteDoesNoHarm)
 {
-    int fd = make_memfd(MIB);
+    Fd fd = make_memfd(MIB);
     struct vfio_user_dma_map m = {sizeof(m), 3, 0, 4096, 4096};
     Bytes whole = message(VFIO_USER_DMA_MAP, bytes_of(m));
     for (size_t n = 1; n <= whole.size(); n++) {
         Client c(server.path);
         c.send(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n)), {fd});
     }
-    close(fd);
 }
 
 TEST_F(Hostile, HangingUpAtOnceDoesNoHarm)
@@ -372,7 +367,7 @@ TEST_F(Hostile, UnreadRepliesEndTheConnection)
 TEST_F(Hostile, RandomBytesDoNoHarm)
 {
     std::mt19937_64 rng(23);
-    int fd = make_memfd(MIB);
+    Fd fd = make_memfd(MIB);
     for (int round = 0; round < 200; round++) {
         Client c(server.path, rng() % 4 != 0);
         Bytes junk(rng() % 200);
@@ -388,7 +383,6 @@ TEST_F(Hostile, RandomBytesDoNoHarm)
         if (!junk.empty())
             c.send(junk, std::vector<int>(rng() % 4, fd));
     }
-    close(fd);
 }
 
 /* The fuzzer's entry with random inputs, so that every build executes it. */

@@ -15,6 +15,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
+#include "tests/fd.h"
 
 /* Counts of resources of a process, to detect leaks. */
 struct Holdings {

@@ -26,7 +26,7 @@ struct Strangers : ::testing::Test {
 TEST_F(Strangers, MemoryAtAddressZeroIsReached)
 {
     EnabledDriver d(c);
-    int fd = make_memfd(1 << 20);
+    Fd fd = make_memfd(1 << 20);
     ASSERT_EQ(c.map(0, 1 << 20, fd), 0);
     EXPECT_EQ(d.identify(10000, 0), 0);
     char serial[7] = {};
@@ -34,25 +34,23 @@ TEST_F(Strangers, MemoryAtAddressZeroIsReached)
     EXPECT_EQ(memcmp(serial, "SIM0001", 7), 0);
     d.disable();
     EXPECT_EQ(c.unmap(0, 1 << 20), 0);
-    close(fd);
 }
 
 /* SPDK sends the descriptor of the memory with DMA_UNMAP, too. */
 TEST_F(Strangers, UnmapWithADescriptorIsAccepted)
 {
-    int fd = make_memfd(1 << 20);
+    Fd fd = make_memfd(1 << 20);
     Holdings before = server.holdings();
     ASSERT_EQ(c.map(0x100000, 1 << 20, fd), 0);
     struct vfio_user_dma_unmap u = {sizeof(u), 0, 0x100000, 1 << 20};
     EXPECT_EQ(c.call(VFIO_USER_DMA_UNMAP, bytes_of(u), {fd}).error(), 0);
     EXPECT_EQ(server.holdings().fds, before.fds);
     EXPECT_EQ(server.holdings().maps, before.maps);
-    close(fd);
 }
 
 TEST_F(Strangers, OneUnmapRemovesAllMappings)
 {
-    int fd = make_memfd(1 << 20);
+    Fd fd = make_memfd(1 << 20);
     size_t before = server.holdings().maps;
     for (uint64_t at : {0, 0x100000, 0x300000})
         ASSERT_EQ(c.map(at, 1 << 20, fd), 0);
@@ -61,13 +59,12 @@ TEST_F(Strangers, OneUnmapRemovesAllMappings)
     EXPECT_EQ(server.holdings().maps, before);
     EXPECT_EQ(c.map(0, 1 << 20, fd), 0);
     EXPECT_EQ(c.unmap(0, 1 << 20), 0);
-    close(fd);
 }
 
 /* QEMU maps ROMs, which have no descriptor and are read-only. */
 TEST_F(Strangers, MemoryThatCannotBeReachedIsRecorded)
 {
-    int fd = make_memfd(1 << 20);
+    Fd fd = make_memfd(1 << 20);
     size_t before = server.holdings().maps;
     EXPECT_EQ(c.map(0xfffc0000, 0x40000, -1, 0, 1), 0);
     EXPECT_EQ(c.map(0xc0000, 0x20000, fd, 0, 1), 0);
@@ -76,7 +73,6 @@ TEST_F(Strangers, MemoryThatCannotBeReachedIsRecorded)
     EXPECT_EQ(c.unmap(0xc0000, 0x20000), 0);
     EXPECT_EQ(c.map(0xc0000, 0x20000, fd), 0);
     EXPECT_EQ(server.holdings().maps, before + 1);
-    close(fd);
 }
 
 /* Linux and SPDK leave CC.EN set after a shutdown, and take the memory away. */
@@ -254,7 +250,7 @@ TEST(InterruptMistakes, AreRefused)
     Server server;
     Client c(server.path);
     EnabledDriver d(c);
-    int event = eventfd(0, EFD_CLOEXEC);
+    Fd event = eventfd(0, EFD_CLOEXEC);
     struct vfio_irq_set s = {sizeof(s), VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
                              VFIO_PCI_MSIX_IRQ_INDEX, 0, 2};
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event}).error(), EINVAL);
@@ -278,13 +274,12 @@ TEST(InterruptMistakes, AreRefused)
     cq.cdw11 = 1 | 4;
     EXPECT_EQ(d.run(0, cq), NVME_ERR_INVALID_FIELD) << "a reserved bit";
     d.disable();
-    close(event);
 }
 
 /* An eventfd that a client has filled delays nobody but its interrupts. */
 TEST_F(Interrupts, AFullEventDelaysNoCommand)
 {
-    int full = eventfd(0, EFD_CLOEXEC);
+    Fd full = eventfd(0, EFD_CLOEXEC);
     ASSERT_EQ(eventfd_write(full, UINT64_MAX - 1), 0);
     ASSERT_EQ(set(0, {full}, 1), 0);
     for (int i = 0; i < 20; i++)
@@ -294,7 +289,6 @@ TEST_F(Interrupts, AFullEventDelaysNoCommand)
     EXPECT_TRUE(signalled(events[0]));
     ASSERT_EQ(set(0, {full}, 1), 0);
     EXPECT_EQ(d.identify(), 0);
-    close(full);
 }
 
 } // namespace

@@ -25,7 +25,7 @@ import tree
 # Headers of CUDA device code need nvcc and are compiled where they are used.
 CHECKED_SUFFIX = ".h"
 TEMPLATE = "included once for each"
-CXX_INCLUDE = re.compile(r"#include <\w+>")
+CXX = re.compile(r"^#include <\w+>|^class \w", re.MULTILINE)
 FOR_CUDA = re.compile(r'#error "\S+ is for CUDA')
 CCACHE = ["ccache"] if shutil.which("ccache") else []
 PARAMETER = re.compile(r'#error "define (\w+) \((\w+)')
@@ -63,7 +63,7 @@ def languages(root, name, cc, cxx, flags):
     text = tree.read(root, name)
     as_c = [cc, "-std=c11", *flags]
     as_cxx = [cxx, "-std=c++17", *flags]
-    if name.startswith(("tests/", "integrations/")) and (CXX_INCLUDE.search(text) or "gtest/" in text):
+    if name.startswith(("tests/", "integrations/")) and (CXX.search(text) or "gtest/" in text):
         return [as_cxx]
     is_both = "__cplusplus" in text or "__BEGIN_DECLS" in text
     return [as_c, as_cxx] if is_both else [as_c]

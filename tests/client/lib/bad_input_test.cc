@@ -28,10 +28,9 @@ class Elsewhere
   public:
     Elsewhere()
     {
-        int fd = mkstemp(&name_[0]);
+        Fd fd = mkstemp(&name_[0]);
         if (fd < 0 || write(fd, "precious", 8) != 8)
             ADD_FAILURE() << name_ << ": " << strerror(errno);
-        close(fd);
     }
     ~Elsewhere() { unlink(name_.c_str()); }
     Elsewhere(const Elsewhere &) = delete;
@@ -142,7 +141,7 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     struct connection *g;
     struct gpunvme_buffer *b;
     struct gpunvme_result result;
-    int fd = open("/proc/self/exe", O_RDONLY);
+    Fd fd = open("/proc/self/exe", O_RDONLY);
     gpunvme_set_log(keep, &messages);
     EXPECT_EQ(connection_open("/none", &g), -ENOENT);
     ASSERT_EQ(messages.size(), 1u);
@@ -159,7 +158,6 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     EXPECT_EQ(transfer_read(b, fd, 0, 0, 100, &result), 100);
     EXPECT_TRUE(messages.empty());
     connection_close(g);
-    close(fd);
 }
 
 // Uses a device of another class if this machine has one.
@@ -256,10 +254,9 @@ TEST(Library, ExtentsOfAFileOnNoMountAreENOTTY)
 {
     Elsewhere file;
     struct gpunvme_extent extent;
-    int fd = open(file.name().c_str(), O_RDONLY | O_CLOEXEC);
+    Fd fd = open(file.name().c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_GE(fd, 0);
     EXPECT_EQ(gpunvme_extents(fd, 0, &extent, 1), -ENOTTY);
-    close(fd);
 }
 
 } // namespace

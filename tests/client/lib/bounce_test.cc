@@ -189,7 +189,7 @@ TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
     memcpy(own_.data(), bytes.data(), kRoom);
     uint64_t at = 0;
     ssize_t n;
-    int fd = open(mounted_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    Fd fd = open(mounted_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     while ((n = transfer_write(local_, fd, 0, at, kRoom, nullptr)) == static_cast<ssize_t>(kRoom))
         at += kRoom;
     EXPECT_EQ(transfer_write(local_, fd, 0, at + static_cast<uint64_t>(std::max<ssize_t>(n, 0)),
@@ -204,7 +204,6 @@ TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
               static_cast<ssize_t>(kRoom));
     size_t turn = size % kRoom;
     EXPECT_EQ(memcmp(last.data() + kRoom - turn, bytes.data(), turn), 0);
-    close(fd);
 }
 
 uint64_t bytes_read(struct connection *g)

@@ -117,11 +117,10 @@ int mapped(const std::string &name)
 TEST_P(Direct, AMountCannotShrinkItsCounters)
 {
     ASSERT_EQ(read(f_, 0, kPage, kData), kPage);
-    int fd = mapped("gpunvme-calls");
+    Fd fd = mapped("gpunvme-calls");
     ASSERT_GE(fd, 0) << strerror(errno);
     EXPECT_EQ(ftruncate(fd, 0), -1);
     EXPECT_EQ(errno, EPERM);
-    close(fd);
 }
 
 TEST_P(Direct, MemoryThatIsStagedIsNotMappedForTheDrive)
@@ -219,7 +218,7 @@ TEST_F(DirectOne, SeesTheFileAsItWasUntilRefreshed)
 TEST_F(DirectOne, BlocksThatTheFileLostKeepWhatTheyHeld)
 {
     ASSERT_EQ(ftruncate(fd_, 0), 0);
-    int other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    Fd other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     std::string filler(kFile, 'x');
     for (off_t at = 0; write(other, filler.data(), filler.size()) > 0 && at < 10; at++)
         ;
@@ -229,7 +228,6 @@ TEST_F(DirectOne, BlocksThatTheFileLostKeepWhatTheyHeld)
     EXPECT_EQ(leased_file_refresh(f_), 1);
     EXPECT_EQ(leased_file_size(f_), 0u);
     EXPECT_EQ(read(f_, 0, kFile, 0), 0);
-    close(other);
 }
 
 TEST_F(DirectOne, TheDescriptorMayBeClosed)

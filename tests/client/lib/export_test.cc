@@ -45,13 +45,12 @@ TEST_F(Export, HasTheWholePagesAroundTheMemory)
     struct stat st = {};
 
     ASSERT_EQ(places::cuda().copy_in(memory + 5000, text.data(), text.size()), 0);
-    int fd = cuda_driver_export_pages(driver, 0, memory + 5000, 8000);
+    Fd fd = cuda_driver_export_pages(driver, 0, memory + 5000, 8000);
     ASSERT_GE(fd, 0);
     ASSERT_EQ(fstat(fd, &st), 0);
     EXPECT_EQ(st.st_size, 12288);
     EXPECT_EQ(pread(fd, got.data(), got.size(), 5000 - 4096), (ssize_t)got.size());
     EXPECT_EQ(got, text);
-    close(fd);
 }
 
 TEST_F(Export, IsRefusedPastTheAllocation)

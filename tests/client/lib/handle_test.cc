@@ -261,7 +261,7 @@ TEST_P(Io, TheDescriptorMayBeClosedAndUsedAgain)
 {
     std::string other = folder_->path("other");
     ASSERT_TRUE(make_file(other, some_bytes(kFile, 9)));
-    int fd = open(other.c_str(), O_RDWR | O_CLOEXEC);
+    Fd fd = open(other.c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(dup2(fd, fd_), fd_);
     ASSERT_EQ(read(0, 100000, 8192), 100000) << gpunvme_error();
     EXPECT_TRUE(holds(0, 100000, 8192));
@@ -270,7 +270,6 @@ TEST_P(Io, TheDescriptorMayBeClosedAndUsedAgain)
     auto before = file_bytes(other);
     ASSERT_EQ(gpunvme_write(file_, memory_->at(), 5000, 1, nullptr), 5000) << gpunvme_error();
     EXPECT_TRUE(file_bytes(other) == before);
-    close(fd);
 }
 
 // Transfers under way when the handle is closed end with the right bytes.
@@ -482,21 +481,19 @@ TEST_F(IoOnce, WhatIsNoFileIsRefused)
     EXPECT_EQ(gpunvme_file_open(io_, -1, 0, &f), -EBADF);
     close(ends[0]);
     close(ends[1]);
-    int dir = open("/", O_RDONLY | O_DIRECTORY);
+    Fd dir = open("/", O_RDONLY | O_DIRECTORY);
     EXPECT_EQ(gpunvme_file_open(io_, dir, 0, &f), -EINVAL);
-    close(dir);
 }
 
 TEST_F(IoOnce, OpenModesAreThoseOfTheDescriptor)
 {
     char byte = 0;
     struct gpunvme_file *f;
-    int fd = open(folder_->path("file").c_str(), O_RDONLY | O_CLOEXEC);
+    Fd fd = open(folder_->path("file").c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_EQ(gpunvme_file_open(io_, fd, 0, &f), 0);
     EXPECT_EQ(gpunvme_write(f, &byte, 1, 0, nullptr), -EBADF);
     EXPECT_EQ(gpunvme_read(f, &byte, 1, 0, nullptr), 1);
     gpunvme_file_close(f);
-    close(fd);
 }
 
 TEST_F(IoOnce, OnlyTheGpuPathIsAnErrorElsewhere)

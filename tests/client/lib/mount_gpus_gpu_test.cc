@@ -193,7 +193,7 @@ TEST(MountGpusReader, ReadsIntoItsFirstDevice)
         GTEST_SKIP() << "for processes of other tests";
     Gpu gpu;
     ASSERT_NO_FATAL_FAILURE(gpu.open(mountpoint, 0));
-    int fd = open((std::string(mountpoint) + "/file").c_str(), O_RDONLY | O_CLOEXEC);
+    Fd fd = open((std::string(mountpoint) + "/file").c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_GE(fd, 0);
     do {
         ASSERT_NO_FATAL_FAILURE(gpu.read(fd));
@@ -202,7 +202,6 @@ TEST(MountGpusReader, ReadsIntoItsFirstDevice)
     if (std::string(reads) == "fault")
         _exit(fault_kernel_run() != 0 ? 0 : 1); // CUDA fails from now on
     ASSERT_NO_FATAL_FAILURE(gpu.read_direct(fd));
-    close(fd);
 }
 
 TEST_F(MountGpusTest, BuffersOfBothAreOnTheGpuPath)

@@ -140,10 +140,9 @@ void MountRig::fault(const std::string &kind, int opcode, unsigned times, unsign
 
 void MountRig::write_another_file()
 {
-    int other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    Fd other = open(mount_->path("other").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     EXPECT_EQ(write(other, "x", 1), 1);
     EXPECT_EQ(fsync(other), 0);
-    close(other);
 }
 
 void MountRig::expect_gone(int64_t result)

@@ -134,7 +134,7 @@ TEST_P(IoLists, MemoryOfTwoRegistrationsIsReadSingly)
 
 TEST_P(IoLists, AnErrorOfTheFileIsThatOfEachEntry)
 {
-    int writes = open(folder_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
+    Fd writes = open(folder_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
     struct gpunvme_file *f;
     ASSERT_EQ(gpunvme_file_open(io_, writes, 0, &f), 0);
     Entries e(f, memory_, 5);
@@ -142,7 +142,6 @@ TEST_P(IoLists, AnErrorOfTheFileIsThatOfEachEntry)
     for (size_t i = 0; i < 5; i++)
         EXPECT_EQ(e.end(i), -EBADF);
     gpunvme_file_close(f);
-    close(writes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, IoLists, ::testing::Bool(), [](const auto &info) {

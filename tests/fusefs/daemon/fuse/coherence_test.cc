@@ -95,11 +95,11 @@ TEST_P(CoherenceTest, GpuReadSeesStoresThroughAMapping)
 {
     char *map = static_cast<char *>(mmap(nullptr, kFile, PROT_WRITE, MAP_SHARED, fd_, 0));
     ASSERT_NE(map, MAP_FAILED);
-    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    Fd reader = open_on(mounted_->path("file"), O_RDONLY);
     for (int i = 0; i < 60; i++) {
         size_t offset = draw(kFile - 9000);
         memset(map + offset, i, 9000);
-        ASSERT_EQ(buffer_->read(i % 2 ? fd_ : reader, offset, 0, 9000), 9000);
+        ASSERT_EQ(buffer_->read(i % 2 ? fd_ : int{reader}, offset, 0, 9000), 9000);
         ASSERT_EQ(memcmp(buffer_->data(), map + offset, 9000), 0) << i;
         if (i == 40) {
             close(fd_);
@@ -107,7 +107,6 @@ TEST_P(CoherenceTest, GpuReadSeesStoresThroughAMapping)
         }
     }
     munmap(map, kFile);
-    close(reader);
 }
 
 TEST_P(CoherenceTest, ListsAndExtentsSeeStoresThroughAMapping)
@@ -175,7 +174,7 @@ TEST_P(CoherenceTest, GpuWriteChangesTheModificationTime)
 
 TEST_P(CoherenceTest, UnwrittenAndHolesReadAsZerosAndTakeGpuWrites)
 {
-    int fd = open_on(mounted_->path("sparse"), O_RDWR | O_CREAT);
+    Fd fd = open_on(mounted_->path("sparse"), O_RDWR | O_CREAT);
     ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
     ASSERT_EQ(fallocate(fd, 0, 256 << 10, 256 << 10), 0);
     memset(buffer_->data(), 0xff, 1 << 20);
@@ -187,7 +186,6 @@ TEST_P(CoherenceTest, UnwrittenAndHolesReadAsZerosAndTakeGpuWrites)
     std::string got(16384, 1);
     ASSERT_EQ(pread(fd, &got[0], 16384, 256 << 10), 16384);
     EXPECT_TRUE(got == std::string(4096, 0) + std::string(8192, 'w') + std::string(4096, 0));
-    close(fd);
 }
 
 // Buffered readers, a GPU writer and a truncating thread: every thread ends,

@@ -157,11 +157,10 @@ TEST_F(WritebackTest, AKilledDaemonLosesNoMoreThanACrash)
     let_go();
     umount2(mounted_->mountpoint().c_str(), MNT_DETACH);
     ASSERT_TRUE(mounted_->mount(options())) << mounted_->log();
-    int fd = make("synced");
+    Fd fd = make("synced");
     std::string got(200001, 0);
     EXPECT_EQ(pread(fd, &got[0], got.size(), 0), 200000);
     EXPECT_TRUE(got.substr(4, 199996) == data.substr(4));
-    close(fd);
 }
 
 TEST_F(WritebackTest, ADaemonThatEndsWritesTheDataOfTheKernel)
@@ -187,7 +186,7 @@ class PlainTest : public WritebackTest
 TEST_F(PlainTest, IsOffByDefault)
 {
     EXPECT_EQ(info_of(root_).writeback_cache, 0u);
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
     EXPECT_EQ(buffer_->write(fd, 0, 0, 4096), 4096);
     EXPECT_EQ(Extents(fd).error(), 0);
@@ -195,7 +194,6 @@ TEST_F(PlainTest, IsOffByDefault)
     EXPECT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
     flags = 0;
     EXPECT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
-    close(fd);
 }
 
 // Pages that were changed through a mapping take the same way.

@@ -25,12 +25,11 @@ class SandboxedWritebackTest : public WritebackTest
 
 TEST_F(SandboxedWritebackTest, GpuReadSeesWritesAndSeekData)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(pwrite(fd, "content", 7, 8192), 7);
     EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 8192);
     ASSERT_EQ(pwrite(fd, "C", 1, 8192), 1);
     EXPECT_EQ(gpu_read(fd).substr(8192), "Content");
-    close(fd);
 }
 
 } // namespace

@@ -33,13 +33,12 @@ TEST_F(WritebackTest, InfoReportsIt)
 
 TEST_F(WritebackTest, WritesStayInTheKernelForAWhile)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     std::string data(4096, 'k');
     uint64_t before = stats_of(fd).fuse_requests;
     for (int i = 0; i < 200; i++)
         ASSERT_EQ(write(fd, data.data(), data.size()), 4096);
     EXPECT_LT(stats_of(fd).fuse_requests - before, 100u) << "one request for each write(2)";
-    close(fd);
 }
 
 TEST_F(WritebackTest, GpuReadSeesEveryCompletedWriteOfAModel)
@@ -75,17 +74,16 @@ TEST_F(WritebackTest, GpuReadSeesEveryCompletedWriteOfAModel)
     close(writer);
     close(reader);
     remount();
-    int fd = make("file");
+    Fd fd = make("file");
     std::string got(model.size() + 1, 0);
     EXPECT_EQ(pread(fd, &got[0], got.size(), 0), static_cast<ssize_t>(model.size()));
     got.resize(model.size());
     EXPECT_TRUE(got == model);
-    close(fd);
 }
 
 TEST_F(WritebackTest, GpuReadBeforeDirtyDataSeesTheNewEnd)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(pwrite(fd, "end", 3, 1 << 20), 3);
     memset(buffer_->data(), 'x', 4096);
     ASSERT_EQ(buffer_->read(fd, 4096, 0, 4096), 4096);
@@ -93,13 +91,12 @@ TEST_F(WritebackTest, GpuReadBeforeDirtyDataSeesTheNewEnd)
     ASSERT_EQ(pwrite(fd, "start", 5, 4096), 5);
     ASSERT_EQ(buffer_->read(fd, 4096, 0, 4096), 4096);
     EXPECT_EQ(memcmp(buffer_->data(), "start", 6), 0);
-    close(fd);
 }
 
 TEST_F(WritebackTest, GpuReadSeesAppendsOfAWriterThatCannotRead)
 {
-    int writer = make("file", O_WRONLY | O_APPEND);
-    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    Fd writer = make("file", O_WRONLY | O_APPEND);
+    Fd reader = open_on(mounted_->path("file"), O_RDONLY);
     std::string model;
     for (int i = 0; i < 50; i++) {
         std::string line = "line " + std::to_string(i) + "\n";
@@ -107,8 +104,6 @@ TEST_F(WritebackTest, GpuReadSeesAppendsOfAWriterThatCannotRead)
         model += line;
         ASSERT_TRUE(gpu_read(reader) == model) << i;
     }
-    close(writer);
-    close(reader);
 }
 
 TEST_F(WritebackTest, AWriterThatCannotReadChangesAPartOfAPage)
@@ -149,7 +144,7 @@ TEST_F(WritebackTest, GpuReadSeesStoresThroughAMapping)
 
 TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeDirtyData)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     Buffer list(root_, 4096, GPUNVME_REGISTER_LIST);
     std::string data(20000, 'l');
     ASSERT_EQ(write(fd, data.data(), data.size()), 20000);
@@ -160,20 +155,18 @@ TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeDirtyData)
     ASSERT_EQ(issue(fd, GPUNVME_IOC_READV, &v), 0);
     EXPECT_EQ(v.bytes, 19000u);
     EXPECT_EQ(memcmp(buffer_->data(), data.data(), 19000), 0);
-    int other = make("other");
+    Fd other = make("other");
     ASSERT_EQ(pwrite(other, data.data(), 4096, 1 << 20), 4096);
     auto extents = abi_struct<gpunvme_ioc_extents>();
     extents.max = 4;
     ASSERT_EQ(issue(other, GPUNVME_IOC_EXTENTS, &extents), 0);
     EXPECT_EQ(extents.count, 1u);
     EXPECT_EQ(extents.extents[0].file_offset, 1u << 20);
-    close(fd);
-    close(other);
 }
 
 TEST_F(WritebackTest, BlocksAreCountedWhileTheFileIsOpen)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     std::string data(100000, 'b');
     struct stat st;
     ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
@@ -186,24 +179,22 @@ TEST_F(WritebackTest, BlocksAreCountedWhileTheFileIsOpen)
         EXPECT_GE(st.st_blocks, before + 100000 / 512);
         EXPECT_EQ(st.st_size, 1 << 20);
     }
-    close(fd);
 }
 
 TEST_F(WritebackTest, SeekFindsDataThatOnlyTheKernelHas)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(pwrite(fd, "data", 4, 1 << 20), 4);
     EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 1 << 20);
     EXPECT_EQ(lseek(fd, 0, SEEK_HOLE), 0);
     ASSERT_EQ(pwrite(fd, "data", 4, 0), 4);
     EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 0);
     EXPECT_EQ(lseek(fd, 1 << 20, SEEK_HOLE), (1 << 20) + 4);
-    close(fd);
 }
 
 TEST_F(WritebackTest, DirectReadsAndWritesAreCoherentWithCachedOnes)
 {
-    int fd = make("file"), direct = open_on(mounted_->path("file"), O_RDWR | O_DIRECT);
+    Fd fd = make("file"), direct = open_on(mounted_->path("file"), O_RDWR | O_DIRECT);
     void *page = nullptr;
     ASSERT_EQ(posix_memalign(&page, 4096, 4096), 0);
     std::string data(12288, 'c'), got(12288, 0);
@@ -220,13 +211,12 @@ TEST_F(WritebackTest, DirectReadsAndWritesAreCoherentWithCachedOnes)
         ASSERT_TRUE(gpu_read(fd) == data) << i;
     }
     free(page);
-    close(fd);
     close(direct);
 }
 
 TEST_F(WritebackTest, CopyFileRangeCopiesWhatWasWritten)
 {
-    int from = make("from"), to = make("to");
+    Fd from = make("from"), to = make("to");
     std::string data(100000, 'f');
     ASSERT_EQ(write(from, data.data(), data.size()), 100000);
     ASSERT_EQ(write(to, "old", 3), 3);
@@ -234,13 +224,12 @@ TEST_F(WritebackTest, CopyFileRangeCopiesWhatWasWritten)
     ASSERT_EQ(copy_file_range(from, &in, to, &out, 100000, 0), 100000);
     EXPECT_TRUE(gpu_read(to) == "ol" + data);
     EXPECT_EQ(stat_of("to").st_size, 100002);
-    close(from);
     close(to);
 }
 
 TEST_F(WritebackTest, WrittenBytesCountForTheProcessThatOpenedTheFile)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
     ASSERT_EQ(fsync(fd), 0);
     auto told = std::make_unique<gpunvme_ioc_open_files>(abi_struct<gpunvme_ioc_open_files>());
@@ -248,14 +237,13 @@ TEST_F(WritebackTest, WrittenBytesCountForTheProcessThatOpenedTheFile)
     ASSERT_EQ(told->count, 1u);
     EXPECT_EQ(told->files[0].kernel_written_bytes, 7u);
     EXPECT_EQ(told->files[0].pid, static_cast<uint32_t>(getpid()));
-    close(fd);
 }
 
 // --- Writes past the kernel ----------------------------------------------------------------------
 
 TEST_F(WritebackTest, AWriteByTheGpuIsRefusedAndLoggedOnce)
 {
-    int fd = make("file");
+    Fd fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
     for (int i = 0; i < 3; i++)
         EXPECT_EQ(buffer_->write(fd, 0, 0, 4096), -EOPNOTSUPP);
@@ -264,7 +252,6 @@ TEST_F(WritebackTest, AWriteByTheGpuIsRefusedAndLoggedOnce)
     size_t at = mounted_->log().find(line);
     ASSERT_NE(at, std::string::npos) << mounted_->log();
     EXPECT_EQ(mounted_->log().find(line, at + 1), std::string::npos);
-    close(fd);
 }
 
 TEST_F(WritebackTest, AWriteByTheLibraryGoesThroughTheKernel)
@@ -302,7 +289,7 @@ TEST_F(WritebackTest, AWriterRevokesTheLeasesOfAFile)
     int fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
     int second = open_on(mounted_->path("file"), O_WRONLY);
-    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    Fd reader = open_on(mounted_->path("file"), O_RDONLY);
     EXPECT_EQ(Extents(reader).error(), -ETXTBSY);
     close(fd);
     EXPECT_EQ(Extents(reader).error(), -ETXTBSY) << "of another writer";
@@ -312,7 +299,7 @@ TEST_F(WritebackTest, AWriterRevokesTheLeasesOfAFile)
     EXPECT_EQ(lease.reply().size, 7u) << "the last close has written it";
     fd = make("other");
     close(fd);
-    int other_fd = open_on(mounted_->path("other"), O_RDONLY);
+    Fd other_fd = open_on(mounted_->path("other"), O_RDONLY);
     Extents other(other_fd);
     ASSERT_EQ(other.error(), 0);
     ASSERT_TRUE(other.map(other_fd));
@@ -332,15 +319,13 @@ TEST_F(WritebackTest, AWriterRevokesTheLeasesOfAFile)
     EXPECT_EQ(other.state(), GPUNVME_LEASE_VALID);
     EXPECT_EQ(stat_of("file").st_size, 1);
     EXPECT_EQ(lease.end(reader), 0);
-    close(other_fd);
-    close(reader);
 }
 
 // A lease that is made while a writer opens the file is refused or revoked.
 TEST_F(WritebackTest, NoLeaseOutlivesAnOpenForWriting)
 {
     close(make("file"));
-    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    Fd reader = open_on(mounted_->path("file"), O_RDONLY);
     std::atomic<bool> stop{false};
     std::atomic<unsigned> made{0};
     std::thread leases([&] {
@@ -353,18 +338,16 @@ TEST_F(WritebackTest, NoLeaseOutlivesAnOpenForWriting)
     });
     for (int i = 0; i < 200; i++) {
         Extents lease(reader);
-        int fd = open_on(mounted_->path("file"), O_WRONLY);
+        Fd fd = open_on(mounted_->path("file"), O_WRONLY);
         bool valid =
             lease.error() == 0 && lease.map(reader) && lease.state() == GPUNVME_LEASE_VALID;
         EXPECT_FALSE(valid);
         if (!lease.error())
             lease.end(reader);
-        close(fd);
     }
     stop = true;
     leases.join();
     EXPECT_GT(made, 0u);
-    close(reader);
 }
 
 TEST_F(WritebackTest, FlagsThatForbidWritesExcludeDirtyPages)

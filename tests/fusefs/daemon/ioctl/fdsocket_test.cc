@@ -29,6 +29,7 @@
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/fd_message.h"
+#include "tests/fd.h"
 #include "tests/fusefs/daemon/tcp_ends.h"
 #include "tests/fusefs/daemon/tokens.h"
 
@@ -148,12 +149,11 @@ uint64_t token_for_several(struct fdsocket *socket, int memory, size_t n)
 {
     std::vector<int> fds(n, memory);
     uint64_t zero = 0, token = 0;
-    int s = connect_to(fdsocket_name(socket), fdsocket_cookie(socket));
+    Fd s = connect_to(fdsocket_name(socket), fdsocket_cookie(socket));
 
     if (fd_message_send(s, &zero, sizeof(zero), fds.data(), n, 0) != (ssize_t)sizeof(zero) ||
         recv(s, &token, sizeof(token), 0) != (ssize_t)sizeof(token))
         token = 0;
-    close(s);
     return token;
 }
 
@@ -183,13 +183,12 @@ int read_segments(const std::vector<gpunvme_memory_segment> &entries, size_t n_f
                   size_t bytes = 0)
 {
     fd_message fds = {};
-    int table = table_of(entries, bytes ? bytes : entries.size() * sizeof(entries[0]));
+    Fd table = table_of(entries, bytes ? bytes : entries.size() * sizeof(entries[0]));
 
     fds.fd[fds.n++] = table;
     for (; fds.n < n_fds; fds.n++)
         fds.fd[fds.n] = 1000 + (int)fds.n;
     int n = fdsocket_segments(&fds, out);
-    close(table);
     return n;
 }
 
@@ -373,7 +372,7 @@ TEST_F(FdSocket, OneUsersSilentConnectionsDoNotEndAnothers)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "needs root, to act as another user";
-    int slow = connect_silently(fdsocket_name(socket_));
+    Fd slow = connect_silently(fdsocket_name(socket_));
     EXPECT_EQ(as_user(4001,
                       [this] {
                           for (int i = 0; i < 100; i++)
@@ -383,7 +382,6 @@ TEST_F(FdSocket, OneUsersSilentConnectionsDoNotEndAnothers)
               1);
     EXPECT_TRUE(send_word(slow, -1, fdsocket_cookie(socket_)));
     EXPECT_EQ(asked(slow, GPUNVME_ASK_PAGE, 7, 0), 1);
-    close(slow);
 }
 
 TEST_F(FdSocket, AUserLeavesConnectionsToOthers)
@@ -415,11 +413,10 @@ TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
     EXPECT_EQ(token(file), 0u);
     close(file);
     EXPECT_NE(token(memory_), 0u);
-    int bar = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+    Fd bar = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
     if (bar < 0)
         GTEST_SKIP() << "no file of sysfs, of which kind BARs are";
     EXPECT_NE(token(bar), 0u) << "the executor decides which";
-    close(bar);
 }
 
 // A FUSE server that never replies. It ends with the test.
@@ -530,12 +527,11 @@ void send_and_close(int s, int fd, unsigned n, uint64_t word)
 TEST_F(FdSocket, ManySlowDescriptorsOfAMessageBlockNothing)
 {
     int peer;
-    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    Fd s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     send_and_close(s, slow_socket(&peer), 8, 0);
     char byte;
     EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "only memory is taken";
     EXPECT_NE(token(memory_), 0u);
-    close(s);
     close(peer);
 }
 
@@ -591,7 +587,7 @@ TEST_F(FdSocket, APeerWithoutTheCookieIsNotServed)
 
 TEST_F(FdSocket, AConnectionServesManyRequests)
 {
-    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    Fd s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     for (uint64_t i = 0; i < 100; i++) {
         EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, i), 1);
         EXPECT_EQ(asked(s, GPUNVME_ASK_QUEUE, 7, i), 2);
@@ -602,7 +598,6 @@ TEST_F(FdSocket, AConnectionServesManyRequests)
     EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), 1);
     EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 8, 1), -1) << "nobody's lease";
     EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), -1) << "closed by then";
-    close(s);
 }
 
 TEST_F(FdSocket, RequestsSentTogetherAreAnsweredInOrder)
@@ -611,13 +606,12 @@ TEST_F(FdSocket, RequestsSentTogetherAreAnsweredInOrder)
     gpunvme_reply reply;
     for (uint64_t i = 0; i < 3; i++)
         asks[i] = {GPUNVME_ASK_PAGE, 7, 0, i};
-    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    Fd s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     ASSERT_EQ(send(s, asks, sizeof(asks), 0), static_cast<ssize_t>(sizeof(asks)));
     for (uint64_t i = 0; i < 3; i++) {
         EXPECT_EQ(reply_fds(s, &reply), 1);
         EXPECT_EQ(reply.len, i);
     }
-    close(s);
 }
 
 TEST_F(FdSocket, UnreadRepliesEndTheConnection)
@@ -643,12 +637,11 @@ TEST_F(FdSocket, RequestsOfAnotherFormEndTheConnection)
     gpunvme_reply reply;
     memcpy(bytes, &good, sizeof(good));
     for (size_t len : {1, 7, 8, 9, 16, 31, 33, 40}) {
-        int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+        Fd s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
         ASSERT_EQ(send(s, bytes, len, MSG_NOSIGNAL), static_cast<ssize_t>(len));
         while (reply_fds(s, &reply) > 0)
             EXPECT_GE(len, sizeof(good));
         EXPECT_EQ(recv(s, bytes + 100, 1, 0), 0) << len;
-        close(s);
     }
     int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     ASSERT_GT(fd_message_send(s, &good, sizeof(good), &memory_, 1, 0), 0);

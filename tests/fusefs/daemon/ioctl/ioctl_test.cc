@@ -36,11 +36,10 @@ class IoctlTest : public ::testing::Test
         mounted = new Mounted(64u << 20);
         if (!mounted->mount("executor=cpu,max_buffers=8"))
             fprintf(stderr, "%s\n", mounted->log().c_str());
-        int fd = open_on(mounted->path("file"), O_RDWR | O_CREAT);
+        Fd fd = open_on(mounted->path("file"), O_RDWR | O_CREAT);
         std::string data(100000, 'd');
         if (write(fd, data.data(), data.size()) != static_cast<ssize_t>(data.size()))
             perror("write");
-        close(fd);
     }
     static void TearDownTestSuite()
     {
@@ -100,11 +99,10 @@ TEST_F(IoctlTest, InfoDescribesTheMount)
 
 TEST_F(IoctlTest, InfoAndStatsWorkOnDirectories)
 {
-    int dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
+    Fd dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
     auto info = abi_struct<gpunvme_ioc_info>();
     EXPECT_EQ(issue(dir, GPUNVME_IOC_INFO, &info), 0);
     EXPECT_EQ(stats_of(dir).buffers, 0u);
-    close(dir);
 }
 
 TEST_F(IoctlTest, UnknownRequestsReturnEnotty)
@@ -265,12 +263,11 @@ TEST_F(IoctlTest, MemoryThatCouldShrinkIsRefused)
 
 TEST_F(IoctlTest, RegisteredMemoryCannotShrink)
 {
-    int memory = shared_memory(kBuffer);
+    Fd memory = shared_memory(kBuffer);
     gpunvme_ioc_register reg = registration_of(memory);
     ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
     EXPECT_EQ(ftruncate(memory, 0), -1);
     EXPECT_EQ(errno, EPERM);
-    close(memory);
 }
 
 TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
@@ -325,12 +322,11 @@ TEST_F(IoctlTest, TransferNeedsTheOpenModeOfReadAndWrite)
 
 TEST_F(IoctlTest, DirectoriesAreNotRead)
 {
-    int dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
+    Fd dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
     Buffer buffer(dir, 4096);
     ASSERT_EQ(buffer.error(), 0) << "but they can own buffers";
     EXPECT_EQ(buffer.read(dir, 0, 0, 4096), -EISDIR);
     EXPECT_EQ(buffer.read(fd_, 0, 0, 4096), 4096);
-    close(dir);
 }
 
 TEST_F(IoctlTest, ReadIsShortAtTheEndOfTheFileOnly)
@@ -472,8 +468,8 @@ TEST_F(IoctlTest, ABatchNeedsTheOpenModeOfReadAndTheSameUser)
 {
     Buffer buffer(fd_, 4096), list(fd_, 4096, GPUNVME_REGISTER_LIST);
     list.pieces()[0] = {99990, 0, 4096, 77};
-    int writer = open_on(mounted->path("file"), O_WRONLY);
-    int dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
+    Fd writer = open_on(mounted->path("file"), O_WRONLY);
+    Fd dir = open_on(mounted->mountpoint(), O_RDONLY | O_DIRECTORY);
     gpunvme_ioc_readv v = buffer.batch(list, 1);
     EXPECT_EQ(issue(writer, GPUNVME_IOC_READV, &v), -EBADF);
     EXPECT_EQ(issue(dir, GPUNVME_IOC_READV, &v), -EISDIR);
@@ -499,8 +495,6 @@ TEST_F(IoctlTest, ABatchNeedsTheOpenModeOfReadAndTheSameUser)
         return std::accumulate(std::begin(l.buckets), std::end(l.buckets), uint64_t{0});
     };
     EXPECT_EQ(calls(stats_of(fd_)), calls(before) + 1);
-    close(writer);
-    close(dir);
 }
 
 gpunvme_ioc_extents extents_of(int fd, uint64_t offset, uint32_t max, int *err)

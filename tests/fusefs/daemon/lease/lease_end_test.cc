@@ -193,9 +193,8 @@ class LeaseRecovery : public LeaseTest
     void read_drive()
     {
         alignas(kPage) char page[kPage];
-        int direct = open_on(mounted_->path("file"), O_RDONLY | O_DIRECT);
+        Fd direct = open_on(mounted_->path("file"), O_RDONLY | O_DIRECT);
         EXPECT_EQ(pread(direct, page, kPage, 0), static_cast<ssize_t>(kPage));
-        close(direct);
     }
     // The daemon's next read finds the controller failed and resets it.
     void reset()

@@ -171,13 +171,11 @@ TEST_F(LeaseTest, InvalidNumbersAndFlagsAreRefused)
 TEST_F(LeaseTest, ExtentsNeedAReadableFile)
 {
     ASSERT_NO_FATAL_FAILURE(start());
-    int dir = open_on(mounted_->mountpoint(), O_RDONLY | O_DIRECTORY);
-    int writer = open_on(mounted_->path("file"), O_WRONLY);
+    Fd dir = open_on(mounted_->mountpoint(), O_RDONLY | O_DIRECTORY);
+    Fd writer = open_on(mounted_->path("file"), O_WRONLY);
     EXPECT_EQ(Extents(dir).error(), -EISDIR);
     EXPECT_EQ(Queues(dir).error(), 0) << "queues are of the mount";
     EXPECT_EQ(Extents(writer).error(), -EBADF);
-    close(dir);
-    close(writer);
 }
 
 TEST_F(LeaseTest, QueuesAreLimited)
@@ -316,7 +314,7 @@ TEST_F(LeaseTest, AtTier0TheDaemonRingsTheDoorbells)
 std::vector<int> rings_of(int fd, const Queues &lease)
 {
     std::vector<int> rings;
-    int s = connect_mount(fd);
+    Fd s = connect_mount(fd);
 
     for (uint64_t i = 0; i < lease.reply().queues; i++) {
         gpunvme_reply reply;
@@ -328,7 +326,6 @@ std::vector<int> rings_of(int fd, const Queues &lease)
         for (size_t k = 1; k < fds.size(); k++)
             close(fds[k]);
     }
-    close(s);
     return rings;
 }
 
@@ -344,7 +341,7 @@ TEST_F(LeaseTest, AHolderSeesNoDataOfAnEarlierHolder)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     for (int i = 0; i < 4; i++) {
-        int holder = open_on(mounted_->path("file"), O_RDONLY);
+        Fd holder = open_on(mounted_->path("file"), O_RDONLY);
         Queues queues(holder, 3);
         ASSERT_EQ(queues.error(), 0);
         std::vector<int> rings = rings_of(holder, queues);
@@ -360,14 +357,13 @@ TEST_F(LeaseTest, AHolderSeesNoDataOfAnEarlierHolder)
         if (i % 2) {
             EXPECT_EQ(queues.end(holder), 0);
         }
-        close(holder);
     }
 }
 
 TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
 {
     ASSERT_NO_FATAL_FAILURE(start());
-    int fd = open_on(mounted_->path("holes"), O_RDWR | O_CREAT);
+    Fd fd = open_on(mounted_->path("holes"), O_RDWR | O_CREAT);
     std::string data(kPage, 'x');
     ASSERT_EQ(pwrite(fd, data.data(), kPage, 3 * kPage), static_cast<ssize_t>(kPage));
     ASSERT_EQ(fallocate(fd, 0, 4 * kPage, kPage), 0);
@@ -387,7 +383,6 @@ TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
     EXPECT_EQ(empty.error(), 0);
     EXPECT_EQ(empty.reply().count, 0u);
     EXPECT_EQ(empty.reply().size, 0u);
-    close(fd);
 }
 
 TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
@@ -429,7 +424,7 @@ TEST_F(LeaseTest, PinnedBlocksAreNotReused)
     ASSERT_TRUE(r.mapped);
     ASSERT_EQ(ftruncate(fd_, 0), 0);
     ASSERT_EQ(fsync(fd_), 0);
-    int other = open_on(mounted_->path("other"), O_RDWR | O_CREAT);
+    Fd other = open_on(mounted_->path("other"), O_RDWR | O_CREAT);
     std::string block(kFile, '!');
     while (write(other, block.data(), kFile) > 0)
         ;
@@ -438,7 +433,6 @@ TEST_F(LeaseTest, PinnedBlocksAreNotReused)
     r.expect_end(fd_);
     EXPECT_EQ(write(other, block.data(), kFile / 2), static_cast<ssize_t>(kFile / 2))
         << "the blocks are free now: " << strerror(errno);
-    close(other);
 }
 
 TEST_F(LeaseTest, AnUnregisteredBufferIsOutOfReach)

@@ -157,19 +157,17 @@ TEST_P(PassingFault, IsInvisibleToCallers)
     Stopwatch watch;
     std::thread reader([&] { EXPECT_TRUE(file_is_content(fd)); });
     std::thread writer([&] {
-        int out = open_on(path("other"), O_RDWR | O_CREAT);
+        Fd out = open_on(path("other"), O_RDWR | O_CREAT);
         EXPECT_EQ(write(out, content_.data(), 1u << 20), 1 << 20) << strerror(errno);
         EXPECT_EQ(fsync(out), 0) << strerror(errno);
-        close(out);
     });
     std::thread gpu_writer([&] {
-        int out = open_on(path("gpu"), O_RDWR | O_CREAT);
+        Fd out = open_on(path("gpu"), O_RDWR | O_CREAT);
         Buffer source(out, kFile);
         memcpy(source.data(), content_.data(), kFile);
         EXPECT_EQ(source.write(out, 0, 0, kFile), static_cast<ssize_t>(kFile));
         EXPECT_EQ(fsync(out), 0) << strerror(errno);
         EXPECT_TRUE(file_is_content(out));
-        close(out);
     });
     EXPECT_EQ(buffer.read(fd, 0, 0, kFile), static_cast<ssize_t>(kFile));
     EXPECT_EQ(memcmp(buffer.data(), content_.data(), kFile), 0);
@@ -249,11 +247,10 @@ TEST_P(FinalFault, EndsAllOperationsInTimeAndTheNextMountWorks)
             ;
     });
     std::thread writer([&] {
-        int target = open_on(path("target"), O_RDWR | O_CREAT);
+        Fd target = open_on(path("target"), O_RDWR | O_CREAT);
         Buffer source(target, kFile);
         while (!give_up && source.write(target, 0, 0, kFile) == static_cast<ssize_t>(kFile))
             ;
-        close(target);
     });
     usleep(100000);
     Stopwatch watch;

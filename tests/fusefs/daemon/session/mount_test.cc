@@ -358,7 +358,7 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
 {
     Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
-    int fd = open_on(m.path("a"), O_RDWR | O_CREAT);
+    Fd fd = open_on(m.path("a"), O_RDWR | O_CREAT);
     ASSERT_EQ(write(fd, "kept", 4), 4);
     ASSERT_EQ(fsync(fd), 0);
     ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
@@ -368,7 +368,6 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
     EXPECT_EQ(content(m.path("a")), "kept");
     EXPECT_TRUE(m.unmount()) << m.log();
     EXPECT_TRUE(fsck_is_clean(m));
-    close(fd);
 }
 
 TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
@@ -502,9 +501,9 @@ std::multiset<std::string> listed(const std::string &dir, size_t room, bool eras
 {
     std::multiset<std::string> names;
     std::vector<char> buffer(room);
-    int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY);
+    Fd fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY);
     ssize_t n;
-    while ((n = syscall(SYS_getdents64, fd, buffer.data(), room)) > 0) {
+    while ((n = syscall(SYS_getdents64, int{fd}, buffer.data(), room)) > 0) {
         for (ssize_t at = 0; at < n;) {
             auto *e = reinterpret_cast<dirent64 *>(&buffer[static_cast<size_t>(at)]);
             EXPECT_GT(e->d_off, 0);
@@ -517,7 +516,6 @@ std::multiset<std::string> listed(const std::string &dir, size_t room, bool eras
         }
     }
     EXPECT_EQ(n, 0) << strerror(errno);
-    close(fd);
     return names;
 }
 

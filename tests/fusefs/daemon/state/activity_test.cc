@@ -83,7 +83,7 @@ TEST_F(ActivityTest, ReadsByTheKernelAreCountedAtTheirFile)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     std::string page(kPage, '\0');
-    int direct = open_on(mounted_->path("file"), O_RDONLY | O_DIRECT);
+    Fd direct = open_on(mounted_->path("file"), O_RDONLY | O_DIRECT);
     void *memory = nullptr;
     ASSERT_EQ(posix_memalign(&memory, kPage, kPage), 0);
     ASSERT_EQ(pread(direct, memory, kPage, 0), static_cast<ssize_t>(kPage));
@@ -93,7 +93,6 @@ TEST_F(ActivityTest, ReadsByTheKernelAreCountedAtTheirFile)
     EXPECT_GT(files[0].id, files[1].id) << "the youngest first";
     EXPECT_EQ(files[0].kernel_read_bytes, kPage);
     EXPECT_EQ(files[1].kernel_read_bytes, 0u);
-    close(direct);
 }
 
 // close() does not wait for RELEASE.
@@ -138,10 +137,10 @@ TEST_F(ActivityTest, AUserSeesOnlyItsOwnFiles)
     if (geteuid() != 0)
         GTEST_SKIP() << "needs root, to become another user";
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,allow_other"));
-    int lent = open_on(mounted_->path("file"), O_RDONLY);
+    Fd lent = open_on(mounted_->path("file"), O_RDONLY);
     Queues queues(lent, 1);
     ASSERT_EQ(queues.error(), 0);
-    int own = open_on(mounted_->path("file"), O_RDONLY);
+    Fd own = open_on(mounted_->path("file"), O_RDONLY);
     ASSERT_EQ(seteuid(1234), 0);
     size_t before = files_of(own).size();
     Buffer buffer(own, kPage);
@@ -157,8 +156,6 @@ TEST_F(ActivityTest, AUserSeesOnlyItsOwnFiles)
     EXPECT_EQ(leased.pid, 0u);
     EXPECT_EQ(files_of(fd_).size(), 2u);
     EXPECT_EQ(queues_of(fd_).back().pid, static_cast<uint32_t>(getpid()));
-    close(own);
-    close(lent);
 }
 
 // As the drive has seen them: the holder tells nothing.
@@ -171,7 +168,7 @@ TEST_F(ActivityTest, CommandsOnLeasedQueuesAreCounted)
     uint64_t iova = iova_of(fd_, buffer, &error).iova;
     ASSERT_EQ(error, 0);
     for (int turn = 1; turn <= 2; turn++) {
-        int lent = open_on(mounted_->path("file"), O_RDONLY);
+        Fd lent = open_on(mounted_->path("file"), O_RDONLY);
         Queues queues(lent, 2, 8);
         Extents extents(fd_);
         ASSERT_TRUE(queues.map(lent) && extents.map(fd_));
@@ -181,7 +178,6 @@ TEST_F(ActivityTest, CommandsOnLeasedQueuesAreCounted)
         EXPECT_EQ(stats_of(fd_).leased_commands, turn * 40u);
         ASSERT_EQ(queues.end(lent), 0);
         EXPECT_EQ(stats_of(fd_).leased_commands, turn * 40u) << "also of leases that have ended";
-        close(lent);
     }
 }
 
