@@ -7,9 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 #include "tests/threads.h"
 
 namespace
@@ -21,23 +19,13 @@ constexpr uint64_t kSegmentsOfUser = kOfUsers / 2; // if no other user holds any
 // Segments of the file: extents and holes in turn.
 constexpr uint64_t kOfFile = 70000;
 
-class QueueLeases : public ::testing::Test
+class QueueLeases : public RigTest
 {
   protected:
     void open(uint64_t image_bytes = 0)
     {
-        rig_config config = {};
-        config.leases = true;
-        config.image_bytes = image_bytes;
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        open_rig(with(&rig_config::leases, true, with(&rig_config::image_bytes, image_bytes)));
     }
-    void TearDown() override
-    {
-        if (rig_) {
-            EXPECT_EQ(rig_close(rig_), 0);
-        }
-    }
-    rig *rig_ = nullptr;
 };
 
 class LeaseBounds : public QueueLeases
@@ -187,29 +175,27 @@ TEST_F(QueueLeases, AUserLeavesQueuesForOthers)
     EXPECT_EQ(second, (users - first + 1) / 2);
 }
 
+using LeaseChecksums = RigTest;
+
 // Checksums are compared, or given up by a flag. They count as segments do.
-TEST(LeaseChecksums, AreRequestedOrWaivedAndAreLimited)
+TEST_F(LeaseChecksums, AreRequestedOrWaivedAndAreLimited)
 {
-    rig_config config = {};
-    config.data_csum = config.leases = true;
-    rig *r = nullptr;
-    ASSERT_EQ(rig_open(&config, &r), 0);
-    auto lease = [r](uint32_t flags, int result, uint32_t reply) {
+    open_rig(with(&rig_config::data_csum, true, with(&rig_config::leases, true)));
+    auto lease = [r = rig_](uint32_t flags, int result, uint32_t reply) {
         for (int i = 0; i < 3; i++) {
             uint32_t f = flags;
             EXPECT_EQ(rig_lease_with(r, &f), result) << flags;
             EXPECT_TRUE(result || f == reply) << f;
         }
     };
-    ASSERT_EQ(rig_write_file(r, 0, "data", 4), 0);
+    ASSERT_EQ(rig_write_file(rig_, 0, "data", 4), 0);
     lease(0, -EOPNOTSUPP, 0);
     lease(GPUNVME_LEASE_SUMS, 0, GPUNVME_LEASE_SUMS);
     lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
     // A word for each block, 24 words for a segment; the file is sparse.
-    ASSERT_EQ(rig_write_file(r, kSegments * 24 * 4096, "end", 3), 0);
+    ASSERT_EQ(rig_write_file(rig_, kSegments * 24 * 4096, "end", 3), 0);
     lease(GPUNVME_LEASE_SUMS, -EDQUOT, 0);
     lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
-    EXPECT_EQ(rig_close(r), 0);
 }
 
 } // namespace

@@ -3,9 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include <gtest/gtest.h>
-
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 
 namespace
 {
@@ -18,15 +16,10 @@ uint64_t half_of_memory()
            static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
 }
 
-class HostBytes : public ::testing::Test
+class HostBytes : public RigTest
 {
   protected:
-    void SetUp() override
-    {
-        const rig_config config = {};
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
-    }
-    void TearDown() override { EXPECT_EQ(rig_close(rig_), 0); }
+    void SetUp() override { open_rig(); }
     // Registers a sparse memfd, whose bytes count whether they were touched or
     // not.
     int add(uint64_t len, uint32_t uid)
@@ -48,8 +41,7 @@ class HostBytes : public ::testing::Test
 
     const uint64_t half_ = half_of_memory(), users_ = half_ - half_ / 8;
     const uint64_t one_ = users_ - users_ / 2; // limit of one user, if no other has any
-    rig *rig_ = nullptr;
-    rig_buffer last_ = {}; // that was registered
+    rig_buffer last_ = {};                     // that was registered
 };
 
 TEST_F(HostBytes, IsHalfOfTheMachinesMemoryAtMost)

@@ -13,8 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/e2e/content.h"
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 
 namespace
 {
@@ -23,28 +22,14 @@ constexpr uint64_t kBytes = 4u << 20;
 constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
 constexpr uint16_t kWriteFault = 0x280;
 
-// Returns the defaults, or another configuration, with one field changed.
-template <typename T> rig_config with(T rig_config::*field, T value, rig_config config = {})
-{
-    config.*field = value;
-    return config;
-}
-
-class Transfer : public ::testing::Test
+class Transfer : public RigTest
 {
   protected:
     void open(const rig_config &config = {})
     {
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_NO_FATAL_FAILURE(open_rig(config));
         ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
-        content_.resize(kBytes);
-        content_fill(31, 0, content_.data(), kBytes);
-        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kBytes), 0);
-    }
-    void TearDown() override
-    {
-        rig_forget(&buffer_);
-        EXPECT_EQ(rig_close(rig_), 0);
+        write_content(kBytes);
     }
     void fail(sim_fault_kind kind, uint8_t opcode, uint16_t status, unsigned times)
     {
@@ -60,12 +45,7 @@ class Transfer : public ::testing::Test
     }
     gpunvme_ioc_rw request(uint64_t len = kBytes, uint32_t flags = 0) const
     {
-        gpunvme_ioc_rw rw = {};
-        rw.flags = flags;
-        rw.id = buffer_.id;
-        rw.key = buffer_.key;
-        rw.len = len;
-        return rw;
+        return request_of(buffer_, len, flags);
     }
     // Reads the file into the buffer, or writes it from there, and expects all bytes.
     gpunvme_ioc_rw move_all(bool write = false)
@@ -81,13 +61,7 @@ class Transfer : public ::testing::Test
         return rw;
     }
     bool buffer_is_content() const { return memcmp(buffer_.data, content_.data(), kBytes) == 0; }
-
-    rig *rig_ = nullptr;
-    rig_buffer buffer_ = {};
-    std::vector<unsigned char> content_;
 };
-
-constexpr uint8_t kRead = 2, kWrite = 1;
 
 TEST_F(Transfer, ReadWithoutFaultsTakesTheGpuPath)
 {

@@ -12,8 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "fusefs/daemon/start/mount_gpus.h"
-#include "tests/e2e/content.h"
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 
 // Time that has passed for the daemon only.
 static std::atomic<int> skipped_s;
@@ -59,19 +58,15 @@ namespace
 constexpr uint64_t kBytes = 2u << 20;
 constexpr unsigned kIdleSeconds = 10;
 
-class MountGpus : public ::testing::Test
+class MountGpus : public RigTest
 {
   protected:
     void SetUp() override { open(0); }
     void open(unsigned first_gpu)
     {
-        rig_config config = {};
-        config.first_gpu = first_gpu;
-        config.gpus = 3;
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
-        content_.resize(kBytes);
-        content_fill(31, 0, content_.data(), kBytes);
-        ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), kBytes), 0);
+        ASSERT_NO_FATAL_FAILURE(
+            open_rig(with(&rig_config::first_gpu, first_gpu, with(&rig_config::gpus, 3))));
+        write_content(kBytes);
     }
     void TearDown() override
     {
@@ -79,7 +74,7 @@ class MountGpus : public ::testing::Test
             rig_lose_gpu(rig_, i, false);
         for (rig_buffer &b : buffers_)
             rig_forget(&b);
-        EXPECT_EQ(rig_close(rig_), 0);
+        RigTest::TearDown();
         skipped_s = 0;
         broken = -1;
     }
@@ -92,20 +87,10 @@ class MountGpus : public ::testing::Test
         buffers_.push_back(b);
         return b;
     }
-    static gpunvme_ioc_rw request(const rig_buffer &b, uint32_t flags)
-    {
-        gpunvme_ioc_rw rw = {};
-
-        rw.flags = flags;
-        rw.id = b.id;
-        rw.key = b.key;
-        rw.len = kBytes;
-        return rw;
-    }
     // Returns the path of a read of the whole file, or -errno.
     int read(const rig_buffer &b, uint32_t flags = 0)
     {
-        gpunvme_ioc_rw rw = request(b, flags);
+        gpunvme_ioc_rw rw = request_of(b, kBytes, flags);
         int err = rig_transfer(rig_, false, 0, &rw);
 
         if (err)
@@ -118,13 +103,8 @@ class MountGpus : public ::testing::Test
     int read_list(const rig_buffer &b, const rig_buffer &list)
     {
         auto *pieces = reinterpret_cast<gpunvme_piece *>(list.data);
-        gpunvme_ioc_readv v = {};
+        gpunvme_ioc_readv v = list_of(b, list, kBytes / 8192);
 
-        v.id = b.id;
-        v.key = b.key;
-        v.list_id = list.id;
-        v.list_key = list.key;
-        v.count = kBytes / 8192;
         for (uint64_t i = 0; i < v.count; i++)
             pieces[i] = {i * 8192, i * 8192, 4096, -1};
         int err = rig_readv(rig_, 0, &v);
@@ -135,8 +115,6 @@ class MountGpus : public ::testing::Test
         return err ? err : static_cast<int>(v.path);
     }
 
-    rig *rig_ = nullptr;
-    std::vector<unsigned char> content_;
     std::vector<rig_buffer> buffers_;
 };
 
@@ -149,7 +127,7 @@ TEST_F(MountGpus, EachGpuServesItsBuffers)
         for (unsigned j = 0; j < 3; j++)
             EXPECT_EQ(rig_gpu(rig_, j).bytes_read, j <= i ? kBytes : 0) << j << " after " << i;
     }
-    gpunvme_ioc_rw rw = request(b[1], 0);
+    gpunvme_ioc_rw rw = request_of(b[1], kBytes);
     content_.assign(kBytes, 'w');
     memset(b[1].data, 'w', kBytes);
     ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);

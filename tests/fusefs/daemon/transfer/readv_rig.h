@@ -8,29 +8,17 @@
 #include <random>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 
 constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
 constexpr uint64_t kPieces = 40000; // more than the engine takes at once
-constexpr uint8_t kRead = 2;
 
-// What is set apart from the defaults.
-template <typename T, typename V> rig_config with(T rig_config::*field, V value)
-{
-    rig_config config = {};
-
-    config.*field = static_cast<T>(value);
-    return config;
-}
-
-class Readv : public ::testing::Test
+class Readv : public RigTest
 {
   protected:
     void open(const rig_config &config = {})
     {
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_NO_FATAL_FAILURE(open_rig(config));
         ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
         ASSERT_EQ(rig_register_list(rig_, kPieces * sizeof(gpunvme_piece), 0, &list_), 0);
         content_.resize(kBytes - 777);
@@ -43,11 +31,8 @@ class Readv : public ::testing::Test
     }
     void TearDown() override
     {
-        rig_forget(&buffer_);
         rig_forget(&list_);
-        if (rig_) {
-            EXPECT_EQ(rig_close(rig_), 0);
-        }
+        RigTest::TearDown();
     }
     void fail(sim_fault_kind kind, uint16_t status, unsigned skip, unsigned times)
     {
@@ -75,14 +60,7 @@ class Readv : public ::testing::Test
     gpunvme_piece *pieces() const { return reinterpret_cast<gpunvme_piece *>(list_.data); }
     gpunvme_ioc_readv request(uint64_t count, uint32_t flags = 0) const
     {
-        gpunvme_ioc_readv v = {};
-        v.flags = flags;
-        v.id = buffer_.id;
-        v.key = buffer_.key;
-        v.list_id = list_.id;
-        v.list_key = list_.key;
-        v.count = count;
-        return v;
+        return list_of(buffer_, list_, count, flags);
     }
     // n reads of `len` bytes each from anywhere, side by side in the buffer.
     void spread(uint64_t n, uint32_t len)
@@ -118,9 +96,7 @@ class Readv : public ::testing::Test
         return bytes;
     }
 
-    rig *rig_ = nullptr;
-    rig_buffer buffer_ = {}, list_ = {};
-    std::vector<unsigned char> content_;
+    rig_buffer list_ = {};
     std::mt19937_64 random_{4};
 };
 

@@ -5,30 +5,24 @@
 #include <cstring>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "tests/e2e/content.h"
-#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/rig_test.h"
 #include "tests/threads.h"
 
 namespace
 {
 
 constexpr uint64_t kBytes = 4u << 20;
-constexpr uint8_t kRead = 2, kWrite = 1;
 constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82;
 constexpr uint16_t kAccessInTransition = 0x303;
 constexpr uint16_t kDoNotRetry = 0x4000;
 
 // The parameter: WRITE.
-class Repeat : public ::testing::TestWithParam<bool>
+class Repeat : public RigTest, public ::testing::WithParamInterface<bool>
 {
   protected:
     void open(unsigned deadline_ms = 0)
     {
-        rig_config config = {};
-        config.deadline_ms = deadline_ms;
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_NO_FATAL_FAILURE(open_rig(with(&rig_config::deadline_ms, deadline_ms)));
         ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
         fill();
     }
@@ -38,11 +32,6 @@ class Repeat : public ::testing::TestWithParam<bool>
         ASSERT_EQ(rig_write_file(rig_, 0, file_.data(), kBytes), 0);
         memory_ = pattern(77);
         memcpy(buffer_.data, memory_.data(), kBytes);
-    }
-    void TearDown() override
-    {
-        rig_forget(&buffer_);
-        EXPECT_EQ(rig_close(rig_), 0);
     }
     static std::vector<unsigned char> pattern(unsigned seed)
     {
@@ -57,11 +46,7 @@ class Repeat : public ::testing::TestWithParam<bool>
     uint16_t fault() const { return GetParam() ? kWriteFault : kUnrecoveredRead; }
     int transfer(gpunvme_ioc_rw *rw, uint32_t flags = GPUNVME_NO_FALLBACK, uint32_t deadline_ms = 0)
     {
-        *rw = {};
-        rw->flags = flags;
-        rw->id = buffer_.id;
-        rw->key = buffer_.key;
-        rw->len = kBytes;
+        *rw = request_of(buffer_, kBytes, flags);
         rw->deadline_ms = deadline_ms;
         return rig_transfer(rig_, GetParam(), 0, rw);
     }
@@ -77,8 +62,6 @@ class Repeat : public ::testing::TestWithParam<bool>
         EXPECT_EQ(memcmp(buffer_.data, source.data(), kBytes), 0);
     }
 
-    rig *rig_ = nullptr;
-    rig_buffer buffer_ = {};
     std::vector<unsigned char> file_, memory_;
 };
 

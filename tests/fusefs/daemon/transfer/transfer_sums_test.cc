@@ -60,19 +60,13 @@ class Sums : public Readv
   protected:
     void SetUp() override
     {
-        rig_config config = {};
-        config.data_csum = true;
-        open(config);
+        open(with(&rig_config::data_csum, true));
         memset(buffer_.data, 0xee, kBytes);
     }
     gpunvme_ioc_rw read(uint64_t offset, uint64_t len, int expected = 0, uint32_t flags = 0)
     {
-        gpunvme_ioc_rw rw = {};
-        rw.flags = flags;
-        rw.id = buffer_.id;
-        rw.key = buffer_.key;
+        gpunvme_ioc_rw rw = request_of(buffer_, len, flags);
         rw.file_offset = offset;
-        rw.len = len;
         EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), expected);
         return rw;
     }
@@ -263,11 +257,8 @@ class WrittenSums : public Sums, public ::testing::WithParamInterface<bool>
     }
     gpunvme_ioc_rw write(uint64_t offset, uint64_t len)
     {
-        gpunvme_ioc_rw rw = {};
-        rw.id = buffer_.id;
-        rw.key = buffer_.key;
+        gpunvme_ioc_rw rw = request_of(buffer_, len);
         rw.file_offset = offset;
-        rw.len = len;
         EXPECT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
         EXPECT_EQ(rw.bytes, len);
         return rw;
