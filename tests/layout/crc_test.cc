@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Checksums and seals. */
-#include <gtest/gtest.h>
-
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "layout/correct.h"
 #include "tests/layout/objects.h"
 
 namespace
@@ -120,5 +125,177 @@ std::string kind_name(const ::testing::TestParamInfo<int> &info)
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryObject, ::testing::Range(0, static_cast<int>(OBJECT_KINDS)),
                          kind_name);
+
+// --- One flipped bit is found from the checksum; anything else is not ----------------------------
+
+class Correct : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        for (uint8_t &byte : sound.bytes)
+            byte = (uint8_t)random();
+        lay_head_init(&sound.head, LAY_MAGIC_DIR, uuid, address, 7);
+        lay_seal(&sound, 42);
+        block = sound;
+    }
+    void flip(unsigned bit) { block.bytes[bit / 8] ^= 1u << bit % 8; }
+    // XOR of the computed and the stored checksum after a flip.
+    uint32_t syndrome_of(unsigned bit)
+    {
+        flip(bit);
+        uint32_t syndrome = lay_block_crc(uuid, address, &block) ^ lay_get32(block.head.crc);
+        flip(bit);
+        return syndrome;
+    }
+    int correct() { return lay_correct(uuid, address, &block); }
+    bool is_sound() const { return memcmp(&block, &sound, sizeof(block)) == 0; }
+
+    static constexpr uint64_t address = 0x4000000000001234;
+    const uint8_t uuid[16] = {1, 2, 3, 5, 8, 13};
+    std::mt19937 random;
+    lay_block sound, block;
+};
+
+TEST_F(Correct, FindsEachOfTheBits)
+{
+    for (unsigned bit = 0; bit < LAY_BLOCK_BITS; bit++) {
+        flip(bit);
+        ASSERT_EQ(correct(), (int)bit);
+        ASSERT_TRUE(is_sound()) << bit;
+    }
+}
+
+TEST_F(Correct, FindsEachOfTheBitsOfData)
+{
+    uint32_t sum = lay_data_sum(&sound);
+    for (unsigned bit = 0; bit < LAY_BLOCK_BITS; bit += 7) {
+        flip(bit);
+        ASSERT_EQ(lay_correct_data(sum, &block), (int)bit);
+        ASSERT_TRUE(is_sound()) << bit;
+    }
+    EXPECT_EQ(lay_correct_data(sum, &block), -EUCLEAN) << "sound data";
+    flip(100);
+    flip(40);
+    EXPECT_EQ(lay_correct_data(sum, &block), -EUCLEAN) << "two bits";
+}
+
+/*
+ * Each syndrome of one flip has an odd number of ones; the sum of two, which is
+ * the syndrome of a double flip, has an even number and is never one of them.
+ */
+TEST_F(Correct, SyndromesAreDistinctAndNoneIsThatOfADoubleFlip)
+{
+    std::set<uint32_t> values;
+    for (unsigned bit = 0; bit < LAY_BLOCK_BITS; bit++) {
+        values.insert(syndrome_of(bit));
+        ASSERT_EQ(__builtin_popcount(syndrome_of(bit)) % 2, 1) << bit;
+    }
+    EXPECT_EQ(values.size(), (size_t)LAY_BLOCK_BITS);
+    EXPECT_EQ(values.count(0), 0u);
+}
+
+TEST_F(Correct, LeavesDoubleFlipsAsTheyAre)
+{
+    for (int i = 0; i < 20000; i++) {
+        unsigned a = random() % LAY_BLOCK_BITS, b = random() % LAY_BLOCK_BITS;
+        if (a == b)
+            continue;
+        flip(a);
+        flip(b);
+        const lay_block damaged = block;
+        ASSERT_EQ(correct(), -EUCLEAN) << a << " and " << b;
+        ASSERT_EQ(memcmp(&block, &damaged, sizeof(block)), 0);
+        block = sound;
+    }
+}
+
+TEST_F(Correct, LeavesSoundBlocksOfAnyAddressAndFileSystemAlone)
+{
+    const uint8_t other[16] = {1, 2, 3, 5, 8, 12};
+
+    EXPECT_EQ(correct(), -EUCLEAN);
+    EXPECT_EQ(lay_correct(uuid, address + 4096, &block), -EUCLEAN);
+    EXPECT_EQ(lay_correct(other, address, &block), -EUCLEAN);
+    EXPECT_TRUE(is_sound());
+}
+
+/* Garbage looks like a flip about once in 2^17 blocks, so in few of these. */
+TEST_F(Correct, SeldomTakesGarbageForAFlip)
+{
+    unsigned taken = 0;
+    for (int i = 0; i < 20000; i++) {
+        block = sound;
+        for (int j = 0; j < 8; j++)
+            block.bytes[64 + random() % LAY_PAYLOAD] = (uint8_t)random();
+        taken += correct() >= 0;
+    }
+    EXPECT_LE(taken, 3u);
+}
+
+// --- Checksum blocks, and their area -------------------------------------------------------------
+
+/* What the check of a sealed object says after a change. */
+std::string spoil(object_kind kind, const std::function<void(lay_block &)> &change)
+{
+    lay_block o;
+    const char *why = "accepted";
+    object_make(kind, &o);
+    change(o);
+    lay_seal(&o, object_tid(kind));
+    int err = object_check(kind, &o, &why);
+    EXPECT_EQ(err == 0, strcmp(why, "accepted") == 0);
+    return why;
+}
+
+std::string spoil_area(uint64_t start, uint64_t copy = LAY_NONE)
+{
+    return spoil(OBJECT_SUPER, [&](lay_block &o) {
+        o.super.area.sums[0] = lay_put64(start);
+        o.super.area.sums[1] = lay_put64(copy);
+    });
+}
+
+TEST(SumsArea, OverlapsNoOtherAreaAndCoversAllBlocks)
+{
+    EXPECT_EQ(spoil_area(6), "accepted");
+    EXPECT_EQ(spoil_area(2500), "accepted");
+    EXPECT_EQ(spoil_area(7), "sums"); // the log
+    EXPECT_EQ(spoil_area(5), "bitmaps");
+    EXPECT_EQ(spoil_area(0), "bitmaps");
+    EXPECT_EQ(spoil_area(OBJECT_BLOCKS - 40), "sums");
+    EXPECT_EQ(spoil_area(UINT64_MAX - 20), "sums");
+    EXPECT_EQ(spoil_area(OBJECT_BLOCKS / 2 - 40), "sums"); // the second superblock
+    EXPECT_EQ(spoil_area(LAY_LABEL_SECOND), "sums");
+}
+
+TEST(SumsArea, ExistsOnlyWithTheFeature)
+{
+    lay_geometry geo = object_geometry(), got;
+    lay_block o;
+    geo.incompat = LAY_INCOMPAT_DRAFT;
+    object_make(OBJECT_SUPER, &o);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), -EUCLEAN);
+    o.super.area.sums[0] = o.super.area.sums[1] = lay_put64(0);
+    lay_seal(&o, OBJECT_TID);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), -EUCLEAN) << "it has an age";
+    o.super.area.sums_age = lay_put32(0);
+    lay_seal(&o, OBJECT_TID);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), 0);
+    EXPECT_EQ(got.sums_blocks, 0u);
+    EXPECT_EQ(spoil_area(0, 0), "area");
+    EXPECT_EQ(spoil_area(6, 2500), "area"); // no copies of areas yet
+}
+
+TEST(Sums, HaveValidFields)
+{
+    const size_t past = OBJECT_BLOCKS - 39 * LAY_SUMS_ENTRIES;
+    EXPECT_EQ(spoil(OBJECT_SUMS, [](lay_block &o) { o.sums.index = lay_put64(0); }), "index");
+    EXPECT_EQ(spoil(OBJECT_SUMS, [](lay_block &o) { o.sums.reserved = lay_put64(1); }), "reserved");
+    EXPECT_EQ(spoil(OBJECT_SUMS, [&](lay_block &o) { o.sums.sums[past] = lay_put32(1); }),
+              "entries past the end");
+    EXPECT_EQ(spoil(OBJECT_SUMS, [&](lay_block &o) { o.sums.sums[past - 1] = lay_put32(1); }),
+              "accepted");
+}
 
 } // namespace
