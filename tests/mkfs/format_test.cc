@@ -21,12 +21,16 @@ namespace
 
 /* --- mkfs_lay_out ----------------------------------------------------------------------------- */
 
-using Plans = ::testing::TestWithParam<uint64_t>;
+struct Format : ::testing::Test {
+    mkfs_params params{};
+    mkfs_plan plan;
+};
+
+struct Plans : Format, ::testing::WithParamInterface<uint64_t> {
+};
 
 TEST_P(Plans, IsAGeometryThatTheChecksAccept)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     params.uuid[0] = 1;
     ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
     uint64_t len = uint64_t{LAY_SEGMENT_BLOCKS} << plan.geo.chunk_shift;
@@ -64,8 +68,6 @@ TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
 {
     for (unsigned features = 0; features < 4; features++) {
         const bool data_csum = features & 1, copies = features & 2;
-        mkfs_params params{};
-        mkfs_plan plan;
         params.data_csum = data_csum;
         params.meta_copies = copies;
         ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
@@ -104,10 +106,10 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Plans,
                                            uint64_t{1} << 40, uint64_t{1} << 47,
                                            uint64_t{LAY_MAX_BLOCKS} << 12));
 
-TEST(Plan, LeavesTheDocumentedPartOfASmallFileSystemForData)
+using Plan = Format;
+
+TEST_F(Plan, LeavesTheDocumentedPartOfASmallFileSystemForData)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     params.data_csum = true;
     ASSERT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), 0);
     EXPECT_EQ(plan.free_blocks, 2803u);
@@ -115,20 +117,16 @@ TEST(Plan, LeavesTheDocumentedPartOfASmallFileSystemForData)
     EXPECT_EQ(plan.chunk_starts[1], 2 * LAY_SEGMENT_BLOCKS);
 }
 
-TEST(Plan, HasRoomForChunksBehindTheLargestLog)
+TEST_F(Plan, HasRoomForChunksBehindTheLargestLog)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     params.log_blocks = 1024;
     ASSERT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), 0);
     EXPECT_EQ(plan.chunk_starts[0], 3 * LAY_SEGMENT_BLOCKS);
     EXPECT_EQ(plan.chunk_starts[1], 5 * LAY_SEGMENT_BLOCKS) << "behind label and superblock";
 }
 
-TEST(Plan, HasSegmentsOfAChunkBehindEachOther)
+TEST_F(Plan, HasSegmentsOfAChunkBehindEachOther)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     ASSERT_EQ(mkfs_lay_out(&params, uint64_t{1} << 48, &plan), 0);
     ASSERT_EQ(plan.geo.chunk_shift, 2u);
     EXPECT_EQ(mkfs_segment_start(&plan, 0), plan.chunk_starts[0]);
@@ -205,7 +203,7 @@ struct Swapping : Wrong {
 };
 
 /* A new file system in memory, read by the checks. */
-class NewFileSystem : public ::testing::TestWithParam<uint64_t>
+class NewFileSystem : public Format, public ::testing::WithParamInterface<uint64_t>
 {
   protected:
     void SetUp() override
@@ -256,8 +254,6 @@ class NewFileSystem : public ::testing::TestWithParam<uint64_t>
         return bm.bits[b / 8] >> b % 8 & 1;
     }
 
-    mkfs_params params{};
-    mkfs_plan plan;
     Wrong dev{UINT64_MAX, GetParam()};
     const char *why = "";
 };
@@ -349,20 +345,16 @@ TEST_P(NewFileSystem, HasNotWrittenWhatIsNew)
 INSTANTIATE_TEST_SUITE_P(Sizes, NewFileSystem,
                          ::testing::Values(MKFS_MIN_BYTES, MKFS_MIN_BYTES + 5000, 3 * GROUP_BYTES));
 
-TEST(Format, ADriveThatReordersPagesIsDetected)
+TEST_F(Format, ADriveThatReordersPagesIsDetected)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     Swapping dev;
     EXPECT_EQ(mkfs_format(dev.dev(), &params, &plan), -EUCLEAN);
     EXPECT_FALSE(dev.mountable());
 }
 
 // So that a mount's self-test sees which page is where.
-TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
+TEST_F(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     Wrong dev;
     std::set<std::string> seen;
     ASSERT_EQ(mkfs_format(dev.dev(), &params, &plan), 0);
@@ -377,10 +369,8 @@ TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
 
 int checks_left;
 
-TEST(Format, AFailureLeavesNothingThatCanBeMounted)
+TEST_F(Format, AFailureLeavesNothingThatCanBeMounted)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     Wrong good;
     params.uuid[0] = 1;
     ASSERT_EQ(mkfs_format(good.dev(), &params, &plan), 0);
@@ -392,10 +382,8 @@ TEST(Format, AFailureLeavesNothingThatCanBeMounted)
     }
 }
 
-TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
+TEST_F(Format, AnInterruptionLeavesNothingThatCanBeMounted)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     int err = -EINTR;
     params.uuid[0] = 1;
     params.interrupted = [] { return checks_left-- <= 0; };
@@ -409,10 +397,9 @@ TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
 }
 
 // Until something is written, all of the older one is left.
-TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
+TEST_F(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
 {
-    mkfs_params old{}, params{};
-    mkfs_plan plan;
+    mkfs_params old{};
     Wrong before;
     int err = -EINTR;
     old.uuid[0] = 2;
@@ -432,11 +419,9 @@ TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
 }
 
 /* The identifiers that nobody gives follow from the hash seed, and differ from each other. */
-TEST(Format, IdentifiersAreDerivedFromTheParameters)
+TEST_F(Format, IdentifiersAreDerivedFromTheParameters)
 {
     std::set<std::string> seen;
-    mkfs_params params{};
-    mkfs_plan plan;
     params.uuid[0] = 7;
     for (int round = 0; round < 4; round++) {
         params.hash_seed[0] = round == 1;
@@ -454,10 +439,10 @@ TEST(Format, IdentifiersAreDerivedFromTheParameters)
     }
 }
 
-TEST(PlanLimits, HaveDistinctErrors)
+using PlanLimits = Format;
+
+TEST_F(PlanLimits, HaveDistinctErrors)
 {
-    mkfs_params params{};
-    mkfs_plan plan;
     EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES - 1, &plan), -EINVAL);
     EXPECT_EQ(mkfs_lay_out(&params, (uint64_t{LAY_MAX_BLOCKS} << 12) + 4096, &plan), -EFBIG);
     params.bytes = 2 * MKFS_MIN_BYTES;

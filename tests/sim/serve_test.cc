@@ -37,6 +37,10 @@ struct Serve : ::testing::Test {
     Server server;
 };
 
+struct ServeClient : Serve {
+    Client c{server.path};
+};
+
 TEST_F(Serve, VersionIsNegotiated)
 {
     Client c(server.path, false);
@@ -60,9 +64,8 @@ TEST_F(Serve, VersionNeedsNoCapabilities)
     }
 }
 
-TEST_F(Serve, DeviceIsAPciDeviceThatCanBeReset)
+TEST_F(ServeClient, DeviceIsAPciDeviceThatCanBeReset)
 {
-    Client c(server.path);
     struct vfio_user_device_info in = {sizeof(in), 0, 0, 0};
     auto info = c.call(VFIO_USER_DEVICE_GET_INFO, bytes_of(in)).as<struct vfio_user_device_info>();
     EXPECT_EQ(info.argsz, sizeof(info));
@@ -71,9 +74,8 @@ TEST_F(Serve, DeviceIsAPciDeviceThatCanBeReset)
     EXPECT_EQ(info.num_irqs, static_cast<uint32_t>(VFIO_PCI_NUM_IRQS));
 }
 
-TEST_F(Serve, DoorbellsOfBar0CanBeMapped)
+TEST_F(ServeClient, DoorbellsOfBar0CanBeMapped)
 {
-    Client c(server.path);
     Reply r = c.region_info(BAR0);
     auto info = r.as<struct vfio_region_info>();
     ASSERT_EQ(info.argsz, 64u);
@@ -96,9 +98,8 @@ TEST_F(Serve, DoorbellsOfBar0CanBeMapped)
     close(r.fd);
 }
 
-TEST_F(Serve, RegionInfoThatDoesNotFitReportsItsSize)
+TEST_F(ServeClient, RegionInfoThatDoesNotFitReportsItsSize)
 {
-    Client c(server.path);
     Reply r = c.region_info(BAR0, sizeof(struct vfio_region_info));
     EXPECT_EQ(r.data.size(), sizeof(struct vfio_region_info));
     auto info = r.as<struct vfio_region_info>();
@@ -109,9 +110,8 @@ TEST_F(Serve, RegionInfoThatDoesNotFitReportsItsSize)
     EXPECT_EQ(r.fd, -1);
 }
 
-TEST_F(Serve, OtherRegionsAreEmpty)
+TEST_F(ServeClient, OtherRegionsAreEmpty)
 {
-    Client c(server.path);
     for (uint32_t i = 1; i < VFIO_PCI_NUM_REGIONS; i++) {
         auto info = c.region_info(i).as<struct vfio_region_info>();
         EXPECT_EQ(info.index, i);
@@ -135,9 +135,8 @@ uint32_t config32(Client &c, uint64_t at)
     return c.read(CONFIG, at, 4).as<uint32_t>(sizeof(struct vfio_user_region_access));
 }
 
-TEST_F(Serve, ConfigurationSpaceIsThatOfAnNvmeController)
+TEST_F(ServeClient, ConfigurationSpaceIsThatOfAnNvmeController)
 {
-    Client c(server.path);
     EXPECT_EQ(config32(c, 8) >> 8, 0x010802u);
     Reply all = c.read(CONFIG, 0, 4096);
     ASSERT_EQ(all.error(), 0);
@@ -159,9 +158,8 @@ TEST_F(Serve, ConfigurationSpaceIsThatOfAnNvmeController)
     EXPECT_EQ(c.read(CONFIG, UINT64_MAX, 2).error(), EINVAL);
 }
 
-TEST_F(Serve, RegistersAcceptFourAndEightBytes)
+TEST_F(ServeClient, RegistersAcceptFourAndEightBytes)
 {
-    Client c(server.path);
     uint64_t cap = c.read64(NVME_REG_CAP);
     EXPECT_EQ(NVME_CAP_MQES(cap), 255u);
     EXPECT_EQ(NVME_CAP_CQR(cap), 1u);
@@ -214,18 +212,16 @@ TEST_F(Serve, OtherInterruptsAreAcceptedAndNeverRaised)
 }
 
 /* Requests of other clients (QEMU) for features that this device lacks. */
-TEST_F(Serve, UnsupportedRequestsAreRefused)
+TEST_F(ServeClient, UnsupportedRequestsAreRefused)
 {
-    Client c(server.path);
     for (uint16_t command : {0, 6, 11, 12, 14, 15, 16, 17, 18, 999, 65535})
         EXPECT_EQ(c.call(command, Bytes(64)).error(), ENOTSUP) << command;
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), 0);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET, Bytes(1)).error(), EINVAL);
 }
 
-TEST_F(Serve, NoReplySuppressesTheReply)
+TEST_F(ServeClient, NoReplySuppressesTheReply)
 {
-    Client c(server.path);
     uint32_t aqa = 0x000f000f;
     struct vfio_user_region_access a = {NVME_REG_AQA, BAR0, 4};
     Bytes payload = bytes_of(a), value = bytes_of(aqa);
@@ -235,9 +231,8 @@ TEST_F(Serve, NoReplySuppressesTheReply)
     EXPECT_EQ(c.read32(NVME_REG_AQA), aqa) << "the next reply is that of the read";
 }
 
-TEST_F(Serve, PipelinedCommandsAreAnsweredInOrder)
+TEST_F(ServeClient, PipelinedCommandsAreAnsweredInOrder)
 {
-    Client c(server.path);
     struct vfio_user_region_access a = {NVME_REG_VS, BAR0, 4};
     Bytes all;
     for (uint16_t id = 0; id < 50; id++) {
@@ -273,9 +268,8 @@ TEST(ServeWait, ASecondClientWaitsForItsTurn)
     EXPECT_EQ(second.read32(NVME_REG_VS), 0x20000u);
 }
 
-TEST_F(Serve, EndsProperlyWithAClientConnected)
+TEST_F(ServeClient, EndsProperlyWithAClientConnected)
 {
-    Client c(server.path);
     EnabledDriver d(c);
     EXPECT_EQ(server.stop(SIGINT), 0);
     EXPECT_NE(access(server.path.c_str(), F_OK), 0) << "the socket is gone";

@@ -316,6 +316,12 @@ class VfioOpen : public ::testing::Test
 
     bool says(const char *text) const { return strstr(why.text, text) != nullptr; }
 
+    void expect_refused(int err, const char *text)
+    {
+        EXPECT_EQ(open(), err);
+        EXPECT_TRUE(says(text)) << why.text;
+    }
+
     const bd_open_opts defaults = {};
     PciTree tree;
     struct nvme_transport *t = nullptr;
@@ -332,19 +338,16 @@ TEST_F(VfioOpen, ReportsAnInvalidAddress)
 
 TEST_F(VfioOpen, ReportsADeviceThatIsAbsentOrNoNvme)
 {
-    EXPECT_EQ(open(), -ENODEV);
-    EXPECT_TRUE(says("no such PCI device")) << why.text;
+    expect_refused(-ENODEV, "no such PCI device");
     tree.pci(BDF, "0x030000");
-    EXPECT_EQ(open(), -ENODEV);
-    EXPECT_TRUE(says("not an NVMe controller")) << why.text;
+    expect_refused(-ENODEV, "not an NVMe controller");
 }
 
 TEST_F(VfioOpen, ReportsTheDriverThatHasIt)
 {
     bound();
     tree.driver(BDF, "nvme");
-    EXPECT_EQ(open(), -EBUSY);
-    EXPECT_TRUE(says("nvme drives it")) << why.text;
+    expect_refused(-EBUSY, "nvme drives it");
 }
 
 TEST_F(VfioOpen, ReportsANeighbourInTheGroup)
@@ -353,23 +356,20 @@ TEST_F(VfioOpen, ReportsANeighbourInTheGroup)
     tree.pci("0000:c1:00.1");
     tree.group("0000:c1:00.1", 7);
     tree.driver("0000:c1:00.1", "nvme");
-    EXPECT_EQ(open(), -EXDEV);
-    EXPECT_TRUE(says("0000:c1:00.1")) << why.text;
+    expect_refused(-EXDEV, "0000:c1:00.1");
 }
 
 TEST_F(VfioOpen, RequiresAnIommu)
 {
     bound();
     tree.remove(PciTree::device(BDF) + "/iommu_group");
-    EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("no IOMMU")) << why.text;
+    expect_refused(-ENOTSUP, "no IOMMU");
 }
 
 TEST_F(VfioOpen, ReportsMissingNodes)
 {
     bound();
-    EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why.text;
+    expect_refused(-ENOTSUP, "/dev/vfio/vfio is missing");
 }
 
 TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
@@ -377,8 +377,7 @@ TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
     bound();
     tree.text("dev/vfio/vfio", "");
     tree.text("dev/vfio/7", "");
-    EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("speaks no VFIO")) << why.text;
+    expect_refused(-ENOTSUP, "speaks no VFIO");
 }
 
 TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
@@ -387,11 +386,9 @@ TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
     tree.text("dev/iommu", "");
     tree.text("dev/vfio/devices/vfio3", "");
     tree.dir(PciTree::device(BDF) + "/vfio-dev/vfio3");
-    EXPECT_EQ(open(), -ENOTTY);
-    EXPECT_TRUE(says("VFIO does not open it")) << why.text;
+    expect_refused(-ENOTTY, "VFIO does not open it");
     tree.remove("dev/vfio/devices/vfio3");
-    EXPECT_EQ(open(), -ENOTSUP);
-    EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why.text;
+    expect_refused(-ENOTSUP, "/dev/vfio/vfio is missing");
 }
 
 TEST_F(VfioOpen, ReportsMissingRights)

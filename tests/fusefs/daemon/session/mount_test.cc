@@ -54,6 +54,14 @@ class MountTest : public MountingTest
         int status = m.fsck(&output);
         return status == 0 || (fprintf(stderr, "fsck: %d\n%s\n", status, output.c_str()), false);
     }
+    void TearDown() override
+    {
+        if (m.pid() > 0) {
+            EXPECT_TRUE(m.unmount()) << m.log();
+        }
+    }
+
+    Mounted m{kImage};
 };
 
 struct Refusal {
@@ -79,7 +87,6 @@ std::string fill_in(std::string arg, const Mounted &m)
 
 TEST_P(RefusalTest, SaysOneLineAndMountsNothing)
 {
-    Mounted m(kImage);
     std::vector<std::string> args;
     std::istringstream words(GetParam().args);
     for (std::string arg; words >> arg;)
@@ -181,7 +188,6 @@ class BadImageTest : public MountTest, public ::testing::WithParamInterface<BadI
 
 TEST_P(BadImageTest, IsRefusedInOneLine)
 {
-    Mounted m(kImage);
     int fd = open_on(m.image(), O_RDWR);
     GetParam().spoil(fd);
     close(fd);
@@ -229,7 +235,6 @@ TEST_F(MountTest, ADamagedRootIsAFailedMount)
 // Without descriptor 2 the image was opened as it, and messages were written to its first block.
 TEST_F(MountTest, StartsWithoutStandardFiles)
 {
-    Mounted m(kImage);
     // libc gives up the buffer of a stream that it cannot flush, which is no leak.
     const std::string script =
         "export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; exec \"$@\" <&- >&- 2>&-";
@@ -245,7 +250,6 @@ TEST_F(MountTest, StartsWithoutStandardFiles)
 
 TEST_F(MountTest, GpuRequiredIsAnErrorWithoutOne)
 {
-    Mounted m(kImage);
     std::string output;
     int status = start({m.image(), m.mountpoint(), "-o", "gpu=require"}, &output);
     if (status == 0) {
@@ -259,7 +263,6 @@ TEST_F(MountTest, GpuRequiredIsAnErrorWithoutOne)
 
 TEST_F(MountTest, SecondDaemonOnTheImageIsRefused)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     std::string output, other = m.mountpoint() + "2";
     ASSERT_EQ(mkdir(other.c_str(), 0755), 0);
@@ -272,22 +275,19 @@ TEST_F(MountTest, SecondDaemonOnTheImageIsRefused)
     EXPECT_TRUE(at_once) << "a mount that is there is not waited for";
     EXPECT_NE(output.find("in use"), std::string::npos) << output;
     rmdir(other.c_str());
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, BusyMountpointIsRefused)
 {
-    Mounted m(kImage), second(kImage);
+    Mounted second(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     std::string output;
     EXPECT_EQ(start({second.image(), m.mountpoint()}, &output), 32);
     EXPECT_NE(output.find("busy"), std::string::npos) << output;
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, BackgroundReturnsWhenTheMountIsServed)
 {
-    Mounted m(kImage);
     std::string output;
     ASSERT_EQ(start({m.image(), m.mountpoint()}, &output), 0) << output;
     EXPECT_EQ(output, "");
@@ -319,7 +319,6 @@ TEST_F(MountTest, SignalUnmountsAndKeepsEverything)
 
 TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     int fd = open_on(m.path("a"), O_RDWR | O_CREAT);
     ASSERT_EQ(ftruncate(fd, 8192), 0);
@@ -333,7 +332,6 @@ TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
     EXPECT_TRUE(fsck_is_clean(m));
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_EQ(content(m.path("a")).substr(5000, 6), "mapped");
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 // Session threads that read a request at the moment of umount(2) get
@@ -341,7 +339,6 @@ TEST_F(MountTest, SignalWithOpenFilesKeepsWhatAMappingWrote)
 // which can block the daemon's end.
 TEST_F(MountTest, EndsWhenThreadsFindTheConnectionAborted)
 {
-    Mounted m(kImage);
     m.use_program(GPUNVME_PUPPET);
     setenv("PUPPET_ABORTED", "1", 1);
     int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -356,7 +353,6 @@ TEST_F(MountTest, EndsWhenThreadsFindTheConnectionAborted)
 
 TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     Fd fd = open_on(m.path("a"), O_RDWR | O_CREAT);
     ASSERT_EQ(write(fd, "kept", 4), 4);
@@ -372,7 +368,6 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
 
 TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
 {
-    Mounted m(kImage);
     std::string output;
     ASSERT_TRUE(m.mount()) << m.log();
     ASSERT_EQ(mkdir(m.path("d").c_str(), 0755), 0);
@@ -391,7 +386,6 @@ TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
 // The kernel has the attributes of the root then, and answers statx(2) from them.
 TEST_F(MountTest, MountAfterAKillWorksAtOnceEvenIfTheRootWasListed)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     struct stat st;
     ASSERT_EQ(stat(m.mountpoint().c_str(), &st), 0);
@@ -404,24 +398,20 @@ TEST_F(MountTest, MountAfterAKillWorksAtOnceEvenIfTheRootWasListed)
     ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
     EXPECT_FALSE(m.ended());
     ASSERT_TRUE(m.mount()) << m.log();
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, ADaemonOfRootGainsNoPrivileges)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "fusermount3 needs its privilege";
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_NE(content("/proc/" + std::to_string(m.pid()) + "/status").find("NoNewPrivs:\t1"),
               std::string::npos);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 // What lay behind the new end is gone; the next write would make it read as zeros.
 TEST_F(MountTest, AnImageTruncatedUnderTheMountIsAnError)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     std::string data(8u << 20, 'd');
     int fd = open(m.path("file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -451,7 +441,6 @@ bool blocks(pid_t pid, int signal)
 // A drive of one second per command: the mount takes many.
 TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
 {
-    Mounted m(kImage);
     std::thread mounting([&] { EXPECT_FALSE(m.mount("sim=latency:1000000")); });
     pid_t daemon = -1;
     for (int i = 0; i < 3000 && (daemon = m.pid()) <= 0; i++)
@@ -465,21 +454,17 @@ TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
     EXPECT_GT(daemon, 0);
     EXPECT_NE(m.log().find("during the mount"), std::string::npos) << m.log();
     ASSERT_TRUE(m.mount()) << m.log();
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, ReadOnlyMountRefusesChanges)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount("ro")) << m.log();
     EXPECT_EQ(open(m.path("a").c_str(), O_RDWR | O_CREAT, 0644), -1);
     EXPECT_EQ(errno, EROFS);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, ShutdownIoctlEndsAllOperations)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     std::ofstream(m.path("a")) << "kept";
     int root = open_on(m.mountpoint(), O_RDONLY | O_DIRECTORY);
@@ -524,7 +509,6 @@ std::multiset<std::string> listed(const std::string &dir, size_t room, bool eras
 TEST_F(MountTest, Dir32ListsForThirtyTwoBitPrograms)
 {
     constexpr size_t kNames = 3000;
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount("dir32")) << m.log();
     std::string dir = m.path("dir");
     ASSERT_EQ(mkdir(dir.c_str(), 0755), 0);
@@ -537,7 +521,6 @@ TEST_F(MountTest, Dir32ListsForThirtyTwoBitPrograms)
     }
     EXPECT_EQ(listed(dir, 500, true).size(), kNames + 2) << "every name that was there, once";
     EXPECT_LE(listed(dir, 500, false).size(), kNames / 2 + 2);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(MountTest, AThirtyTwoBitProgramSeesAllNames)
@@ -549,7 +532,6 @@ TEST_F(MountTest, AThirtyTwoBitProgramSeesAllNames)
     std::string output;
     if (run_program({GPUNVME_READDIR32, "/"}, &output) < 0 || output.empty())
         GTEST_SKIP() << "this kernel runs no programs for i386";
-    Mounted m(kImage);
     for (bool dir32 : {true, false}) {
         ASSERT_TRUE(m.mount(dir32 ? "dir32" : "")) << m.log();
         std::string dir = m.path("dir");
@@ -568,7 +550,6 @@ TEST_F(MountTest, AThirtyTwoBitProgramSeesAllNames)
 // 2 MiB, aligned to 2 MiB in the file and on the device.
 TEST_F(MountTest, GpuBoundDirectoryGivesItsFilesAlignedExtents)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     std::string dir = m.path("bound"), file = dir + "/file", name = "user.gpunvme.gpu_bound";
     ASSERT_EQ(mkdir(dir.c_str(), 0755), 0);
