@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Lists for the persistent kernel, without a device: the test launches, takes lists, and leaves. */
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <cuda_runtime_api.h>
 #include <functional>
 #include <gtest/gtest.h>
 
 extern "C" {
 #include "cuda/exec_cuda/gq_persistent.h"
 }
+#include "tests/cuda/fake_cudart.h"
 
 namespace
 {
@@ -23,16 +22,6 @@ extern "C" {
 cudaError_t __wrap_gq_persistent_launch(const struct gq_persistent_launch *l, cudaStream_t)
 {
     return launch(l->service);
-}
-cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
-{
-    *out = aligned_alloc(4096, (len + 4095) / 4096 * 4096);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-cudaError_t __wrap_cudaFreeHost(void *p)
-{
-    free(p);
-    return cudaSuccess;
 }
 cudaError_t __wrap_cudaMalloc(void **out, size_t len)
 {
@@ -55,14 +44,6 @@ cudaError_t __wrap_cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 cudaError_t __wrap_cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int)
 {
     *out = nullptr;
-    return cudaSuccess;
-}
-cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t)
-{
-    return cudaSuccess;
-}
-cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
-{
     return cudaSuccess;
 }
 }

@@ -3,14 +3,13 @@
  * The daemon's copy kernel without a device: results of CUDA and counts of the
  * kernel are fakes.
  */
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "sim/gpu/sim_copy_kernel.h"
+#include "tests/cuda/fake_cudart.h"
 
 namespace
 {
@@ -21,58 +20,18 @@ constexpr sim_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
 cudaError_t launch_result, stream_result;
 unsigned launches;
 uint32_t launched[kBlocks]; /* number of the last launch */
-sim_copy_slots *slots;
+
+sim_copy_slots &slots()
+{
+    return *static_cast<sim_copy_slots *>(fake_cudart::allocated);
+}
 
 } // namespace
 
 extern "C" {
-cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
-{
-    *out = slots = static_cast<sim_copy_slots *>(calloc(1, len));
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-
-cudaError_t __wrap_cudaFreeHost(void *p)
-{
-    free(p);
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaGetDevice(int *device)
-{
-    *device = 0;
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaSetDevice(int)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaGetLastError()
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
-{
-    *stream = reinterpret_cast<cudaStream_t>(&launches);
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaStreamSynchronize(cudaStream_t)
-{
-    return cudaSuccess;
-}
-
 cudaError_t __wrap_cudaStreamQuery(cudaStream_t)
 {
     return stream_result;
-}
-
-cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
-{
-    return cudaSuccess;
 }
 
 cudaError_t __wrap_sim_copy_kernel_run(const sim_copy_kernel_launch *l, unsigned blocks,
@@ -108,9 +67,9 @@ class SimCopyKernel : public testing::Test
         return rc;
     }
     // Counts all batches as copied by the kernel.
-    void count_all() const { memcpy(slots->done.of, ticket_.need, sizeof(ticket_.need)); }
+    void count_all() const { memcpy(slots().done.of, ticket_.need, sizeof(ticket_.need)); }
     // Stores the end of the kernel.
-    static void leave() { memcpy(slots->ended.of, launched, sizeof(launched)); }
+    static void leave() { memcpy(slots().ended.of, launched, sizeof(launched)); }
 
     sim_copy_kernel *copy_kernel_ = nullptr;
     sim_copy_kernel_ticket ticket_ = {};
@@ -155,11 +114,11 @@ TEST_F(SimCopyKernel, AFailedLaunchKeepsCopiesThatAKernelHasTaken)
 
     ASSERT_EQ(submit(), 0);
     first = ticket_;
-    slots->ended.of[1] = launched[1]; // block 0 keeps running
+    slots().ended.of[1] = launched[1]; // block 0 keeps running
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0);
     EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
-    slots->done.of[0] = ticket_.need[0];
+    slots().done.of[0] = ticket_.need[0];
     EXPECT_EQ(sim_copy_kernel_poll(copy_kernel_, &first), 1);
     EXPECT_EQ(poll(), -EIO);
 }

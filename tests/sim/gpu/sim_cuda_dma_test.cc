@@ -3,11 +3,9 @@
  * The choice between copy kernels and the copy engine, without a device: memory
  * of the device is the host's, the engine is memcpy(), and kernels do nothing.
  */
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -16,6 +14,7 @@ extern "C" {
 #include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim_dma_engine.h"
 }
+#include "tests/cuda/fake_cudart.h"
 
 namespace
 {
@@ -24,7 +23,6 @@ struct Calls {
     unsigned by_engine, by_gather, to_copy_kernel;
 };
 Calls calls;
-int selected; // device
 
 const void *const kOther = &calls;
 
@@ -37,33 +35,6 @@ template <typename T> T some_handle()
 } // namespace
 
 extern "C" {
-cudaError_t __wrap_cudaSetDevice(int device)
-{
-    selected = device;
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaGetDevice(int *device)
-{
-    *device = selected;
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaHostRegister(void *, size_t, unsigned)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaHostUnregister(void *)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaGetLastError()
-{
-    return cudaSuccess;
-}
-
 /* Memory of two devices: the address says whose. */
 cudaError_t __wrap_cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
 {
@@ -79,49 +50,15 @@ cudaError_t __wrap_cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
     return cudaSuccess;
 }
 
-cudaError_t __wrap_cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
-{
-    *stream = some_handle<cudaStream_t>();
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
-{
-    return cudaSuccess;
-}
-
 cudaError_t __wrap_cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     *event = some_handle<cudaEvent_t>();
     return cudaSuccess;
 }
 
-cudaError_t __wrap_cudaEventDestroy(cudaEvent_t)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaEventRecord(cudaEvent_t, cudaStream_t)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaEventQuery(cudaEvent_t)
-{
-    return cudaSuccess;
-}
-
-cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
-{
-    *out = calloc(1, len);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
-}
-
-cudaError_t __wrap_cudaFreeHost(void *p)
-{
-    free(p);
-    return cudaSuccess;
-}
+FAKE_CUDART_SUCCEEDS(cudaEventDestroy, cudaEvent_t)
+FAKE_CUDART_SUCCEEDS(cudaEventRecord, cudaEvent_t, cudaStream_t)
+FAKE_CUDART_SUCCEEDS(cudaEventQuery, cudaEvent_t)
 
 cudaError_t __wrap_cudaMemcpyAsync(void *dst, const void *src, size_t len, cudaMemcpyKind,
                                    cudaStream_t)
@@ -141,10 +78,7 @@ cudaError_t __wrap_cudaMemcpyBatchAsync(void *const *dsts, const void *const *sr
     return cudaSuccess;
 }
 
-cudaError_t __wrap_sim_copy_kernel_load()
-{
-    return cudaSuccess;
-}
+FAKE_CUDART_SUCCEEDS(sim_copy_kernel_load)
 
 cudaError_t __wrap_sim_gather_run(const sim_gather *, uint32_t n, cudaStream_t)
 {
@@ -237,11 +171,11 @@ TEST_F(SimCudaDma, EachDeviceHasChannelsOfItsOwn)
     for (unsigned device = 0; device < 2; device++) {
         const sim_copy odd = {media_.data(), (uint64_t)(uintptr_t)&buffer_[1], kPage, 0};
         uint64_t ticket;
-        selected = -1;
+        fake_cudart::selected = -1;
         ASSERT_EQ(ops_->ops->submit(ops_->ctx, device * (unsigned)other * ops_->channels, true,
                                     &odd, 1, &ticket),
                   0);
-        EXPECT_EQ(selected, (int)device);
+        EXPECT_EQ(fake_cudart::selected, (int)device);
     }
 }
 
@@ -249,13 +183,13 @@ TEST_F(SimCudaDma, EachDeviceHasChannelsOfItsOwn)
 TEST_F(SimCudaDma, ThreadsThatMapKeepTheDeviceThatTheyHaveSelected)
 {
     for (int device : {1, 0}) {
-        selected = device;
+        fake_cudart::selected = device;
         EXPECT_GE(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther), 0);
-        EXPECT_EQ(selected, device) << "open";
+        EXPECT_EQ(fake_cudart::selected, device) << "open";
         EXPECT_EQ(ops_->ops->pin(ops_->ctx, media_.data(), media_.size()), 0);
-        EXPECT_EQ(selected, device) << "pin";
+        EXPECT_EQ(fake_cudart::selected, device) << "pin";
         ops_->ops->unpin(ops_->ctx, media_.data());
-        EXPECT_EQ(selected, device) << "unpin";
+        EXPECT_EQ(fake_cudart::selected, device) << "unpin";
     }
 }
 
