@@ -136,12 +136,14 @@ static bool sandbox_begins(const char *name, const char *prefix)
 
 /*
  * Accepts devices that any user may write, and devices of GPUs, which a group
- * may own.
+ * may own. Rejects the links to standard output and error, which may be sockets
+ * or memory: Landlock refuses a rule for those.
  */
 static bool sandbox_is_cuda_device(const char *name, const struct stat *st)
 {
-    return st->st_mode & S_IWOTH || sandbox_begins(name, "nvidia") ||
-           sandbox_begins(name, "gdrdrv") || strcmp(name, "dri") == 0;
+    return (S_ISCHR(st->st_mode) || S_ISDIR(st->st_mode)) &&
+           (st->st_mode & S_IWOTH || sandbox_begins(name, "nvidia") ||
+            sandbox_begins(name, "gdrdrv") || strcmp(name, "dri") == 0);
 }
 
 /*

@@ -152,6 +152,23 @@ TEST_F(Sandbox, OfFilesPermitsOnlyTheImage)
     EXPECT_EQ(inside(SANDBOX_FILES, [&] { return error_of(unlink(image_.c_str())); }), EACCES);
 }
 
+// A service's standard error is a socket, and /dev/stderr a link to it.
+TEST_F(Sandbox, OfFilesWithCudaDoesNotDependOnStandardError)
+{
+    auto limit = [&](int fd) {
+        struct sandbox_files files = {image_.c_str(), false, true};
+        return dup2(fd, STDERR_FILENO) < 0 ? 1000 : -sandbox_limit_files(&files);
+    };
+    int pair[2], memory = memfd_create("stderr", MFD_CLOEXEC);
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    int usual = inside(SANDBOX_CAPS, [&] { return limit(STDERR_FILENO); });
+    for (int fd : {memory, pair[0]})
+        EXPECT_EQ(inside(SANDBOX_CAPS, [&] { return limit(fd); }), usual);
+    EXPECT_TRUE(usual == 0 || usual == ENOSYS) << strerror(usual);
+    for (int fd : {memory, pair[0], pair[1]})
+        close(fd);
+}
+
 TEST_F(Sandbox, OfFilesForbidsToMount)
 {
     if (geteuid() != 0)
