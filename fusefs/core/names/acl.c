@@ -101,11 +101,16 @@ static int acl_store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default
                            sizeof(image.head) + acl->n * sizeof(image.e[0]));
 }
 
+/* The time of the change stays if there is no ACL to remove. */
 static int acl_drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
 {
-    int err = ffs_xattr_drop(tx, inode, acl_name_of(is_default));
+    const char *name = acl_name_of(is_default);
+    ssize_t n = ffs_xattr_load(inode, name, NULL, 0);
 
-    return err == -ENODATA ? 0 : err;
+    if (n < 0)
+        return n == -ENODATA ? 0 : (int)n;
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    return err ? err : ffs_xattr_drop(tx, inode, name);
 }
 
 /* The entries that correspond to the three digits of a mode. */
@@ -190,6 +195,11 @@ static int acl_set_access(struct ffs_tx *tx, struct ffs_inode *inode, struct acl
 
     if (!keep_setgid)
         mode &= ~(uint32_t)S_ISGID;
+    if (acl_is_minimal(acl) && mode == ffs_mode(inode))
+        return acl_drop(tx, inode, false);
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    if (err)
+        return err;
     inode->d.mode = lay_put32(mode);
     return acl_is_minimal(acl) ? acl_drop(tx, inode, false) : acl_store(tx, inode, false, acl);
 }
@@ -205,13 +215,12 @@ static int acl_set_in(struct ffs_tx *tx, struct ffs_inode *inode, bool is_defaul
         return -EACCES;
     if (ffs_is_fixed(inode))
         return -EPERM;
-    int err = ffs_touch(tx, inode, FFS_CTIME);
-    if (err)
-        return err;
     if (!acl)
         return acl_drop(tx, inode, is_default);
-    return is_default ? acl_store(tx, inode, true, acl)
-                      : acl_set_access(tx, inode, acl, keep_setgid);
+    if (!is_default)
+        return acl_set_access(tx, inode, acl, keep_setgid);
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    return err ? err : acl_store(tx, inode, true, acl);
 }
 
 int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, size_t len,

@@ -103,6 +103,30 @@ TEST_F(FsAcl, AnAclEquivalentToAModeIsNotStored)
     EXPECT_EQ(attr(f).blocks, 0u);
 }
 
+// setfacl -b and -k do both to every file that they visit.
+TEST_F(FsAcl, AnAclThatChangesNothingLeavesTheTimeOfTheChange)
+{
+    const std::string mode_0644 =
+        acl_of({{ACL_USER_OBJ, 6, kNone}, {ACL_GROUP_OBJ, 4, kNone}, {ACL_OTHER, 4, kNone}});
+    Inode d = mkdir("d", 0644);
+    timespec before = attr(d).ctime;
+    auto changed = [&](int err) {
+        timespec last = before;
+        EXPECT_EQ(err, 0);
+        before = attr(d).ctime;
+        return before.tv_sec != last.tv_sec || before.tv_nsec != last.tv_nsec;
+    };
+    EXPECT_FALSE(changed(ffs_set_acl(d, false, nullptr, 0, true)));
+    EXPECT_FALSE(changed(ffs_set_acl(d, true, nullptr, 0, true)));
+    EXPECT_FALSE(changed(set(d, mode_0644)));
+    EXPECT_TRUE(changed(set(d, one_user(6))));
+    EXPECT_TRUE(changed(set(d, one_user(6), true)));
+    EXPECT_TRUE(changed(set(d, mode_0644)));
+    EXPECT_TRUE(changed(ffs_set_acl(d, true, nullptr, 0, true)));
+    EXPECT_EQ(get(d), "");
+    EXPECT_EQ(get(d, FFS_ACL_DEFAULT), "");
+}
+
 TEST_F(FsAcl, ADefaultAclIsInherited)
 {
     Inode d = mkdir("d", 0755);
