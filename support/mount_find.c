@@ -33,11 +33,12 @@ bool mount_find(const char *table, const char *path, struct mount_found *out)
 static bool mount_find_both(const char *path, const char *other)
 {
     struct mount_found a, b;
+    bool found = mount_find("/proc/self/mounts", path, &a);
 
-    return mount_find("/proc/self/mounts", path, &a) &&
-           mount_find("/proc/self/mounts", other, &b) &&
-           strcmp(a.entry.mnt_fsname, b.entry.mnt_fsname) == 0 &&
-           strcmp(a.entry.mnt_type, b.entry.mnt_type) == 0;
+    if (mount_find("/proc/self/mounts", other, &b) != found)
+        return false;
+    return !found || (strcmp(a.entry.mnt_fsname, b.entry.mnt_fsname) == 0 &&
+                      strcmp(a.entry.mnt_type, b.entry.mnt_type) == 0);
 }
 
 bool mount_same_file(const char *path, const char *other)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Tests which mount a path has, in a table as the kernel writes it.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -50,6 +51,30 @@ TEST_F(MountFind, TakesTheLastOfMountsOnOnePoint)
 TEST_F(MountFind, FindsNoneWithoutATable)
 {
     EXPECT_EQ(source_of("/a"), "none");
+}
+
+// The root of the child has neither a mount of its own nor /proc.
+TEST_F(MountFind, ComparesFilesInAChroot)
+{
+    write("");
+    const std::string link = table_ + ".link", other = table_ + ".other";
+    ASSERT_EQ(::link(table_.c_str(), link.c_str()), 0);
+    std::ofstream(other) << "";
+    pid_t child = fork();
+    if (child == 0) {
+        auto below = [](const std::string &path) { return path.substr(path.rfind('/')); };
+        if (chroot(::testing::TempDir().c_str()) != 0)
+            _exit(99);
+        _exit((mount_same_file(below(table_).c_str(), below(link).c_str()) ? 0 : 1) |
+              (mount_same_file(below(table_).c_str(), below(other).c_str()) ? 2 : 0));
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    unlink(link.c_str());
+    unlink(other.c_str());
+    if (status == 99 << 8)
+        GTEST_SKIP() << "CAP_SYS_CHROOT is needed";
+    EXPECT_EQ(status, 0);
 }
 
 } // namespace
