@@ -38,8 +38,9 @@ static int cache_check(const struct gpunvme_file *f, size_t bytes, uint32_t line
 }
 
 /*
- * Divides the lines among sets of at least GD_CACHE_WAYS ways, whose number is
- * even, or makes one set of fewer lines.
+ * Divides the lines among sets of at least GD_CACHE_WAYS ways, or makes one set
+ * of fewer lines. The ways of each of several sets are an even number, since
+ * lanes load pairs of words.
  */
 static void cache_divide(struct gpunvme_device_cache *d, size_t bytes, uint32_t line)
 {

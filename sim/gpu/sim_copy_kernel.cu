@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
 constexpr unsigned kGatherThreads = 128;
 constexpr unsigned kMaxBlocks = 512;
 
-/* Copies of any size and alignment, for which this kernel is launched. */
+/* Makes copies of any size and alignment. Each list of them is one launch. */
 __global__ void __launch_bounds__(kGatherThreads)
     gather(const struct sim_gather *copies, uint32_t n)
 {

@@ -25,8 +25,8 @@ __BEGIN_DECLS
  */
 cudaError_t sim_copy_kernel_load(void);
 /*
- * Makes copies of any size and alignment on the stream, by another kernel.
- * `copies` is pinned and valid until that kernel has ended.
+ * Launches the kernel that makes copies of any size and alignment. `copies` is
+ * pinned and valid until that kernel has ended.
  */
 cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStream_t stream);
 cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,

@@ -43,7 +43,7 @@ cudaError_t __wrap_cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
-// Whole pages of zeros.
+// Allocates whole pages of zeros.
 cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
 {
     len = (len + 4095) / 4096 * 4096;

@@ -209,9 +209,9 @@ bool leases_release(struct leases *t, struct open_file *file)
 }
 
 /*
- * The caller holds the lock. Returns a lease that was taken through the file,
- * and one of extents only after all of queues: the queues are deleted before
- * the first block is unpinned. Returns NULL if there is none.
+ * The caller holds the lock. Returns a lease that was taken through the file, or
+ * NULL. Leases of queues come first, because their queues must be deleted before
+ * the first block is unpinned.
  */
 static struct lease *lease_of(const struct leases *t, const struct open_file *file)
 {

@@ -42,7 +42,7 @@ class Choice : public ::testing::Test
         options.crossover = crossover;
         ASSERT_EQ(bounce_set_options(buffer_.owner, &options), 0);
     }
-    // Why a transfer of a buffer that the mount has taken bounces; NULL: it does not.
+    // Returns why a transfer of a buffer that the mount has taken bounces, or NULL if it does not.
     const char *why(size_t len)
     {
         range_.len = len;

@@ -41,7 +41,7 @@ struct Mount {
 
 Mount *mount; // one at a time
 
-// A handle of the mount, without connecting. dev_fd is a file of "the mount".
+// Returns a handle of the mount, without connecting. dev_fd is a file of "the mount".
 connection *open_handle(Mount &m, int dev_fd)
 {
     auto *g = static_cast<connection *>(calloc(1, sizeof(connection)));
@@ -626,7 +626,7 @@ TEST_F(Hostile, ASilentSocketIsGivenUp)
 
 } // namespace
 
-// In place of client/connect.c's.
+// Replaces that of client/lib/connect_ioctl.c.
 int gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t size)
 {
     switch (request) {

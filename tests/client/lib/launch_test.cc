@@ -53,7 +53,7 @@ class Rig
     Rig(const Rig &) = delete;
     Rig &operator=(const Rig &) = delete;
 
-    // What direct_read_async() says of the whole file, and direct_readv_async() of all pieces.
+    // Return what direct_read_async() of the file, and direct_readv_async() of all pieces, return.
     int read() { return direct_read_async(&file_, memory_.data(), kBytes, 0, nullptr, &bytes_); }
     int list()
     {

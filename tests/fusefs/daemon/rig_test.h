@@ -38,7 +38,7 @@ class RigTest : public ::testing::Test
         content_fill(31, 0, content_.data(), bytes);
         ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), bytes), 0);
     }
-    // A transfer of the first bytes of the file and of the buffer.
+    // Returns a transfer of the first bytes of the file and of the buffer.
     static gpunvme_ioc_rw request_of(const rig_buffer &b, uint64_t len, uint32_t flags = 0)
     {
         gpunvme_ioc_rw rw = {};
@@ -48,7 +48,7 @@ class RigTest : public ::testing::Test
         rw.len = len;
         return rw;
     }
-    // A READV of the first `count` pieces of a list.
+    // Returns a READV of the first `count` pieces of a list.
     static gpunvme_ioc_readv list_of(const rig_buffer &b, const rig_buffer &list, uint64_t count,
                                      uint32_t flags = 0)
     {
