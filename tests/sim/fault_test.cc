@@ -14,7 +14,6 @@ namespace
 {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint64_t MS = 1000 * 1000;
 
 struct Fault : OneQueue {
     using OneQueue::OneQueue;

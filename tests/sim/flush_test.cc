@@ -73,14 +73,14 @@ extern "C" int __wrap_fstatfs64(int, struct statfs *st)
 namespace
 {
 
-struct Image {
-    Image()
+struct SyncedImage {
+    SyncedImage()
     {
         int fd = mkstemp(path.data());
         EXPECT_EQ(ftruncate(fd, 8 << 20), 0);
         close(fd);
     }
-    ~Image() { unlink(path.c_str()); }
+    ~SyncedImage() { unlink(path.c_str()); }
     struct sim_config config() const
     {
         struct sim_config c = small_config();
@@ -158,7 +158,7 @@ struct Flush : ::testing::Test {
         EXPECT_EQ(NVME_STATUS(cqe.status), status);
     }
 
-    Image image;
+    SyncedImage image;
     std::unique_ptr<Rig> r;
     Queue *q;
     std::unique_ptr<Dma> buf;

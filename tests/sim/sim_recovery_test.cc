@@ -22,7 +22,6 @@ namespace
 {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint64_t MS = 1000 * 1000;
 
 struct Recovery : OneQueue {
     using OneQueue::OneQueue;

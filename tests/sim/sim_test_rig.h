@@ -17,6 +17,8 @@
 #include "blockdev/transport.h"
 #include "sim/sim.h"
 
+constexpr uint64_t MS = 1000 * 1000; // in nanoseconds
+
 /* Shared memory mapped for the controller. */
 struct Dma {
     Dma(struct nvme_transport *t, size_t len);
