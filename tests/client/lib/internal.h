@@ -4,8 +4,12 @@
 #ifndef TESTS_CLIENT_LIB_INTERNAL_H
 #define TESTS_CLIENT_LIB_INTERNAL_H
 
+#include <stdbool.h> // defines _Bool, which <stdatomic.h> of GCC uses
+
 #include <atomic> // before the macros of <stdatomic.h>, which clang has in C++, too
-#include <stdatomic.h>
+#ifdef __clang__
+#include <stdatomic.h> // its types need the keyword _Atomic
+#endif
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" // C++ has none for designators
