@@ -35,8 +35,6 @@ static struct lease *lease_find(const struct leases *t, uint64_t id)
 
 static int lease_check(const struct lease *l, uint64_t key, uid_t uid)
 {
-    if (!l)
-        return -ENOENT;
     return l->key == key && l->uid == uid ? 0 : -EACCES;
 }
 
@@ -188,7 +186,7 @@ int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
     pthread_mutex_lock(&t->lock);
     while ((l = lease_find(t, id)) && l->deleting)
         pthread_cond_wait(&t->changed, &t->lock);
-    int err = lease_check(l, key, uid);
+    int err = l ? lease_check(l, key, uid) : -ENOENT;
     if (!err)
         lease_take(t, l);
     pthread_mutex_unlock(&t->lock);
@@ -463,7 +461,7 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
 
     pthread_mutex_lock(&t->lock);
     struct lease *l = lease_find(t, request->id);
-    int n = lease_check(l, request->key, uid);
+    int n = l ? lease_check(l, request->key, uid) : -ENOENT;
     if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
         *reply = (struct gpunvme_reply){.len = l->page_len};
         fds[0] = fcntl(l->page_fd, F_DUPFD_CLOEXEC, 0);
