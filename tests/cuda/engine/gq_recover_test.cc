@@ -157,7 +157,11 @@ TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
 struct SlowUser : nvme_user {
     std::atomic<bool> resuming{false}, go{false};
 
-    SlowUser() : nvme_user{stop_it, resume_it, nullptr} {}
+    SlowUser() : nvme_user{}
+    {
+        stop = stop_it;
+        resume = resume_it;
+    }
 
     static void stop_it(nvme_user *) {}
 

@@ -40,7 +40,7 @@ class Workers : public ::testing::Test
     }
     void add(work kind, uid_t uid)
     {
-        all_.push_back(new Work{{run, uid, nullptr}, this});
+        all_.push_back(new Work{{run, uid, {}}, this});
         workers_add(workers_, kind, &all_.back()->j);
     }
     void let_go()
