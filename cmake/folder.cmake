@@ -56,9 +56,9 @@ endfunction()
 
 # gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]
 # [WATCHDOG] [UNITY]) defines a GoogleTest program, which is one test of ctest.
-# With WATCHDOG a test that hangs ends the program after 10 s. With UNITY the
-# sources are one for a build with sanitizers, which takes two thirds of the
-# time, because templates of gtest are instantiated once.
+# With WATCHDOG a test that hangs ends the program after 10 s. With UNITY a
+# build with sanitizers compiles the sources as one. That takes two thirds of
+# the time, because templates of gtest are instantiated once.
 function(gpunvme_test name)
     cmake_parse_arguments(ARG "WATCHDOG;UNITY" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})

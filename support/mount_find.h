@@ -24,8 +24,8 @@ bool mount_find(const char *table, const char *path, struct mount_found *out);
 /*
  * Returns true if two paths as above are those of one file. If they are not in
  * the same file system, `other` is not touched, because its file system may
- * hang. Paths of which no mount is known count as in one file system: the root
- * of a chroot need not be a mount point.
+ * hang. Paths whose mounts are unknown count as paths of one file system,
+ * because the root of a chroot need not be a mount point.
  */
 bool mount_same_file(const char *path, const char *other);
 

@@ -21,7 +21,7 @@ struct leased_cache {
     size_t words_len;
 };
 
-/* A cache of a direct file, as gpunvme_cache_open() makes it. */
+/* Describes a cache of a direct file that gpunvme_cache_open() has made. */
 struct gpunvme_cache {
     struct gpunvme_file *file; /* counts the cache as a user */
     struct leased_cache words;

@@ -84,7 +84,7 @@ size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
  * neighbours there are copied together.
  */
 
-/* A list, which the caller keeps. */
+/* Describes a list. The caller keeps its pieces. */
 struct staging_list {
     struct gpunvme_buffer *b;
     int fd;

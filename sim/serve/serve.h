@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The server of the controller over the vfio-user protocol. It serves one client
- * at a time.
+ * Serves the simulated controller over the vfio-user protocol, to one client at
+ * a time.
  */
 #ifndef SIM_SERVE_SERVE_H
 #define SIM_SERVE_SERVE_H
@@ -70,8 +70,8 @@ struct serve_message {
 };
 
 /*
- * The reply to a message. `error` is an errno; a reply with an error has no
- * payload.
+ * Describes the reply to a message. `error` is an errno. A reply with an error
+ * has no payload.
  */
 struct serve_reply {
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
@@ -136,7 +136,10 @@ void serve_dma_forget(void);
 
 /* --- serve_pci.c: the configuration space ----------------------------------------------------- */
 
-/* The PCI configuration space of the served controller: a type 0 header and three capabilities. */
+/*
+ * Holds the PCI configuration space of the served controller, which has a header
+ * of type 0 and three capabilities.
+ */
 
 #define PCI_CONFIG_BYTES 4096
 
@@ -155,7 +158,7 @@ void serve_pci_init(struct serve_pci *c, const struct serve_options *o, uint64_t
  * Without vectors there is no such BAR, and it returns 0.
  */
 uint32_t serve_pci_msix_bytes(unsigned vectors);
-/* The range must be inside the space. */
+/* Read and write a range, which must be inside the space. */
 void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t len);
 /* Returns true if the write asks for a function level reset. */
 bool serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len);
@@ -208,7 +211,7 @@ bool serve_session_handle(struct serve_session *s, const struct serve_message *m
 void serve_mistake(struct serve_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* serve_region.c: one access to a region. Return 0 or an errno. */
+/* serve_region.c: make one access to a region. Return 0 or an errno. */
 int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to);
 int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
                        const void *from);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Calls of the CUDA runtime that succeed without a device, for tests that the linker gives them by
-// --wrap. Memory of a device is the host's. One source of a program includes this.
+// Defines calls of the CUDA runtime that succeed without a device. The linker's --wrap puts them
+// into tests. Memory of a device is the host's. One source of a program includes this.
 #ifndef TESTS_CUDA_FAKE_CUDART_H
 #define TESTS_CUDA_FAKE_CUDART_H
 

@@ -109,7 +109,7 @@ class Rig
     std::string image_;
 };
 
-/* A rig that its constructor opens. */
+/* Opens a rig in its constructor. */
 struct OpenRig : Rig {
     OpenRig(const Executor &executor, uint32_t lba_size = 512, size_t bytes = 8u << 20)
         : Rig(executor, lba_size, bytes)

@@ -56,7 +56,10 @@ static int resize_explain(const char *path, int err)
     }
 }
 
-/* Touches no other mount, since a daemon or server that has stopped would not answer. */
+/*
+ * Finds the image file of the mount that has the path. The search touches no
+ * other mount, since a daemon or server that has stopped would not answer.
+ */
 static void find_image(const char *path, struct image *image)
 {
     char *full = realpath(path, NULL);

@@ -313,7 +313,7 @@ static const struct cli_column queue_columns[] = {{"queue", "QUEUE", CLI_CELL_NU
                                                   {"commands_per_s", "COMMANDS/s", CLI_CELL_REAL},
                                                   {"process", "PROCESS", CLI_CELL_NUMBER}};
 
-/* Text has no table without rows. */
+/* Prints the table. The text leaves out a table without rows. */
 static void show_table(struct cli_out *out, const char *key, struct cli_table *t)
 {
     if (out->json || t->n_cells || t->incomplete)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The library's internal headers. They are C11: their atomic members have the size of plain ones,
-// and a test accesses those that other threads use by __atomic builtins.
+// Includes the library's internal headers, which are C11. Their atomic members have the size of
+// plain ones, and tests access those that other threads use by __atomic builtins.
 #ifndef TESTS_CLIENT_LIB_INTERNAL_H
 #define TESTS_CLIENT_LIB_INTERNAL_H
 

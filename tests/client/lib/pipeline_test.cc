@@ -54,7 +54,7 @@ void meet()
     }
 }
 
-// A pipeline without a mount, and a buffer in host memory.
+// Holds a pipeline without a mount, and a buffer in host memory.
 class Rig
 {
   public:

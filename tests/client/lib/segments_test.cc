@@ -37,7 +37,7 @@ struct Seen {
 
 Seen seen;
 
-// A mount with a CUDA executor: a socket and an ioctl.
+// Stands in for a mount with a CUDA executor, by a socket and an ioctl.
 class Mount
 {
   public:

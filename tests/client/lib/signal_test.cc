@@ -18,7 +18,7 @@ namespace
 constexpr size_t kStep = 1000; // bytes, or pieces from the first on, that a call reads at most
 constexpr size_t kCalls = 7, kLong = kStep * kCalls; // without interrupted calls
 
-// A mount whose calls signals end early, of a file without an end.
+// Stands in for a mount whose calls end early by signals. Its file has no end.
 struct Mount {
     unsigned interrupted = 0; // of that many calls and one more only the last reads anything
     bool in_place = false;    // pieces are of shared_list_alloc_pieces()

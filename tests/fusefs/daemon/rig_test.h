@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A fixture for tests over daemon_rig.h.
+// Opens the rig of daemon_rig.h for each test.
 #ifndef TESTS_DAEMON_RIG_TEST_H
 #define TESTS_DAEMON_RIG_TEST_H
 
