@@ -9,10 +9,10 @@
 __BEGIN_DECLS
 
 /*
- * fd is an open block device. Opens the file behind it for reading if it is a
- * loop device or a partition of one. Returns the new descriptor, which the
- * caller closes. Returns -1 if it is no loop device, or if its file can no
- * longer be opened by its name.
+ * Opens the file behind a loop device, or behind a partition of one, for
+ * reading. fd is the open block device. Returns a new descriptor, which the
+ * caller closes. Returns -1 if the device is neither of them, or if the name of
+ * the file opens another file or none.
  */
 int bd_loop_file(int fd);
 

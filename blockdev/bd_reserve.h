@@ -35,7 +35,7 @@ int bd_reserve(struct nvme_ctrlr *c, uint32_t nsid, enum bd_reserve how, struct 
 /*
  * Reserves a block device that the kernel drives. The function returns the same
  * values as bd_reserve(). The reservation ends when the device is closed.
- * bd_host_id() provides host_id, whose first bytes are the key of this host.
+ * host_id is the result of bd_host_id(). Its first bytes are the key of this host.
  */
 int bd_reserve_disk(struct bd_dev *dev, const uint8_t host_id[16], enum bd_reserve how,
                     struct reason *why);

@@ -9,9 +9,9 @@ namespace
 {
 
 /*
- * kSmall and kMost are maximum numbers of threads in a block. A thread has up to 168 registers in
- * a block of kSmall threads, and 64 in one of kMost threads. There the compiler spills a part of
- * the state of a read.
+ * The kernels are compiled for blocks of at most kSmall threads, and again for blocks of at most
+ * kMost threads. A thread has up to 168 registers in the first case, and 64 in the second. With 64
+ * registers the compiler spills a part of the state of a read.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kBlock = 256; /* threads of a block that reads as one */

@@ -36,10 +36,11 @@ void *bench_host_alloc(bool gpu, size_t len);
 void bench_host_free(bool gpu, void *p);
 
 /*
- * Replaces the pieces, which are zero or were made before, by pieces of `bytes` bytes each and len
- * bytes in all. Their places are in bytes [from, from + span) of the pattern. `from` is a multiple
- * of 8, and `span` one of `bytes`. If `random` is false, the places are in order and begin at
- * `from` again after the last one. The function reports a failure on stderr.
+ * Frees the pieces of an earlier call, and makes new ones of `bytes` bytes each, len bytes in all.
+ * Before the first call *p is zero. The places of the pieces are in bytes [from, from + span) of
+ * the pattern. `from` is a multiple of 8, and `span` is a multiple of `bytes`. If `random` is
+ * false, the places are in order, and the place after the last one is `from`. The function reports
+ * a failure on stderr.
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t from, uint64_t span, bool random);

@@ -48,8 +48,9 @@ void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t pl
 uint64_t pattern_host_count_wrong(const void *memory, const struct pattern_pieces *p);
 
 /*
- * These functions act in GPU memory like pattern_host_write() and pattern_host_count_wrong(). They
- * return 0 or -EIO, and exist only with CUDA.
+ * These functions exist only with CUDA. They write and compare GPU memory, as
+ * pattern_host_write() and pattern_host_count_wrong() write and compare host memory. They return 0
+ * or -EIO.
  */
 int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
 int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p, uint64_t *wrong);

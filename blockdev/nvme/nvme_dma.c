@@ -238,7 +238,7 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
-/* Returns the memory's arena, or NULL. dma_lock is held. */
+/* The caller holds dma_lock. Returns the arena that contains the memory, or NULL. */
 static struct nvme_arena *find_arena(const struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_arena *a = LIST_FIRST(&c->arenas);

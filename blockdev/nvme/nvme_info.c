@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recognises controllers whose deviations from the specification affect this
- * driver, and translates NVMe statuses. Linux lists more of these controllers,
- * with more details (drivers/nvme/host/pci.c).
+ * Recognises controllers that deviate from the specification in a way that
+ * affects this driver. Linux lists more of them, with more details
+ * (drivers/nvme/host/pci.c). Also translates NVMe statuses to errors.
  */
 #include <errno.h>
 #include <libnvme.h>
@@ -91,8 +91,8 @@ struct status_entry {
 };
 
 /*
- * The table is in ascending order of codes. Any other code maps to -EIO, and the
- * command may be retried.
+ * The table is in ascending order of codes. A code that is not in the table
+ * becomes -EIO, and the driver may send its command again.
  */
 static const struct status_entry table[] = {
     {NVME_ERR_INVALID_OPCODE, -ENOTSUP, true},

@@ -220,7 +220,7 @@ static char *pci_way_down(const char *root, const char *bdf)
     snprintf(path, sizeof(path), DEVICES "%s", root, bdf);
     char *full = realpath(path, NULL);
     char *start = full ? strstr(full, "/pci") : NULL;
-    /* Skips the "/pci" of "/sys/bus/pci/devices". */
+    /* The loop skips the "/pci" of "/sys/bus/pci/devices". */
     while (start && strspn(start + 4, "0123456789abcdef") != 4)
         start = strstr(start + 1, "/pci");
     char *way = start ? strdup(start + 1) : NULL;
@@ -228,7 +228,10 @@ static char *pci_way_down(const char *root, const char *bdf)
     return way;
 }
 
-/* Counts shared leading components, without those of the devices. */
+/*
+ * Returns how many leading components the two paths share. Their last components,
+ * which are the devices, do not count.
+ */
 static unsigned shared_components(const char *a, const char *b)
 {
     unsigned n = 0;

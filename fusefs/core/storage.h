@@ -272,7 +272,7 @@ static inline int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, cons
 }
 /* Returns 0, or -EIO after shutdown. */
 int ffs_alive(struct ffs *fs);
-/* Logs a line about the device, after its name. */
+/* Logs a line that begins with the name of the device. */
 void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Fills in the current time. */
 struct lay_time ffs_now(void);

@@ -109,9 +109,9 @@ int serve_message_reply(int sock, const struct vfio_user_header *to, const struc
 #define DMA_MAX_MAPS 4096 /* number of mappings at a time */
 
 /*
- * Installs the handler of SIGBUS. It replaces a mapping whose pages the client
- * has removed by zeros, and makes *torn_fd, an eventfd of the table, readable.
- * Returns 0 or -errno.
+ * Installs the handler of SIGBUS. If the client has removed pages of a mapping,
+ * the handler replaces the mapping by zeros. It then makes *torn_fd readable,
+ * which is an eventfd of the table. Returns 0 or -errno.
  */
 int serve_dma_guard(int *torn_fd);
 

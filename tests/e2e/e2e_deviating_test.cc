@@ -98,8 +98,8 @@ class Deviating : public Served
         EXPECT_NE(log.find(device_ + ": " + says), std::string::npos) << log;
         EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
     }
-    // A mount is refused while the drive deviates. Its files were written while the drive was
-    // right, and are there when it is again.
+    // Writes files while the drive conforms to the specification. Expects that a mount is refused
+    // while the drive deviates, and that the files are there when it conforms again.
     void expect_found(const std::vector<std::string> &server,
                       const std::vector<std::string> &deviation, const std::string &says)
     {

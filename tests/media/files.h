@@ -44,7 +44,7 @@ enum MediaVerdict {
 };
 // Compares a file with what it was, found by its path.
 MediaVerdict media_judge(struct ffs *fs, const std::string &path, const MediaFile &want);
-// Compares a file after fsck, when it or a directory above it may be in lost+found.
+// Compares a file after a repair. fsck may have moved it, or a directory above it, to lost+found.
 MediaVerdict media_judge_repaired(struct ffs *fs, const std::string &path, const MediaFiles &all);
 const char *media_verdict_name(MediaVerdict verdict);
 

@@ -64,7 +64,7 @@ TEST_P(RepairCrash, IsRepairedByTheNextRun)
     /*
      * Each cut has one fate of the unflushed writes, in long runs all of them. With a sanitizer
      * every fourth cut is tried, since the ordinary build tries all in the same run. Nine cuts of
-     * ten leave media that an earlier cut has left, too, and what must be true of them is the same.
+     * ten leave the same media as an earlier cut, so the test skips them.
      */
     size_t each = static_cast<size_t>(test_rounds(1, 3));
     size_t step = static_cast<size_t>(test_rounds(kSanitized ? 4 : 1, 1));

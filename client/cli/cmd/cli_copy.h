@@ -42,8 +42,8 @@ int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted);
 void cli_session_close(struct cli_session *s);
 
 /*
- * Opens the mount of the first file, and calls `one` for each, which prints an
- * element of the list "files". Returns 0, or 1 if anything failed.
+ * Opens the mount of the first file, and calls `one` for each file. `one` prints
+ * an element of the list "files". Returns 0, or 1 if anything failed.
  */
 int cli_each_file(const struct cli_options *options, char **files, int n,
                   int (*one)(struct cli_session *s, struct cli_out *out, const char *file));

@@ -106,8 +106,8 @@ static int file_systems_read_label(const char *device, struct lay_label *label, 
 
 /*
  * Adds the file system of a device that is not mounted here, from its label.
- * Returns 0, -ENODATA if there is none, or another -errno with a sentence in
- * why.
+ * Returns 0, or -ENODATA if the device has no label. After another
+ * error `why` has a sentence.
  */
 static int cli_file_systems_add(struct cli_table *t, const char *device, struct reason *why)
 {

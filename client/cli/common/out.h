@@ -38,8 +38,8 @@ void cli_out_begin(struct cli_out *o, bool json, FILE *to);
 void cli_out_end(struct cli_out *o);
 
 /*
- * Masks control characters, which text from devices and file names may have: they
- * move the cursor. Returns text.
+ * Replaces each control character by '?', because it might move the cursor. Text
+ * from devices and names of files may contain some. Returns text.
  */
 char *cli_mask(char *text);
 
@@ -101,8 +101,8 @@ struct cli_table {
 };
 
 /*
- * Adds a row, which then owns the values. If memory is short, it only frees the values and marks
- * the table as incomplete, which cli_table_show() reports.
+ * Adds a row, which then owns the values. If memory is short, the function frees the values and
+ * marks the table as incomplete instead. cli_table_show() reports that.
  */
 void cli_table_add(struct cli_table *t, struct json_object *const *cells);
 /*
@@ -112,7 +112,7 @@ void cli_table_add(struct cli_table *t, struct json_object *const *cells);
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
-/* Prints the table and frees it. An incomplete one is reported by cli_error(). */
+/* Prints the table and frees it. Calls cli_error() if the table is incomplete. */
 void cli_table_show(struct cli_table *t, struct cli_out *o, const char *key);
 
 __END_DECLS

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Keeps metadata blocks in memory. A hash finds them by logical address
- * (FORMAT.md 2), which checked.h translates to blocks of the device. A list has
- * the unreferenced ones in order of last use. A block that was changed in the running or the
- * committing transaction is referenced by that transaction and therefore stays.
+ * (FORMAT.md 2), which checked.h translates to blocks of the device. Unreferenced
+ * blocks are in a list, in the order of their last use. A transaction references
+ * the blocks that it has changed until it is committed, so these blocks stay.
  * Only clean blocks are dropped.
  */
 #ifndef FUSEFS_CORE_BASE_CACHE_H

@@ -55,9 +55,9 @@ static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 }
 
 /*
- * Returns the job that is started next, or NULL. It is the first one of a user
- * below the limits with the fewest running jobs. While closing, and for a kind
- * without limits, it is the first job.
+ * Returns the job that is started next, or NULL. Among the users below the
+ * limits, it is the first job of the user with the fewest running jobs. While the
+ * workers close, and for a kind without limits, it is the first job of all.
  */
 static struct job *workers_find(const struct workers *w, enum work kind)
 {

@@ -136,8 +136,8 @@ static bool sandbox_begins(const char *name, const char *prefix)
 
 /*
  * Accepts devices that any user may write, and devices of GPUs, which a group
- * may own. Rejects the links to standard output and error, which may be sockets
- * or memory: Landlock refuses a rule for those.
+ * may own. Rejects the links to standard output and error. These may lead to
+ * sockets or memory, for which Landlock refuses a rule.
  */
 static bool sandbox_is_cuda_device(const char *name, const struct stat *st)
 {

@@ -262,7 +262,7 @@ static void add_run(struct transfer_sums *s, uint64_t owner, uint64_t from, uint
     }
 }
 
-/* Adds bytes by add_some(), whose length is limited. */
+/* Adds bytes by calls of add_some(), which takes at most LOOKUP blocks at a time. */
 static void add_all(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                     uint64_t shift, const uint32_t *parts)
 {

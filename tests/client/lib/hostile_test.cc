@@ -29,7 +29,7 @@ namespace
 
 constexpr uint64_t kId = 7, kPage = 4096;
 
-// What the mount's ioctls answer. A zero in `fail` is success.
+// Holds the answers of the mount's ioctls. A zero in `fail` stands for success.
 struct Mount {
     gpunvme_ioc_info info = {};
     gpunvme_ioc_queue_lease queues = {};
@@ -626,7 +626,7 @@ TEST_F(Hostile, ASilentSocketIsGivenUp)
 
 } // namespace
 
-// Replaces that of client/lib/connect_ioctl.c.
+// Replaces the function of client/lib/connect_ioctl.c.
 int gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t size)
 {
     switch (request) {

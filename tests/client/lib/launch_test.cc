@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Reads in a stream whose first, second or third launch CUDA refuses: the library over a driver
-// whose functions are fakes. Kernels of the one stream run in a thread, one after another, when
-// they are let; one that reads fills the memory that the reads go to.
+// Tests reads in a stream whose first, second or third launch CUDA refuses. The functions of the
+// driver are fakes. The kernels of the only stream run in a thread, one after another, when the
+// test lets them. A kernel that reads fills the memory of the reads.
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -47,13 +47,14 @@ struct Counts {
 class Rig
 {
   public:
-    // stages: the drive does not reach the memory. sums: the file has checksums.
+    // If `stages` is true, the drive does not reach the memory. If `sums` is true, the file has
+    // checksums.
     Rig(bool stages, bool sums, uint64_t command_ns);
     ~Rig();
     Rig(const Rig &) = delete;
     Rig &operator=(const Rig &) = delete;
 
-    // Return what direct_read_async() of the file, and direct_readv_async() of all pieces, return.
+    // These functions launch a read of the file, or of all pieces, and return the error.
     int read() { return direct_read_async(&file_, memory_.data(), kBytes, 0, nullptr, &bytes_); }
     int list()
     {
@@ -67,13 +68,13 @@ class Rig
         return bytes_;
     }
 
-    // Kernels that are launched do not run until they are let.
+    // Keeps kernels from running after their launch, or lets them run.
     void hold(bool on) { set(hold_, on); }
-    // The stream is being captured: kernels do not run, and a query fails.
+    // Begins or ends a capture of the stream, in which kernels do not run and a query fails.
     void capture(bool on) { set(captured_, on); }
-    // Comparisons find a block that differs.
+    // Makes comparisons find a block that differs, or none.
     void differ(bool on) { set(differs_, on); }
-    // The nth launch from now on is refused; 1: the next one.
+    // The nth launch from now on is refused. 1 stands for the next launch.
     void refuse(unsigned nth)
     {
         std::lock_guard guard(lock_);
@@ -85,11 +86,11 @@ class Rig
         return {launched_, launched_ - ended_, queries_, dirty_};
     }
 
-    // The driver's functions.
+    // The fake driver calls these functions.
     CUresult launch(const void *function, void **args);
     CUresult query();
     CUresult is_capturing(int *status);
-    // Under the lock: kernels use the same memory.
+    // Holds the lock, because kernels use the same memory.
     CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t len)
     {
         std::lock_guard guard(lock_);
@@ -133,7 +134,7 @@ class Rig
 
 Rig *rig; // one at a time: the driver's functions find it here
 
-// Handles of kernels: what cuLaunchKernel() is given.
+// The library passes the addresses of these to cuLaunchKernel() as kernels.
 char read_kernel, list_kernel, compare_kernel;
 
 // --- Kernels -------------------------------------------------------------------------------------

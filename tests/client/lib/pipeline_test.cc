@@ -98,7 +98,7 @@ class Rig
         list.n = pieces.size();
         return pipeline_readv(pipeline_, &list, bytes ? bytes : &sum, &result);
     }
-    // Does what buffer_unregister() does to transfers in flight; undone with false.
+    // Sets or clears the word by which buffer_unregister() ends transfers in flight.
     void end_buffer(bool ending) { __atomic_store_n(&buffer_.ending, ending, __ATOMIC_SEQ_CST); }
     // Returns the number of lanes that were made, all of which are free.
     size_t staging()

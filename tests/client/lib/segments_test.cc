@@ -26,7 +26,7 @@ namespace
 constexpr size_t kSegment = 65536;
 constexpr uint64_t kToken = 0x1234567890abcdef;
 
-// What a client sends to register memory.
+// Describes what a client has sent to register memory.
 struct Seen {
     uint32_t kind = 0; // 0: nothing was registered
     uint64_t offset = 0, len = 0, token = 0;

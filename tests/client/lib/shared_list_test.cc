@@ -45,7 +45,7 @@ class ListMemory : public ::testing::Test
         EXPECT_EQ(shared_list_alloc_pieces(&g_, n, &pieces), 0) << gpunvme_error();
         return pieces;
     }
-    // Does what opening the direct path does to lists, on a mount with a GPU or without.
+    // Prepares lists as the opening of the direct path does, on a mount with a GPU or without.
     int open_direct(bool gpu)
     {
         direct_.space.cuda = gpu ? reinterpret_cast<cuda_driver *>(this) : nullptr;
