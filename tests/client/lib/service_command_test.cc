@@ -149,12 +149,16 @@ TEST(ServiceQueues, ThreadsTakeTurns)
     EXPECT_EQ(s.commands, 100 * kThreads);
 }
 
-// The answer comes before the queue is given back.
+// Waits until n queues are in the state, since an answer comes before its queue is given back.
+// Readers that go on may change the number at once, so it is not counted again.
 bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
 {
-    for (int i = 0; i < 10000 && count(s, n_queues, state) != n; i++)
+    for (int i = 0; i < 10000; i++) {
+        if (count(s, n_queues, state) == n)
+            return true;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return count(s, n_queues, state) == n;
+    }
+    return false;
 }
 
 // Each has a block, and its own queue, as soon as a kernel knows of them.
