@@ -209,6 +209,10 @@ def _compare(mine: list[_Version], first: list[_Version], rank: int) -> None:
 
 # --- Loading ---------------------------------------------------------------------------------------
 
+class MissingRank(RuntimeError):
+    """Raised for a rank that does not come. Another collective operation would wait for it, too."""
+
+
 class Errors:
     """Keeps the first error of this rank until all ranks know of it."""
 
@@ -220,6 +224,8 @@ class Errors:
     def kept(self) -> Iterator[None]:
         try:
             yield
+        except MissingRank:
+            raise
         except BaseException as error:  # pylint: disable=broad-exception-caught  # raised later
             self.first = self.first or error
 

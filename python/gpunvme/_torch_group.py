@@ -3,12 +3,14 @@
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import itertools
 import mmap
 import os
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ import torch
 from torch import distributed
 
 from ._file import File
-from ._group import ALIGN, Errors, boot
+from ._group import ALIGN, Errors, MissingRank, boot
 from ._safetensors import (Entry, Progress, Slices, opened, read_entry, read_range, reporter,
                            slice_of, start_read, take, waited)
 
@@ -33,18 +35,20 @@ class _Board:
     """All ranks of one host map this page, in which each stores how many meetings it has reached.
 
     A rank has two numbers, which it stores in turn, because others may not have read the last one.
+    It locks a byte for as long as it has the page. The kernel releases the lock of a process that
+    ends, in whichever container.
     """
 
     PATIENCE = 600.0  # seconds, the default of NCCL's groups
+    LOOK = 0.1  # seconds between two looks for ranks that have ended
     NAP = 2e-5  # seconds; with none, threads that read would wait for the interpreter for 5 ms
 
     def __init__(self, path: str, rank: int, size: int) -> None:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(file, 0, 2 * 8 * size)  # an error here, instead of SIGBUS later
-            self._numbers = memoryview(mmap.mmap(file, 2 * 8 * size)).cast("q")
-        finally:
-            os.close(file)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, self._file)
+        os.posix_fallocate(self._file, 0, 2 * 8 * size)  # an error here, instead of SIGBUS later
+        self._numbers = memoryview(mmap.mmap(self._file, 2 * 8 * size)).cast("q")
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, rank)
         self._rank, self._turn = rank, 0
 
     def meet(self, failed: bool = False) -> bool:
@@ -52,14 +56,29 @@ class _Board:
         self._turn += 1
         numbers = self._numbers[self._turn % 2::2]
         numbers[self._rank] = 2 * self._turn + failed
-        begun = time.monotonic()
+        begun = looked = time.monotonic()
         while min(found := numbers.tolist()) < 2 * self._turn:
-            waited_for = time.monotonic() - begun
-            if waited_for > self.PATIENCE:
+            now = time.monotonic()
+            if now - begun > self.PATIENCE:
                 late = found.index(min(found))
-                raise RuntimeError(f"rank {late} did not come in {waited_for:.0f} s")
+                raise MissingRank(f"rank {late} did not come in {now - begun:.0f} s")
+            if now - looked > self.LOOK:
+                self._look(numbers)
+                looked = now
             time.sleep(self.NAP)
         return any(number & 1 for number in found)
+
+    def _look(self, numbers: memoryview) -> None:
+        """Raises an error if a rank has ended before this meeting, not after it."""
+        for rank, number in enumerate(numbers.tolist()):
+            if number < 2 * self._turn and self._has_ended(rank) and numbers[rank] == number:
+                raise MissingRank(f"rank {rank} of {len(numbers)} has ended")
+
+    def _has_ended(self, rank: int) -> bool:
+        with contextlib.suppress(BlockingIOError):  # it holds its lock
+            fcntl.lockf(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, rank)
+            return True
+        return False
 
 
 class _Offer(NamedTuple):
@@ -196,9 +215,8 @@ class ProcessGroup:
                 self._map()
                 failed = False
         finally:
-            if self._board.meet(failed):
-                self._board = None
-        return self._board is not None
+            failed = self._board.meet(failed)
+        return not failed
 
     def _map(self) -> None:
         """Maps the allocations of all other ranks."""
@@ -220,6 +238,9 @@ class ProcessGroup:
         return torch.empty((self.size + 1, nbytes + ALIGN), dtype=torch.uint8, device=self._device)
 
     def gather(self, rows: torch.Tensor, failed: bool) -> bool:
+        """The ranks meet before NCCL, whose kernels would wait for a rank that has ended."""
+        if self._board and self._board.meet(failed):
+            return True
         rows[-1, -ALIGN] = int(failed)
         distributed.all_gather_into_tensor(_flat(rows[:-1]), rows[-1], group=self._group)
         return any(rows[:-1, -ALIGN].tolist())

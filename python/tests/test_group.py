@@ -403,6 +403,21 @@ def run_rank_of_failing(rank, size, store, path, failing, ended):
     os._exit(0)
 
 
+def run_rank_beside_ending(rank, size, store, path):
+    """One process of a group whose rank 1 ends while the ranks prepare to share memory."""
+    import torch
+    from gpunvme import _torch_group
+    from gpunvme.torch import load_file
+    share_files(torch, store, False)
+    if rank == 1:
+        _torch_group._Mapped.__init__ = lambda *_: os._exit(0)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
+                                         world_size=size)
+    with pytest.raises(RuntimeError, match=f"^rank 1 of {size} has ended$"):
+        load_file(path, "cpu", group=torch.distributed.group.WORLD)
+    os._exit(0)
+
+
 def run_rank(rank, size, backend, shares, store, paths):
     """One process of a group. The last rank dies at the end, before it loads."""
     import torch
@@ -473,6 +488,14 @@ def test_all_ranks_fail_with_one_that_cannot_share(tmp_path, failing):
     save(path, tensors(1))
     ended = multiprocessing.get_context("spawn").Barrier(2)
     in_processes(run_rank_of_failing, 2, tmp_path / "store", path, failing, ended)
+
+
+@pytest.mark.usefixtures("torch")
+def test_ranks_notice_one_that_ends(tmp_path):
+    """The ranks would wait longer than PATIENCE for it otherwise."""
+    path = str(tmp_path / "file.safetensors")
+    save(path, tensors(1))
+    in_processes(run_rank_beside_ending, 3, tmp_path / "store", path)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
