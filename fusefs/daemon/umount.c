@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +15,10 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
+#include "support/child.h"
 
 /* These are exit statuses of umount(8). */
 #define EXIT_USAGE 1
@@ -101,8 +100,7 @@ static int commit(const struct unmount *u, int *status)
 static int run_umount(const struct unmount *u)
 {
     char *argv[8] = {"umount", "-i"};
-    int n = 2, status;
-    pid_t pid;
+    int n = 2;
 
     if (u->flags[1])
         argv[n++] = (char *)u->flags;
@@ -112,12 +110,10 @@ static int run_umount(const struct unmount *u)
     }
     argv[n++] = "--";
     argv[n++] = (char *)u->target;
-    int err = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
-    if (err)
-        return umount_refuse("umount", strerror(err));
-    if (TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) < 0)
-        return umount_refuse("umount", strerror(errno));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAIL;
+    int status = child_run(argv, PATIENT_MS);
+    if (status == -ETIMEDOUT)
+        return umount_refuse(u->target, "umount has not ended in ten minutes, see the log");
+    return status < 0 ? umount_refuse("umount", strerror(-status)) : status;
 }
 
 /* Returns true if the process ends within ms milliseconds. */

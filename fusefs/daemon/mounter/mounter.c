@@ -17,7 +17,7 @@
 #include "fusefs/daemon/mounter/mounter_process.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/state/daemon.h"
-#include "support/clock.h"
+#include "support/child.h"
 #include "support/fd_message.h"
 #include "support/wait.h"
 
@@ -25,8 +25,7 @@
  * The wait for the end of the process, which only closes its files then, is
  * limited to this time.
  */
-#define END_MS      5000
-#define END_POLL_MS 10
+#define END_MS 5000
 
 /*
  * Opens the connections to the process: its ends in *theirs, the daemon's ends
@@ -188,9 +187,8 @@ void mounter_end(struct mounter *m)
     log_through(-1);
     callers_close(&m->callers);
     close(m->socket);
-    const uint64_t end = now_ms() + END_MS;
-    while (m->pid > 0 && now_ms() < end && waitpid(m->pid, NULL, WNOHANG) == 0)
-        wait_ms(END_POLL_MS);
+    if (m->pid > 0)
+        child_wait(m->pid, END_MS, NULL);
     *m = (struct mounter){.socket = -1};
 }
 

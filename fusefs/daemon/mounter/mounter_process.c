@@ -14,7 +14,6 @@
 #include <linux/loop.h>
 #include <pthread.h>
 #include <sched.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +25,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -35,6 +33,7 @@
 #include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
+#include "support/child.h"
 #include "support/fd_message.h"
 #include "support/std_files.h"
 
@@ -574,16 +573,17 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
     return 0;
 }
 
+#define HELPER_MS 600000u /* an unmount writes dirty pages first */
+
 static int run_helper(char *const argv[])
 {
-    pid_t pid;
-    int status;
+    int status = child_run(argv, HELPER_MS);
 
-    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+    if (status == -ETIMEDOUT)
+        log_line(LOG_WARNING, "%s: it has not ended in ten minutes", argv[0]);
+    else if (status < 0)
         return -EPERM;
-    if (TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) < 0)
-        return -EPERM;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+    return status > 0 ? -EBUSY : status;
 }
 
 /*
@@ -595,7 +595,9 @@ static int unmount_by_helper(char *path, bool lazily)
     char *fuse[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", path, NULL};
     char *plain[] = {"umount", "-q", lazily ? "-l" : "--", path, NULL};
 
-    return run_helper(fuse) == 0 ? 0 : run_helper(plain);
+    int err = run_helper(fuse);
+
+    return !err || err == -ETIMEDOUT ? err : run_helper(plain);
 }
 
 static int unmount_here(const struct process *p, bool lazily)

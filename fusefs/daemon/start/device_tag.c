@@ -22,13 +22,12 @@
 #include "blockdev/pci/pci.h"
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
+#include "support/child.h"
 #include "support/confine.h"
-#include "support/wait.h"
 
 #define BLOCK_FOLDER "/sys/class/block"
 #define NSIDS_MAX    128u /* namespaces checked per drive */
 #define PROBE_MS     3000u
-#define REAP_MS      100u /* from SIGKILL to the end of a process that no device holds up */
 
 /* The state of the search and its result, in memory that both processes share. */
 struct answer {
@@ -365,14 +364,6 @@ static int tag_wait(int process, const struct answer *a)
     return n == 0 ? -ETIMEDOUT : -errno;
 }
 
-/* A process that a device holds up ends later, as a child of nobody. */
-static void tag_end(pid_t pid)
-{
-    kill(pid, SIGKILL);
-    for (unsigned ms = 0; ms < REAP_MS && waitpid(pid, NULL, WNOHANG) == 0; ms++)
-        wait_ms(1);
-}
-
 /* Waits for the process's answer, or stores one in its place. */
 static void tag_await(pid_t pid, struct answer *a)
 {
@@ -381,7 +372,7 @@ static void tag_await(pid_t pid, struct answer *a)
 
     if (process >= 0)
         close(process);
-    tag_end(pid);
+    child_kill(pid);
     if (err != -ETIMEDOUT)
         return;
     a->err = reason_set(&a->why, err, "%.300s has not answered for %u s, name the device itself",

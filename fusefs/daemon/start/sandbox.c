@@ -6,18 +6,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/capability.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
+#include "support/child.h"
 #include "support/confine.h"
 
 #define BIT(capability) (1ull << (capability))
@@ -80,6 +79,8 @@ static uint64_t sandbox_capabilities(const struct options *opts, const char *ima
     return kept;
 }
 
+#define MODPROBE_MS 30000u
+
 /*
  * Loads nvidia-uvm now, since CUDA loads it at its first use, which needs
  * capabilities. CUDA reports an error later.
@@ -87,11 +88,11 @@ static uint64_t sandbox_capabilities(const struct options *opts, const char *ima
 static void load_driver(void)
 {
     char *argv[] = {"nvidia-modprobe", "-u", "-c0", NULL};
-    pid_t pid;
 
     if (exists("/dev/nvidiactl") && !exists("/dev/nvidia-uvm") &&
-        posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0)
-        waitpid(pid, NULL, 0);
+        child_run(argv, MODPROBE_MS) == -ETIMEDOUT)
+        log_line(LOG_WARNING, "nvidia-modprobe: it has not ended in %u s, continuing without it",
+                 MODPROBE_MS / 1000);
 }
 
 /* A missing part is an error only if its level was requested by name. */
