@@ -16,6 +16,7 @@
 #include "blockdev/bd_signature.h"
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
+#include "support/mount_line.h"
 
 /*
  * An LVM volume on md on a partition is three levels deep; anything deeper than
@@ -71,33 +72,6 @@ static bool runs_the_system(const char *mount_point)
     return false;
 }
 
-struct mount {
-    char *device; /* "259:1" */
-    char *point;
-    char *source; /* "/dev/nvme0n1p1"; file systems over several devices show only this */
-};
-
-/*
- * Splits a line of mountinfo in place: "ID PARENT M:N ROOT POINT ... - TYPE
- * SOURCE ...".
- */
-static bool parse_mount(char *line, struct mount *m)
-{
-    char *save = NULL, *dash = strstr(line, " - "), *field = strtok_r(line, " \n", &save);
-
-    for (int i = 0; field && i < 2; i++)
-        field = strtok_r(NULL, " \n", &save);
-    m->device = field;
-    field = strtok_r(NULL, " \n", &save);
-    m->point = field ? strtok_r(NULL, " \n", &save) : NULL;
-    if (!dash || !m->device || !m->point || m->point > dash)
-        return false;
-    dash += 3;
-    field = strtok_r(dash, " \n", &save);
-    m->source = field ? strtok_r(NULL, " \n", &save) : NULL;
-    return m->source != NULL;
-}
-
 static bool is_device_path(const char *path, const char *name)
 {
     return strncmp(path, "/dev/", 5) == 0 && strcmp(path + 5, name) == 0;
@@ -106,7 +80,7 @@ static bool is_device_path(const char *path, const char *name)
 static void use_find_mount(struct use *u, const char *subject, const char *name)
 {
     char path[PATH_MAX], device[SYSFS_NAME], *line = NULL;
-    struct mount m;
+    struct mount_line m;
     size_t size = 0;
     FILE *f;
 
@@ -120,7 +94,7 @@ static void use_find_mount(struct use *u, const char *subject, const char *name)
     while (getline(&line, &size, f) > 0) {
         bool system;
 
-        if (!parse_mount(line, &m) ||
+        if (!mount_line_parse(line, &m) ||
             (strcmp(m.device, device) != 0 && !is_device_path(m.source, name)))
             continue;
         pci_sysfs_printable(m.point);

@@ -11,13 +11,14 @@ __BEGIN_DECLS
 
 struct mount_found {
     struct mntent entry; /* its fields lie in text */
-    char text[2][8192];  /* getmntent_r() truncates longer lines */
+    char text[2][8192];  /* longer lines lose options */
 };
 
 /*
- * Finds the mount with the longest mount point that an absolute path without
- * symbolic links begins with. `table` is a file such as /proc/self/mounts.
- * Returns false if the table cannot be read or has no such mount.
+ * Finds the mount of an absolute path without symbolic links: not one that a
+ * later mount over a parent directory hides. `table` is a file such as
+ * /proc/self/mountinfo. Returns false if the table cannot be read or has no such
+ * mount.
  */
 bool mount_find(const char *table, const char *path, struct mount_found *out);
 

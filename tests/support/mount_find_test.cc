@@ -17,6 +17,11 @@ class MountFind : public ::testing::Test
 {
   protected:
     void write(const std::string &text) { std::ofstream(table_) << text; }
+    static std::string line(int id, int parent, const std::string &point, const std::string &source)
+    {
+        return std::to_string(id) + " " + std::to_string(parent) + " 8:1 / " + point +
+               " rw shared:1 master:2 - ext4 " + source + " rw,data=ordered\n";
+    }
     std::string source_of(const std::string &path)
     {
         mount_found m;
@@ -29,10 +34,8 @@ class MountFind : public ::testing::Test
 
 TEST_F(MountFind, TakesTheLongestMountPoint)
 {
-    write("long /a/b ext4 rw 0 0\n"
-          "root / ext4 rw 0 0\n"
-          "short /a ext4 rw 0 0\n"
-          "space /a\\040b ext4 rw 0 0\n");
+    write(line(2, 3, "/a/b", "long") + line(1, 0, "/", "root") + line(3, 1, "/a", "short") +
+          line(4, 1, "/a\\040b", "space") + "broken\n");
     EXPECT_EQ(source_of("/a/b/c"), "long");
     EXPECT_EQ(source_of("/a/b"), "long");
     EXPECT_EQ(source_of("/a/bc"), "short");
@@ -41,11 +44,20 @@ TEST_F(MountFind, TakesTheLongestMountPoint)
     EXPECT_EQ(source_of("/"), "root");
 }
 
-TEST_F(MountFind, TakesTheLastOfMountsOnOnePoint)
+TEST_F(MountFind, TakesTheUppermostOfMountsOnOnePoint)
 {
-    write("below /a ext4 rw 0 0\nabove /a ext4 rw 0 0\n");
+    write(line(7, 5, "/a", "above") + line(5, 1, "/a", "below") + line(8, 7, "/a/c", "inside"));
     EXPECT_EQ(source_of("/a/b"), "above");
+    EXPECT_EQ(source_of("/a/c"), "inside");
     EXPECT_EQ(source_of("/b"), "none");
+}
+
+TEST_F(MountFind, TakesNoMountThatOneOverAParentDirectoryHides)
+{
+    write(line(1, 1, "/", "root") + line(2, 1, "/a/b", "hidden") + line(3, 2, "/a/b/c", "inside") +
+          line(4, 1, "/a", "over"));
+    EXPECT_EQ(source_of("/a/b"), "over");
+    EXPECT_EQ(source_of("/a/b/c/d"), "over");
 }
 
 TEST_F(MountFind, FindsNoneWithoutATable)

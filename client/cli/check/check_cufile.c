@@ -113,7 +113,7 @@ static void check_file_system(struct check *c, const char *root, const char *pat
     char full[PATH_MAX], table[PATH_MAX];
     struct mount_found m;
 
-    snprintf(table, sizeof(table), "%s/proc/self/mounts", root);
+    snprintf(table, sizeof(table), "%s/proc/self/mountinfo", root);
     if (!realpath(path, full))
         check_add(c, CHECK_FAIL, "file-system", "name a file or a folder that is there", "%s: %s",
                   path, strerror(errno));

@@ -67,9 +67,10 @@ static void find_image(const char *path, struct image *image)
     struct stat st;
 
     *image = (struct image){.bytes = 0};
-    if (full && mount_find(CLI_MOUNTS, full, &m) && cli_mount_is_ours(m.entry.mnt_type) &&
-        m.entry.mnt_fsname[0] == '/' && strlen(m.entry.mnt_fsname) < sizeof(image->path) &&
-        stat(m.entry.mnt_fsname, &st) == 0 && S_ISREG(st.st_mode)) {
+    if (full && mount_find("/proc/self/mountinfo", full, &m) &&
+        cli_mount_is_ours(m.entry.mnt_type) && m.entry.mnt_fsname[0] == '/' &&
+        strlen(m.entry.mnt_fsname) < sizeof(image->path) && stat(m.entry.mnt_fsname, &st) == 0 &&
+        S_ISREG(st.st_mode)) {
         snprintf(image->path, sizeof(image->path), "%s", m.entry.mnt_fsname);
         image->bytes = (uint64_t)st.st_size;
     }

@@ -7,15 +7,9 @@
 
 #include "fusefs/daemon/caches/caches_internal.h"
 #include "support/array.h"
+#include "support/mount_line.h"
 
 #define TEXT_MAX (16u << 20)
-
-/* A line of /proc/PID/mountinfo, see proc(5). */
-struct mount_line {
-    unsigned long id, parent;
-    const char *root, *point; /* without escapes */
-    bool own;                 /* of a file system of this type */
-};
 
 /* Returns the file's text, which the caller frees, or NULL. */
 static char *mounts_read(int fd)
@@ -39,37 +33,9 @@ static char *mounts_read(int fd)
     return text;
 }
 
-/* Spaces, tabs, newlines and backslashes of names are octal numbers. */
-static char *mounts_unescape(char *text)
+static bool is_own(const struct mount_line *m)
 {
-    char *to = text;
-
-    for (const char *at = text; *at; to++) {
-        bool octal = at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] && at[3];
-        *to = octal ? (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0')) : *at;
-        at += octal ? 4 : 1;
-    }
-    *to = '\0';
-    return text;
-}
-
-static bool mounts_parse(char *line, struct mount_line *out)
-{
-    char *rest, *field[5];
-
-    for (unsigned i = 0; i < 5; i++) {
-        field[i] = strtok_r(i ? NULL : line, " ", &rest);
-        if (!field[i])
-            return false;
-    }
-    const char *type = strstr(rest, " - ");
-    *out = (struct mount_line){.id = strtoul(field[0], NULL, 10),
-                               .parent = strtoul(field[1], NULL, 10),
-                               .root = mounts_unescape(field[3]),
-                               .point = mounts_unescape(field[4])};
-    out->own = type && (strncmp(type + 3, "fuse.gpunvmefs ", 15) == 0 ||
-                        strncmp(type + 3, "fuseblk.gpunvmefs ", 18) == 0);
-    return true;
+    return strcmp(m->type, "fuse.gpunvmefs") == 0 || strcmp(m->type, "fuseblk.gpunvmefs") == 0;
 }
 
 /* Returns an inode, or NULL. The caller holds a reference afterwards. */
@@ -117,7 +83,7 @@ static size_t mounts_split(char *text, struct mount_line **lines)
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (array_grow((void **)lines, n, sizeof(**lines)) != 0)
             break;
-        n += mounts_parse(line, &(*lines)[n]);
+        n += mount_line_parse(line, &(*lines)[n]);
     }
     return n;
 }
@@ -145,7 +111,7 @@ void caches_read_mounts(struct caches *c)
     size_t n = text ? mounts_split(text, &lines) : 0;
     for (size_t i = 0; i < n; i++) {
         for (size_t on = 0; on < n; on++) {
-            if (lines[on].own && lines[on].id == lines[i].parent)
+            if (is_own(&lines[on]) && lines[on].id == lines[i].parent)
                 cache_mounts_add(c, &lines[on], &lines[i]);
         }
     }

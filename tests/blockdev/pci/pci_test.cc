@@ -206,7 +206,7 @@ TEST_F(Pci, AMountedPartitionIsNamed)
     idle_drive();
     tree.mount("259:2", "/srv/my\\040data");
     EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /srv/my\\040data");
+    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /srv/my data");
 }
 
 TEST_F(Pci, AFileSystemOverSeveralDevicesIsFoundByItsSource)
