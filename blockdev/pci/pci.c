@@ -9,12 +9,14 @@
 
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
+#include "support/minmax.h"
 
 #define CLASS_BRIDGE  0x0604u /* class and subclass of a PCI-to-PCI bridge */
 #define CLASS_DISPLAY 0x03u   /* base class: VGA and 3D controllers */
 #define VENDOR_NVIDIA 0x10de
 #define DOMAIN        "0000:"
 #define DOMAIN_LEN    5
+#define BARS          6
 #define GROUP_NOIOMMU "vfio-noiommu"
 
 #define DEVICES "%s/sys/bus/pci/devices/"
@@ -67,20 +69,22 @@ static bool is_bridge(const char *root, const char *bdf)
     return attribute(root, bdf, "class", 16, 0xffffff) >> 8 == CLASS_BRIDGE;
 }
 
-/*
- * Returns the size of BAR0. The first line of "resource" holds its first
- * address, last address and flags.
- */
-static uint64_t bar0_len(const char *root, const char *bdf)
+/* Each of the first lines of "resource" has the first address, last address and flags of a BAR. */
+static void read_bars(const char *root, struct pci_device *p)
 {
-    char line[96], *end;
-    uint64_t first, last;
+    char path[PATH_MAX], line[128], *end;
 
-    if (pci_sysfs_text(line, sizeof(line), DEVICES "%s/resource", root, bdf))
-        return 0;
-    first = strtoull(line, &end, 16);
-    last = strtoull(end, &end, 16);
-    return last > first ? last - first + 1 : 0;
+    snprintf(path, sizeof(path), DEVICES "%s/resource", root, p->bdf);
+    FILE *f = fopen(path, "re");
+    for (int i = 0; f && i < BARS && fgets(line, sizeof(line), f); i++) {
+        uint64_t first = strtoull(line, &end, 16), last = strtoull(end, NULL, 16);
+        uint64_t len = last > first ? last - first + 1 : 0;
+        if (i == 0)
+            p->bar0_len = len;
+        p->largest_bar = max_u64(p->largest_bar, len);
+    }
+    if (f)
+        fclose(f);
 }
 
 /* Reads the kernel's name for the controller from "nvme". */
@@ -154,7 +158,7 @@ int pci_read(const char *root, const char *bdf, struct pci_device *out)
     out->subsystem_vendor = id(root, bdf, "subsystem_vendor");
     out->subsystem_device = id(root, bdf, "subsystem_device");
     out->class_code = (uint32_t)attribute(root, bdf, "class", 16, 0xffffff);
-    out->bar0_len = bar0_len(root, bdf);
+    read_bars(root, out);
     pci_sysfs_link(out->driver, sizeof(out->driver), DEVICES "%s/driver", root, bdf);
     read_kernel_name(root, out);
     read_group(root, out);
@@ -165,6 +169,11 @@ int pci_read(const char *root, const char *bdf, struct pci_device *out)
         node <= INT16_MAX)
         out->numa_node = (int)node;
     return 0;
+}
+
+bool pci_is_nvme(const struct pci_device *p)
+{
+    return p->class_code == PCI_CLASS_NVME;
 }
 
 bool pci_is_gpu(const struct pci_device *p)
@@ -180,13 +189,14 @@ int pci_find(const char *root, const char *bdf, struct pci_device *out, struct r
         return reason_set(why, rc, "no PCI address: one looks like 0000:c1:00.0");
     if (rc)
         return reason_set(why, rc, "no such PCI device: lspci -D lists them");
-    if (out->class_code != PCI_CLASS_NVME)
+    if (!pci_is_nvme(out))
         return reason_set(why, -ENODEV, "not an NVMe controller (its class is %06x, not %06x)",
                           out->class_code, PCI_CLASS_NVME);
     return 0;
 }
 
-int pci_list(const char *root, struct pci_device **out, size_t *n)
+int pci_list(const char *root, bool (*is)(const struct pci_device *p), struct pci_device **out,
+             size_t *n)
 {
     struct sysfs_names names;
     struct pci_device *list;
@@ -199,9 +209,7 @@ int pci_list(const char *root, struct pci_device **out, size_t *n)
     list = calloc((size_t)names.n + 1, sizeof(*list));
     /* Names sort like addresses. A device may vanish meanwhile. */
     for (int i = 0; list && i < names.n; i++)
-        if (pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 &&
-            list[*n].class_code == PCI_CLASS_NVME)
-            ++*n;
+        *n += pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 && is(&list[*n]);
     pci_sysfs_names_free(&names);
     *out = list;
     return list ? 0 : -ENOMEM;

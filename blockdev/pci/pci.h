@@ -41,6 +41,7 @@ struct pci_device {
     unsigned group_devices; /* devices in that group, itself included, bridges not counted */
     int numa_node;          /* -1: unknown */
     uint64_t bar0_len;      /* bytes */
+    uint64_t largest_bar;   /* bytes; for a GPU that of the window into its memory */
     char link_speed[32];    /* sysfs text: "16.0 GT/s PCIe" */
     unsigned link_width, link_width_max;
     bool can_reset;
@@ -60,11 +61,16 @@ int pci_read(const char *root, const char *bdf, struct pci_device *out);
  * Like pci_read(), but returns -ENODEV for a device that is no NVMe controller.
  */
 int pci_find(const char *root, const char *bdf, struct pci_device *out, struct reason *why);
-/* Lists all NVMe controllers, ascending by address. The caller frees *out. */
-int pci_list(const char *root, struct pci_device **out, size_t *n);
-
+/* Returns true if the device is an NVMe controller. */
+bool pci_is_nvme(const struct pci_device *p);
 /* Returns true if the device is a VGA or 3D controller of NVIDIA. */
 bool pci_is_gpu(const struct pci_device *p);
+/*
+ * Lists all devices for which `is` returns true, ascending by address. The caller frees *out.
+ * After an error *n is 0.
+ */
+int pci_list(const char *root, bool (*is)(const struct pci_device *p), struct pci_device **out,
+             size_t *n);
 
 /* The distance of two devices is named after the lowest bridge between them. */
 enum pci_distance {

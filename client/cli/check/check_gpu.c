@@ -9,7 +9,6 @@
 
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/check/cli_check.h"
-#include "client/cli/check/gpus.h"
 #include "client/lib/cuda_driver.h"
 #include "gpunvme/gpunvme.h"
 
@@ -148,7 +147,7 @@ static void check_modules(struct check *c, const char *root)
 /* Without Resizable BAR a GPU shows 256 MiB, and its driver needs part of them. */
 #define P2P_WINDOW (1ull << 30)
 
-static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
+static void check_gpu_device(struct check *c, const struct pci_device *gpu)
 {
     bool driven = strcmp(gpu->driver, "nvidia") == 0;
     char node[32] = "";
@@ -157,19 +156,21 @@ static void check_gpu_device(struct check *c, const struct cli_gpu *gpu)
         snprintf(node, sizeof(node), ", NUMA node %d", gpu->numa_node);
     check_that(c, driven, CHECK_WARN, "gpu", "load NVIDIA's modules: modprobe nvidia",
                "%s, %s, window of %llu MiB%s", gpu->bdf, gpu->driver[0] ? gpu->driver : "no driver",
-               (unsigned long long)(gpu->window_len >> 20), node);
-    if (driven && gpu->window_len < P2P_WINDOW)
+               (unsigned long long)(gpu->largest_bar >> 20), node);
+    if (driven && gpu->largest_bar < P2P_WINDOW)
         check_add(c, CHECK_WARN, "p2p_window", "turn Resizable BAR on in the firmware",
                   "%s: the window is too small to show a drive much GPU memory", gpu->bdf);
 }
 
 void check_gpu(struct check *c, const char *root)
 {
-    struct cli_gpu gpus[CLI_GPUS_MAX];
-    unsigned n = cli_gpus(root, gpus);
+    struct pci_device *gpus;
+    size_t n;
 
-    for (unsigned i = 0; i < n; i++)
+    (void)pci_list(root, pci_is_gpu, &gpus, &n);
+    for (size_t i = 0; i < n; i++)
         check_gpu_device(c, &gpus[i]);
+    free(gpus);
     if (n == 0 && !pci_sysfs_exists("%s/proc/driver/nvidia/version", root))
         check_add(c, CHECK_WARN, "gpu", "everything works on the CPU executor, for tests",
                   "no NVIDIA GPU on the PCI bus");

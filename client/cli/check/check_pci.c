@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "client/cli/check/cli_check.h"
-#include "client/cli/check/gpus.h"
 
 #define BAR0_MIN 0x2000u /* registers and one page of doorbells */
 
@@ -77,8 +76,10 @@ static void check_bar(struct check *c, const struct pci_device *pci)
 }
 
 static void check_distance(struct check *c, const char *root, const struct pci_device *pci,
-                           const struct cli_gpu *gpu)
+                           const struct pci_device *gpu)
 {
+    static const char *const ways[] = {"way not known", "behind the same PCIe switch",
+                                       "in the same root complex", "in another root complex"};
     enum pci_distance d = pci_distance(root, pci->bdf, gpu->bdf);
     bool far = d == PCI_DISTANCE_FAR ||
                (pci->numa_node >= 0 && gpu->numa_node >= 0 && pci->numa_node != gpu->numa_node);
@@ -86,15 +87,16 @@ static void check_distance(struct check *c, const char *root, const struct pci_d
     check_that(c, !far, CHECK_WARN, "topology",
                "works, but transfers cross between processors or root complexes; use a slot near "
                "the GPU",
-               "GPU %s: %s, NUMA nodes %d and %d", gpu->bdf, cli_distance_text(d), pci->numa_node,
+               "GPU %s: %s, NUMA nodes %d and %d", gpu->bdf, ways[d], pci->numa_node,
                gpu->numa_node);
 }
 
 void check_pci(struct check *c, const char *root, const struct pci_device *pci)
 {
-    struct cli_gpu gpus[CLI_GPUS_MAX];
+    struct pci_device *gpus;
+    size_t n;
 
-    if (pci->class_code != PCI_CLASS_NVME) {
+    if (!pci_is_nvme(pci)) {
         check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives",
                   "%s: not an NVMe controller (class %06" PRIx32 ")", pci->bdf, pci->class_code);
         return;
@@ -105,7 +107,8 @@ void check_pci(struct check *c, const char *root, const struct pci_device *pci)
     check_pci_check_group(c, root, pci);
     check_bar(c, pci);
     check_pci_check_link(c, pci);
-    unsigned n = cli_gpus(root, gpus);
-    for (unsigned i = 0; i < n; i++)
+    (void)pci_list(root, pci_is_gpu, &gpus, &n);
+    for (size_t i = 0; i < n; i++)
         check_distance(c, root, pci, &gpus[i]);
+    free(gpus);
 }

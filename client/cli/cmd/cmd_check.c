@@ -226,7 +226,7 @@ static void check_drive(struct check *c, const struct cli_target *t,
     }
     if (t->bdf[0])
         check_pci(c, "", &pci);
-    if (pci.class_code == PCI_CLASS_NVME)
+    if (pci_is_nvme(&pci))
         check_controller(c, t, options);
 }
 
@@ -235,7 +235,7 @@ static void check_drives(struct check *c)
 {
     struct pci_device *all;
     size_t n;
-    int err = pci_list("", &all, &n);
+    int err = pci_list("", pci_is_nvme, &all, &n);
 
     if (err || n == 0)
         check_add(c, CHECK_WARN, "drives", "an image file or a vfio-user server can stand for one",

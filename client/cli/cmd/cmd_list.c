@@ -287,7 +287,7 @@ static void add_pci_drive(struct listing *l, const struct pci_device *pci)
 
 static int list_collect(struct listing *l)
 {
-    int err = pci_list("", &l->pci, &l->n_pci);
+    int err = pci_list("", pci_is_nvme, &l->pci, &l->n_pci);
 
     if (!err)
         err = cli_mounts_read(CLI_MOUNTS, &l->ours);

@@ -38,7 +38,7 @@ static void completion_addresses(const char *word)
     struct pci_device *drives;
     size_t n;
 
-    if (pci_list("", &drives, &n) != 0)
+    if (pci_list("", pci_is_nvme, &drives, &n) != 0)
         return;
     for (size_t i = 0; i < n; i++) {
         if (completion_begins(drives[i].bdf, word))

@@ -201,7 +201,7 @@ static void look_at_drives(struct wanted *w)
     struct pci_device *all;
     size_t n;
 
-    if (pci_list("", &all, &n) != 0)
+    if (pci_list("", pci_is_nvme, &all, &n) != 0)
         return;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(all[i].driver, "vfio-pci") == 0 && all[i].iommu_group >= 0)

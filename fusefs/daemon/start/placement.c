@@ -2,7 +2,7 @@
 /* Finds the NUMA nodes of GPUs and their distance from the drive. */
 #include "fusefs/daemon/start/placement.h"
 
-#include "blockdev/pci/pci_sysfs.h"
+#include <stdlib.h>
 
 struct placement placement_of(const char *root, const char *gpu, const char *drive)
 {
@@ -19,19 +19,13 @@ struct placement placement_of(const char *root, const char *gpu, const char *dri
 
 unsigned placement_gpus(const char *root, int *node)
 {
-    struct sysfs_names names;
-    struct pci_device pci;
-    unsigned n = 0;
+    struct pci_device *gpus;
+    size_t n;
 
     *node = -1;
-    if (pci_sysfs_names(&names, "%s/sys/bus/pci/devices", root) != 0)
-        return 0;
-    for (int i = 0; i < names.n; i++) {
-        if (pci_read(root, names.entries[i]->d_name, &pci) != 0 || !pci_is_gpu(&pci))
-            continue;
-        *node = n == 0 || pci.numa_node == *node ? pci.numa_node : -1;
-        n++;
-    }
-    pci_sysfs_names_free(&names);
-    return n;
+    (void)pci_list(root, pci_is_gpu, &gpus, &n);
+    for (size_t i = 0; i < n; i++)
+        *node = i == 0 || gpus[i].numa_node == *node ? gpus[i].numa_node : -1;
+    free(gpus);
+    return (unsigned)n;
 }

@@ -163,7 +163,7 @@ TEST_F(Pci, OnlyNvmeControllersAreListedInOrder)
     tree.pci("0000:02:00.0", "0x020000");
     tree.pci("0000:01:00.0");
     tree.pci("0001:00:00.0", "0x010802");
-    ASSERT_EQ(pci_list(tree.root(), &list, &n), 0);
+    ASSERT_EQ(pci_list(tree.root(), pci_is_nvme, &list, &n), 0);
     ASSERT_EQ(n, 3u);
     EXPECT_STREQ(list[0].bdf, "0000:01:00.0");
     EXPECT_STREQ(list[1].bdf, "0000:c2:00.0");
@@ -177,7 +177,7 @@ TEST_F(Pci, AMachineWithoutPciHasNoControllers)
     size_t n = 1;
 
     tree.remove("sys");
-    ASSERT_EQ(pci_list(tree.root(), &list, &n), 0);
+    ASSERT_EQ(pci_list(tree.root(), pci_is_nvme, &list, &n), 0);
     EXPECT_EQ(n, 0u);
     free(list);
 }

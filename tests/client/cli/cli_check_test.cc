@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "client/cli/check/cli_check.h"
-#include "client/cli/check/gpus.h"
 #include "client/cli/common/mounts.h"
 #include "client/cli/ctrlr/cli_target.h"
 #include "tests/blockdev/pci/pci_tree.h"
