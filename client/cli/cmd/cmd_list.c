@@ -4,7 +4,6 @@
  * the file systems on them and on named devices, and the mounts.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <libnvme.h>
 #include <linux/fs.h>
 #include <stdbool.h>
@@ -13,7 +12,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "blockdev/bdev.h"
@@ -63,15 +61,11 @@ static void add_mount(struct cli_table *t, const struct cli_mount *m)
     bool silent = !cli_mount_answers(m->point);
     bool answers =
         !silent && connection_open(m->point, &g) == 0 && gpunvme_info(connection_fd(g), &info) == 0;
-    int fd = answers ? open(m->point, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
 
-    if (fd >= 0) {
-        if (ioctl(fd, FS_IOC_GETFSLABEL, label) != 0)
-            *label = '\0';
-        if (fstatvfs(fd, &space) != 0)
-            space.f_blocks = 0;
-        close(fd);
-    }
+    if (answers && ioctl(connection_fd(g), FS_IOC_GETFSLABEL, label) != 0)
+        *label = '\0';
+    if (answers && fstatvfs(connection_fd(g), &space) != 0)
+        space.f_blocks = 0;
     connection_close(g);
     if (silent)
         cli_error(m->point, "does not answer: its daemon is stopped, or waits for its drive");
@@ -176,61 +170,44 @@ static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
     return NULL;
 }
 
-static const char *mounted_on(const struct listing *l, const char *bdf, const char *node)
+/* Returns a text of the kernel about a namespace or else its controller; each may be NULL. */
+#define OF_KERNEL(c, n, what) ((n) ? nvme_ns_get_##what(n) : (c) ? nvme_ctrl_get_##what(c) : NULL)
+
+/* Adds a drive. What is not known of it is NULL: its PCI device, controller or namespace. */
+static void add_drive(struct listing *l, const char *device, const struct pci_device *pci,
+                      nvme_ctrl_t c, nvme_ns_t n)
 {
-    const struct cli_mount *m = cli_mounts_find(&l->ours, bdf, node);
+    uint64_t lba_size = n ? (uint64_t)nvme_ns_get_lba_size(n) : 0;
+    const char *address = c ? nvme_ctrl_get_address(c) : NULL;
+    const char *driver = c ? nvme_ctrl_get_transport(c) : NULL;
+    const struct cli_mount *m = cli_mounts_find(&l->ours, pci ? pci->bdf : NULL, device);
 
-    return m ? m->point : NULL;
-}
-
-static struct json_object *numa_of(const struct pci_device *pci)
-{
-    return !pci || pci->numa_node < 0 ? NULL : json_object_new_uint64((uint64_t)pci->numa_node);
-}
-
-static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
-{
-    char node[64];
-    const struct pci_device *pci = c ? pci_of(l, c) : NULL;
-    uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
-
-    snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
+    if (pci) {
+        address = pci->bdf;
+        driver = pci->driver[0] ? pci->driver : NULL;
+    }
     struct json_object *cells[DRIVE_COLUMNS] = {
-        [DEVICE] = cli_text(node),
-        [ADDRESS] = cli_text(pci ? pci->bdf
-                             : c ? nvme_ctrl_get_address(c)
-                                 : NULL),
-        [DRIVER] = cli_text(pci ? pci->driver
-                            : c ? nvme_ctrl_get_transport(c)
-                                : NULL),
-        [NUMA] = numa_of(pci),
-        [SERIAL] = cli_text(nvme_ns_get_serial(n)),
-        [MODEL] = cli_text(nvme_ns_get_model(n)),
-        [FIRMWARE] = cli_text(nvme_ns_get_firmware(n)),
-        [SIZE] = json_object_new_uint64(nvme_ns_get_lba_count(n) * lba_size),
-        [LBA_SIZE] = json_object_new_uint64(lba_size),
-        [MOUNT] = cli_text(mounted_on(l, NULL, node)),
+        [DEVICE] = cli_text(device),
+        [ADDRESS] = cli_text(address),
+        [DRIVER] = cli_text(driver),
+        [NUMA] = pci && pci->numa_node >= 0 ? json_object_new_int(pci->numa_node) : NULL,
+        [SERIAL] = cli_text(OF_KERNEL(c, n, serial)),
+        [MODEL] = cli_text(OF_KERNEL(c, n, model)),
+        [FIRMWARE] = cli_text(OF_KERNEL(c, n, firmware)),
+        [SIZE] = n ? json_object_new_uint64(nvme_ns_get_lba_count(n) * lba_size) : NULL,
+        [LBA_SIZE] = n ? json_object_new_uint64(lba_size) : NULL,
+        [MOUNT] = cli_text(m ? m->point : NULL),
     };
     cli_table_add(&l->drives, cells);
 }
 
-/* Adds a controller that shows no namespaces, or not to this user. */
-static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
+/* Adds a namespace, or a controller that shows none, or not to this user (n is NULL). */
+static void add_kernel_drive(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 {
     char node[64];
-    const struct pci_device *pci = pci_of(l, c);
 
-    snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
-    struct json_object *cells[DRIVE_COLUMNS] = {
-        [DEVICE] = cli_text(node),
-        [ADDRESS] = cli_text(pci ? pci->bdf : nvme_ctrl_get_address(c)),
-        [DRIVER] = cli_text(pci ? pci->driver : nvme_ctrl_get_transport(c)),
-        [NUMA] = numa_of(pci),
-        [SERIAL] = cli_text(nvme_ctrl_get_serial(c)),
-        [MODEL] = cli_text(nvme_ctrl_get_model(c)),
-        [FIRMWARE] = cli_text(nvme_ctrl_get_firmware(c)),
-    };
-    cli_table_add(&l->drives, cells);
+    snprintf(node, sizeof(node), "/dev/%s", n ? nvme_ns_get_name(n) : nvme_ctrl_get_name(c));
+    add_drive(l, node, c ? pci_of(l, c) : NULL, c, n);
 }
 
 /* With multipath namespaces belong to the subsystem. */
@@ -241,12 +218,12 @@ static void add_subsystem(struct listing *l, nvme_subsystem_t s)
     bool shared = nvme_subsystem_first_ns(s) != NULL;
 
     for (n = nvme_subsystem_first_ns(s); n; n = nvme_subsystem_next_ns(s, n))
-        add_namespace(l, nvme_subsystem_first_ctrl(s), n);
+        add_kernel_drive(l, nvme_subsystem_first_ctrl(s), n);
     for (c = nvme_subsystem_first_ctrl(s); c; c = nvme_subsystem_next_ctrl(s, c)) {
         for (n = nvme_ctrl_first_ns(c); n; n = nvme_ctrl_next_ns(c, n))
-            add_namespace(l, c, n);
+            add_kernel_drive(l, c, n);
         if (!shared && !nvme_ctrl_first_ns(c))
-            add_ctrlr(l, c);
+            add_kernel_drive(l, c, NULL);
     }
 }
 
@@ -277,12 +254,7 @@ static void add_pci_drive(struct listing *l, const struct pci_device *pci)
         snprintf(device, sizeof(device), "/dev/%s", pci->kernel_name);
     else if (strcmp(pci->driver, "vfio-pci") == 0)
         snprintf(device, sizeof(device), "vfio:%s", pci->bdf);
-    struct json_object *cells[DRIVE_COLUMNS] = {
-        [DEVICE] = cli_text(device[0] ? device : NULL),           [ADDRESS] = cli_text(pci->bdf),
-        [DRIVER] = cli_text(pci->driver[0] ? pci->driver : NULL), [NUMA] = numa_of(pci),
-        [MOUNT] = cli_text(mounted_on(l, pci->bdf, NULL)),
-    };
-    cli_table_add(&l->drives, cells);
+    add_drive(l, device[0] ? device : NULL, pci, NULL, NULL);
 }
 
 static int list_collect(struct listing *l)
