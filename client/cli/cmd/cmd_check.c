@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blockdev/data_check.h"
+#include "blockdev/nvme/nvme.h"
 #include "client/cli/check/cli_check.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
@@ -15,16 +17,11 @@
 
 /* --- A drive ------------------------------------------------------------------------------- */
 
-static void check_registers(struct check *c, const struct cli_bar *bar)
-{
-    check_cap(c, cli_bar_read(bar, 0, 8));
-}
-
 /* Checks Identify data, which the bus does not show. */
 static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
-    int result = cli_identify_ctrlr(ctrlr, page);
+    int result = cli_identify_page(ctrlr, NVME_CNS_CTRL, 0, page);
     if (result) {
         check_add(c, CHECK_FAIL, "identify", NULL, "Identify Controller: %s",
                   cli_identify_error(result));
@@ -32,7 +29,7 @@ static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t ns
     }
     check_ctrlr_page(c, page);
     memset(page, 0, sizeof(page));
-    result = cli_identify_ns(ctrlr, nsid, page);
+    result = cli_identify_page(ctrlr, NVME_CNS_NS, nsid, page);
     if (result)
         check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows which namespaces there are",
                   "namespace %u: %s", nsid, cli_identify_error(result));
@@ -47,7 +44,7 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     struct cli_bar bar;
 
     if (cli_bar_open("", t, &(struct bd_open_opts){0}, &bar, &why) == 0) {
-        check_registers(c, &bar);
+        check_cap(c, cli_bar_read(&bar, 0, 8));
         cli_bar_close(&bar);
     } else {
         check_add(c, CHECK_WARN, "cap", "bound to vfio-pci, its registers can always be read",
@@ -104,13 +101,34 @@ static const char *data_remedy(const struct cli_options *options, int err)
                                              : NULL;
 }
 
+#define CHECK_DEPTH 64u /* queue entries of the test */
+
+/*
+ * Reads in every shape. With a scratch area, also writes in every shape to it, and restores it
+ * afterwards. Returns what the functions of data_check.h return.
+ */
+static int move_data(struct nvme_ctrlr *driver, uint32_t nsid, const struct cli_options *options,
+                     struct reason *why)
+{
+    uint64_t most = nvme_ctrlr_info(driver)->max_transfer;
+    struct bd_dev *dev;
+    int err = bd_open_namespace(driver, nsid, 1, CHECK_DEPTH, &dev, why);
+
+    if (err)
+        return err;
+    err = options->scratch
+              ? data_check_scratch(dev, options->scratch_start, most, check_interrupted, why)
+              : data_check_device(dev, 0, most, true, why);
+    bd_close(dev);
+    return err;
+}
+
 /* Only reads without a scratch area: the drive may hold any data. */
-static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
+static void cmd_check_check_data(struct check *c, struct nvme_ctrlr *driver, uint32_t nsid,
                                  const struct cli_options *options)
 {
     struct reason why = {0};
-    int err = cli_ctrlr_check_data(ctrlr, nsid, options->scratch ? &options->scratch_start : NULL,
-                                   check_interrupted, &why);
+    int err = move_data(driver, nsid, options, &why);
 
     if (err)
         check_add(c, CHECK_FAIL, "data", data_remedy(options, err), "%s",
@@ -130,36 +148,36 @@ static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint3
 #define NO_GPU "no GPU can be used, see cuda"
 
 /* Maps the doorbells for a mount's default device, as the mount does. */
-static void check_by_gpu(struct check *c, struct cuda_driver *cuda, const struct cli_doorbells *d)
+static void check_by_gpu(struct check *c, struct cuda_driver *cuda, const struct nvme_transport *t)
 {
+    void *doorbells = (void *)(uintptr_t)t->doorbells;
     struct cuda_device_info gpu;
     uint64_t mapped;
     bool known = cuda_driver_devices(cuda) > 0 && cuda_driver_describe(cuda, 0, &gpu) == 0;
-    struct check_executor x = {.gpu = known ? gpu.name : NULL, .no_gpu = NO_GPU, .mmio = d->mmio};
+    struct check_executor x = {
+        .gpu = known ? gpu.name : NULL, .no_gpu = NO_GPU, .mmio = t->doorbells_are_mmio};
 
     if (known) {
-        enum cuda_host_kind kind = d->mmio ? CUDA_HOST_REGISTERS : CUDA_HOST_MEMORY;
-        x.rings = cuda_driver_map(cuda, 0, d->addr, d->len, kind, &mapped) == 0;
+        enum cuda_host_kind kind = x.mmio ? CUDA_HOST_REGISTERS : CUDA_HOST_MEMORY;
+        x.rings = cuda_driver_map(cuda, 0, doorbells, t->doorbells_len, kind, &mapped) == 0;
     }
     if (x.rings)
-        cuda_driver_unpin(cuda, 0, d->addr);
+        cuda_driver_unpin(cuda, 0, doorbells);
     check_tier(c, &x);
 }
 
-static void check_executor(struct check *c, const struct cli_ctrlr *ctrlr, bool noiommu)
+static void check_executor(struct check *c, const struct nvme_transport *t, bool noiommu)
 {
     struct check_executor none = {
         .noiommu = noiommu,
         .no_gpu = direct_has_kernels() ? NO_GPU : "these programs were built without CUDA"};
-    struct cli_doorbells doorbells;
     struct cuda_driver *cuda;
 
-    cli_ctrlr_doorbells(ctrlr, &doorbells);
     if (noiommu || !direct_has_kernels() || cuda_driver_open(&cuda) != 0) {
         check_tier(c, &none);
         return;
     }
-    check_by_gpu(c, cuda, &doorbells);
+    check_by_gpu(c, cuda, t);
     cuda_driver_close(cuda);
 }
 
@@ -169,8 +187,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
 {
     struct reason why = {0};
     struct cli_ctrlr ctrlr;
-    struct cli_bar bar;
-    unsigned quirks;
+    struct nvme_dma_budget regions;
     const struct bd_open_opts opts = cli_open_opts(options);
     int err = cli_ctrlr_open(t, &opts, &ctrlr, &why);
 
@@ -181,15 +198,15 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
                   "not looked at: %s", why.text);
         return;
     }
-    cli_bar_of(&ctrlr, &bar);
-    check_registers(c, &bar);
-    check_executor(c, &ctrlr, options->noiommu && t->driver == CLI_DRIVER_VFIO);
-    check_regions(c, cli_ctrlr_regions(&ctrlr));
-    if (cli_ctrlr_quirks(&ctrlr, &quirks))
-        check_quirks(c, quirks);
+    struct nvme_transport *transport = nvme_ctrlr_transport(ctrlr.driver);
+    check_cap(c, transport->ops->read64(transport, 0));
+    check_executor(c, transport, options->noiommu && t->driver == CLI_DRIVER_VFIO);
+    nvme_dma_regions(ctrlr.driver, &regions);
+    check_regions(c, regions.limit);
+    check_quirks(c, nvme_ctrlr_info(ctrlr.driver)->quirks);
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
     if (options->data)
-        cmd_check_check_data(c, &ctrlr, t->nsid ? t->nsid : 1, options);
+        cmd_check_check_data(c, ctrlr.driver, t->nsid ? t->nsid : 1, options);
     cli_ctrlr_close(&ctrlr);
 }
 

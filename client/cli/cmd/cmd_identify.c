@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_identify.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
@@ -28,7 +29,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
 {
     struct page page = {{0}};
     char title[32];
-    int result = cli_identify_ns(c, nsid, page.bytes);
+    int result = cli_identify_page(c, NVME_CNS_NS, nsid, page.bytes);
 
     if (result)
         return identify_complain(object, "namespace", nsid, result);
@@ -62,11 +63,10 @@ static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, 
 static void show_quirks(struct cli_out *o, const struct cli_ctrlr *c)
 {
     char text[NVME_QUIRKS_TEXT];
-    unsigned quirks;
 
-    if (!cli_ctrlr_quirks(c, &quirks))
+    if (!c->driver)
         return;
-    nvme_quirks_text(quirks, text, sizeof(text));
+    nvme_quirks_text(nvme_ctrlr_info(c->driver)->quirks, text, sizeof(text));
     cli_out_string(o, "quirks", "Workarounds:", text);
 }
 
@@ -76,7 +76,7 @@ static int identify_show(const struct cli_options *options, const char *object, 
     struct page page = {{0}};
     struct cli_out out;
     uint32_t nn;
-    int result = cli_identify_ctrlr(c, page.bytes);
+    int result = cli_identify_page(c, NVME_CNS_CTRL, 0, page.bytes);
 
     if (result)
         return identify_complain(object, "Identify", 0, result);

@@ -10,13 +10,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "blockdev/data_check.h"
 #include "blockdev/device.h"
 #include "blockdev/nvme/nvme.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
-
-#define CHECK_DEPTH 64u /* queue entries of a test */
 
 static int ctrlr_driver_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
@@ -28,53 +25,11 @@ static int ctrlr_driver_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid
     return err && status ? status : err;
 }
 
-unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
-{
-    struct nvme_dma_budget regions;
-
-    if (!c->driver)
-        return 0;
-    nvme_dma_regions(c->driver, &regions);
-    return regions.limit;
-}
-
-bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out)
-{
-    *out = c->driver ? nvme_ctrlr_info(c->driver)->quirks : 0;
-    return c->driver != NULL;
-}
-
-void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out)
-{
-    *out = (struct cli_doorbells){0};
-    if (!c->driver)
-        return;
-    const struct nvme_transport *t = nvme_ctrlr_transport(c->driver);
-    *out = (struct cli_doorbells){.addr = (void *)(uintptr_t)t->doorbells,
-                                  .len = t->doorbells_len,
-                                  .mmio = t->doorbells_are_mmio};
-}
-
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
 {
     struct nvme_ns_info ns;
 
     return c->driver && nvme_ns_info(c->driver, nsid, &ns) == 0 ? ns.command_set : 0;
-}
-
-int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
-                         bool (*interrupted)(void), struct reason *why)
-{
-    uint64_t most = nvme_ctrlr_info(c->driver)->max_transfer;
-    struct bd_dev *dev;
-    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why);
-
-    if (err)
-        return err;
-    err = scratch ? data_check_scratch(dev, *scratch, most, interrupted, why)
-                  : data_check_device(dev, 0, most, true, why);
-    bd_close(dev);
-    return err;
 }
 
 static int open_transport(const struct cli_target *t, const struct bd_open_opts *wanted,
@@ -125,14 +80,8 @@ static int ctrlr_transport_bar(const struct cli_target *t, const struct bd_open_
         return err;
     *out = (struct cli_bar){.through = transport->ops->name,
                             .transport = transport,
-                            .owned = true,
                             .reset = t->driver == CLI_DRIVER_VFIO};
     return 0;
-}
-
-void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out)
-{
-    *out = (struct cli_bar){.through = c->through, .transport = nvme_ctrlr_transport(c->driver)};
 }
 
 #define TIMEOUT_MS 10000
@@ -207,26 +156,16 @@ void cli_ctrlr_close(struct cli_ctrlr *c)
         close(c->fd);
 }
 
-static int cli_ctrlr_ctrlr_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+int cli_identify_page(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
     return c->driver ? ctrlr_driver_identify(c, cns, nsid, page)
                      : ctrlr_kernel_identify(c, cns, nsid, page);
 }
 
-int cli_identify_ctrlr(struct cli_ctrlr *c, void *page)
-{
-    return cli_ctrlr_ctrlr_identify(c, NVME_CNS_CTRL, 0, page);
-}
-
-int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page)
-{
-    return cli_ctrlr_ctrlr_identify(c, NVME_CNS_NS, nsid, page);
-}
-
 int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
-    int result = cli_ctrlr_ctrlr_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    int result = cli_identify_page(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
     if (result)
         return result < 0 ? result : -EIO;
     return nvme_parse_ns_list(page, after, nn, ids);
@@ -292,6 +231,6 @@ void cli_bar_close(struct cli_bar *bar)
 {
     if (bar->map)
         munmap((void *)bar->map, bar->len);
-    if (bar->owned)
+    if (bar->transport)
         bar->transport->ops->close(bar->transport);
 }

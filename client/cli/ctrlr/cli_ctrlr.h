@@ -42,49 +42,19 @@ int cli_ctrlr_open(const struct cli_target *t, const struct bd_open_opts *opts,
 void cli_ctrlr_close(struct cli_ctrlr *c);
 
 /*
- * Returns the number of DMA regions that a controller of our driver can
- * keep, or 0 if it is unknown or the kernel drives the controller.
- */
-unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
-
-/*
- * Stores the driver's workarounds (enum nvme_quirk) for a controller of
- * our driver. Returns false if the kernel drives the controller.
- */
-bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out);
-
-/* Doorbells of a controller of our driver, mapped until it is closed. */
-struct cli_doorbells {
-    void *addr; /* NULL for the kernel's driver */
-    size_t len; /* bytes, whole pages */
-    bool mmio;  /* PCI registers instead of ordinary memory */
-};
-void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
-
-/*
- * Reads in every shape from a controller of our driver (data_check.h).
- * Returns 0, or -errno with a sentence: -EILSEQ for wrong data, -EPROTO for a
- * command that the controller refuses. Unless scratch is NULL it also writes in
- * every shape, to an area from this byte on that is restored afterwards
- * (data_check_scratch()).
- */
-int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, const uint64_t *scratch,
-                         bool (*interrupted)(void), struct reason *why);
-
-/*
  * Returns the CSI of a namespace of our driver, or 0 for NVM or if
  * unknown.
  */
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid);
 
-int cli_identify_ctrlr(struct cli_ctrlr *c, void *page);
-int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page);
+/* Fetches the page of this CNS (NVME_CNS_CTRL or NVME_CNS_NS). Returns 0, -errno or a status. */
+int cli_identify_page(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page);
 /*
  * Stores the active namespaces above `after` in ascending order. Returns their
  * number or -errno; -EPROTO means that the page is not a valid list.
  */
 int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids);
-/* Describes a result of the three functions above. */
+/* Describes a result of the functions above. */
 const char *cli_identify_error(int result);
 
 /* Access to the registers of a controller. */
@@ -92,9 +62,8 @@ struct cli_bar {
     const char *through;
     volatile void *map; /* mapping of sysfs, `len` bytes */
     size_t len;
-    struct nvme_transport *transport; /* closed with the BAR if `owned` */
-    bool owned;
-    bool reset; /* the controller was reset in order to be read */
+    struct nvme_transport *transport; /* closed with the BAR; NULL: `map` is used */
+    bool reset;                       /* the controller was reset in order to be read */
 };
 
 /*
@@ -104,10 +73,6 @@ struct cli_bar {
  */
 int cli_bar_open(const char *root, const struct cli_target *t, const struct bd_open_opts *opts,
                  struct cli_bar *out, struct reason *why);
-/*
- * Gives access to the registers of a running controller of our driver.
- */
-void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out);
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes);
 void cli_bar_close(struct cli_bar *bar);
 
