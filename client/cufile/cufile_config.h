@@ -17,6 +17,17 @@ struct cufile_config {
     char strings[CUFILE_STRING_PARAMS][CUFILE_STRING_MAX];
 };
 
+#define CUFILE_PARAMS (CUFILE_SIZE_PARAMS + CUFILE_BOOL_PARAMS + CUFILE_STRING_PARAMS)
+
+struct cufile_param {
+    const char *section, *key; /* place in cufile.json; NULL: none */
+    const char *variable;      /* variable of the environment that overrides it; NULL: none */
+    size_t initial;            /* of sizes and flags */
+    size_t min, max;           /* limits of a size that is set by a call */
+};
+/* Describes the sizes in the order of their numbers, followed by the flags and the strings. */
+extern const struct cufile_param cufile_params[CUFILE_PARAMS];
+
 /*
  * Returns the configuration of this process, which the first call reads. It
  * changes only under cufile_config_lock(), and not while the driver is open.

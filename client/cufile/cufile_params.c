@@ -6,23 +6,11 @@
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_driver.h"
 
-/* Limits of the parameters that are sizes or counts. */
-static const struct {
-    size_t min, max;
-} bounds[CUFILE_SIZE_PARAMS] = {
-    [CUFILE_PARAM_PROFILE_STATS] = {0, 3},
-    [CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH] = {1, 65536},
-    [CUFILE_PARAM_EXECUTION_MAX_IO_THREADS] = {0, 64},
-    [CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB] = {4, 1 << 24},
-    [CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM] = {0, 64},
-    [CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB] = {4, 1 << 24},
-    [CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB] = {4, UINT32_MAX},
-    [CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB] = {4, UINT32_MAX},
-    [CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB] = {4, UINT32_MAX},
-    [CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE] = {1, 65536},
-    [CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = {0, 1 << 24},
-    [CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS] = {0, UINT32_MAX},
-};
+static bool is_within(int param, size_t value)
+{
+    return param >= 0 && param < CUFILE_SIZE_PARAMS && value >= cufile_params[param].min &&
+           value <= cufile_params[param].max;
+}
 
 static CUfileError_t invalid(void)
 {
@@ -79,8 +67,8 @@ CUfileError_t cuFileGetParameterMinMaxValue(int param, size_t *min, size_t *max)
 {
     if (param < 0 || param >= CUFILE_SIZE_PARAMS || !min || !max)
         return invalid();
-    *min = bounds[param].min;
-    *max = bounds[param].max;
+    *min = cufile_params[param].min;
+    *max = cufile_params[param].max;
     return cufile_status(CU_FILE_SUCCESS);
 }
 
@@ -88,8 +76,7 @@ CUfileError_t cuFileGetParameterMinMaxValue(int param, size_t *min, size_t *max)
 
 CUfileError_t cuFileSetParameterSizeT(int param, size_t value)
 {
-    if (param < 0 || param >= CUFILE_SIZE_PARAMS || value < bounds[param].min ||
-        value > bounds[param].max)
+    if (!is_within(param, value))
         return invalid();
     if (!begin_set())
         return cufile_status(CU_FILE_DRIVER_ALREADY_OPEN);
@@ -122,7 +109,7 @@ CUfileError_t cuFileSetParameterString(int param, const char *value)
 /* Setters of the driver have no effect once it is open. */
 static CUfileError_t stage(int param, size_t value)
 {
-    if (value < bounds[param].min || value > bounds[param].max)
+    if (!is_within(param, value))
         return invalid();
     if (begin_set()) {
         cufile_config()->sizes[param] = value;
