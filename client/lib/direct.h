@@ -6,7 +6,7 @@
 #include "client/device/gd_launch.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/direct_service.h"
-#include "client/lib/leased_cache.h"
+#include "client/lib/line_cache.h"
 #include "client/lib/memory_space.h"
 
 /* The memory of a leased queue that the daemon shares. */
@@ -82,7 +82,7 @@ struct leased_file {
     uint64_t checked_at;
     uint64_t bad_block_at;
     uint64_t ino;
-    LIST_HEAD(, leased_cache) caches; /* under d->lease_lock */
+    LIST_HEAD(, gpunvme_cache) caches; /* under d->lease_lock */
 };
 
 /*
@@ -176,13 +176,13 @@ int leased_file_disable(struct leased_file *f);
  * Link and unlink a cache of the file. Unlinking a cache that is not linked
  * does nothing. A renewal makes the lines of linked caches invalid.
  */
-void leased_file_add_cache(struct leased_file *f, struct leased_cache *c);
-void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c);
+void leased_file_add_cache(struct leased_file *f, struct gpunvme_cache *c);
+void leased_file_remove_cache(struct leased_file *f, struct gpunvme_cache *c);
 /*
- * Makes all lines of a cache free. Returns -EBUSY if a lost command may still
- * write to its memory.
+ * Makes all lines of a cache free. No kernel may be using the cache. Returns -EBUSY if a lost
+ * command may still write to its memory.
  */
-int leased_file_drop_cache(struct leased_file *f, struct leased_cache *c);
+int leased_file_drop_cache(struct leased_file *f, struct gpunvme_cache *c);
 
 /*
  * Creates the table for checksums and the words of checks (direct_sums.c). Called under lease_lock.

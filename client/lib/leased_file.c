@@ -136,23 +136,45 @@ static struct gpunvme_device_file device_file(const struct leased_file *f,
     };
 }
 
+static int leased_file_put_generation(const struct leased_file *f, struct gpunvme_cache *c,
+                                      uint64_t generation)
+{
+    uint64_t at = c->device_at + offsetof(struct gpunvme_device_cache, generation);
+
+    c->device.generation = generation;
+    return memory_space_put(&f->d->space, at, &generation, sizeof(generation));
+}
+
+/* Makes all lines free. No command may be in flight that could write to the cache's memory. */
+static int leased_file_clear_cache(const struct leased_file *f, struct gpunvme_cache *c)
+{
+    int err = memory_space_clear(&f->d->space, c->words_at, c->words_len);
+
+    return err ? err : leased_file_put_generation(f, c, GD_CACHE_OFF + 1);
+}
+
 /*
  * Makes the lines of a cache invalid. With new queues no command of the old ones can write to its
- * memory. With the same ones none can unless one is lost, because no read is in flight.
+ * memory. With the same ones none can unless one is lost, because no read is in flight. Lines and
+ * slots of lost commands stay out of use. A cache that has used all generations keeps no line until
+ * it is cleared.
  */
-static int leased_file_invalidate_cache(const struct leased_file *f, struct leased_cache *c,
+static int leased_file_invalidate_cache(const struct leased_file *f, struct gpunvme_cache *c,
                                         bool new_queues)
 {
-    bool clears = new_queues || (leased_cache_is_used_up(c) && !direct_queues_lost(f->d));
+    uint64_t now = c->device.generation;
+    bool used_up = now == GD_CACHE_OFF || now + 1 == GD_CACHE_GENERATIONS;
 
-    return clears ? leased_cache_clear(c) : leased_cache_next(c);
+    if (new_queues || (used_up && !direct_queues_lost(f->d)))
+        return leased_file_clear_cache(f, c);
+    return leased_file_put_generation(f, c, used_up ? GD_CACHE_OFF : now + 1);
 }
 
 static int leased_file_invalidate(struct leased_file *f, bool new_queues)
 {
     int err = 0;
 
-    for (struct leased_cache *c = LIST_FIRST(&f->caches); c && !err; c = LIST_NEXT(c, entry))
+    for (struct gpunvme_cache *c = LIST_FIRST(&f->caches); c && !err; c = LIST_NEXT(c, entry))
         err = leased_file_invalidate_cache(f, c, new_queues);
     return err;
 }
@@ -181,14 +203,14 @@ int leased_file_renew(struct leased_file *f)
     return leased_file_invalidate(f, new_queues);
 }
 
-void leased_file_add_cache(struct leased_file *f, struct leased_cache *c)
+void leased_file_add_cache(struct leased_file *f, struct gpunvme_cache *c)
 {
     pthread_mutex_lock(&f->d->lease_lock);
     LIST_INSERT_HEAD(&f->caches, c, entry);
     pthread_mutex_unlock(&f->d->lease_lock);
 }
 
-void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c)
+void leased_file_remove_cache(struct leased_file *f, struct gpunvme_cache *c)
 {
     pthread_mutex_lock(&f->d->lease_lock);
     if (c->entry.le_prev)
@@ -196,12 +218,12 @@ void leased_file_remove_cache(struct leased_file *f, struct leased_cache *c)
     pthread_mutex_unlock(&f->d->lease_lock);
 }
 
-int leased_file_drop_cache(struct leased_file *f, struct leased_cache *c)
+int leased_file_drop_cache(struct leased_file *f, struct gpunvme_cache *c)
 {
     pthread_mutex_lock(&f->d->lease_lock);
     int err = direct_queues_lost(f->d)
                   ? gpunvme_fail(-EBUSY, "a lost command may write to the cache: renew the leases")
-                  : leased_cache_clear(c);
+                  : leased_file_clear_cache(f, c);
     pthread_mutex_unlock(&f->d->lease_lock);
     return err;
 }

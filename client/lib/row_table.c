@@ -15,7 +15,6 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/call_stats.h"
-#include "client/lib/leased_cache.h"
 #include "support/minmax.h"
 
 #define KERNEL       "gpunvme_table"
@@ -424,7 +423,7 @@ int gpunvme_table_stats(struct gpunvme_table *t, struct gpunvme_table_stats *out
 static int table_check_cache(const struct gpunvme_table *t, const struct gpunvme_cache *c,
                              uint32_t *file)
 {
-    uint32_t line_shift = c->words.device.line_shift, i = 0;
+    uint32_t line_shift = c->device.line_shift, i = 0;
 
     if (!t->direct)
         return gpunvme_fail(-ENOTSUP, "a table without the direct path has no cache: %s", t->why);

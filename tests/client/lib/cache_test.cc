@@ -197,7 +197,7 @@ TEST_F(CacheFails, ARefreshEndsAllLines)
         std::fill(content_.begin() + 100, content_.end(), 0);
         ASSERT_NO_FATAL_FAILURE(change(kFile / 2 + 5, static_cast<char>('a' + turn)));
         close(fd);
-        leased_cache *c;
+        gpunvme_cache *c;
         LIST_FOREACH(c, &file_->leased->caches, entry)
         {
             if (turn == 2)
