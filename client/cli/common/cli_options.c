@@ -19,46 +19,63 @@
 #define MAX_SECONDS     86400
 #define MAX_DEADLINE_MS 3600000
 
-#define FLAG(member) offsetof(struct cli_options, member)
+#define AT(member) offsetof(struct cli_options, member)
 
 static const struct described {
     char letter;
     const char *name, *argument; /* argument is NULL without one */
     const char *help;
-    size_t flag;        /* offset of the bool in struct cli_options that it sets; 0: none */
     const char *values; /* with spaces between them; NULL if there is no list of them */
+    size_t flag;        /* offset of the bool in struct cli_options that it sets; 0: none */
+    size_t number;      /* offset of the number that it sets; 0: none */
+    bool is_size;       /* the number may end in K, M, G or T */
+    uint64_t least, most;
+    const char *wrong; /* message about another number */
 } described[] = {
-    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats", 0, "text json"},
-    {'q', "quiet", NULL, "no progress", FLAG(quiet), NULL},
-    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer", FLAG(checksum), NULL},
-    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)", 0,
-     NULL},
-    {'p', "path", "PATH", "auto (default), gpu or bounce", 0, "auto gpu bounce"},
-    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use", FLAG(force),
-     NULL},
-    {'n', "dry-run", NULL, "check, say what would be done, and do nothing", FLAG(dry_run), NULL},
+    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats",
+     .values = "text json"},
+    {'q', "quiet", NULL, "no progress", .flag = AT(quiet)},
+    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer", .flag = AT(checksum)},
+    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)",
+     .number = AT(buffer), .is_size = true, .least = 1, .most = MAX_BUFFER,
+     .wrong = "not a buffer size, use for example 64M"},
+    {'p', "path", "PATH", "auto (default), gpu or bounce", .values = "auto gpu bounce"},
+    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use",
+     .flag = AT(force)},
+    {'n', "dry-run", NULL, "check, say what would be done, and do nothing", .flag = AT(dry_run)},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory",
-     FLAG(noiommu), NULL},
-    {'t', "deadline", "MS", "time a command to the drive may take (default 10000)", 0, NULL},
+     .flag = AT(noiommu)},
+    {'t', "deadline", "MS", "time a command to the drive may take (default 10000)",
+     .number = AT(deadline_ms), .least = 1, .most = MAX_DEADLINE_MS,
+     .wrong = "not a number of milliseconds from 1 to 3600000"},
     {'d', "data", NULL, "read data by commands of every length, and compare; write nothing",
-     FLAG(data), NULL},
+     .flag = AT(data)},
     {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held",
-     FLAG(scratch), NULL},
+     .flag = AT(scratch), .number = AT(scratch_start), .is_size = true, .most = MAX_OFFSET,
+     .wrong = "not a byte of a drive, use for example 0 or 64M"},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named",
-     FLAG(cufile), NULL},
-    {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add),
-     NULL},
-    {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct), NULL},
-    {'m', "metadata", NULL, "the metadata of the file system alone, and no files", FLAG(metadata),
-     NULL},
+     .flag = AT(cufile)},
+    {'a', "add", NULL, "a checksum for each block that has none, of what it holds",
+     .flag = AT(add)},
+    {'r', "correct", NULL, "one flipped bit of a block, which is then listed", .flag = AT(correct)},
+    {'m', "metadata", NULL, "the metadata of the file system alone, and no files",
+     .flag = AT(metadata)},
     {'R', "rows", NULL, "rows at random places of the file, by tables and by other ways",
-     FLAG(rows), NULL},
-    {'S', "row-size", "SIZE", "with --rows: bytes of a row, from 1 to 1M (default 256)", 0, NULL},
-    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0, NULL},
-    {'i', "interval", "SECONDS", "between two turns (default 1)", 0, NULL},
-    {'C', "count", "NUMBER", "turns, then end (default: no end)", 0, NULL},
-    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole", 0, NULL},
-    {'h', "help", NULL, "this text", 0, NULL},
+     .flag = AT(rows)},
+    {'S', "row-size", "SIZE", "with --rows: bytes of a row, from 1 to 1M (default 256)",
+     .number = AT(row_size), .is_size = true, .least = 1, .most = MAX_ROW,
+     .wrong = "not a size of rows, use for example 256 or 4K"},
+    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T",
+     .number = AT(limit), .is_size = true, .least = 1, .most = MAX_LIMIT,
+     .wrong = "not a limit, use for example 100G"},
+    {'i', "interval", "SECONDS", "between two turns (default 1)", .flag = AT(keeps_on),
+     .number = AT(interval), .least = 1, .most = MAX_SECONDS,
+     .wrong = "not a number of seconds from 1 to 86400"},
+    {'C', "count", "NUMBER", "turns, then end (default: no end)", .flag = AT(keeps_on),
+     .number = AT(count), .least = 1, .most = MAX_SECONDS, .wrong = "not a number from 1 to 86400"},
+    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole",
+     .values = NULL},
+    {'h', "help", NULL, "this text", .values = NULL},
 };
 #define N_DESCRIBED (sizeof(described) / sizeof(described[0]))
 
@@ -114,26 +131,6 @@ bool cli_complete_option(const struct cli_command *command, const char *previous
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-#define NUMBER(member) offsetof(struct cli_options, member)
-
-static const struct numbered {
-    char letter;
-    bool is_size; /* may end in K, M, G or T */
-    uint64_t least, most;
-    size_t number; /* offset of the number in struct cli_options */
-    const char *wrong;
-} numbered[] = {
-    {'b', true, 1, MAX_BUFFER, NUMBER(buffer), "not a buffer size, use for example 64M"},
-    {'l', true, 1, MAX_LIMIT, NUMBER(limit), "not a limit, use for example 100G"},
-    {'S', true, 1, MAX_ROW, NUMBER(row_size), "not a size of rows, use for example 256 or 4K"},
-    {'s', true, 0, MAX_OFFSET, NUMBER(scratch_start),
-     "not a byte of a drive, use for example 0 or 64M"},
-    {'i', false, 1, MAX_SECONDS, NUMBER(interval), "not a number of seconds from 1 to 86400"},
-    {'C', false, 1, MAX_SECONDS, NUMBER(count), "not a number from 1 to 86400"},
-    {'t', false, 1, MAX_DEADLINE_MS, NUMBER(deadline_ms),
-     "not a number of milliseconds from 1 to 3600000"},
-};
-
 static bool parse_path(const char *text, uint32_t *path)
 {
     static const char *const names[] = {"auto", "gpu", "bounce"}; /* as in `described` */
@@ -162,40 +159,33 @@ static int apply_format(const char *value, struct cli_options *out, bool prometh
     return 0;
 }
 
-static int apply_number(const struct numbered *n, const char *value, struct cli_options *out)
+static int apply_number(const struct described *d, const char *value, struct cli_options *out)
 {
-    uint64_t *number = (uint64_t *)((char *)out + n->number);
+    uint64_t *number = (uint64_t *)((char *)out + d->number);
 
-    if (!(n->is_size ? number_parse_size(value, n->most, number)
-                     : number_parse(value, 10, n->most, number)) ||
-        *number < n->least)
-        return options_wrong(value, n->wrong);
+    if (!(d->is_size ? number_parse_size(value, d->most, number)
+                     : number_parse(value, 10, d->most, number)) ||
+        *number < d->least)
+        return options_wrong(value, d->wrong);
+    if (d->letter == 'b' && *number < MIN_BUFFER)
+        return options_wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
     return 0;
 }
 
-static int apply_value(int opt, const char *value, struct cli_options *out)
+static int apply_option(const struct described *d, const char *value, const char *accepted,
+                        struct cli_options *out)
 {
-    for (size_t i = 0; i < sizeof(numbered) / sizeof(numbered[0]); i++) {
-        if (numbered[i].letter == opt && apply_number(&numbered[i], value, out))
-            return 2;
-    }
-    if (opt == 'b' && out->buffer < MIN_BUFFER)
-        return options_wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
-    if (opt == 'p' && !parse_path(value, &out->path))
+    if (d->flag)
+        *(bool *)((char *)out + d->flag) = true;
+    if (d->number)
+        return apply_number(d, value, out);
+    if (d->letter == 'o')
+        return apply_format(value, out, strchr(accepted, 'w') != NULL);
+    if (d->letter == 'p' && !parse_path(value, &out->path))
         return options_wrong(value, "no such path, use auto, gpu or bounce");
-    out->keeps_on |= opt == 'i' || opt == 'C';
-    if (opt == 'w')
+    if (d->letter == 'w')
         out->textfile = value;
     return 0;
-}
-
-/* Sets the flag of an option, if it has one. */
-static void apply_flag(int opt, struct cli_options *out)
-{
-    for (size_t i = 0; i < N_DESCRIBED; i++) {
-        if (described[i].letter == opt && described[i].flag)
-            *(bool *)((char *)out + described[i].flag) = true;
-    }
 }
 
 /* --- The command line ------------------------------------------------------------------------ */
@@ -217,16 +207,14 @@ static void options_describe(char *letters, struct option *options)
     options[N_DESCRIBED] = (struct option){0};
 }
 
-/* Stores "-x" or "-x (--name)" of an option's letter. */
-static void options_name_letter(int letter, char *out, size_t len)
+/* Returns the option, or NULL. */
+static const struct described *options_find(int letter)
 {
-    for (size_t i = 0; i < N_DESCRIBED; i++) {
-        if (described[i].letter == letter) {
-            snprintf(out, len, "-%c (--%s)", letter, described[i].name);
-            return;
-        }
-    }
-    snprintf(out, len, "-%c", letter);
+    const struct described *d = described;
+
+    while (d < described + N_DESCRIBED && d->letter != letter)
+        d++;
+    return d < described + N_DESCRIBED ? d : NULL;
 }
 
 /*
@@ -236,10 +224,13 @@ static void options_name_letter(int letter, char *out, size_t len)
 static int options_refuse(const char *command, int opt, const char *given)
 {
     int letter = opt == '?' || opt == ':' ? optopt : opt;
+    const struct described *d = options_find(letter);
     char name[64];
 
-    if (letter)
-        options_name_letter(letter, name, sizeof(name));
+    if (d)
+        snprintf(name, sizeof(name), "-%c (--%s)", letter, d->name);
+    else if (letter)
+        snprintf(name, sizeof(name), "-%c", letter);
     else
         snprintf(name, sizeof(name), "%s", given);
     cli_error(command,
@@ -247,14 +238,6 @@ static int options_refuse(const char *command, int opt, const char *given)
                          : "option %s not understood, see gpunvme %s --help",
               name, command);
     return 2;
-}
-
-static int apply_option(int opt, const char *value, const char *accepted, struct cli_options *out)
-{
-    if (opt == 'o')
-        return apply_format(value, out, strchr(accepted, 'w') != NULL);
-    apply_flag(opt, out);
-    return value ? apply_value(opt, value, out) : 0;
 }
 
 int cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_options *out,
@@ -270,7 +253,7 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, struct c
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         if (opt == '?' || opt == ':' || !strchr(command->options, opt))
             return options_refuse(argv[0], opt, argv[optind - 1]);
-        if (apply_option(opt, optarg, command->options, out))
+        if (apply_option(options_find(opt), optarg, command->options, out))
             return 2;
     }
     *first = optind;
