@@ -479,18 +479,6 @@ int buffer_alloc_staging(struct connection *g, size_t len, bool local, struct gp
     return alloc_like(g, len, &as, local ? alloc_host : buffer_make_staging, out);
 }
 
-/* Waits until the last transfer has released the buffer. */
-static void await_users(struct gpunvme_buffer *b)
-{
-    struct connection *g = b->owner;
-
-    pthread_mutex_lock(&g->lock);
-    atomic_fetch_or(&b->users, GPUNVME_AWAITED);
-    while (atomic_load(&b->users) != GPUNVME_AWAITED)
-        pthread_cond_wait(&g->unused, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-}
-
 /* Returns true if freeing the memory would wait for a kernel that does not end. */
 static bool buffer_stays(struct gpunvme_buffer *b)
 {
@@ -505,13 +493,11 @@ int buffer_unregister(struct gpunvme_buffer *b)
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
     int err = 0;
 
-    atomic_store(&b->ending, true);
     if (b->shared)
         err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (err)
         gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
     b->in_reach = err != 0;
-    await_users(b);
     buffer_unlink(b);
     if (!buffer_stays(b))
         buffer_free_memory(b);

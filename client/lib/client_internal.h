@@ -25,7 +25,6 @@ struct connection {
      * Protects cuda, the creation of the pipeline, buffers, directs, lists, pieces, abandoned.
      */
     pthread_mutex_t lock;
-    pthread_cond_t unused; /* signalled when a buffer has no users left */
     struct cuda_driver *cuda;
     struct pipeline *_Atomic pipeline; /* set once */
     LIST_HEAD(, gpunvme_buffer) buffers;
@@ -49,9 +48,6 @@ static inline void connection_abandon(struct connection *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Bit in the users of a buffer: the last user signals owner->unused. */
-#define GPUNVME_AWAITED (1u << 31)
-
 struct gpunvme_buffer {
     struct connection *owner;
     LIST_ENTRY(gpunvme_buffer) entry;      /* in owner->buffers */
@@ -71,8 +67,6 @@ struct gpunvme_buffer {
     bool in_reach;     /* after its end, a command of the drive may still access the memory */
     char why_not[160]; /* why it is not shared */
     struct slab_piece piece;   /* set if the memory is a piece of a slab, which owns fd */
-    _Atomic unsigned users;    /* transfers in flight, and GPUNVME_AWAITED */
-    _Atomic bool ending;       /* no transfer may begin, and those in flight stop */
     _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC in seconds; transfers bounce until then */
 };
 
@@ -97,12 +91,6 @@ int buffer_alloc_staging(struct connection *g, size_t len, bool local, struct gp
 int buffer_alloc_on(struct connection *g, size_t len, bool host, bool for_lease, int device,
                     struct gpunvme_buffer **out);
 
-/*
- * Counts a transfer as a user of the buffer. Returns -EINTR if another thread is
- * unregistering the buffer.
- */
-int gpunvme_use_begin(struct gpunvme_buffer *b);
-void gpunvme_use_end(struct gpunvme_buffer *b);
 /* The bytes of a transfer. */
 struct range {
     bool write;
@@ -175,13 +163,8 @@ int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsign
  * that moved nothing, because a mount that is ending returns the same error. The caller sets it to
  * 0 when bytes were moved.
  */
-bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries);
+bool gpunvme_was_interrupted(int err, unsigned *retries);
 
-/*
- * Returns err, or -EINTR if the buffer is being unregistered, for which the mount returns other
- * errors.
- */
-int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);
 /*
  * Returns err, or -ENOTTY if err is the -ENOENT of another gpunvmefs mount, which does not know the
  * buffer.

@@ -51,7 +51,6 @@ int connection_local(struct connection **out)
         return gpunvme_fail(-ENOMEM, "out of memory");
     g->fd = -1;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->unused, NULL);
     slabs_init(&g->slabs);
     bounce_set_options(g, &(struct gpunvme_options){0});
     *out = g;
@@ -96,7 +95,6 @@ void connection_close(struct connection *g)
     call_stats_end(g);
     if (g->fd >= 0)
         close(g->fd);
-    pthread_cond_destroy(&g->unused);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }

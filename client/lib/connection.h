@@ -58,10 +58,9 @@ int buffer_alloc(struct connection *g, size_t len, struct gpunvme_buffer **out);
 int buffer_alloc_host(struct connection *g, size_t len, struct gpunvme_buffer **out);
 /*
  * Ends a buffer. Returns when neither the drive nor a kernel can access the
- * memory, and frees memory that the library allocated. Transfers of other
- * threads through the buffer end and return the bytes moved so far, or -EINTR.
- * Reads of the direct path are not tracked here: none into this memory may be
- * in flight. The buffer has ended even if an error of the mount is returned.
+ * memory, and frees memory that the library allocated. No transfer through the
+ * buffer may be in flight. The buffer has ended even if an error of the mount is
+ * returned.
  */
 int buffer_unregister(struct gpunvme_buffer *b);
 void *buffer_addr(const struct gpunvme_buffer *b); /* device or host address */

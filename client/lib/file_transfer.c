@@ -54,9 +54,6 @@ static size_t transfer_locally(struct gpunvme_file *f, struct gpunvme_buffer *b,
 {
     struct range part = *r;
 
-    *err = gpunvme_use_begin(b);
-    if (*err)
-        return 0;
     *err = transfer_clamp(f, &part);
     part.known = true;
     struct range rest = part;
@@ -68,7 +65,6 @@ static size_t transfer_locally(struct gpunvme_file *f, struct gpunvme_buffer *b,
     size_t done = *err ? 0 : gpunvme_transfer_bounced(b, &part, result, err);
     if (!*err && done == part.len && rest.len)
         done += transfer_cached(f, b, &rest, result, err);
-    gpunvme_use_end(b);
     return done;
 }
 

@@ -30,8 +30,7 @@ int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsign
     return err;
 }
 
-bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries)
+bool gpunvme_was_interrupted(int err, unsigned *retries)
 {
-    return err == -EINTR && !atomic_load_explicit(&b->ending, memory_order_relaxed) &&
-           ++*retries < MAX_CALL_RETRIES;
+    return err == -EINTR && ++*retries < MAX_CALL_RETRIES;
 }

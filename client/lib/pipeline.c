@@ -185,19 +185,14 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
 }
 
 /* Ends the job at `at`, unless it already ends earlier. */
-static void stop_locked(struct job *j, size_t at, int err)
-{
-    if (at >= j->end)
-        return;
-    j->end = at;
-    j->err = err;
-    snprintf(j->text, sizeof(j->text), "%s", gpunvme_error());
-}
-
 static void pipeline_stop(struct job *j, size_t at, int err)
 {
     pthread_mutex_lock(&j->lock);
-    stop_locked(j, at, err);
+    if (at < j->end) {
+        j->end = at;
+        j->err = err;
+        snprintf(j->text, sizeof(j->text), "%s", gpunvme_error());
+    }
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -205,8 +200,6 @@ static void pipeline_stop(struct job *j, size_t at, int err)
 static bool pipeline_claim(struct job *j, const struct staging_pair *pair, struct half *s)
 {
     pthread_mutex_lock(&j->lock);
-    if (atomic_load_explicit(&j->b->ending, memory_order_relaxed))
-        stop_locked(j, j->next, gpunvme_fail(-EINTR, "the buffer was unregistered"));
     s->at = j->next;
     s->len = j->next < j->end ? j->end - j->next : 0;
     if (s->len && j->list)

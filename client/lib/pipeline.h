@@ -30,8 +30,7 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
  * gpunvme_error() then describe the error, and if there were several, the first
  * one in the file. Bytes of a read behind the error may have reached the
  * buffer. A write is moved in order, so no bytes behind the chunk with an error
- * reached the file. b->ending ends a transfer with -EINTR. Adds the commands
- * and the status of the drive to *result.
+ * reached the file. Adds the commands and the status of the drive to *result.
  */
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err);

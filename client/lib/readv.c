@@ -23,7 +23,6 @@ static int readv_read_singly(struct readv_call *c)
         struct range r = range_of_piece(c->fd, p);
         int err = p->len > INT32_MAX ? -EINVAL : 0;
         size_t done = err ? 0 : gpunvme_transfer_shared(c->b, &r, c->flags, c->result, &err);
-        err = gpunvme_unless_ended(c->b, err);
         if (ends_all(err))
             return err;
         p->result = err ? err : (int32_t)done;
@@ -114,12 +113,8 @@ int readv_buffer(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces,
 {
     struct gpunvme_result sum = {.why = ""};
     struct readv_call call = {.b = b, .fd = fd, .pieces = pieces, .n = n, .result = &sum};
-    int err = gpunvme_use_begin(b);
+    int err = n ? readv_read_batch(&call) : 0;
 
-    if (!err) {
-        err = n ? readv_read_batch(&call) : 0;
-        gpunvme_use_end(b);
-    }
     for (size_t i = call.done; i < n; i++)
         pieces[i].result = -ECANCELED;
     if (result)

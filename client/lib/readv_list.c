@@ -80,7 +80,7 @@ static int read_turn(struct readv_call *c, struct shared_list *l, bool in_place)
         c->turn = n / 2;
     if (!begun)
         n = 0;
-    if (too_long || gpunvme_was_interrupted(c->b, err, &c->retries)) {
+    if (too_long || gpunvme_was_interrupted(err, &c->retries)) {
         n = readv_count_read(in_place ? pieces : l->pieces, n);
         err = 0;
     }
@@ -89,7 +89,7 @@ static int read_turn(struct readv_call *c, struct shared_list *l, bool in_place)
     c->done += n;
     if (n)
         c->retries = 0;
-    return err ? gpunvme_unless_ended(c->b, readv_failed(err)) : 0;
+    return err ? readv_failed(err) : 0;
 }
 
 int readv_by_list(struct readv_call *c, struct shared_list *l)

@@ -146,7 +146,7 @@ static void list_drop(struct regions *rs, struct region_list *list, size_t i)
 
 /*
  * Releases the lock, then ends the dropped regions. Ending a region waits for
- * the mount, and for transfers that no other thread waits for.
+ * the mount.
  */
 static void regions_unlock(struct regions *rs)
 {

@@ -17,30 +17,6 @@
 #define BOUNCE_BELOW        ((size_t)16 << 10)
 #define BOUNCED_PIECES      4u
 
-int gpunvme_use_begin(struct gpunvme_buffer *b)
-{
-    atomic_fetch_add(&b->users, 1);
-    if (!atomic_load(&b->ending))
-        return 0;
-    gpunvme_use_end(b);
-    return gpunvme_fail(-EINTR, "the buffer was unregistered");
-}
-
-/*
- * Ends a use. Another thread may free the buffer after the last use, so nothing of it is accessed
- * then.
- */
-void gpunvme_use_end(struct gpunvme_buffer *b)
-{
-    struct connection *g = b->owner;
-
-    if (atomic_fetch_sub(&b->users, 1) != (GPUNVME_AWAITED | 1))
-        return;
-    pthread_mutex_lock(&g->lock);
-    pthread_cond_broadcast(&g->unused);
-    pthread_mutex_unlock(&g->lock);
-}
-
 /* Returns a reason to bounce other than the size of the transfer. */
 static const char *why_bounce(const struct gpunvme_buffer *b, const struct range *r)
 {
@@ -155,18 +131,14 @@ ssize_t transfer_range(struct gpunvme_buffer *b, const struct range *r,
                        struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
-    int err = gpunvme_use_begin(b);
-
-    if (err)
-        return err;
-    size_t done = 0;
     struct path_taken taken = gpunvme_choose_path(b, r, 0);
-    if (taken.why && b->owner->options.path == GPUNVME_PATH_GPU) {
+    size_t done = 0;
+    int err = 0;
+
+    if (taken.why && b->owner->options.path == GPUNVME_PATH_GPU)
         err = gpunvme_fail(-EREMOTEIO, "%s", taken.why);
-    } else {
+    else
         done = lib_transfer_move(b, r, &taken, &sum, &err);
-    }
-    gpunvme_use_end(b);
     if (result)
         *result = sum;
     return done || !err ? (ssize_t)done : err;

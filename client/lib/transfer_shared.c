@@ -37,13 +37,6 @@ void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t comm
         sum->nvme_status = nvme_status;
 }
 
-int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
-{
-    if (!err || !atomic_load_explicit(&b->ending, memory_order_relaxed))
-        return err;
-    return gpunvme_fail(-EINTR, "the buffer was unregistered");
-}
-
 /* Makes one call for the rest of the range. Returns 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
                       struct gpunvme_ioc_rw *rw, unsigned retries)
@@ -70,10 +63,10 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
         struct gpunvme_ioc_rw rw = {.flags = flags};
         *err = call_mount(b, r, done, &rw, retries);
         gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status, rw.flags & GPUNVME_STAGED);
-        if (gpunvme_was_interrupted(b, *err, &retries))
+        if (gpunvme_was_interrupted(*err, &retries))
             *err = 0;
         else if (*err)
-            *err = gpunvme_unless_ended(b, transfer_failed(*err, &rw));
+            *err = transfer_failed(*err, &rw);
         else if (!rw.bytes)
             break;
         else

@@ -214,24 +214,28 @@ uint64_t bytes_read(struct connection *g)
                : UINT64_MAX;
 }
 
-TEST_P(Bounce, UnregisteringEndsATransferOfAnother)
+TEST_P(Bounce, UnregisteringWaitsForATransferOfAnother)
 {
     if (!GetParam().registers || GetParam().chunk < 1u << 20)
         GTEST_SKIP() << "the mount's counters do not tell when read(2) has begun";
     struct gpunvme_options o = {};
+    struct gpunvme *io;
+    struct gpunvme_file *f;
     o.threads = 2;
     o.chunk = 1u << 20;
-    ASSERT_EQ(bounce_set_options(g_, &o), 0);
+    ASSERT_EQ(gpunvme_open(&o, &io), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(io, fd_, 0, &f), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_register(io, own_.data(), own_.size()), 0) << gpunvme_error();
     ssize_t n = 0;
-    std::thread reader([&] { n = transfer_read(local_, fd_, 0, 0, kFile, nullptr); });
+    std::thread reader([&] { n = gpunvme_read(f, own_.data(), kFile, 0, nullptr); });
     while (bytes_read(g_) == 0)
         std::this_thread::yield();
-    EXPECT_EQ(buffer_unregister(local_), 0);
+    EXPECT_EQ(gpunvme_unregister(io, own_.data()), 0);
     std::vector<char> after = own_; // no writer is left
     reader.join();
-    ASSERT_GT(n, 0);
-    EXPECT_EQ(memcmp(after.data(), file_.data(), static_cast<size_t>(n)), 0);
-    EXPECT_EQ(after, own_);
+    EXPECT_EQ(n, ssize_t{kFile});
+    EXPECT_EQ(memcmp(after.data(), file_.data(), kFile), 0);
+    gpunvme_close(io);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mounts, Bounce,

@@ -208,30 +208,6 @@ TEST_P(ReadvTest, SignalsEndNeitherReadsNorBatches)
     EXPECT_TRUE(noticed());
 }
 
-TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
-{
-    gpunvme_ioc_info info;
-    ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0);
-    if (info.executor == GPUNVME_EXECUTOR_CUDA)
-        GTEST_SKIP() << "looks into memory of the host to see when the batch has begun";
-    constexpr uint32_t kPieces = 100000, kLen = kRoom / kPieces;
-    std::vector<gpunvme_piece> pieces(kPieces);
-    for (uint64_t i = 0; i < kPieces; i++) // each has a place: a drive with threads writes at once
-        pieces[i] = {100, i * kLen, kLen, 7};
-    const auto *data = static_cast<const volatile char *>(buffer_addr(shared_));
-    const char *want = std::find_if(&file_[100], &file_[100 + kLen], [](char c) { return c != 0; });
-    int err = 1;
-    std::thread reader(
-        [&] { err = readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr); });
-    while (data[want - &file_[100]] != *want)
-        std::this_thread::yield();
-    EXPECT_EQ(buffer_unregister(shared_), 0);
-    reader.join();
-    EXPECT_TRUE(err == 0 || err == -EINTR) << err;
-    for (const gpunvme_piece &p : pieces)
-        ASSERT_TRUE(p.result == int32_t{kLen} || (err && p.result == -ECANCELED)) << p.result;
-}
-
 INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
                          ::testing::Values(Way{"automatic", "executor=auto", GPUNVME_PATH_GPU},
                                            Way{"cpu", "executor=cpu", GPUNVME_PATH_GPU},

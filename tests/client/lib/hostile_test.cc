@@ -37,6 +37,7 @@ struct Mount {
     int fail_register = 0, fail_iova = 0, fail_queues = 0; // 0 or -errno
     std::atomic<unsigned> lease_ends{0};                   // that it was asked for
     std::atomic<unsigned> unregistered{0};
+    std::atomic<bool> waits{false}; // UNREGISTER does not return meanwhile
 };
 
 Mount *mount; // one at a time
@@ -550,8 +551,8 @@ TEST_F(Hostile, NorFromWaitingForItsTurn)
     leaving.join();
 }
 
-// A copy still uses the buffer of memory that is released, although no thread waits for the copy.
-TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
+// The mount waits for commands of memory that is released before it ends the buffer.
+TEST_F(Hostile, MemoryIsRegisteredWhileTheMountEndsOtherMemory)
 {
     regions *rs;
     region_use use;
@@ -560,17 +561,17 @@ TEST_F(Hostile, MemoryIsRegisteredWhileOtherMemoryWaitsForItsCopies)
     g_ = open_handle(m_, file_);
     ASSERT_EQ(regions_new(&rs), 0);
     ASSERT_EQ(regions_use(rs, nullptr, g_, memory, kPage, &use), 0);
-    gpunvme_buffer *b = use.buffer;
-    gpunvme_use_begin(b);
+    use.buffer->shared = true; // so that the mount is told of its end
+    m_.waits = true;
     std::thread releasing([&] { regions_release(rs, &use); });
-    while (!(__atomic_load_n(&b->users, __ATOMIC_SEQ_CST) & GPUNVME_AWAITED))
+    while (m_.unregistered == 0)
         usleep(100);
     std::thread adding(
         [&] { added = regions_add(rs, nullptr, other, sizeof(other), nullptr) == 0; });
     for (int i = 0; i < 5000 && !added; i++)
         usleep(1000);
     EXPECT_TRUE(added);
-    gpunvme_use_end(b);
+    m_.waits = false;
     releasing.join();
     adding.join();
     regions_free(rs);
@@ -634,6 +635,8 @@ int gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t size)
         return mount->fail_register;
     case GPUNVME_IOC_UNREGISTER:
         mount->unregistered++;
+        while (mount->waits)
+            usleep(100);
         return 0;
     case GPUNVME_IOC_BUFFER_IOVA:
         return mount->fail_iova;

@@ -98,8 +98,6 @@ class Rig
         list.n = pieces.size();
         return pipeline_readv(pipeline_, &list, bytes ? bytes : &sum, &result);
     }
-    // Sets or clears the word by which buffer_unregister() ends transfers in flight.
-    void end_buffer(bool ending) { __atomic_store_n(&buffer_.ending, ending, __ATOMIC_SEQ_CST); }
     // Returns the number of lanes that were made, all of which are free.
     size_t staging()
     {
@@ -322,11 +320,6 @@ TEST_P(Pipeline, WhatIsWrongWithAListEndsIt)
     EXPECT_EQ(rig_.readv(-1, list), -EBADF);
     for (const gpunvme_piece &p : list)
         ASSERT_EQ(p.result, -ECANCELED);
-    rig_.end_buffer(true);
-    EXPECT_EQ(rig_.readv(fd_, list), -EINTR);
-    for (const gpunvme_piece &p : list)
-        ASSERT_EQ(p.result, -ECANCELED);
-    rig_.end_buffer(false);
     EXPECT_EQ(rig_.readv(fd_, list), 0);
     EXPECT_EQ(list.back().result, 100);
 }
@@ -348,33 +341,6 @@ TEST_P(Pipeline, LongWritesOfSeveralThreadsAreWhole)
         EXPECT_EQ(bad[t], 0);
         ASSERT_EQ(pread(fd_, now.data(), kLong, static_cast<off_t>(t * kLong)), ssize_t{kLong});
         EXPECT_TRUE(std::equal(now.begin(), now.end(), &buffer_[t * kLong / 4]));
-    }
-}
-
-TEST_P(Pipeline, AnEndingBufferTakesNoMore)
-{
-    int err;
-    rig_.end_buffer(true);
-    EXPECT_EQ(rig_.read(fd_, 0, 0, 20 * kChunk, &err), 0u);
-    EXPECT_EQ(err, -EINTR);
-    EXPECT_EQ(buffer_[0], kUntouched);
-    rig_.end_buffer(false);
-    EXPECT_EQ(rig_.read(fd_, 0, 0, 20 * kChunk, &err), 20 * kChunk);
-}
-
-TEST_P(Pipeline, EndingInTheMiddleLeavesWhatItSays)
-{
-    for (int i = 0; i < 30; i++) {
-        std::fill(buffer_.begin(), buffer_.end(), kUntouched);
-        int err = 0;
-        size_t n = 0;
-        std::thread reader([&] { n = rig_.read(fd_, 0, 0, 40 * kChunk, &err); });
-        rig_.end_buffer(true);
-        reader.join();
-        rig_.end_buffer(false);
-        ASSERT_EQ(err, n == 40 * kChunk ? 0 : -EINTR);
-        ASSERT_TRUE(
-            std::equal(buffer_.begin(), buffer_.begin() + static_cast<ssize_t>(n), file_.begin()));
     }
 }
 

@@ -22,8 +22,6 @@ constexpr size_t kCalls = 7, kLong = kStep * kCalls; // without interrupted call
 struct Mount {
     unsigned interrupted = 0; // of that many calls and one more only the last reads anything
     bool in_place = false;    // pieces are of shared_list_alloc_pieces()
-    unsigned ends_with = 0;   // the call during which the buffer is unregistered; 0: none
-    bool ended = false;       // it comes when that is done: there is no such buffer
     bool bounces = false;     // short transfers take the bounce pipeline:
     int bounce_err = 0;       // what that ends with
     bool ends_list = false;   // that ends a list, and not only its last piece
@@ -51,7 +49,6 @@ void Mount::start()
     faults_held = false;
     buffer.owner = &mount;
     buffer.shared = true;
-    buffer.ending = false;
     mount.options.path = bounces ? 0 : GPUNVME_PATH_GPU;
 }
 
@@ -156,25 +153,6 @@ TEST(Signals, EndNoBatch)
     }
 }
 
-TEST(Signals, DoNotKeepABufferThatIsUnregistered)
-{
-    for (bool ended : {false, true}) {
-        Mount r;
-        r.interrupted = 3;
-        r.ended = ended;
-        r.ends_with = 6;
-        EXPECT_EQ(r.read(kLong, nullptr), ssize_t{kStep});
-        EXPECT_EQ(r.calls, 6u);
-        r.ends_with = 2;
-        EXPECT_EQ(r.read(kLong, nullptr), -EINTR);
-        auto list = pieces();
-        EXPECT_EQ(r.readv(list, nullptr), -EINTR);
-        EXPECT_EQ(r.calls, 2u);
-        EXPECT_STREQ(gpunvme_error(), "the buffer was unregistered");
-        expect_all(list, -ECANCELED);
-    }
-}
-
 // Else one that comes every millisecond would leave no time for a piece that takes longer.
 TEST(Signals, WaitForTheCallAfterAnInterruptedOne)
 {
@@ -248,10 +226,6 @@ int gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t)
     bool interrupted = ++rig->calls % (rig->interrupted + 1ull) != 0;
 
     look_at_mask();
-    if (rig->calls == rig->ends_with)
-        buffer.ending = true;
-    if (rig->calls == rig->ends_with && rig->ended)
-        return -ENOENT;
     if (request == GPUNVME_IOC_READV && !interrupted)
         return read_some_of_list(static_cast<gpunvme_ioc_readv *>(arg));
     if (request == GPUNVME_IOC_READV)
