@@ -152,24 +152,20 @@ int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece
                           struct gpunvme_result *result);
 
 /*
- * Makes a transfer's ioctl like gpunvme_ioctl(). A call that a signal interrupted is repeated for
+ * Makes a transfer's ioctl like gpunvme_ioctl(). Returns -ENOTTY for the -ENOENT of another
+ * gpunvmefs mount, which does not know the buffer. A call that a signal interrupted is repeated for
  * the rest, as read(2) does for other files. After a call that moved nothing, signals are blocked
  * until the end of the next one, because frequent signals would otherwise stop all progress.
  * Faults, job control, SIGINT, SIGQUIT, SIGTERM and SIGHUP are not blocked.
  */
-int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsigned retries);
+int gpunvme_call(const struct connection *g, int fd, unsigned long request, void *arg,
+                 uint32_t size, unsigned retries);
 /*
  * Returns true if a call that failed with err may be repeated. *retries counts consecutive calls
  * that moved nothing, because a mount that is ending returns the same error. The caller sets it to
  * 0 when bytes were moved.
  */
 bool gpunvme_was_interrupted(int err, unsigned *retries);
-
-/*
- * Returns err, or -ENOTTY if err is the -ENOENT of another gpunvmefs mount, which does not know the
- * buffer.
- */
-int gpunvme_unless_other_mount(const struct connection *g, int fd, int err);
 
 /* Adds the result of one call to *sum. */
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,

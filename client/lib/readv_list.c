@@ -36,13 +36,12 @@ static int readv_read_list(struct readv_call *c, const struct shared_list *l, si
                                   .first = first,
                                   .count = n,
                                   .bytes = UINT64_MAX}; /* the mount may not even set it */
-    int err = gpunvme_call(c->fd, GPUNVME_IOC_READV, &v, sizeof(v), c->retries);
+    int err = gpunvme_call(c->b->owner, c->fd, GPUNVME_IOC_READV, &v, sizeof(v), c->retries);
 
     *begun = v.bytes != UINT64_MAX &&
              (!err || err == -EINTR || err == -ETIMEDOUT || (err == -E2BIG && v.path));
     c->bytes += *begun ? v.bytes : 0;
     gpunvme_add_result(c->result, v.path, v.commands, v.nvme_status, v.flags & GPUNVME_STAGED);
-    err = gpunvme_unless_other_mount(c->b->owner, c->fd, err);
     return err || *begun ? err
                          : -ENOTTY; /* another file system may return 0 for an unknown ioctl */
 }

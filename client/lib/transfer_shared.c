@@ -1,16 +1,48 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Transfers of registered memory by the mount's ioctls. */
+/* Calls of the mount for transfers, and transfers of registered memory by them. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "client/lib/client_internal.h"
 
-int gpunvme_unless_other_mount(const struct connection *g, int fd, int err)
+#define MAX_CALL_RETRIES 100u
+
+/*
+ * Signals that are never blocked: faults, which would end the process without their handler, and
+ * the signals by which users end or stop a program.
+ */
+static const int passed[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP, SIGSYS,  SIGABRT,
+                             SIGINT,  SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU};
+
+static int call_with_few_signals(int fd, unsigned long request, void *arg, uint32_t size)
+{
+    sigset_t held, before;
+
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+        sigdelset(&held, passed[i]);
+    pthread_sigmask(SIG_BLOCK, &held, &before);
+    int err = gpunvme_ioctl(fd, request, arg, size);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}
+
+int gpunvme_call(const struct connection *g, int fd, unsigned long request, void *arg,
+                 uint32_t size, unsigned retries)
 {
     struct stat st;
+    int err = retries ? call_with_few_signals(fd, request, arg, size)
+                      : gpunvme_ioctl(fd, request, arg, size);
 
     return err == -ENOENT && fstat(fd, &st) == 0 && st.st_dev != g->dev ? -ENOTTY : err;
+}
+
+bool gpunvme_was_interrupted(int err, unsigned *retries)
+{
+    return err == -EINTR && ++*retries < MAX_CALL_RETRIES;
 }
 
 static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
@@ -48,8 +80,7 @@ static int call_mount(const struct gpunvme_buffer *b, const struct range *r, siz
     rw->file_offset = r->file_offset + done;
     rw->buffer_offset = r->buffer_offset + done;
     rw->len = r->len - done;
-    int err = gpunvme_call(r->fd, request, rw, sizeof(*rw), retries);
-    return gpunvme_unless_other_mount(b->owner, r->fd, err);
+    return gpunvme_call(b->owner, r->fd, request, rw, sizeof(*rw), retries);
 }
 
 size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
