@@ -22,24 +22,12 @@ static void add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned
     cli_table_add(t, cells);
 }
 
-/* Returns entry i of a table of operations and paths. */
-typedef const struct gpunvme_latency *latency_fn(const struct gpunvme_ioc_stats *stats, unsigned i);
-
-static const struct gpunvme_latency *latency_of_transfers(const struct gpunvme_ioc_stats *stats,
-                                                          unsigned i)
-{
-    return &stats->latency[i / 3][i % 3];
-}
-
-static const struct gpunvme_latency *latency_of_programs(const struct gpunvme_ioc_stats *stats,
-                                                         unsigned i)
-{
-    return &stats->calls.by[i / GPUNVME_CALLS_PATHS][i % GPUNVME_CALLS_PATHS].latency;
-}
-
-/* Prints the histogram without empty buckets. */
-static void print_latency(struct cli_out *out, const char *key,
-                          const struct gpunvme_ioc_stats *stats, latency_fn *of, unsigned paths)
+/*
+ * Prints the histograms of a table of operations and paths without empty buckets. They are `stride`
+ * bytes apart.
+ */
+static void print_latency(struct cli_out *out, const char *key, const struct gpunvme_latency *first,
+                          size_t stride, unsigned paths)
 {
     static const struct cli_column columns[] = {{"op", "CALL", CLI_CELL_TEXT},
                                                 {"path", "PATH", CLI_CELL_TEXT},
@@ -49,7 +37,8 @@ static void print_latency(struct cli_out *out, const char *key,
 
     for (unsigned i = 0; i < 3 * paths * GPUNVME_LATENCY_BUCKETS; i++) {
         unsigned pair = i / GPUNVME_LATENCY_BUCKETS, bucket = i % GPUNVME_LATENCY_BUCKETS;
-        uint64_t n = of(stats, pair)->buckets[bucket];
+        const struct gpunvme_latency *of = (const void *)((const char *)first + pair * stride);
+        uint64_t n = of->buckets[bucket];
         if (n)
             add_bucket(&t, pair / paths, pair % paths, bucket, n);
     }
@@ -112,9 +101,10 @@ static int stats_print_stats(const struct cli_watch *w, bool json)
             cli_out_string(&out, "mount", "Mount:", w->mounts[i].point);
         cli_out_counters(&out, now);
         stats_print_fallbacks(&out, now);
-        print_latency(&out, "latency", now, latency_of_transfers, 3);
+        print_latency(&out, "latency", now->latency[0], sizeof(now->latency[0][0]), 3);
         stats_print_programs(&out, now);
-        print_latency(&out, "programs_latency", now, latency_of_programs, GPUNVME_CALLS_PATHS);
+        print_latency(&out, "programs_latency", &now->calls.by[0][0].latency,
+                      sizeof(now->calls.by[0][0]), GPUNVME_CALLS_PATHS);
         failed |= stats_print_gpus(&out, &w->mounts[i]);
         cli_out_close(&out);
     }
