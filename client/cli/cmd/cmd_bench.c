@@ -3,8 +3,6 @@
  * The commands `gpunvme bench` and `gpunvme verify` read a file on every path
  * and report its rate next to the limit, or its checksum.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,74 +19,44 @@ struct method {
     uint32_t path; /* GPUNVME_PATH_*; 0: read(2) */
     bool copies;   /* copies as many bytes into the buffer instead of reading */
     double gb_per_s;
-    uint64_t bytes, xxh3;
+    struct cli_transfer last; /* of the last turn */
     bool done;
     char why[256]; /* reason of a failure */
 };
 
-static void method_failed(struct method *m, const char *why)
-{
-    snprintf(m->why, sizeof(m->why), "%s", why);
-}
-
-/* Reads the whole file. *seconds excludes hashing. */
-static int bench_read_all(struct cli_session *s, struct method *m, int fd, uint64_t size,
-                          bool hashes, double *seconds)
-{
-    struct cli_transfer t = {.file = m->name};
-    int err = cli_read_all(s, fd, size, !m->path, hashes, &t);
-
-    m->bytes = t.bytes;
-    m->xxh3 = t.xxh3;
-    *seconds = t.seconds;
-    if (err)
-        method_failed(m, gpunvme_error());
-    return err;
-}
-
 /* Copies as many bytes from host memory into the buffer. */
-static int bench_copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
+static int bench_copy_all(struct cli_session *s, uint64_t size, struct cli_transfer *t)
 {
     size_t len = buffer_len(s->buffer);
+    int err = 0;
 
-    *seconds = 0;
-    for (m->bytes = 0; m->bytes < size;) {
-        size_t some = size - m->bytes < len ? (size_t)(size - m->bytes) : len;
+    while (!err && t->bytes < size) {
+        size_t some = size - t->bytes < len ? (size_t)(size - t->bytes) : len;
         double start = now_seconds();
-        if (buffer_copy_in(s->buffer, 0, s->host, some)) {
-            method_failed(m, gpunvme_error());
-            return -EIO;
-        }
-        *seconds += now_seconds() - start;
-        m->bytes += some;
+        err = buffer_copy_in(s->buffer, 0, s->host, some);
+        t->seconds += now_seconds() - start;
+        t->bytes += some;
     }
-    return 0;
-}
-
-static int choose_path(struct cli_session *s, struct method *m)
-{
-    if (m->path &&
-        bounce_set_options(s->mount, &(struct gpunvme_options){.path = m->path, .crossover = 1})) {
-        method_failed(m, gpunvme_error());
-        return -EINVAL;
-    }
-    return 0;
+    return err;
 }
 
 /* Measures once, and keeps the best rate of all turns. */
 static void bench_measure(struct cli_session *s, struct method *m, int fd, uint64_t size,
                           bool hashes)
 {
-    double seconds;
+    const struct gpunvme_options path = {.path = m->path, .crossover = 1};
+    struct cli_transfer *t = &m->last;
+    int err = m->path ? bounce_set_options(s->mount, &path) : 0;
 
-    m->done = false;
-    if (choose_path(s, m) || (m->copies ? bench_copy_all(s, m, size, &seconds)
-                                        : bench_read_all(s, m, fd, size, hashes, &seconds)))
-        return;
-    double rate = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
-    if (rate > m->gb_per_s)
-        m->gb_per_s = rate;
-    m->done = true;
+    *t = (struct cli_transfer){.file = m->name};
+    if (!err)
+        err =
+            m->copies ? bench_copy_all(s, size, t) : cli_read_all(s, fd, size, !m->path, hashes, t);
+    m->done = !err;
+    if (err)
+        snprintf(m->why, sizeof(m->why), "%s", gpunvme_error());
+    else if (t->seconds > 0 && (double)t->bytes / 1e9 / t->seconds > m->gb_per_s)
+        m->gb_per_s = (double)t->bytes / 1e9 / t->seconds;
 }
 
 /* --- Both ------------------------------------------------------------------------------------ */
@@ -96,7 +64,7 @@ static void bench_measure(struct cli_session *s, struct method *m, int fd, uint6
 /* Prints nothing for an empty file, which has no rate. limit is 0 if there is none. */
 static void bench_report_rate(struct cli_out *out, const struct method *m, double limit)
 {
-    if (!m->bytes)
+    if (!m->last.bytes)
         return;
     if (out->json)
         cli_out_number(out, "bytes_per_s", "", (uint64_t)(m->gb_per_s * 1e9));
@@ -118,9 +86,9 @@ static void report_method(struct cli_out *out, const struct method *m, bool hash
         cli_out_close(out);
         return;
     }
-    cli_out_bytes(out, "bytes", "Size:", m->bytes);
+    cli_out_bytes(out, "bytes", "Size:", m->last.bytes);
     bench_report_rate(out, m, limit);
-    snprintf(hash, sizeof(hash), "%016" PRIx64, m->xxh3);
+    snprintf(hash, sizeof(hash), "%016" PRIx64, m->last.xxh3);
     if (hashed)
         cli_out_string(out, "xxh3", "XXH3:", hash);
     cli_out_close(out);
@@ -201,7 +169,8 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
         if (!methods[i].done)
             failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
         else if (methods[n - 1].done || i < n - 1)
-            same &= methods[i].xxh3 == methods[0].xxh3 && methods[i].bytes == methods[0].bytes;
+            same &= methods[i].last.xxh3 == methods[0].last.xxh3 &&
+                    methods[i].last.bytes == methods[0].last.bytes;
     }
     close(fd);
     bench_report(out, file, s, methods, n, true);
