@@ -199,15 +199,15 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* The caller holds the lock. Returns a handle without users, which the caller frees. */
-static struct cufile_handle *driver_put(struct cufile_handle *h)
+/* The caller holds the lock. Removes a user, of which the last one frees the handle. */
+static void driver_put(struct cufile_handle *h)
 {
     if (--h->users)
-        return NULL;
+        return;
     if (h->generation == driver.generation)
         gpunvme_file_close(h->file);
     driver.handles--;
-    return h;
+    free(h);
 }
 
 /* The caller holds the lock. */
@@ -220,14 +220,13 @@ static void driver_close_if_due(void)
 bool cufile_handle_remove(CUfileHandle_t id)
 {
     pthread_mutex_lock(&driver.lock);
-    struct cufile_handle **slot = driver_find(id), *ended = NULL;
+    struct cufile_handle **slot = driver_find(id);
     if (slot) {
-        ended = driver_put(*slot);
+        driver_put(*slot);
         *slot = NULL;
     }
     driver_close_if_due();
     pthread_mutex_unlock(&driver.lock);
-    free(ended);
     return slot != NULL;
 }
 
@@ -248,18 +247,16 @@ struct cufile_handle *cufile_handle_get(CUfileHandle_t id)
 void cufile_handle_put(struct cufile_handle *h)
 {
     pthread_mutex_lock(&driver.lock);
-    struct cufile_handle *ended = driver_put(h);
+    driver_put(h);
     driver_close_if_due();
     pthread_mutex_unlock(&driver.lock);
-    free(ended);
 }
 
 void cufile_handle_put_inside(struct cufile_handle *h)
 {
     pthread_mutex_lock(&driver.lock);
-    struct cufile_handle *ended = driver_put(h);
+    driver_put(h);
     pthread_mutex_unlock(&driver.lock);
-    free(ended);
 }
 
 int cufile_buffer_add(void *addr, size_t len)
