@@ -5,10 +5,8 @@
  * set it up. A child of fork(2) has no thread that could complete the entries
  * in flight.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 
 #include "client/cufile/cufile_config.h"

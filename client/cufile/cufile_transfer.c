@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/cufile/cufile_log.h"
 #include "client/cufile/cufile_stats.h"

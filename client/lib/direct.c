@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/device/device_image.h"
 #include "client/lib/mount_gpu.h"

@@ -3,7 +3,6 @@
 #include "client/lib/mount_gpu.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "client/lib/error.h"

@@ -5,18 +5,14 @@
  */
 #include <inttypes.h>
 #include <libnvme.h>
-#include <string.h>
 
 #include "blockdev/nvme/nvme_identify.h"
 #include "client/cli/check/cli_check.h"
 
-#define CSS_NVM      0x1u
-#define MQES_SMALL   63u     /* GPU queues have 1,024 entries where possible */
-#define MDTS_SMALL   131072u /* shorter commands cost more than their data */
-#define REGIONS_FEW  32u     /* for a mount, leased queues and buffers */
-#define ONCS_DSM     (1u << 2)
-#define ONCS_ZEROES  (1u << 3)
-#define SGLS_OFFERED 0x3u
+#define CSS_NVM     0x1u
+#define MQES_SMALL  63u     /* GPU queues have 1,024 entries where possible */
+#define MDTS_SMALL  131072u /* shorter commands cost more than their data */
+#define REGIONS_FEW 32u     /* for a mount, leased queues and buffers */
 
 static unsigned bits(uint64_t value, unsigned shift, unsigned width)
 {

@@ -2,8 +2,6 @@
 /* Checks a drive by its properties on the bus. */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_identify.h"

@@ -2,8 +2,6 @@
 /* The command `gpunvme trace` prints the recorded events of a mount. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "client/cli/common/cli.h"

@@ -7,12 +7,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "gpunvme/gpunvme.h"
 #include "support/clock.h"
 
 /* --- Errors ---------------------------------------------------------------------------------- */

@@ -8,8 +8,6 @@
 #define CLIENT_CLI_CTRLR_CLI_TARGET_H
 
 #include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/cdefs.h>
 
