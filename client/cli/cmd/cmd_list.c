@@ -173,7 +173,7 @@ static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
 /* Returns a text of the kernel about a namespace or else its controller; each may be NULL. */
 #define OF_KERNEL(c, n, what) ((n) ? nvme_ns_get_##what(n) : (c) ? nvme_ctrl_get_##what(c) : NULL)
 
-/* Adds a drive. What is not known of it is NULL: its PCI device, controller or namespace. */
+/* Adds a drive. Its PCI device, controller and namespace are NULL if they are not known. */
 static void add_drive(struct listing *l, const char *device, const struct pci_device *pci,
                       nvme_ctrl_t c, nvme_ns_t n)
 {
