@@ -164,17 +164,23 @@ struct Ring {
     }
 };
 
-TEST(LogReader, RefusesALogWithoutACommit)
+class LogReader : public ::testing::Test
 {
+  protected:
     Ring r;
+    lay_log_tx tx;
+};
+
+using NewestCommit = LogReader;
+
+TEST_F(LogReader, RefusesALogWithoutACommit)
+{
     EXPECT_EQ(r.newest(), -EUCLEAN);
     EXPECT_STREQ(r.log.why, "no commit was found");
 }
 
-TEST(LogReader, PassesOnImagesOfCompleteTransactions)
+TEST_F(LogReader, PassesOnImagesOfCompleteTransactions)
 {
-    Ring r;
-    lay_log_tx tx;
     r.put_images(HOME, 2);
     r.put_images(HOME + 9, 1);
     r.put_commit();
@@ -204,9 +210,8 @@ TEST(LogReader, PassesOnImagesOfCompleteTransactions)
     EXPECT_EQ(r.log.corrected, 0u);
 }
 
-TEST(LogReader, WrapsAtTheEndOfTheLog)
+TEST_F(LogReader, WrapsAtTheEndOfTheLog)
 {
-    Ring r;
     r.pos = r.first = r.tail_pos = RING - 2;
     r.put_images(HOME, 3);
     r.put_commit();
@@ -215,9 +220,8 @@ TEST(LogReader, WrapsAtTheEndOfTheLog)
     EXPECT_EQ(r.log.pos, 3u);
 }
 
-TEST(LogReader, ReadsATransactionThatFillsTheLog)
+TEST_F(LogReader, ReadsATransactionThatFillsTheLog)
 {
-    Ring r;
     r.put_images(HOME, RING - 2);
     r.put_commit();
     EXPECT_EQ(r.read_all(), 1);
@@ -225,9 +229,8 @@ TEST(LogReader, ReadsATransactionThatFillsTheLog)
     EXPECT_EQ(r.log.pos, 0u);
 }
 
-TEST(LogReader, BeginsAtTheTailOfTheNewestCommit)
+TEST_F(LogReader, BeginsAtTheTailOfTheNewestCommit)
 {
-    Ring r;
     r.put_images(HOME, 1);
     r.put_commit();
     r.move_tail();
@@ -237,9 +240,8 @@ TEST(LogReader, BeginsAtTheTailOfTheNewestCommit)
     EXPECT_EQ(r.images, (std::vector<Found>{{HOME + 1, 4}}));
 }
 
-TEST(LogReader, TakesTheHighestIncarnationBeforeTheHighestNumber)
+TEST_F(LogReader, TakesTheHighestIncarnationBeforeTheHighestNumber)
 {
-    Ring r;
     r.tid = 90;
     r.pos = r.first = 8;
     r.by = incarnation(2);
@@ -254,18 +256,16 @@ TEST(LogReader, TakesTheHighestIncarnationBeforeTheHighestNumber)
     EXPECT_EQ(r.log.newest.tid, 80u);
 }
 
-TEST(LogReader, KnowsNoRecordsOfAnotherLog)
+TEST_F(LogReader, KnowsNoRecordsOfAnotherLog)
 {
-    Ring r;
     r.put_images(HOME, 1);
     r.put_commit();
     r.geo.log_id++;
     EXPECT_EQ(r.newest(), -EUCLEAN);
 }
 
-TEST(LogReader, ContinuesAcrossIncarnations)
+TEST_F(LogReader, ContinuesAcrossIncarnations)
 {
-    Ring r;
     r.by = incarnation(1);
     r.put_images(HOME, 1);
     r.put_commit();
@@ -275,7 +275,7 @@ TEST(LogReader, ContinuesAcrossIncarnations)
     EXPECT_TRUE(r.log.newest.counter == 3);
 }
 
-TEST(LogReader, RefusesATransactionOfTwoIncarnationsAndOneOlderThanTheOneBefore)
+TEST_F(LogReader, RefusesATransactionOfTwoIncarnationsAndOneOlderThanTheOneBefore)
 {
     Ring two;
     two.put_images(HOME, 1);
@@ -295,9 +295,8 @@ TEST(LogReader, RefusesATransactionOfTwoIncarnationsAndOneOlderThanTheOneBefore)
     EXPECT_EQ(older.log.tid, OBJECT_TID + 1);
 }
 
-TEST(LogReader, RefusesALogThatIsNewerThanTheLabel)
+TEST_F(LogReader, RefusesALogThatIsNewerThanTheLabel)
 {
-    Ring r;
     r.put_commit();
     EXPECT_EQ(r.newest(2), -EUCLEAN);
     r.by = incarnation(3, 0x78); // the same counter by another writer
@@ -308,9 +307,8 @@ TEST(LogReader, RefusesALogThatIsNewerThanTheLabel)
 
 /* --- The newest commit ----------------------------------------------------------------------- */
 
-TEST(NewestCommit, WithAFlippedBitCounts)
+TEST_F(NewestCommit, WithAFlippedBitCounts)
 {
-    Ring r;
     r.put_commit();
     r.put_images(HOME, 1);
     r.put_images(HOME + 1, 2);
@@ -324,7 +322,7 @@ TEST(NewestCommit, WithAFlippedBitCounts)
 }
 
 // The records were durable before the commit was written, so this is no crash.
-TEST(NewestCommit, WithAFlippedBitCountsWhateverItsRecordsHave)
+TEST_F(NewestCommit, WithAFlippedBitCountsWhateverItsRecordsHave)
 {
     for (uint64_t damaged : {1, 2, 3, 4, 5}) {
         Ring r;
@@ -343,7 +341,7 @@ TEST(NewestCommit, WithAFlippedBitCountsWhateverItsRecordsHave)
     }
 }
 
-TEST(NewestCommit, IsFoundInBoundedTimeAmongManyWithAFlippedBit)
+TEST_F(NewestCommit, IsFoundInBoundedTimeAmongManyWithAFlippedBit)
 {
     Ring ring;
     for (unsigned i = 0; i < RING / 4; i++)
@@ -363,9 +361,8 @@ TEST(NewestCommit, IsFoundInBoundedTimeAmongManyWithAFlippedBit)
     EXPECT_EQ(ring.reads, RING);
 }
 
-TEST(NewestCommit, AtAWrongPositionMeansDamageIfItIsNewer)
+TEST_F(NewestCommit, AtAWrongPositionMeansDamageIfItIsNewer)
 {
-    Ring r;
     r.put_commit();
     r.put_commit(); // at 1
     r.at(9) = r.at(1);
@@ -381,9 +378,8 @@ TEST(NewestCommit, AtAWrongPositionMeansDamageIfItIsNewer)
     EXPECT_STREQ(r.log.why, "a newer commit was written to a wrong position");
 }
 
-TEST(NewestCommit, MayBeUnreadable)
+TEST_F(NewestCommit, MayBeUnreadable)
 {
-    Ring r;
     r.put_commit();
     r.put_commit();
     r.missing = 1;
@@ -469,7 +465,7 @@ void put_three(Ring &r)
     r.put_commit();
 }
 
-TEST(LogReader, ReportsAGapAndFindsWhatFollows)
+TEST_F(LogReader, ReportsAGapAndFindsWhatFollows)
 {
     for (const Damage &damage : DAMAGES) {
         SCOPED_TRACE(damage.name);
@@ -491,7 +487,7 @@ TEST(LogReader, ReportsAGapAndFindsWhatFollows)
     }
 }
 
-TEST(LogReader, CorrectsOneBitOfEachBlock)
+TEST_F(LogReader, CorrectsOneBitOfEachBlock)
 {
     for (unsigned bit : {0, 33, 70, 130, 200, 280, 390, 500, 560, 700, 8 * 4000}) {
         Ring r;
@@ -505,10 +501,8 @@ TEST(LogReader, CorrectsOneBitOfEachBlock)
     }
 }
 
-TEST(LogReader, SkipFindsNothingBehindTheNewestCommit)
+TEST_F(LogReader, SkipFindsNothingBehindTheNewestCommit)
 {
-    Ring r;
-    lay_log_tx tx;
     r.put_images(HOME, 1);
     r.put_commit();
     flip_two(r, 1);
@@ -517,10 +511,9 @@ TEST(LogReader, SkipFindsNothingBehindTheNewestCommit)
     EXPECT_EQ(lay_log_skip(&r.log), 0);
 }
 
-TEST(LogReader, ReturnsTheErrorOfACall)
+TEST_F(LogReader, ReturnsTheErrorOfACall)
 {
-    lay_log_tx tx;
-    auto read = [&tx](const std::function<void(Ring &)> &change) {
+    auto read = [this](const std::function<void(Ring &)> &change) {
         Ring r;
         r.put_images(HOME, 1);
         r.put_commit();
@@ -537,10 +530,8 @@ TEST(LogReader, ReturnsTheErrorOfACall)
     EXPECT_EQ(read([](Ring &r) { r.image_error = -ENOMEM; }), -ENOMEM);
 }
 
-TEST(LogReader, EndsWhenATransactionIsLongerThanTheLog)
+TEST_F(LogReader, EndsWhenATransactionIsLongerThanTheLog)
 {
-    Ring r;
-    lay_log_tx tx;
     r.put_commit();
     ASSERT_EQ(r.newest(), 0);
     r.pos = 0;
@@ -552,10 +543,8 @@ TEST(LogReader, EndsWhenATransactionIsLongerThanTheLog)
     EXPECT_EQ(r.reads, RING + 1);
 }
 
-TEST(LogReader, EndsWhenTransactionsAreLongerThanTheLogTogether)
+TEST_F(LogReader, EndsWhenTransactionsAreLongerThanTheLogTogether)
 {
-    Ring r;
-    lay_log_tx tx;
     uint64_t n = 0;
     for (uint64_t i = 0; i < RING; i++)
         r.put_commit();
@@ -740,9 +729,8 @@ TEST(TwoLogs, AreMadeEqual)
 
 /* --- Mounts ---------------------------------------------------------------------------------- */
 
-TEST(LogReader, ReplacesAnEmptyNewestTransactionThatRepeatsTheTail)
+TEST_F(LogReader, ReplacesAnEmptyNewestTransactionThatRepeatsTheTail)
 {
-    Ring r;
     r.put_images(HOME, 1);
     r.put_commit();
     ASSERT_EQ(r.read_all(), 1);

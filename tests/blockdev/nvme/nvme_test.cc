@@ -59,10 +59,19 @@ INSTANTIATE_TEST_SUITE_P(Nvme, Shapes,
                                            Shape{"DepthDeep", 4096, 8192, 1024, 0, true, 1}),
                          [](const auto &info) { return info.param.name; });
 
-/* From inside a page, too: 512 entries of one list page and PRP1. */
-TEST(Nvme, ACommandCarriesAtMostOneListPage)
+class Nvme : public ::testing::Test
 {
+  protected:
     Rig rig;
+};
+
+using NvmeFaults = Nvme;
+using NvmeQueues = Nvme;
+using NvmeRecovery = Nvme;
+
+/* From inside a page, too: 512 entries of one list page and PRP1. */
+TEST_F(Nvme, ACommandCarriesAtMostOneListPage)
+{
     rig.cfg.mdts = 4 << 20;
     rig.open();
     Dma dma(rig.dev, 4 * MIB + 4096);
@@ -73,9 +82,8 @@ TEST(Nvme, ACommandCarriesAtMostOneListPage)
     EXPECT_EQ(rig.peek(0, 4 * MIB), data);
 }
 
-TEST(Nvme, TransfersAreSplitByMdts)
+TEST_F(Nvme, TransfersAreSplitByMdts)
 {
-    Rig rig;
     rig.cfg.mdts = 16384;
     rig.open();
     Dma dma(rig.dev, MIB);
@@ -83,9 +91,8 @@ TEST(Nvme, TransfersAreSplitByMdts)
     EXPECT_EQ(rig.stats().reads, 64u);
 }
 
-TEST(Nvme, NamespacesAreSeparate)
+TEST_F(Nvme, NamespacesAreSeparate)
 {
-    Rig rig;
     bd_dev *second;
     rig.cfg.namespaces = 3;
     rig.cfg.ns[1].bytes = 4 * MIB;
@@ -106,17 +113,15 @@ TEST(Nvme, NamespacesAreSeparate)
     bd_close(second);
 }
 
-TEST(Nvme, AMissingNamespaceIsNoDevice)
+TEST_F(Nvme, AMissingNamespaceIsNoDevice)
 {
-    Rig rig;
     bd_dev *other;
     rig.open();
     EXPECT_EQ(bd_nvme_open(rig.c, 2, 1, 8, &other), -ENODEV);
 }
 
-TEST(Nvme, UsesFewerQueuesIfThereAreFewer)
+TEST_F(Nvme, UsesFewerQueuesIfThereAreFewer)
 {
-    Rig rig;
     bd_dev *other;
     rig.cfg.io_queues = 2;
     rig.open(8, 8);
@@ -124,9 +129,8 @@ TEST(Nvme, UsesFewerQueuesIfThereAreFewer)
     EXPECT_EQ(rig.read(0, MIB), Bytes(MIB));
 }
 
-TEST(Nvme, ReadOnlyNamespaceRefusesWrites)
+TEST_F(Nvme, ReadOnlyNamespaceRefusesWrites)
 {
-    Rig rig;
     rig.cfg.ns[0].read_only = true;
     rig.open();
     Bytes data(4096);
@@ -134,9 +138,8 @@ TEST(Nvme, ReadOnlyNamespaceRefusesWrites)
     EXPECT_EQ(rig.read(0, 4096), data);
 }
 
-TEST(Nvme, ZeroesAndDiscardDoNotChangeTheNeighbours)
+TEST_F(Nvme, ZeroesAndDiscardDoNotChangeTheNeighbours)
 {
-    Rig rig;
     rig.open();
     Bytes data = random_bytes(MIB, 5);
     ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
@@ -148,9 +151,8 @@ TEST(Nvme, ZeroesAndDiscardDoNotChangeTheNeighbours)
     EXPECT_EQ(back, data);
 }
 
-TEST(Nvme, WholeDeviceIsZeroedAndDiscarded)
+TEST_F(Nvme, WholeDeviceIsZeroedAndDiscarded)
 {
-    Rig rig;
     rig.cfg.ns[0].bytes = 64 * MIB;
     rig.cfg.ns[0].lba_size = 512;
     rig.open();
@@ -159,10 +161,9 @@ TEST(Nvme, WholeDeviceIsZeroedAndDiscarded)
 }
 
 // One range of Dataset Management has at most 2^32 - 1 LBAs.
-TEST(Nvme, ADiscardLongerThanARangeReachesAllOfIt)
+TEST_F(Nvme, ADiscardLongerThanARangeReachesAllOfIt)
 {
     constexpr uint64_t TIB = 1ull << 40;
-    Rig rig;
     rig.cfg.ns[0].bytes = 3 * TIB;
     rig.cfg.ns[0].lba_size = 512;
     rig.open();
@@ -175,9 +176,8 @@ TEST(Nvme, ADiscardLongerThanARangeReachesAllOfIt)
     EXPECT_EQ(rig.read(3 * TIB - 4096, 4096), data);
 }
 
-TEST(Nvme, EmptyTransfersNeedNoCommand)
+TEST_F(Nvme, EmptyTransfersNeedNoCommand)
 {
-    Rig rig;
     rig.open();
     char byte;
     uint64_t before = rig.stats().commands;
@@ -187,9 +187,8 @@ TEST(Nvme, EmptyTransfersNeedNoCommand)
     EXPECT_EQ(rig.stats().commands, before);
 }
 
-TEST(Nvme, RefusedWriteZeroesBecomesWrites)
+TEST_F(Nvme, RefusedWriteZeroesBecomesWrites)
 {
-    Rig rig;
     rig.open();
     Bytes data = random_bytes(MIB, 6);
     ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
@@ -198,7 +197,7 @@ TEST(Nvme, RefusedWriteZeroesBecomesWrites)
     EXPECT_EQ(rig.peek(0, MIB), Bytes(MIB));
 }
 
-TEST(Nvme, FlushReachesTheDriveOnlyWhenItHasACache)
+TEST_F(Nvme, FlushReachesTheDriveOnlyWhenItHasACache)
 {
     Rig with, without;
     without.cfg.no_volatile_cache = true;
@@ -210,9 +209,8 @@ TEST(Nvme, FlushReachesTheDriveOnlyWhenItHasACache)
     EXPECT_EQ(without.stats().flushes, 0u);
 }
 
-TEST(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
+TEST_F(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
 {
-    Rig rig;
     rig.cfg.track_cache = true;
     rig.open();
     Bytes one = random_bytes(65536, 1), two = random_bytes(65536, 2);
@@ -225,9 +223,8 @@ TEST(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
     EXPECT_EQ(bd_read(rig.dev, 0, one.data(), 4096), -EIO) << "the drive is gone";
 }
 
-TEST(NvmeFaults, PermanentErrorsAreReportedWithTheirStatus)
+TEST_F(NvmeFaults, PermanentErrorsAreReportedWithTheirStatus)
 {
-    Rig rig;
     rig.open();
     Bytes buf(65536);
     bd_io io{};
@@ -240,9 +237,8 @@ TEST(NvmeFaults, PermanentErrorsAreReportedWithTheirStatus)
     EXPECT_EQ(io.nvme_status & 0x7ff, NVME_ERR_UNRECOVERED_READ);
 }
 
-TEST(NvmeFaults, DnrIsNotRetried)
+TEST_F(NvmeFaults, DnrIsNotRetried)
 {
-    Rig rig;
     rig.open();
     Bytes buf(4096);
     rig.fault(status_fault(NVME_IO_READ, NVME_ERR_UNRECOVERED_READ | NVME_STATUS_DNR, 1));
@@ -250,9 +246,8 @@ TEST(NvmeFaults, DnrIsNotRetried)
     EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), 4096), 0);
 }
 
-TEST(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
+TEST_F(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
 {
-    Rig rig;
     rig.open();
     Bytes data = random_bytes(MIB, 9), back(MIB);
     ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
@@ -269,9 +264,8 @@ TEST(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
     EXPECT_EQ(memcmp(&back[4 * 131072], &data[4 * 131072], 4 * 131072), 0);
 }
 
-TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
+TEST_F(NvmeFaults, BuffersMayBeReusedAfterATimeout)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 100;
     rig.open(1, 8);
     Dma dma(rig.dev, MIB);
@@ -281,9 +275,8 @@ TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
 
 // If freeing left the lock of the memory locked, another thread would wait
 // forever.
-TEST(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)
+TEST_F(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)
 {
-    Rig rig;
     rig.open();
     auto use = [&] {
         void *buf = bd_dma_alloc(rig.dev, 8192);
@@ -294,9 +287,8 @@ TEST(Nvme, MemoryIsAllocatedByOtherThreadsAfterItWasFreed)
     std::thread(use).join();
 }
 
-TEST(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
+TEST_F(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
 {
-    Rig rig;
     rig.open();
     Bytes data = random_bytes(65536, 8);
     ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
@@ -440,9 +432,8 @@ sim_fault fault(sim_fault_kind kind, uint8_t opcode, unsigned times)
     return f;
 }
 
-TEST(NvmeRecovery, TransfersOfManyThreadsContinueAcrossResets)
+TEST_F(NvmeRecovery, TransfersOfManyThreadsContinueAcrossResets)
 {
-    Rig rig;
     rig.cfg.latency_ns = 200000;
     rig.cfg.reorder = true;
     rig.open(3, 16);
@@ -459,7 +450,7 @@ TEST(NvmeRecovery, TransfersOfManyThreadsContinueAcrossResets)
 }
 
 /* With and without an admin queue to delete them by before the reset. */
-TEST(NvmeRecovery, QueuesThatOutliveCcEnDoNoHarm)
+TEST_F(NvmeRecovery, QueuesThatOutliveCcEnDoNoHarm)
 {
     for (bool admin_lost : {false, true}) {
         struct nvme_ns_info ns;
@@ -480,9 +471,8 @@ TEST(NvmeRecovery, QueuesThatOutliveCcEnDoNoHarm)
     }
 }
 
-TEST(NvmeRecovery, LostCommandsLoseNoData)
+TEST_F(NvmeRecovery, LostCommandsLoseNoData)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 300;
     rig.cfg.no_abort = true;
     rig.cfg.reorder = true;
@@ -497,9 +487,8 @@ TEST(NvmeRecovery, LostCommandsLoseNoData)
 }
 
 // A write that completes after its deadline must not undo a later one to the same place.
-TEST(NvmeRecovery, LateWriteDoesNotOvertakeALaterOne)
+TEST_F(NvmeRecovery, LateWriteDoesNotOvertakeALaterOne)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 100;
     rig.cfg.no_abort = true;
     rig.open(2, 8);
@@ -514,7 +503,7 @@ TEST(NvmeRecovery, LateWriteDoesNotOvertakeALaterOne)
 }
 
 // As the file of a simulated drive does, whose disk has much to write before.
-TEST(NvmeRecovery, DurableCommandsGetTheTransportsExtraTime)
+TEST_F(NvmeRecovery, DurableCommandsGetTheTransportsExtraTime)
 {
     for (bool has_cache : {true, false}) {
         Rig rig;
@@ -535,9 +524,8 @@ TEST(NvmeRecovery, DurableCommandsGetTheTransportsExtraTime)
     }
 }
 
-TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
+TEST_F(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 300;
     rig.opts.admin_timeout_ms = 1000;
     rig.open(2, 16);
@@ -549,9 +537,8 @@ TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
     EXPECT_GE(nvme_ctrlr_epoch(rig.c), 1u);
 }
 
-TEST(NvmeRecovery, StuckControllerIsResetFromOutside)
+TEST_F(NvmeRecovery, StuckControllerIsResetFromOutside)
 {
-    Rig rig;
     rig.open(2, 16);
     Load load(rig, 3);
     load.wait_rounds(3);
@@ -561,9 +548,8 @@ TEST(NvmeRecovery, StuckControllerIsResetFromOutside)
     expect_right(load);
 }
 
-TEST(NvmeRecovery, ARemovedDriveEndsAllTransfersInTime)
+TEST_F(NvmeRecovery, ARemovedDriveEndsAllTransfersInTime)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 300;
     rig.opts.admin_timeout_ms = 1000;
     rig.open(2, 16);
@@ -582,9 +568,8 @@ TEST(NvmeRecovery, ARemovedDriveEndsAllTransfersInTime)
     EXPECT_GE(counters.errors, 6u) << "at least one of each thread";
 }
 
-TEST(NvmeRecovery, DataWrittenBeforeAResetIsFlushedAfterIt)
+TEST_F(NvmeRecovery, DataWrittenBeforeAResetIsFlushedAfterIt)
 {
-    Rig rig;
     rig.cfg.track_cache = true;
     rig.open();
     Bytes data = random_bytes(65536, 1);
@@ -595,9 +580,8 @@ TEST(NvmeRecovery, DataWrittenBeforeAResetIsFlushedAfterIt)
     EXPECT_EQ(rig.peek(0, data.size()), data);
 }
 
-TEST(NvmeRecovery, RandomTransfersSurviveLossesFatalStatusAndErrors)
+TEST_F(NvmeRecovery, RandomTransfersSurviveLossesFatalStatusAndErrors)
 {
-    Rig rig;
     rig.opts.io_timeout_ms = 200;
     rig.cfg.reorder = true;
     rig.open(1, 16);

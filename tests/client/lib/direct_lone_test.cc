@@ -34,7 +34,14 @@ enum shared_path read_alone(Stack &s, uint64_t offset, int *result)
     return path;
 }
 
-TEST(DirectSharedLone, ReadsPagesOfAnIdleQueue)
+class DirectSharedLone : public ::testing::Test
+{
+  protected:
+    Stack s{1, 40, 20};
+    int result;
+};
+
+TEST_F(DirectSharedLone, ReadsPagesOfAnIdleQueue)
 {
     for (bool stages : {false, true}) {
         Stack s(1, 40, 20);
@@ -58,10 +65,8 @@ TEST(DirectSharedLone, ReadsPagesOfAnIdleQueue)
 }
 
 // Of memory that the controller reaches: whole LBAs, also over two pages of it.
-TEST(DirectSharedLone, ReadsPartsOfPages)
+TEST_F(DirectSharedLone, ReadsPartsOfPages)
 {
-    Stack s(1, 40, 20);
-    int result;
     for (uint64_t len : {kLba, 3 * kLba, 8 * kLba}) {
         for (size_t at : {kPage, 2 * kPage - kLba, kPage + 4}) {
             memset(&s.pages[1], 0x5a, 4 * kPage);
@@ -88,12 +93,10 @@ void expect_other(Stack &s, uint64_t dst, uint64_t len, uint64_t offset)
     expect_idle(s);
 }
 
-TEST(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
+TEST_F(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
 {
-    Stack s(1, 40, 20);
     uint32_t idle = s.lock(0), taken = s.cids[0].taken[0];
     s.locks[0] = GD_LOST;
-    int result;
     EXPECT_EQ(read_lone(s, 0, &result), SHARED_OTHER);
     EXPECT_EQ(s.lock(0), GD_LOST);
     EXPECT_EQ(s.cids[0].taken[0], taken);
@@ -131,7 +134,7 @@ static bool has_short_path(bool stages, size_t at, uint64_t len, uint64_t offset
 }
 
 // Places of a read in the file and in memory that are not whole LBAs at multiples of 4.
-TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
+TEST_F(DirectSharedLone, ReadsAnyPieceThroughStaging)
 {
     for (bool stages : {false, true}) {
         Stack s(1, 40, 20);
@@ -169,13 +172,12 @@ TEST(DirectSharedLone, ReadsAnyPieceThroughStaging)
 }
 
 // Its own queue is taken by a reader that needs it for itself.
-TEST(DirectSharedLone, TakesAFreeQueueInsteadOfOneThatIsTaken)
+TEST_F(DirectSharedLone, TakesAFreeQueueInsteadOfOneThatIsTaken)
 {
 #ifdef GPUNVME_DEVICE_SMALL
     GTEST_SKIP() << "functions of few registers share the queue";
 #endif
     Stack s(4, 40, 20);
-    int result;
     uint32_t idle = s.lock(3);
     for (uint32_t i = 0; i < 3; i++)
         s.locks[i] |= GD_TAKEN;
@@ -190,9 +192,8 @@ TEST(DirectSharedLone, TakesAFreeQueueInsteadOfOneThatIsTaken)
     expect_idle(s);
 }
 
-TEST(DirectSharedLone, StagesWhereThereIsRoom)
+TEST_F(DirectSharedLone, StagesWhereThereIsRoom)
 {
-    Stack s(1, 40, 20);
     uint32_t bytes = s.file.set.shared_bytes;
     s.stage_all();
     s.file.set.shared_bytes = bytes;
@@ -243,7 +244,7 @@ enum shared_path read_beside_a_leader()
 
 // A read that waits long for its leader, as on a busy machine, is handed on: the next one may not
 // be.
-TEST(DirectSharedLone, HandsItsCommandToTheLeader)
+TEST_F(DirectSharedLone, HandsItsCommandToTheLeader)
 {
     enum shared_path path = SHARED_HANDED_ON;
 
@@ -253,11 +254,9 @@ TEST(DirectSharedLone, HandsItsCommandToTheLeader)
 }
 
 // A ticket has left its command in the queue.
-TEST(DirectSharedLone, LeadsForCommandsThatOthersHaveInTheQueue)
+TEST_F(DirectSharedLone, LeadsForCommandsThatOthersHaveInTheQueue)
 {
-    Stack s(1, 40, 20);
     std::atomic<bool> goes_on{false};
-    int result;
     s.on_command = [&] {
         while (!goes_on)
             std::this_thread::yield();
@@ -277,11 +276,9 @@ TEST(DirectSharedLone, LeadsForCommandsThatOthersHaveInTheQueue)
 }
 
 // Its leader leaves without having taken the command up.
-TEST(DirectSharedLone, LeadsWhenNobodyDoes)
+TEST_F(DirectSharedLone, LeadsWhenNobodyDoes)
 {
-    Stack s(1, 40, 20);
     uint32_t idle = s.lock(0);
-    int result;
     s.locks[0] = idle | GD_TAKEN;
     std::thread leaver([&] {
         while (__atomic_load_n(&s.cids[0].pending[0], __ATOMIC_ACQUIRE) == 0)
@@ -295,12 +292,10 @@ TEST(DirectSharedLone, LeadsWhenNobodyDoes)
     expect_idle(s);
 }
 
-TEST(DirectSharedLone, GoesOnAsALeaderWhenAnotherGroupSubmits)
+TEST_F(DirectSharedLone, GoesOnAsALeaderWhenAnotherGroupSubmits)
 {
     constexpr uint32_t other = 35; // its CID
-    Stack s(1, 40, 20);
     gq_cids &cids = s.cids[0];
-    int result;
     s.stage_all();
     cids.cmds[other] = {0, address(s, 3 * kPage), 0, 0, 0};
     cids.states[other] = GQ_CID_PENDING;
@@ -319,10 +314,8 @@ TEST(DirectSharedLone, GoesOnAsALeaderWhenAnotherGroupSubmits)
     EXPECT_NE(cids.states[other], static_cast<uint32_t>(GQ_CID_PENDING));
 }
 
-TEST(DirectSharedLone, FailsAsALeaderDoes)
+TEST_F(DirectSharedLone, FailsAsALeaderDoes)
 {
-    Stack s(1, 40, 20);
-    int result;
     s.stage_all();
     s.status_of_next = 0x281;
     EXPECT_EQ(read_alone(s, 0, &result), SHARED_HANDED_ON);
@@ -336,10 +329,8 @@ TEST(DirectSharedLone, FailsAsALeaderDoes)
     EXPECT_EQ(s.cids[0].lost, 1u);
 }
 
-TEST(DirectSharedLone, DoesNotTakeTheCompletionOfAnotherCommand)
+TEST_F(DirectSharedLone, DoesNotTakeTheCompletionOfAnotherCommand)
 {
-    Stack s(1, 40, 20);
-    int result;
     s.stage_all();
     s.cid_error = 1;
     EXPECT_EQ(read_alone(s, 0, &result), SHARED_HANDED_ON);
@@ -347,7 +338,7 @@ TEST(DirectSharedLone, DoesNotTakeTheCompletionOfAnotherCommand)
     EXPECT_TRUE(s.lock(0) & GD_LOST);
 }
 
-TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
+TEST_F(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
 {
     for (bool stages : {false, true}) {
         Stack s(1, 40, 20);
@@ -366,7 +357,7 @@ TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
     }
 }
 
-TEST(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
+TEST_F(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
 {
     for (uint32_t n = 1; n <= 256; n++) {
         for (uint32_t seed = 0; seed < 20000; seed++) {
@@ -377,7 +368,7 @@ TEST(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
     }
 }
 
-TEST(DirectSharedLone, TakesOneOfItsQueuesWithTheInverseOfAnotherNumber)
+TEST_F(DirectSharedLone, TakesOneOfItsQueuesWithTheInverseOfAnotherNumber)
 {
     for (uint32_t n : {1u, 3u, 17u, 200u}) {
         for (uint32_t of : {1u, 2u, 17u, 18u, 256u}) {

@@ -63,10 +63,14 @@ struct Bells : nvme_transport {
     }
 };
 
-TEST(GqDoorbellProxy, PassesOnWhatChanges)
+class GqDoorbellProxy : public ::testing::Test
 {
+  protected:
     Bells b;
+};
 
+TEST_F(GqDoorbellProxy, PassesOnWhatChanges)
+{
     gq_doorbell_proxy_begin(b.r);
     b.store(1, 3, 2);
     EXPECT_TRUE(b.waits_for(2, 3));
@@ -78,10 +82,8 @@ TEST(GqDoorbellProxy, PassesOnWhatChanges)
     gq_doorbell_proxy_end(b.r);
 }
 
-TEST(GqDoorbellProxy, WakesFromItsSleep)
+TEST_F(GqDoorbellProxy, WakesFromItsSleep)
 {
-    Bells b;
-
     for (uint32_t i = 1; i <= 3; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         gq_doorbell_proxy_begin(b.r);
@@ -91,10 +93,8 @@ TEST(GqDoorbellProxy, WakesFromItsSleep)
     }
 }
 
-TEST(GqDoorbellProxy, PassesOnTheLastValuesWhenDrivingEnds)
+TEST_F(GqDoorbellProxy, PassesOnTheLastValuesWhenDrivingEnds)
 {
-    Bells b;
-
     for (uint32_t i = 1; i <= 1000; i++) {
         gq_doorbell_proxy_begin(b.r);
         b.store(0, i, i + 1);
@@ -105,10 +105,8 @@ TEST(GqDoorbellProxy, PassesOnTheLastValuesWhenDrivingEnds)
 }
 
 /* A fresh pair never hears of the tail of the old one, whatever else goes on. */
-TEST(GqDoorbellProxy, RingsNothingForAPairThatWasCreatedAgain)
+TEST_F(GqDoorbellProxy, RingsNothingForAPairThatWasCreatedAgain)
 {
-    Bells b;
-
     gq_doorbell_proxy_begin(b.r);
     for (uint32_t i = 1; i <= 2000; i++) {
         gq_doorbell_proxy_begin(b.r);
@@ -124,10 +122,8 @@ TEST(GqDoorbellProxy, RingsNothingForAPairThatWasCreatedAgain)
     gq_doorbell_proxy_end(b.r);
 }
 
-TEST(GqDoorbellProxy, CountsWhatWasSubmittedAcrossTheEndOfTheRing)
+TEST_F(GqDoorbellProxy, CountsWhatWasSubmittedAcrossTheEndOfTheRing)
 {
-    Bells b;
-
     for (uint32_t tail : {0u, 5u, 4000u, 4095u, 3u, 3u}) {
         gq_doorbell_proxy_begin(b.r);
         b.store(1, tail, 0);
@@ -139,10 +135,8 @@ TEST(GqDoorbellProxy, CountsWhatWasSubmittedAcrossTheEndOfTheRing)
     EXPECT_EQ(gq_doorbell_proxy_submitted(b.r, 1), 4096u + 3) << "until the pair is another one";
 }
 
-TEST(GqDoorbellProxy, SilentOneRingsNothing)
+TEST_F(GqDoorbellProxy, SilentOneRingsNothing)
 {
-    Bells b;
-
     gq_doorbell_proxy_begin(b.r);
     gq_doorbell_proxy_silence(b.r);
     b.store(0, 7, 7);
@@ -152,10 +146,8 @@ TEST(GqDoorbellProxy, SilentOneRingsNothing)
 }
 
 /* Proxied doorbells may be mapped by another process. */
-TEST(GqDoorbellProxy, PassesOnNoPlaceBeyondTheQueue)
+TEST_F(GqDoorbellProxy, PassesOnNoPlaceBeyondTheQueue)
 {
-    Bells b;
-
     gq_doorbell_proxy_begin(b.r);
     b.store(0, 4096, UINT32_MAX);
     b.store(1, 1, 1);
@@ -170,10 +162,8 @@ TEST(GqDoorbellProxy, PassesOnNoPlaceBeyondTheQueue)
     EXPECT_EQ(b.load(1), 4095u);
 }
 
-TEST(GqDoorbellProxy, RingsNothingForAPairThatWasRemoved)
+TEST_F(GqDoorbellProxy, RingsNothingForAPairThatWasRemoved)
 {
-    Bells b;
-
     gq_doorbell_proxy_begin(b.r);
     b.store(0, 3, 3);
     EXPECT_TRUE(b.waits_for(0, 3));

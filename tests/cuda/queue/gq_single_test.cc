@@ -63,10 +63,14 @@ struct Drive : nvme_transport {
     }
 };
 
-TEST(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
+class GqSingle : public ::testing::Test
 {
+  protected:
     Drive d;
+};
 
+TEST_F(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
+{
     EXPECT_EQ(d.read(0x123456789a), (uint32_t)GQ_OUT_DONE);
     EXPECT_EQ(d.rig.status, 0u);
     EXPECT_EQ(d.q.sq[0].opcode, NVME_IO_READ);
@@ -82,10 +86,8 @@ TEST(GqSingle, SendsTheWholeEntryAndLeavesTheCqDoorbellToTheNext)
     EXPECT_NE(d.rig.cq_db_pending, 0u);
 }
 
-TEST(GqSingle, GoesRoundItsRings)
+TEST_F(GqSingle, GoesRoundItsRings)
 {
-    Drive d;
-
     for (uint32_t i = 0; i < 5 * kDepth + 1; i++) {
         ASSERT_EQ(d.rig.entry, i % kDepth);
         ASSERT_EQ(d.rig.phase, (i / kDepth & 1) ^ 1);
@@ -95,10 +97,8 @@ TEST(GqSingle, GoesRoundItsRings)
     }
 }
 
-TEST(GqSingle, KeepsTheDrivesStatusAndGoesOn)
+TEST_F(GqSingle, KeepsTheDrivesStatusAndGoesOn)
 {
-    Drive d;
-
     d.status = 0x4281;
     EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
     EXPECT_EQ(d.rig.status, 0x4281u);
@@ -107,28 +107,22 @@ TEST(GqSingle, KeepsTheDrivesStatusAndGoesOn)
     EXPECT_EQ(d.rig.status, 0u);
 }
 
-TEST(GqSingle, EndsByItsDeadline)
+TEST_F(GqSingle, EndsByItsDeadline)
 {
-    Drive d;
-
     ASSERT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
     d.mute = true;
     d.rig.run.command_ns = kShort;
     EXPECT_EQ(d.read(2), (uint32_t)GQ_OUT_TIMED_OUT);
 }
 
-TEST(GqSingle, TakesACompletionThatIsThereWhateverTheClockSays)
+TEST_F(GqSingle, TakesACompletionThatIsThereWhateverTheClockSays)
 {
-    Drive d;
-
     d.rig.run.command_ns = 0;
     EXPECT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
 }
 
-TEST(GqSingle, TakesNoEntryOfTheLastPass)
+TEST_F(GqSingle, TakesNoEntryOfTheLastPass)
 {
-    Drive d;
-
     for (uint32_t i = 0; i < kDepth; i++)
         ASSERT_EQ(d.read(i), (uint32_t)GQ_OUT_DONE);
     d.mute = true;
@@ -136,16 +130,14 @@ TEST(GqSingle, TakesNoEntryOfTheLastPass)
     EXPECT_EQ(d.read(0), (uint32_t)GQ_OUT_TIMED_OUT);
 }
 
-TEST(GqSingle, BelievesNoCompletionOfAnotherCommand)
+TEST_F(GqSingle, BelievesNoCompletionOfAnotherCommand)
 {
-    Drive d;
-
     ASSERT_EQ(d.read(1), (uint32_t)GQ_OUT_DONE);
     d.cid_error = 0xffff; /* the one before */
     EXPECT_EQ(d.read(2), (uint32_t)GQ_OUT_BROKEN);
 }
 
-TEST(GqSingle, LeavesWithACommandInFlight)
+TEST_F(GqSingle, LeavesWithACommandInFlight)
 {
     for (uint32_t Drive::*word : {&Drive::valid, &Drive::lease}) {
         Drive d;
@@ -157,10 +149,8 @@ TEST(GqSingle, LeavesWithACommandInFlight)
     }
 }
 
-TEST(GqSingle, BlamesNoDeadlineWhenItWasToLeave)
+TEST_F(GqSingle, BlamesNoDeadlineWhenItWasToLeave)
 {
-    Drive d;
-
     d.mute = true;
     d.lease = kRevoked;
     d.rig.run.command_ns = 0;
@@ -168,9 +158,8 @@ TEST(GqSingle, BlamesNoDeadlineWhenItWasToLeave)
 }
 
 /* What the controller wrote is seen by ordinary loads: ThreadSanitizer watches `plain`. */
-TEST(GqSingle, SeesTheDataOfAControllerThatRunsBesideIt)
+TEST_F(GqSingle, SeesTheDataOfAControllerThatRunsBesideIt)
 {
-    Drive d;
     std::atomic<bool> stop{false};
 
     d.rig.run.kick = nullptr;
@@ -199,7 +188,7 @@ bool make(gq_read read, gq_cmd *cmd, uint64_t lba = kFirst)
     return single_rig_make(&map, &kTarget, kExtent, lba, &read, cmd);
 }
 
-TEST(GqSingle, MakesTheCommandOfWholeLbas)
+TEST_F(GqSingle, MakesTheCommandOfWholeLbas)
 {
     gq_cmd cmd = {};
 
@@ -217,7 +206,7 @@ TEST(GqSingle, MakesTheCommandOfWholeLbas)
     ASSERT_TRUE(make({kExtent[1] - 512, 0, 512}, &cmd)) << "up to the extent's end";
 }
 
-TEST(GqSingle, LeavesTheRestToTheGeneralRoad)
+TEST_F(GqSingle, LeavesTheRestToTheGeneralRoad)
 {
     gq_cmd cmd;
 
