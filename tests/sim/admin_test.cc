@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Identify, features and log pages that NVMe 2.0 requires of a controller. */
+#include <cerrno>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <nvme/types.h>
+#include <string>
 
+extern "C" {
+#include "sim/sim.h"
+}
 #include "sim_test_rig.h"
+#include "support/processors.h"
 
 namespace
 {
@@ -292,5 +298,151 @@ TEST_F(Admin, ReadyIncludesTheMedia)
     EXPECT_EQ(r.read64(NVME_REG_CAP) >> 59 & 3, 1u) << "CAP.CRMS";
     EXPECT_EQ(r.read32(NVME_REG_CRTO), NVME_CAP_TO(r.read64(NVME_REG_CAP)));
 }
+
+// --- Queues, and data in both directions ---------------------------------------------------------
+
+TEST(SimBasic, CapabilitiesReflectTheConfiguration)
+{
+    struct sim_config c = small_config();
+    c.max_depth = 128;
+    c.doorbell_stride = 2;
+    Rig r(c);
+    uint64_t cap = r.read64(NVME_REG_CAP);
+    EXPECT_EQ(NVME_CAP_MQES(cap), 127u);
+    EXPECT_EQ(NVME_CAP_CQR(cap), 1u);
+    EXPECT_EQ(NVME_CAP_DSTRD(cap), 2u);
+    EXPECT_EQ(NVME_CAP_CSS(cap) & 1, 1u);
+    EXPECT_EQ(NVME_CAP_MPSMIN(cap), 0u);
+}
+
+TEST(SimBasic, IdentifyDescribesControllerAndNamespace)
+{
+    Rig r(small_config());
+    auto page = r.dma(4096);
+    ASSERT_EQ(r.admin(admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, page->iova)), 0);
+    EXPECT_EQ(page->addr[77], 4); /* MDTS: 64 KiB is 2^4 pages */
+    EXPECT_EQ(memcmp(page->addr + 24, "gpunvmefs simulated", 19), 0);
+    struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_NS, 0, page->iova);
+    s.nsid = 1;
+    ASSERT_EQ(r.admin(s), 0);
+    EXPECT_EQ(*page->as<uint64_t>(), 1024u);
+    EXPECT_EQ(page->addr[130], 12); /* LBAF0.LBADS */
+}
+
+TEST(SimBasic, SharedNamespacesAreReported)
+{
+    struct sim_config c = small_config();
+    for (bool shared : {false, true}) {
+        c.ns[0].shared = shared;
+        Rig r(c);
+        auto page = r.dma(4096);
+        ASSERT_EQ(r.admin(admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, page->iova)), 0);
+        EXPECT_EQ(page->addr[76], shared ? 2 : 0); /* CMIC */
+        struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_NS, 0, page->iova);
+        s.nsid = 1;
+        ASSERT_EQ(r.admin(s), 0);
+        EXPECT_EQ(page->addr[30], shared ? 1 : 0); /* NMIC */
+    }
+}
+
+TEST(SimBasic, WrittenDataIsReadBack)
+{
+    Rig r(small_config());
+    Queue &q = r.create(1, 16);
+    auto a = r.dma(4096), b = r.dma(4096);
+    fill(a->addr, 4096, 7);
+    ASSERT_EQ(r.run(q, io(NVME_IO_WRITE, 5, 1, a->iova)), 0);
+    ASSERT_EQ(r.run(q, io(NVME_IO_READ, 5, 1, b->iova)), 0);
+    EXPECT_TRUE(holds(b->addr, 4096, 7));
+    struct nvme_sqe f = {};
+    f.nsid = 1;
+    EXPECT_EQ(r.run(q, f), 0);
+    EXPECT_EQ(r.stats().reads, 1u);
+    EXPECT_EQ(r.stats().writes, 1u);
+    EXPECT_EQ(r.stats().flushes, 1u);
+}
+
+/* Of a machine's processors, with taskset(1) or in a container. */
+TEST(Processors, AreThoseThatTheThreadMayRunOn)
+{
+    cpu_set_t all, one;
+
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    EXPECT_EQ(processors_allowed(), static_cast<unsigned>(CPU_COUNT(&all)));
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++) {
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_EQ(processors_allowed(), 1u);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+// --- Options as text -----------------------------------------------------------------------------
+
+TEST(SimOptions, SetFieldsOfTheConfiguration)
+{
+    sim_config cfg = {};
+    struct reason why = {};
+
+    cfg.ns[0].lba_size = 4096;
+    cfg.mdts = 131072;
+    ASSERT_EQ(sim_options_parse("threads:3:latency:20:bandwidth:100:gpu:off", &cfg, &why), 0)
+        << why.text;
+    EXPECT_EQ(cfg.threads, 3u);
+    EXPECT_EQ(cfg.latency_ns, 20000u);
+    EXPECT_EQ(cfg.bytes_per_sec, 100u << 20);
+    EXPECT_TRUE(cfg.no_device_memory);
+    EXPECT_EQ(cfg.ns[0].lba_size, 4096u) << "not named";
+    EXPECT_EQ(cfg.mdts, 131072u) << "not named";
+    ASSERT_EQ(sim_options_parse("lba:512:mdts:8192:gpu:on", &cfg, &why), 0) << why.text;
+    EXPECT_EQ(cfg.ns[0].lba_size, 512u);
+    EXPECT_EQ(cfg.mdts, 8192u);
+    EXPECT_FALSE(cfg.no_device_memory);
+}
+
+TEST(SimOptions, ThreadsAreHalfOfTheProcessorsAtMostEight)
+{
+    const unsigned half = processors_allowed() / 2;
+
+    for (const char *text : {static_cast<const char *>(nullptr), "", "lba:512"}) {
+        sim_config cfg = {};
+        struct reason why = {};
+        ASSERT_EQ(sim_options_parse(text, &cfg, &why), 0) << why.text;
+        EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 8 ? 8 : half);
+        cfg.gpus = 16;
+        ASSERT_EQ(sim_options_parse(text, &cfg, &why), 0) << why.text;
+        EXPECT_EQ(cfg.threads, half < 1 ? 1 : half > 64 ? 64 : half);
+    }
+}
+
+struct Bad {
+    const char *text, *said;
+};
+
+using BadSimOptions = ::testing::TestWithParam<Bad>;
+
+TEST_P(BadSimOptions, AreRefusedWithAMessage)
+{
+    sim_config cfg = {};
+    struct reason why = {};
+
+    EXPECT_EQ(sim_options_parse(GetParam().text, &cfg, &why), -EINVAL);
+    EXPECT_NE(std::string(why.text).find(GetParam().said), std::string::npos) << why.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Texts, BadSimOptions,
+    ::testing::Values(Bad{"thread:8",
+                          "thread: no such key, known are threads, lba, mdts, latency, bandwidth"},
+                      Bad{":8", "no such key"}, Bad{"threads", "threads: must"},
+                      Bad{"threads:", "threads: must"}, Bad{"threads:0", "from 1 to 64"},
+                      Bad{"threads:65", "from 1 to 64"}, Bad{"threads:8x", "from 1 to 64"},
+                      Bad{"threads:-1", "from 1 to 64"},
+                      Bad{"threads:99999999999999999999999999", "from 1 to 64"},
+                      Bad{"lba:513", "512 or 4096"}, Bad{"lba:512:mdts:4096", "mdts: must"},
+                      Bad{"mdts:12288", "power of two"}, Bad{"latency:1000001", "microseconds"},
+                      Bad{"bandwidth:0", "MiB per second"}, Bad{"gpu:maybe", "on or off"}));
 
 } // namespace
