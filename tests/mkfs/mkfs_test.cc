@@ -2,6 +2,7 @@
 /* mkfs.gpunvme at the command line. */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sys/mount.h>
 
 #include "blockdev/bdev.h"
 #include "tests/mkfs/mkfs_rig.h"

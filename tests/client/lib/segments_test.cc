@@ -16,6 +16,9 @@
 #include <thread>
 #include <vector>
 
+extern "C" {
+#include "client/lib/cuda_driver.h"
+}
 #include "support/fd_message.h"
 #include "tests/client/cufile/places.h"
 #include "tests/client/lib/internal.h"
@@ -237,8 +240,6 @@ TEST_F(Segments, OfOneTransferAreNotRegistered)
     EXPECT_EQ(seen.kind, 0u) << "they take the bounce pipeline";
 }
 
-} // namespace
-
 extern "C" int __wrap_gpunvme_ioctl(int, unsigned long, void *, uint32_t);
 int __wrap_gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t)
 {
@@ -252,3 +253,48 @@ int __wrap_gpunvme_ioctl(int, unsigned long request, void *arg, uint32_t)
     seen.token = reg->token;
     return 0;
 }
+
+// --- Export of GPU memory for drives as dma-bufs -------------------------------------------------
+
+class Export : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        places::cuda(); /* has the name of the driver's library */
+        ASSERT_EQ(cuda_driver_open(&driver), 0);
+        ASSERT_EQ(places::cuda().alloc(&memory, 16384), 0);
+    }
+
+    void TearDown() override
+    {
+        places::cuda().free(memory);
+        cuda_driver_close(driver);
+    }
+
+    struct cuda_driver *driver = nullptr;
+    unsigned long long memory = 0;
+};
+
+TEST_F(Export, HasTheWholePagesAroundTheMemory)
+{
+    std::string text = "bytes of the device", got(text.size(), '\0');
+    struct stat st = {};
+
+    ASSERT_EQ(places::cuda().copy_in(memory + 5000, text.data(), text.size()), 0);
+    Fd fd = cuda_driver_export_pages(driver, 0, memory + 5000, 8000);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(fstat(fd, &st), 0);
+    EXPECT_EQ(st.st_size, 12288);
+    EXPECT_EQ(pread(fd, got.data(), got.size(), 5000 - 4096), (ssize_t)got.size());
+    EXPECT_EQ(got, text);
+}
+
+TEST_F(Export, IsRefusedPastTheAllocation)
+{
+    EXPECT_EQ(cuda_driver_export_pages(driver, 0, memory + 12288, 4097), -ENOTSUP);
+    EXPECT_EQ(cuda_driver_export_pages(driver, 0, memory + (1u << 30), 4096), -ENOTSUP);
+    EXPECT_EQ(cuda_driver_export_pages(driver, 77, memory, 4096), -ENODEV);
+}
+
+} // namespace

@@ -2,18 +2,29 @@
 // Attributes, times, extended attributes.
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/posix_acl.h>
 #include <stdio.h>
 #include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "layout/endian.h"
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+namespace
+{
 
 using FsAttr = FsTest;
 
-static bool same(const timespec &a, const timespec &b)
+bool same(const timespec &a, const timespec &b)
 {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
@@ -263,7 +274,7 @@ TEST_F(FsAttr, GpuBoundIsInheritedAndRoundsUpToUnits)
 
 // --- Extended attributes ------------------------------------------------------------------------
 
-static int set(ffs_inode *i, const std::string &name, const std::string &value, int flags = 0)
+int set(ffs_inode *i, const std::string &name, const std::string &value, int flags = 0)
 {
     return ffs_setxattr(i, name.c_str(), value.data(), value.size(), flags);
 }
@@ -421,3 +432,330 @@ TEST_F(FsAttr, AValueWithAMissingPartIsReplaced)
     EXPECT_EQ(ffs_removexattr(f, "user.a"), 0);
     EXPECT_EQ(free_blocks(), before);
 }
+
+// --- Times: of the tick, exact after they were looked at, never backwards ------------------------
+
+constexpr int kTries = 10000;
+
+using FsTimes = FsTest;
+
+bool later(const timespec &a, const timespec &b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+long tick()
+{
+    timespec now = {};
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+uint64_t version(const ffs_inode *i)
+{
+    return lay_get64(i->d.version);
+}
+
+// Calls `write` until two calls happen in one tick and one transaction; false: they never do.
+template <typename Write> bool in_one_tick(struct ffs *fs, Write write)
+{
+    for (int i = 0; i < kTries; i++) {
+        long before = tick();
+        uint64_t tid = ffs_running_tid(fs);
+        bool as_expected = write();
+        if (tick() == before && ffs_running_tid(fs) == tid)
+            return as_expected;
+    }
+    return false;
+}
+
+TEST_F(FsTimes, ASecondWriteOfATickChangesNoMetadata)
+{
+    Inode f = create_with("f", "first");
+    EXPECT_TRUE(in_one_tick(fs, [&] {
+        write(f, 0, "other");
+        uint64_t one = version(f);
+        write(f, 1, "xx");
+        return version(f) == one;
+    }));
+    EXPECT_EQ(read_all(f), "oxxer");
+}
+
+TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleChangesMetadata)
+{
+    Inode f = create_with("f", "first");
+    for (int i = 1; i < 100; i++) {
+        write(f, 0, "other");
+        write(f, i, "longer");
+        ASSERT_EQ(attr(f).size, static_cast<uint64_t>(i) + 6);
+    }
+    truncate(f, 1 << 20);
+    for (uint64_t block = 1; block < 100; block++) {
+        write(f, 0, "other");
+        write(f, block * 4096, "text");
+        ASSERT_EQ(attr(f).blocks, (block + 1) * 8);
+    }
+    f.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("f")).substr(99 * 4096, 4), "text");
+}
+
+TEST_F(FsTimes, AChangeAfterTimesWereReadIsVisible)
+{
+    Inode f = create_with("f", "first");
+    for (int i = 0; i < 2000; i++) {
+        ffs_attr before = attr(f);
+        if (i % 2) { // a change that fails in between
+            ASSERT_EQ(ffs_removexattr(f, "user.none"), -ENODATA);
+        }
+        write(f, 0, "other");
+        ffs_attr after = attr(f);
+        ASSERT_TRUE(later(after.mtime, before.mtime) && later(after.ctime, before.ctime)) << i;
+    }
+}
+
+TEST_F(FsTimes, AReadOfTimesIsRememberedAfterEviction)
+{
+    for (int i = 0; i < 20; i++) {
+        std::string name = "f" + std::to_string(i);
+        {
+            Inode f = create_with(name, "first");
+        }
+        ffs_attr before = attr(lookup(name));
+        remount();
+        Inode f = lookup(name);
+        write(f, 0, "other");
+        ASSERT_TRUE(later(attr(f).mtime, before.mtime)) << i;
+    }
+}
+
+TEST_F(FsTimes, NoChangeIsEarlierThanThePreviousOne)
+{
+    Inode looked = create("looked");
+    for (int i = 0; i < 100; i++) {
+        attr(looked);
+        write(looked, 0, "x");
+        Inode next = create(std::to_string(i)); // its times were never looked at
+        ASSERT_FALSE(later(attr(looked).mtime, attr(next).mtime)) << i;
+    }
+}
+
+TEST_F(FsTimes, TheCallerMaySetTimesOfData)
+{
+    ffs_set_data_times(fs, true);
+    Inode f = create("f");
+    ffs_attr before = attr(f), set = {};
+    usleep(20000);
+    write(f, 0, "data");
+    write(f, 0, "more");
+    truncate(f, 100000);
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    EXPECT_FALSE(later(attr(f).mtime, before.mtime));
+    set.mtime = set.ctime = {1000000000, 7};
+    ASSERT_EQ(ffs_setattr(f, &set, FFS_SET_MTIME | FFS_SET_CTIME, &set), 0);
+    write(f, 0, "last");
+    remount(f, "f");
+    EXPECT_EQ(attr(f).mtime.tv_sec, 1000000000);
+    EXPECT_EQ(attr(f).ctime.tv_nsec, 7);
+    EXPECT_EQ(attr(f).size, 100000u);
+    write(f, 0, "text");
+    EXPECT_GT(attr(f).mtime.tv_sec, 1000000000) << "of another mount";
+}
+
+TEST_F(FsTimes, AnAccessIsLaterThanTheChangeBeforeIt)
+{
+    Inode f = create("f");
+    for (int i = 0; i < 1000; i++) {
+        write(f, 0, "x");
+        ffs_note_access(f);
+        ffs_attr a = attr(f);
+        ASSERT_TRUE(later(a.atime, a.mtime)) << i;
+    }
+}
+
+// --- POSIX ACLs: validity, the mode beside them, inheritance -------------------------------------
+
+struct Entry {
+    uint16_t tag, perm;
+    uint32_t id;
+};
+
+void append(std::string &to, uint32_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to += static_cast<char>(value >> 8 * i);
+}
+
+std::string acl_of(const std::vector<Entry> &entries, uint32_t version = 2)
+{
+    std::string acl;
+    append(acl, version, 4);
+    for (const Entry &e : entries) {
+        append(acl, e.tag, 2);
+        append(acl, e.perm, 2);
+        append(acl, e.id, 4);
+    }
+    return acl;
+}
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// What `setfacl -m u:7:rw` makes of mode 0640, with another mask.
+std::string one_user(uint16_t mask, uint16_t other = 0)
+{
+    return acl_of({{ACL_USER_OBJ, 6, kNone},
+                   {ACL_USER, 6, 7},
+                   {ACL_GROUP_OBJ, 4, kNone},
+                   {ACL_MASK, mask, kNone},
+                   {ACL_OTHER, other, kNone}});
+}
+
+class FsAcl : public FsTest
+{
+  protected:
+    static int set(ffs_inode *inode, const std::string &acl, bool is_default = false,
+                   bool keep_setgid = true)
+    {
+        return ffs_set_acl(inode, is_default, acl.data(), acl.size(), keep_setgid);
+    }
+    static std::string get(ffs_inode *inode, const char *name = FFS_ACL_ACCESS)
+    {
+        char buf[4096];
+        ssize_t n = ffs_getxattr(inode, name, buf, sizeof(buf));
+        return n < 0 ? "" : std::string(buf, static_cast<size_t>(n));
+    }
+    int chmod(ffs_inode *inode, uint32_t mode)
+    {
+        ffs_attr a = {};
+        a.mode = mode;
+        return ffs_setattr(inode, &a, FFS_SET_MODE, nullptr);
+    }
+};
+
+TEST_F(FsAcl, TheModeShowsTheMask)
+{
+    Inode f = create("f", S_IFREG | 02640);
+    ASSERT_EQ(set(f, one_user(6, 1)), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 02661});
+    remount(f, "f");
+    EXPECT_EQ(get(f), one_user(6, 1));
+    ASSERT_EQ(set(f, one_user(4), false, false), 0);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0640});
+}
+
+TEST_F(FsAcl, AChangedModeChangesTheMask)
+{
+    Inode f = create("f");
+    ASSERT_EQ(set(f, one_user(6)), 0);
+    ASSERT_EQ(chmod(f, 0617), 0);
+    EXPECT_EQ(get(f), one_user(1, 7));
+    ASSERT_EQ(ffs_set_acl(f, false, nullptr, 0, true), 0);
+    EXPECT_EQ(get(f), "");
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0617});
+    EXPECT_EQ(ffs_set_acl(f, false, nullptr, 0, true), 0);
+}
+
+TEST_F(FsAcl, AnAclEquivalentToAModeIsNotStored)
+{
+    Inode f = create("f");
+    ASSERT_EQ(set(f, one_user(6)), 0);
+    ASSERT_EQ(
+        set(f,
+            acl_of({{ACL_USER_OBJ, 7, kNone}, {ACL_GROUP_OBJ, 1, kNone}, {ACL_OTHER, 2, kNone}})),
+        0);
+    EXPECT_EQ(get(f), "");
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0712});
+    EXPECT_EQ(attr(f).blocks, 0u);
+}
+
+// setfacl -b and -k do both to every file that they visit.
+TEST_F(FsAcl, AnAclThatChangesNothingLeavesTheTimeOfTheChange)
+{
+    const std::string mode_0644 =
+        acl_of({{ACL_USER_OBJ, 6, kNone}, {ACL_GROUP_OBJ, 4, kNone}, {ACL_OTHER, 4, kNone}});
+    Inode d = mkdir("d", 0644);
+    timespec before = attr(d).ctime;
+    auto changed = [&](int err) {
+        timespec last = before;
+        EXPECT_EQ(err, 0);
+        before = attr(d).ctime;
+        return before.tv_sec != last.tv_sec || before.tv_nsec != last.tv_nsec;
+    };
+    EXPECT_FALSE(changed(ffs_set_acl(d, false, nullptr, 0, true)));
+    EXPECT_FALSE(changed(ffs_set_acl(d, true, nullptr, 0, true)));
+    EXPECT_FALSE(changed(set(d, mode_0644)));
+    EXPECT_TRUE(changed(set(d, one_user(6))));
+    EXPECT_TRUE(changed(set(d, one_user(6), true)));
+    EXPECT_TRUE(changed(set(d, mode_0644)));
+    EXPECT_TRUE(changed(ffs_set_acl(d, true, nullptr, 0, true)));
+    EXPECT_EQ(get(d), "");
+    EXPECT_EQ(get(d, FFS_ACL_DEFAULT), "");
+}
+
+TEST_F(FsAcl, ADefaultAclIsInherited)
+{
+    Inode d = mkdir("d", 0755);
+    ASSERT_EQ(set(d, one_user(7, 4), true), 0);
+    EXPECT_EQ(attr(d).mode, uint32_t{S_IFDIR | 0755});
+    cred.umask = 077; // counts only where there is no default ACL
+    Inode f = create(d, "f", S_IFREG | 0666), sub = mkdir(d, "sub", 0777);
+    EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0664});
+    EXPECT_EQ(get(f), one_user(6, 4));
+    EXPECT_EQ(get(f, FFS_ACL_DEFAULT), "");
+    EXPECT_EQ(attr(sub).mode, uint32_t{S_IFDIR | 0674});
+    EXPECT_EQ(get(sub), one_user(7, 4));
+    EXPECT_EQ(get(sub, FFS_ACL_DEFAULT), one_user(7, 4));
+    Inode tmp, link;
+    ASSERT_EQ(ffs_tmpfile(d, S_IFREG | 0600, &cred, tmp.out()), 0);
+    EXPECT_EQ(get(tmp), one_user(0));
+    ASSERT_EQ(ffs_symlink(d, "l", "f", &cred, link.out()), 0);
+    EXPECT_EQ(get(link), "");
+    EXPECT_EQ(attr(link).mode, uint32_t{S_IFLNK | 0777});
+    EXPECT_EQ(attr(create("elsewhere", S_IFREG | 0666)).mode, uint32_t{S_IFREG | 0600});
+}
+
+TEST_F(FsAcl, InvalidAclsAreRefused)
+{
+    Inode f = create("f"), l;
+    ASSERT_EQ(ffs_symlink(root, "l", "f", &cred, l.out()), 0);
+    const Entry user = {ACL_USER_OBJ, 6, kNone}, group = {ACL_GROUP_OBJ, 6, kNone},
+                other = {ACL_OTHER, 6, kNone}, named = {ACL_USER, 6, 7}, mask = {ACL_MASK, 6, 0};
+    const std::vector<std::string> bad = {
+        "",
+        acl_of({}),
+        acl_of({user, group, other}, 1),
+        acl_of({user, group, other}) + "x",
+        acl_of({user, group}),
+        acl_of({group, user, other}),
+        acl_of({user, user, group, other}),
+        acl_of({user, named, group, other}),
+        acl_of({user, named, group, mask, mask, other}),
+        acl_of({user, group, {ACL_OTHER, 8, kNone}}),
+        acl_of({user, group, other, {0x40, 1, kNone}}),
+    };
+    for (size_t i = 0; i < bad.size(); i++)
+        EXPECT_EQ(set(f, bad[i]), -EINVAL) << i;
+    EXPECT_EQ(set(f, one_user(6), true), -EACCES);
+    EXPECT_EQ(set(l, one_user(6)), -EOPNOTSUPP);
+    std::vector<Entry> many(600, named);
+    EXPECT_EQ(set(f, acl_of(many)), -ENOSPC);
+    EXPECT_EQ(get(f), "");
+}
+
+TEST_F(FsAcl, TheLargestAclFitsTogetherWithOtherAttributes)
+{
+    Inode d = mkdir("d");
+    std::vector<Entry> entries = {{ACL_USER_OBJ, 7, kNone}};
+    for (uint32_t i = 0; i < 492; i++)
+        entries.push_back({ACL_USER, 5, i});
+    entries.push_back({ACL_GROUP_OBJ, 5, kNone});
+    entries.push_back({ACL_MASK, 7, kNone});
+    entries.push_back({ACL_OTHER, 0, kNone});
+    ASSERT_EQ(ffs_setxattr(d, "user.a", "b", 1, 0), 0);
+    ASSERT_EQ(set(d, acl_of(entries), true), 0);
+    ASSERT_EQ(set(d, acl_of(entries)), 0);
+    EXPECT_EQ(get(mkdir(d, "sub", 0777)), acl_of(entries));
+    EXPECT_EQ(ffs_rmdir(d, "sub"), 0);
+}
+
+} // namespace

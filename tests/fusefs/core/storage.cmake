@@ -4,7 +4,7 @@ add_library(storage_fixture STATIC crash_device.cc image_check.c image_repair.c 
             storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core PkgConfig::xxhash GTest::gtest)
 
-foreach(name alloc inode mkfs recover tx)
+foreach(name alloc inode tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
 gpunvme_test(storage_inode_hash_test SOURCES storage_inode_hash_test.cc LINKS storage_fixture
@@ -12,7 +12,6 @@ gpunvme_test(storage_inode_hash_test SOURCES storage_inode_hash_test.cc LINKS st
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture COST 30)
 gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture)
-gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
 set(labels_chunk_crash plain)
 foreach(name chunks chunk_crash crash crash_files)
