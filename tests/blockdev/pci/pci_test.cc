@@ -50,21 +50,17 @@ class Pci : public ::testing::Test
         return call([&](auto... p) { return pci_unbind(p..., false, &why); });
     }
 
+    void expect_busy(const char *because)
+    {
+        EXPECT_EQ(unused(), -EBUSY);
+        EXPECT_STREQ(why.text, because);
+    }
+
     std::string driver()
     {
         struct pci_device p;
 
         return pci_read(tree.root(), BDF, &p) ? "gone" : p.driver;
-    }
-
-    /* A drive of the kernel's with two partitions, not in use. */
-    void idle_drive()
-    {
-        tree.pci(BDF);
-        tree.group(BDF, 7);
-        tree.disk(BDF, "nvme0n1", "259:0");
-        tree.partition("nvme0n1", "nvme0n1p1", "259:1");
-        tree.partition("nvme0n1", "nvme0n1p2", "259:2");
     }
 
     /* A disk with a DOS partition table: one partition of type Linux, from sector 8. */
@@ -82,6 +78,20 @@ class Pci : public ::testing::Test
 
     PciTree tree;
     struct reason why = {};
+};
+
+/* A drive of the kernel's with two partitions, not in use. */
+class IdleDrive : public Pci
+{
+  protected:
+    IdleDrive()
+    {
+        tree.pci(BDF);
+        tree.group(BDF, 7);
+        tree.disk(BDF, "nvme0n1", "259:0");
+        tree.partition("nvme0n1", "nvme0n1p1", "259:1");
+        tree.partition("nvme0n1", "nvme0n1p2", "259:2");
+    }
 };
 
 TEST(PciAddress, BothFormsBecomeTheLongOneInLowerCase)
@@ -103,11 +113,10 @@ TEST(PciAddress, AnythingElseIsRefused)
         EXPECT_EQ(pci_parse(text, bdf), -EINVAL) << text;
 }
 
-TEST_F(Pci, ADeviceIsReadWithAllItsAttributes)
+TEST_F(IdleDrive, ADeviceIsReadWithAllItsAttributes)
 {
     struct pci_device p;
 
-    idle_drive();
     tree.text(PciTree::device(BDF) + "/numa_node", "1\n");
     tree.text(PciTree::device(BDF) + "/current_link_speed", "16.0 GT/s PCIe\n");
     tree.text(PciTree::device(BDF) + "/current_link_width", "4\n");
@@ -194,66 +203,52 @@ TEST_F(Pci, AnAbsentDeviceAndOneOfAnotherKindAreNamedAsSuch)
 
 /* --- In use ---------------------------------------------------------------------------------- */
 
-TEST_F(Pci, AnIdleDriveIsFree)
+TEST_F(IdleDrive, AnIdleDriveIsFree)
 {
-    idle_drive();
     tree.mount("8:1", "/");
     EXPECT_EQ(unused(), 0) << why.text;
 }
 
-TEST_F(Pci, AMountedPartitionIsNamed)
+TEST_F(IdleDrive, AMountedPartitionIsNamed)
 {
-    idle_drive();
     tree.mount("259:2", "/srv/my\\040data");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /srv/my data");
+    expect_busy("nvme0n1p2 is mounted on /srv/my data");
 }
 
-TEST_F(Pci, AFileSystemOverSeveralDevicesIsFoundByItsSource)
+TEST_F(IdleDrive, AFileSystemOverSeveralDevicesIsFoundByItsSource)
 {
-    idle_drive();
     tree.mount("0:45", "/pool", "/dev/nvme0n1p1");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p1 is mounted on /pool");
+    expect_busy("nvme0n1p1 is mounted on /pool");
 }
 
-TEST_F(Pci, TheBootDriveIsNamedAsSuchWhateverElseIsMounted)
+TEST_F(IdleDrive, TheBootDriveIsNamedAsSuchWhateverElseIsMounted)
 {
-    idle_drive();
     tree.mount("259:1", "/data");
     tree.mount("259:2", "/");
     tree.mount("259:2", "/data/again");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p2 is mounted on /: this system runs from it");
+    expect_busy("nvme0n1p2 is mounted on /: this system runs from it");
 }
 
-TEST_F(Pci, SwapIsInUse)
+TEST_F(IdleDrive, SwapIsInUse)
 {
-    idle_drive();
     tree.append("proc/swaps", "/dev/nvme0n1p1                  partition\t8388604\t0\t-2\n");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p1 is swap space in use");
+    expect_busy("nvme0n1p1 is swap space in use");
 }
 
-TEST_F(Pci, VolumesOfLvmAreInUseMountedOrNot)
+TEST_F(IdleDrive, VolumesOfLvmAreInUseMountedOrNot)
 {
-    idle_drive();
     tree.block("dm-0", "253:0");
     tree.text("sys/class/block/dm-0/dm/uuid", "LVM-abcdef\n");
     tree.text("sys/class/block/dm-0/dm/name", "vg-root\n");
     tree.dir("sys/class/block/nvme0n1p2/holders/dm-0");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme0n1p2 belongs to LVM volume vg-root");
+    expect_busy("nvme0n1p2 belongs to LVM volume vg-root");
     tree.mount("253:0", "/");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text,
-                 "nvme0n1p2, part of LVM volume vg-root, is mounted on /: this system runs "
-                 "from it");
+    expect_busy("nvme0n1p2, part of LVM volume vg-root, is mounted on /: this system runs "
+                "from it");
 }
 
-TEST_F(Pci, HoldersOfHoldersAreFollowedAndCirclesEnd)
+TEST_F(IdleDrive, HoldersOfHoldersAreFollowedAndCirclesEnd)
 {
-    idle_drive();
     tree.block("md0", "9:0");
     tree.block("dm-1", "253:1");
     tree.text("sys/class/block/dm-1/dm/uuid", "CRYPT-LUKS2-1\n");
@@ -262,10 +257,8 @@ TEST_F(Pci, HoldersOfHoldersAreFollowedAndCirclesEnd)
     tree.dir("sys/class/block/md0/holders/dm-1");
     tree.dir("sys/class/block/dm-1/holders/md0");
     tree.mount("253:1", "/home");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text,
-                 "nvme0n1, part of md array md0, part of encrypted volume secret, is mounted "
-                 "on /home");
+    expect_busy("nvme0n1, part of md array md0, part of encrypted volume secret, is mounted "
+                "on /home");
 }
 
 TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsInspected)
@@ -277,15 +270,13 @@ TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsInspected)
     tree.block("nvme3n1", "259:9");
     EXPECT_EQ(unused(), 0) << why.text;
     tree.mount("259:9", "/data");
-    EXPECT_EQ(unused(), -EBUSY);
-    EXPECT_STREQ(why.text, "nvme3n1 is mounted on /data");
+    expect_busy("nvme3n1 is mounted on /data");
 }
 
-TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
+TEST_F(IdleDrive, AForeignSignatureIsAReasonButOursIsNot)
 {
     std::string disk = partitioned();
 
-    idle_drive();
     tree.text("dev/nvme0n1", disk);
     EXPECT_EQ(unused(), -EEXIST);
     EXPECT_STREQ(why.text, "nvme0n1 holds a partition table (dos)");
@@ -295,18 +286,16 @@ TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
     EXPECT_EQ(unused(), 0) << why.text;
 }
 
-TEST_F(Pci, AMountTakesPrecedenceOverASignature)
+TEST_F(IdleDrive, AMountTakesPrecedenceOverASignature)
 {
-    idle_drive();
     tree.text("dev/nvme0n1", partitioned());
     EXPECT_EQ(unused(), -EEXIST);
     tree.mount("259:1", "/data");
     EXPECT_EQ(unused(), -EBUSY);
 }
 
-TEST_F(Pci, ADriveThatCannotBeInspectedIsNotFree)
+TEST_F(IdleDrive, ADriveThatCannotBeInspectedIsNotFree)
 {
-    idle_drive();
     tree.remove("dev/nvme0n1p1");
     EXPECT_EQ(unused(), -ENOENT);
     EXPECT_NE(strstr(why.text, "/dev/nvme0n1p1 cannot be opened"), nullptr) << why.text;
@@ -320,9 +309,8 @@ TEST_F(Pci, AControllerThatIsStartingIsNotFree)
     EXPECT_EQ(unused(), -EBUSY);
 }
 
-TEST_F(Pci, NonsenseInMountinfoIsSkipped)
+TEST_F(IdleDrive, NonsenseInMountinfoIsSkipped)
 {
-    idle_drive();
     tree.append("proc/self/mountinfo", "1 2\n\n - \n3 4 259:1\n3 4 259:1 / - ext4\n");
     tree.append("proc/self/mountinfo", "5 6 259:1 / /x rw - ext4\n" + std::string(100000, 'a'));
     EXPECT_EQ(unused(), 0) << why.text;
@@ -382,9 +370,8 @@ TEST_F(Pci, ANeighbourInTheGroupMustNotHaveAnotherDriver)
     EXPECT_EQ(p.group_devices, 2u);
 }
 
-TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
+TEST_F(IdleDrive, BindingAndUnbindingMoveTheDevice)
 {
-    idle_drive();
     FakeKernel kernel(tree, BDF, "nvme");
     ASSERT_EQ(bind(true), 0) << why.text;
     EXPECT_EQ(driver(), "nvme") << "a check changes nothing";
@@ -401,9 +388,8 @@ TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
     EXPECT_EQ(kernel.unbinds, 2);
 }
 
-TEST_F(Pci, ADeviceThatADriverRefusesReturnsToItsFormerDriver)
+TEST_F(IdleDrive, ADeviceThatADriverRefusesReturnsToItsFormerDriver)
 {
-    idle_drive();
     FakeKernel kernel(tree, BDF, "nvme", "vfio-pci");
     EXPECT_EQ(bind(), -ETIMEDOUT);
     EXPECT_NE(strstr(why.text, "vfio-pci did not take it"), nullptr) << why.text;
@@ -455,9 +441,8 @@ TEST_F(Pci, ADeviceThatGetsNoGroupWhenItIsProbedIsGivenBack)
     EXPECT_EQ(kernel.probes, 2);
 }
 
-TEST_F(Pci, WithoutRootNothingIsBound)
+TEST_F(IdleDrive, WithoutRootNothingIsBound)
 {
-    idle_drive();
     tree.dir("sys/bus/pci/drivers/vfio-pci");
     chmod(tree.top.c_str(), 0755);
     chmod((tree.top + "/" + PciTree::device(BDF) + "/driver_override").c_str(), 0444);

@@ -167,22 +167,22 @@ TEST_P(BadTransferTest, IsRefusedByReadAndWrite)
 INSTANTIATE_TEST_SUITE_P(
     Transfers, BadTransferTest,
     ::testing::Values(
-        BadTransfer{"size", [](gpunvme_ioc_rw &rw) { rw.abi.size = 8; }, -EINVAL},
-        BadTransfer{"version", [](gpunvme_ioc_rw &rw) { rw.abi.version = 0; }, -EPROTO},
-        BadTransfer{"unknown_flag", [](gpunvme_ioc_rw &rw) { rw.flags = 4; }, -EINVAL},
-        BadTransfer{"foreign_id", [](gpunvme_ioc_rw &rw) { rw.id++; }, -ENOENT},
-        BadTransfer{"zero_id", [](gpunvme_ioc_rw &rw) { rw.id = 0; }, -ENOENT},
-        BadTransfer{"wrong_key", [](gpunvme_ioc_rw &rw) { rw.key++; }, -EACCES},
-        BadTransfer{"past_the_buffer", [](gpunvme_ioc_rw &rw) { rw.len = kBuffer + 1; }, -ERANGE},
-        BadTransfer{"offset_past_the_buffer",
-                    [](gpunvme_ioc_rw &rw) { rw.buffer_offset = kBuffer - 4095; }, -ERANGE},
-        BadTransfer{"buffer_overflow",
-                    [](gpunvme_ioc_rw &rw) { rw.buffer_offset = UINT64_MAX - 100; }, -EOVERFLOW},
-        BadTransfer{"file_overflow", [](gpunvme_ioc_rw &rw) { rw.file_offset = UINT64_MAX - 100; },
+        BadTransfer{"size", [](auto &rw) { rw.abi.size = 8; }, -EINVAL},
+        BadTransfer{"version", [](auto &rw) { rw.abi.version = 0; }, -EPROTO},
+        BadTransfer{"unknown_flag", [](auto &rw) { rw.flags = 4; }, -EINVAL},
+        BadTransfer{"foreign_id", [](auto &rw) { rw.id++; }, -ENOENT},
+        BadTransfer{"zero_id", [](auto &rw) { rw.id = 0; }, -ENOENT},
+        BadTransfer{"wrong_key", [](auto &rw) { rw.key++; }, -EACCES},
+        BadTransfer{"past_the_buffer", [](auto &rw) { rw.len = kBuffer + 1; }, -ERANGE},
+        BadTransfer{"offset_past_the_buffer", [](auto &rw) { rw.buffer_offset = kBuffer - 4095; },
+                    -ERANGE},
+        BadTransfer{"buffer_overflow", [](auto &rw) { rw.buffer_offset = UINT64_MAX - 100; },
                     -EOVERFLOW},
-        BadTransfer{"file_offset_negative", [](gpunvme_ioc_rw &rw) { rw.file_offset = 1ull << 63; },
+        BadTransfer{"file_overflow", [](auto &rw) { rw.file_offset = UINT64_MAX - 100; },
                     -EOVERFLOW},
-        BadTransfer{"length_huge", [](gpunvme_ioc_rw &rw) { rw.len = UINT64_MAX; }, -EOVERFLOW}),
+        BadTransfer{"file_offset_negative", [](auto &rw) { rw.file_offset = 1ull << 63; },
+                    -EOVERFLOW},
+        BadTransfer{"length_huge", [](auto &rw) { rw.len = UINT64_MAX; }, -EOVERFLOW}),
     [](const auto &info) { return info.param.name; });
 
 struct BadRegistration {
@@ -209,45 +209,40 @@ TEST_P(BadRegistrationTest, IsRefusedAndLeavesNothing)
 INSTANTIATE_TEST_SUITE_P(
     Registrations, BadRegistrationTest,
     ::testing::Values(
-        BadRegistration{"size", [](gpunvme_ioc_register &r) { r.abi.size++; }, -EINVAL},
-        BadRegistration{"version", [](gpunvme_ioc_register &r) { r.abi.version = 9; }, -EPROTO},
-        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 16; }, -EINVAL},
+        BadRegistration{"size", [](auto &r) { r.abi.size++; }, -EINVAL},
+        BadRegistration{"version", [](auto &r) { r.abi.version = 9; }, -EPROTO},
+        BadRegistration{"unknown_flag", [](auto &r) { r.flags = 16; }, -EINVAL},
         BadRegistration{"staging_without_leases",
-                        [](gpunvme_ioc_register &r) { r.flags = GPUNVME_REGISTER_STAGING; },
-                        -EPERM},
-        BadRegistration{"list_and_host", [](gpunvme_ioc_register &r) { r.flags = 3; }, -EINVAL},
+                        [](auto &r) { r.flags = GPUNVME_REGISTER_STAGING; }, -EPERM},
+        BadRegistration{"list_and_host", [](auto &r) { r.flags = 3; }, -EINVAL},
         BadRegistration{"host_of_gpu_memory",
-                        [](gpunvme_ioc_register &r) {
+                        [](auto &r) {
                             r.kind = GPUNVME_MEM_CUDA_IPC;
                             r.flags = GPUNVME_REGISTER_HOST;
                         },
                         -EINVAL},
-        BadRegistration{"unknown_kind", [](gpunvme_ioc_register &r) { r.kind = 77; }, -EINVAL},
-        BadRegistration{"kind_of_another_executor",
-                        [](gpunvme_ioc_register &r) { r.kind = GPUNVME_MEM_CUDA_IPC; },
+        BadRegistration{"unknown_kind", [](auto &r) { r.kind = 77; }, -EINVAL},
+        BadRegistration{"kind_of_another_executor", [](auto &r) { r.kind = GPUNVME_MEM_CUDA_IPC; },
                         -EOPNOTSUPP},
         BadRegistration{"list_of_gpu_memory",
-                        [](gpunvme_ioc_register &r) {
+                        [](auto &r) {
                             r.kind = GPUNVME_MEM_CUDA_IPC;
                             r.flags = GPUNVME_REGISTER_LIST;
                         },
                         -EINVAL},
         BadRegistration{"list_at_an_odd_offset",
-                        [](gpunvme_ioc_register &r) {
+                        [](auto &r) {
                             r.flags = GPUNVME_REGISTER_LIST;
                             r.offset = 4;
                             r.len = 4096;
                         },
                         -EINVAL},
-        BadRegistration{"another_gpu", [](gpunvme_ioc_register &r) { r.gpu_uuid[0] = 1; }, -EXDEV},
-        BadRegistration{"empty", [](gpunvme_ioc_register &r) { r.len = 0; }, -EINVAL},
-        BadRegistration{"longer_than_the_memory",
-                        [](gpunvme_ioc_register &r) { r.len = kBuffer + 1; }, -ERANGE},
-        BadRegistration{"offset_past_the_memory",
-                        [](gpunvme_ioc_register &r) { r.offset = kBuffer; }, -ERANGE},
-        BadRegistration{"overflow", [](gpunvme_ioc_register &r) { r.offset = UINT64_MAX - 4096; },
-                        -EOVERFLOW},
-        BadRegistration{"no_such_token", [](gpunvme_ioc_register &r) { r.token ^= 1; }, -ENOENT}),
+        BadRegistration{"another_gpu", [](auto &r) { r.gpu_uuid[0] = 1; }, -EXDEV},
+        BadRegistration{"empty", [](auto &r) { r.len = 0; }, -EINVAL},
+        BadRegistration{"longer_than_the_memory", [](auto &r) { r.len = kBuffer + 1; }, -ERANGE},
+        BadRegistration{"offset_past_the_memory", [](auto &r) { r.offset = kBuffer; }, -ERANGE},
+        BadRegistration{"overflow", [](auto &r) { r.offset = UINT64_MAX - 4096; }, -EOVERFLOW},
+        BadRegistration{"no_such_token", [](auto &r) { r.token ^= 1; }, -ENOENT}),
     [](const auto &info) { return info.param.name; });
 
 TEST_F(IoctlTest, MemoryThatCouldShrinkIsRefused)
@@ -429,30 +424,29 @@ TEST_P(BadBatchTest, IsRefusedAndChangesNothing)
 
 INSTANTIATE_TEST_SUITE_P(
     Batches, BadBatchTest,
-    ::testing::Values(
-        BadBatch{"size", [](gpunvme_ioc_readv &v) { v.abi.size = 80; }, -EINVAL},
-        BadBatch{"version", [](gpunvme_ioc_readv &v) { v.abi.version = 0; }, -EPROTO},
-        BadBatch{"unknown_flag", [](gpunvme_ioc_readv &v) { v.flags = 4; }, -EINVAL},
-        BadBatch{"empty", [](gpunvme_ioc_readv &v) { v.count = 0; }, -EINVAL},
-        BadBatch{"too_long", [](gpunvme_ioc_readv &v) { v.count = GPUNVME_PIECES_MAX + 1; },
-                 -EINVAL},
-        BadBatch{"past_the_list", [](gpunvme_ioc_readv &v) { v.first = 4096 / 24; }, -ERANGE},
-        BadBatch{"far_past_the_list", [](gpunvme_ioc_readv &v) { v.first = UINT64_MAX; }, -ERANGE},
-        BadBatch{"list_key", [](gpunvme_ioc_readv &v) { v.list_key++; }, -EACCES},
-        BadBatch{"list_id", [](gpunvme_ioc_readv &v) { v.list_id++; }, -ENOENT},
-        BadBatch{"buffer_key", [](gpunvme_ioc_readv &v) { v.key++; }, -EACCES},
-        BadBatch{"buffer_as_list",
-                 [](gpunvme_ioc_readv &v) {
-                     v.list_id = v.id;
-                     v.list_key = v.key;
-                 },
-                 -EINVAL},
-        BadBatch{"list_as_buffer",
-                 [](gpunvme_ioc_readv &v) {
-                     v.id = v.list_id;
-                     v.key = v.list_key;
-                 },
-                 -EINVAL}),
+    ::testing::Values(BadBatch{"size", [](auto &v) { v.abi.size = 80; }, -EINVAL},
+                      BadBatch{"version", [](auto &v) { v.abi.version = 0; }, -EPROTO},
+                      BadBatch{"unknown_flag", [](auto &v) { v.flags = 4; }, -EINVAL},
+                      BadBatch{"empty", [](auto &v) { v.count = 0; }, -EINVAL},
+                      BadBatch{"too_long", [](auto &v) { v.count = GPUNVME_PIECES_MAX + 1; },
+                               -EINVAL},
+                      BadBatch{"past_the_list", [](auto &v) { v.first = 4096 / 24; }, -ERANGE},
+                      BadBatch{"far_past_the_list", [](auto &v) { v.first = UINT64_MAX; }, -ERANGE},
+                      BadBatch{"list_key", [](auto &v) { v.list_key++; }, -EACCES},
+                      BadBatch{"list_id", [](auto &v) { v.list_id++; }, -ENOENT},
+                      BadBatch{"buffer_key", [](auto &v) { v.key++; }, -EACCES},
+                      BadBatch{"buffer_as_list",
+                               [](auto &v) {
+                                   v.list_id = v.id;
+                                   v.list_key = v.key;
+                               },
+                               -EINVAL},
+                      BadBatch{"list_as_buffer",
+                               [](auto &v) {
+                                   v.id = v.list_id;
+                                   v.key = v.list_key;
+                               },
+                               -EINVAL}),
     [](const auto &info) { return info.param.name; });
 
 TEST_F(IoctlTest, TransfersRefuseLists)

@@ -61,6 +61,7 @@ class MountTest : public MountingTest
         }
     }
 
+    std::string output;
     Mounted m{kImage};
 };
 
@@ -91,7 +92,6 @@ TEST_P(RefusalTest, SaysOneLineAndMountsNothing)
     std::istringstream words(GetParam().args);
     for (std::string arg; words >> arg;)
         args.push_back(fill_in(arg, m));
-    std::string output;
     EXPECT_EQ(start(args, &output), GetParam().status) << output;
     EXPECT_NE(output.find(GetParam().said), std::string::npos) << output;
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
@@ -169,7 +169,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(MountTest, HelpAndVersionGoToStandardOutput)
 {
-    std::string output;
     EXPECT_EQ(start({"-h"}, &output), 0);
     EXPECT_NE(output.find("usage: gpunvmefs DEVICE MOUNTPOINT"), std::string::npos);
     EXPECT_EQ(start({"-V"}, &output), 0);
@@ -191,7 +190,6 @@ TEST_P(BadImageTest, IsRefusedInOneLine)
     int fd = open_on(m.image(), O_RDWR);
     GetParam().spoil(fd);
     close(fd);
-    std::string output;
     EXPECT_EQ(start({m.image(), m.mountpoint()}, &output), 32) << output;
     EXPECT_NE(output.find(GetParam().said), std::string::npos) << output;
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
@@ -216,7 +214,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(MountTest, ADamagedRootIsAFailedMount)
 {
-    Mounted m(kImage);
     int fd = open_on(m.image(), O_RDWR);
     lay_inode_block b;
     off_t at = 0;
@@ -227,7 +224,6 @@ TEST_F(MountTest, ADamagedRootIsAFailedMount)
     b.reserved[0] ^= 3;
     ASSERT_EQ(pwrite(fd, &b, sizeof(b), at - sizeof(b)), static_cast<ssize_t>(sizeof(b)));
     close(fd);
-    std::string output;
     EXPECT_EQ(start({m.image(), m.mountpoint()}, &output), 32) << output;
     EXPECT_NE(output.find("inode 0: checksum; run fsck.gpunvme"), std::string::npos) << output;
 }
@@ -250,7 +246,6 @@ TEST_F(MountTest, StartsWithoutStandardFiles)
 
 TEST_F(MountTest, GpuRequiredIsAnErrorWithoutOne)
 {
-    std::string output;
     int status = start({m.image(), m.mountpoint(), "-o", "gpu=require"}, &output);
     if (status == 0) {
         umount(m.mountpoint().c_str());
@@ -281,14 +276,12 @@ TEST_F(MountTest, BusyMountpointIsRefused)
 {
     Mounted second(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
-    std::string output;
     EXPECT_EQ(start({second.image(), m.mountpoint()}, &output), 32);
     EXPECT_NE(output.find("busy"), std::string::npos) << output;
 }
 
 TEST_F(MountTest, BackgroundReturnsWhenTheMountIsServed)
 {
-    std::string output;
     ASSERT_EQ(start({m.image(), m.mountpoint()}, &output), 0) << output;
     EXPECT_EQ(output, "");
     EXPECT_GE(access((m.mountpoint() + "/.").c_str(), R_OK), 0);
@@ -305,7 +298,6 @@ TEST_F(MountTest, BackgroundReturnsWhenTheMountIsServed)
 TEST_F(MountTest, SignalUnmountsAndKeepsEverything)
 {
     for (int sig : {SIGTERM, SIGINT, SIGHUP}) {
-        Mounted m(kImage);
         ASSERT_TRUE(m.mount()) << m.log();
         std::ofstream(m.path("a")) << "kept";
         ASSERT_EQ(kill(m.pid(), sig), 0);
@@ -368,7 +360,6 @@ TEST_F(MountTest, KilledDaemonIsReplacedByTheNext)
 
 TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
 {
-    std::string output;
     ASSERT_TRUE(m.mount()) << m.log();
     ASSERT_EQ(mkdir(m.path("d").c_str(), 0755), 0);
     int root = open_on(m.mountpoint(), O_RDONLY);
@@ -424,7 +415,6 @@ TEST_F(MountTest, AnImageTruncatedUnderTheMountIsAnError)
     EXPECT_FALSE(m.unmount());
     EXPECT_EQ(m.status(), 2);
     EXPECT_NE(m.log().find("truncated while in use"), std::string::npos) << m.log();
-    std::string output;
     EXPECT_NE(m.fsck(&output), 0) << output;
 }
 
@@ -529,7 +519,6 @@ TEST_F(MountTest, AThirtyTwoBitProgramSeesAllNames)
     GTEST_SKIP() << "the compiler makes no programs for i386";
 #else
     constexpr size_t kNames = 3000;
-    std::string output;
     if (run_program({GPUNVME_READDIR32, "/"}, &output) < 0 || output.empty())
         GTEST_SKIP() << "this kernel runs no programs for i386";
     for (bool dir32 : {true, false}) {

@@ -29,7 +29,18 @@ namespace
 
 constexpr uint64_t kImage = 64u << 20;
 
-using UnmountTest = MountingTest;
+class UnmountTest : public MountingTest
+{
+  protected:
+    void TearDown() override
+    {
+        if (m.pid() > 0) {
+            EXPECT_TRUE(m.unmount()) << m.log();
+        }
+    }
+    std::string output;
+    Mounted m{kImage};
+};
 
 dev_t device_of(const std::string &path)
 {
@@ -114,8 +125,6 @@ bool copy(const std::string &from, const std::string &to)
 // A mount of type fuse, as users have it: the kernel does not wait for its daemon.
 TEST_F(UnmountTest, TheHelperWaitsForTheDaemon)
 {
-    Mounted m(kImage);
-    std::string output;
     ASSERT_TRUE(m.mount(std::string("noblkdev,") + kSlow)) << m.log();
     make_files(m);
     EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint()}, &output), 0) << output;
@@ -126,14 +135,11 @@ TEST_F(UnmountTest, TheHelperWaitsForTheDaemon)
     EXPECT_EQ(m.fsck(nullptr), 0);
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_EQ(whole_files(m), kFiles);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 // A stopped daemon holds its lock for longer than any other holder is waited for.
 TEST_F(UnmountTest, ToolsWaitForADaemonThatStillWrites)
 {
-    Mounted m(kImage);
-    std::string output;
     ASSERT_TRUE(m.mount("noblkdev,commit=3600")) << m.log();
     make_files(m);
     ASSERT_EQ(kill(m.pid(), SIGSTOP), 0);
@@ -148,20 +154,16 @@ TEST_F(UnmountTest, ToolsWaitForADaemonThatStillWrites)
     EXPECT_TRUE(m.ended()) << m.log();
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_EQ(whole_files(m), kFiles);
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 TEST_F(UnmountTest, ToolsDoNotWaitForAMountByAnotherName)
 {
-    Mounted m(kImage);
     const std::string name = m.image() + ".link";
-    std::string output;
     ASSERT_TRUE(m.mount()) << m.log();
     ASSERT_EQ(link(m.image().c_str(), name.c_str()), 0);
     EXPECT_EQ(run_program({GPUNVME_FSCK, "-p", name}, &output), 8);
     EXPECT_EQ(output.find("waiting"), std::string::npos) << output;
     unlink(name.c_str());
-    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 bool catches(pid_t pid, int number)
@@ -178,7 +180,6 @@ bool catches(pid_t pid, int number)
 // The command passes the signal on to its daemon, which waits for the lock.
 TEST_F(UnmountTest, ACommandThatIsInterruptedLeavesNoMount)
 {
-    Mounted m(kImage);
     int image = open(m.image().c_str(), O_RDONLY | O_CLOEXEC), how = 0, rounds = 1000;
     ASSERT_EQ(flock(image, LOCK_EX), 0);
     pid_t pid = spawn_program({GPUNVME_DAEMON, m.image(), m.mountpoint()}, -1, STDERR_FILENO,
@@ -209,7 +210,6 @@ bool mount_hanging(const std::string &source, const std::string &type, const std
 
 TEST_F(UnmountTest, ToolsDoNotTouchTheImagesOfOtherMounts)
 {
-    Mounted m(kImage);
     const std::string dead = m.image() + ".dead", other = m.image() + ".other";
     int fd = open(m.image().c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(flock(fd, LOCK_EX), 0);
@@ -231,8 +231,6 @@ TEST_F(UnmountTest, ToolsDoNotTouchTheImagesOfOtherMounts)
 
 TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
 {
-    Mounted m(kImage);
-    std::string output;
     ASSERT_TRUE(m.mount("noblkdev")) << m.log();
     int fd = open(m.path("f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint()}, &output), 32);
@@ -246,8 +244,6 @@ TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
 
 TEST_F(UnmountTest, TheHelperUnmountsOtherFileSystems)
 {
-    Mounted m(kImage);
-    std::string output;
     ASSERT_EQ(mount("other", m.mountpoint().c_str(), "tmpfs", 0, nullptr), 0);
     EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint(), "-n", "-t", "tmpfs"}, &output), 0)
         << output;
@@ -259,82 +255,78 @@ class BlockMountTest : public UnmountTest
   protected:
     void set_up() override
     {
-        m_ = std::make_unique<Mounted>(kImage);
-        ASSERT_TRUE(m_->mount(kSlow)) << m_->log();
-        if (m_->log().find("not fuseblk") != std::string::npos)
-            GTEST_SKIP() << m_->log();
+        ASSERT_TRUE(m.mount(kSlow)) << m.log();
+        if (m.log().find("not fuseblk") != std::string::npos)
+            GTEST_SKIP() << m.log();
     }
     // After the end of the mount: the files that a copy of the image has.
     int files_of(const std::string &image)
     {
-        EXPECT_TRUE(copy(image, m_->image()));
+        EXPECT_TRUE(copy(image, m.image()));
         unlink(image.c_str());
-        EXPECT_EQ(m_->fsck(nullptr), 0);
-        EXPECT_TRUE(m_->mount()) << m_->log();
-        int files = whole_files(*m_);
-        EXPECT_TRUE(m_->unmount()) << m_->log();
+        EXPECT_EQ(m.fsck(nullptr), 0);
+        EXPECT_TRUE(m.mount()) << m.log();
+        int files = whole_files(m);
+        EXPECT_TRUE(m.unmount()) << m.log();
         return files;
     }
-    std::unique_ptr<Mounted> m_;
 };
 
 TEST_F(BlockMountTest, IsTheDefaultAndShowsItsImage)
 {
-    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuseblk.gpunvmefs");
-    EXPECT_EQ(line_of(m_->mountpoint()).source, m_->image());
-    EXPECT_TRUE(m_->unmount()) << m_->log();
-    ASSERT_TRUE(m_->mount()) << m_->log();
-    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuseblk.gpunvmefs");
-    EXPECT_TRUE(m_->unmount()) << m_->log();
-    ASSERT_TRUE(m_->mount("noblkdev")) << m_->log();
-    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuse.gpunvmefs");
-    EXPECT_TRUE(m_->unmount()) << m_->log();
+    EXPECT_EQ(line_of(m.mountpoint()).type, "fuseblk.gpunvmefs");
+    EXPECT_EQ(line_of(m.mountpoint()).source, m.image());
+    EXPECT_TRUE(m.unmount()) << m.log();
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_EQ(line_of(m.mountpoint()).type, "fuseblk.gpunvmefs");
+    EXPECT_TRUE(m.unmount()) << m.log();
+    ASSERT_TRUE(m.mount("noblkdev")) << m.log();
+    EXPECT_EQ(line_of(m.mountpoint()).type, "fuse.gpunvmefs");
 }
 
 TEST_F(BlockMountTest, AnImageIsCompleteWhenUmountReturns)
 {
-    make_files(*m_);
-    ASSERT_EQ(umount(m_->mountpoint().c_str()), 0);
-    ASSERT_TRUE(copy(m_->image(), m_->image() + ".copy"));
-    EXPECT_TRUE(m_->ended()) << m_->log();
-    EXPECT_EQ(files_of(m_->image() + ".copy"), kFiles);
+    make_files(m);
+    ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
+    ASSERT_TRUE(copy(m.image(), m.image() + ".copy"));
+    EXPECT_TRUE(m.ended()) << m.log();
+    EXPECT_EQ(files_of(m.image() + ".copy"), kFiles);
 }
 
 TEST_F(BlockMountTest, NoProcessWritesTheImageAfterUmount)
 {
-    make_files(*m_);
-    ASSERT_EQ(umount(m_->mountpoint().c_str()), 0);
-    int fd = open(m_->image().c_str(), O_RDWR | O_CLOEXEC);
+    make_files(m);
+    ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
+    int fd = open(m.image().c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << strerror(errno);
     close(fd);
-    EXPECT_TRUE(m_->ended()) << m_->log();
+    EXPECT_TRUE(m.ended()) << m.log();
 }
 
 TEST_F(BlockMountTest, ASignalEndsADaemonWhoseUnmountWaitsForIt)
 {
-    make_files(*m_);
-    ASSERT_EQ(kill(m_->pid(), SIGTERM), 0);
-    EXPECT_TRUE(m_->ended()) << m_->log();
-    ASSERT_TRUE(copy(m_->image(), m_->image() + ".copy"));
-    EXPECT_EQ(files_of(m_->image() + ".copy"), kFiles);
+    make_files(m);
+    ASSERT_EQ(kill(m.pid(), SIGTERM), 0);
+    EXPECT_TRUE(m.ended()) << m.log();
+    ASSERT_TRUE(copy(m.image(), m.image() + ".copy"));
+    EXPECT_EQ(files_of(m.image() + ".copy"), kFiles);
 }
 
 // The page's device in sysfs, which has a backing file as long as it is attached.
 TEST_F(BlockMountTest, AKilledDaemonLeavesNoLoopDevice)
 {
-    std::string backing = "/sys/dev/block/" + std::to_string(major(device_of(m_->mountpoint()))) +
-                          ":" + std::to_string(minor(device_of(m_->mountpoint()))) +
+    std::string backing = "/sys/dev/block/" + std::to_string(major(device_of(m.mountpoint()))) +
+                          ":" + std::to_string(minor(device_of(m.mountpoint()))) +
                           "/loop/backing_file";
     EXPECT_EQ(access(backing.c_str(), F_OK), 0);
-    ASSERT_EQ(kill(m_->pid(), SIGKILL), 0);
-    m_->ended();
-    EXPECT_EQ(umount(m_->mountpoint().c_str()), 0);
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    m.ended();
+    EXPECT_EQ(umount(m.mountpoint().c_str()), 0);
     EXPECT_NE(access(backing.c_str(), F_OK), 0);
 }
 
 TEST_F(UnmountTest, ASignalUnmountsNoOtherMount)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     {
         SwappedParent swapped(m.mountpoint());
@@ -349,7 +341,6 @@ TEST_F(UnmountTest, ASignalUnmountsNoOtherMount)
 
 TEST_F(UnmountTest, ASignalUnmountsNothingThatIsMountedAbove)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();
     ASSERT_EQ(mount("above", m.mountpoint().c_str(), "tmpfs", 0, nullptr), 0);
     dev_t above = device_of(m.mountpoint());

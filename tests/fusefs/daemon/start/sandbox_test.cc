@@ -296,19 +296,20 @@ TEST(SandboxUnit, PermitsEverySocketOfTheDaemon)
 class SandboxMount : public MountingTest
 {
   protected:
-    static void use(const Mounted &m)
+    void use()
     {
         std::ofstream(m.path("file")) << "content";
         std::ifstream in(m.path("file"));
         EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "content");
     }
+
+    Mounted m{kImage};
 };
 
 TEST_F(SandboxMount, HoldsEveryThread)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    use(m);
+    use();
     std::string filters = CONFINE_SANITIZED || !GPUNVME_SECCOMP ? "0" : "2";
     std::vector<std::string> threads = threads_of(m.pid());
     EXPECT_GT(threads.size(), 10u);
@@ -329,7 +330,6 @@ TEST_F(SandboxMount, ReachesNoFileButTheImage)
 {
     if (CONFINE_SANITIZED)
         GTEST_SKIP() << "a sanitizer opens files";
-    Mounted m(kImage);
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     m.use_program(GPUNVME_PUPPET);
@@ -352,23 +352,22 @@ TEST_F(SandboxMount, ReachesNoFileButTheImage)
 
 TEST_F(SandboxMount, FollowsItsOption)
 {
-    Mounted m(kImage);
     std::string status;
     ASSERT_TRUE(m.mount("sandbox=none")) << m.log();
     status = "/proc/" + std::to_string(m.pid()) + "/status";
     EXPECT_NE(std::stoull(field(status, "CapEff"), nullptr, 16) & ~kKept, 0u);
     EXPECT_EQ(field(status, "Seccomp"), "0");
-    use(m);
+    use();
     ASSERT_TRUE(m.unmount()) << m.log();
     ASSERT_TRUE(m.mount("sandbox=caps")) << m.log();
     status = "/proc/" + std::to_string(m.pid()) + "/status";
     EXPECT_EQ(std::stoull(field(status, "CapEff"), nullptr, 16) & ~kKept, 0u);
     EXPECT_EQ(field(status, "Seccomp"), "0");
-    use(m);
+    use();
     ASSERT_TRUE(m.unmount()) << m.log();
     if (!CONFINE_SANITIZED) { // which opens files
         ASSERT_TRUE(m.mount("sandbox=files")) << m.log();
-        use(m);
+        use();
         EXPECT_TRUE(m.unmount()) << m.log();
     }
     EXPECT_FALSE(m.mount("sandbox=much"));
@@ -379,18 +378,16 @@ TEST_F(SandboxMount, FollowsItsOption)
 
 TEST_F(SandboxMount, OpensAnImageOfAnotherUser)
 {
-    Mounted m(kImage);
     ASSERT_EQ(chown(m.image().c_str(), 1234, 1234), 0);
     ASSERT_EQ(chmod(m.image().c_str(), 0600), 0);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
-    use(m);
+    use();
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 // The daemon mounts by another process, which must not survive it, nor keep its mount alive.
 TEST_F(SandboxMount, TheMounterEndsWithAKilledDaemon)
 {
-    Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
     std::string children =
         "/proc/" + std::to_string(m.pid()) + "/task/" + std::to_string(m.pid()) + "/children";
