@@ -50,6 +50,13 @@ void set_second_log(lay_block &o, uint64_t block)
     o.label.logs[1] = lay_put64(block);
 }
 
+void make_empty(lay_block &o)
+{
+    o.node.count = lay_put16(0);
+    o.node.used = lay_put32(0);
+    std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
+}
+
 void put(le16 &field, uint64_t value)
 {
     field = lay_put16(static_cast<uint16_t>(value));
@@ -334,23 +341,13 @@ const Case tree_cases[] = {
     SET(EXTENT_LEAF, "used", "used", o.node.used, LAY_PAYLOAD + 1),
     SET(EXTENT_LEAF, "reserved", "reserved", o.node.reserved, 1),
     SPOIL(EXTENT_LEAF, "unused", "unused bytes", o.node.u.bytes[LAY_PAYLOAD - 1] = 1),
-    {OBJECT_EXTENT_LEAF, "empty", "count",
-     [](lay_block &o) {
-         o.node.count = lay_put16(0);
-         o.node.used = lay_put32(0);
-         std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
-     }},
+    SPOIL(EXTENT_LEAF, "empty", "count", make_empty(o)),
     SET(EXTENT_BRANCH, "first_key", "branch.key", o.node.u.branches[0].key, 1),
     SET(EXTENT_BRANCH, "key_order", "branch.key", o.node.u.branches[1].key, 0),
     SET(EXTENT_BRANCH, "child", "branch.child", o.node.u.branches[1].child, 0),
     SET(EXTENT_BRANCH, "child_past", "branch.child", o.node.u.branches[1].child,
         LAY_ADDR_CHUNK(336, 1)),
-    {OBJECT_EXTENT_BRANCH, "empty", "count",
-     [](lay_block &o) {
-         o.node.count = lay_put16(0);
-         o.node.used = lay_put32(0);
-         std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
-     }},
+    SPOIL(EXTENT_BRANCH, "empty", "count", make_empty(o)),
     SET(DIR_BRANCH, "child", "branch.child", o.node.u.branches[0].child, UINT64_MAX),
     SPOIL(DIR_LEAF, "key_hash", "dirent.key: not the hash", dirent(o).key.le ^= lay_put64(256).le),
     SPOIL(DIR_LEAF, "key_order", "dirent.key: ", second_dirent(o).key = dirent(o).key),
@@ -595,9 +592,7 @@ TEST(Node, MayBeEmptyWhenItIsTheRoot)
     lay_block o;
     lay_geometry geo = object_geometry();
     object_make(OBJECT_DIR_LEAF, &o);
-    o.node.count = lay_put16(0);
-    o.node.used = lay_put32(0);
-    std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
+    make_empty(o);
     lay_seal(&o, 1);
     EXPECT_EQ(lay_check_node(&geo, &o.node, LAY_MAGIC_DIR, object_addr(OBJECT_DIR_LEAF),
                              OBJECT_OWNER, 0, 0, UINT64_MAX, nullptr),

@@ -168,16 +168,6 @@ TEST_F(Ctrlr, RequestsTheQueuesInTheOptions)
     EXPECT_EQ(nvme_ctrlr_info(c)->io_queues, 2u);
 }
 
-TEST_F(Ctrlr, AfterALostAdminCommandNothingIsSent)
-{
-    ASSERT_EQ(open(), 0);
-    fake.lose_opcode = NVME_ADMIN_IDENTIFY;
-    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -ETIMEDOUT);
-    size_t sent = fake.seen.size();
-    EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EIO);
-    EXPECT_EQ(fake.seen.size(), sent);
-}
-
 TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
 {
     ASSERT_EQ(open(), 0);

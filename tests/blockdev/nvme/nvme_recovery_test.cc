@@ -141,19 +141,12 @@ TEST_F(Recovery, AnAbortedCommandIsSentAgain)
     fake.abort_works = true;
     lose(NVME_IO_READ, 1);
     EXPECT_TRUE(reads(4096, 4096));
+    ASSERT_EQ(fake.seen.size(), 1u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
+    EXPECT_EQ(fake.seen[0].cdw10, (uint32_t)fake.sent[0].cid << 16 | 1) << "command and queue";
     EXPECT_EQ(fake.sent.size(), 2u);
     expect_steps({1, 0, 0});
     expect_works();
-}
-
-TEST_F(Recovery, AbortNamesQueueAndCommand)
-{
-    fake.abort_works = true;
-    lose(NVME_IO_READ, 1);
-    EXPECT_TRUE(reads(4096, 4096));
-    ASSERT_EQ(fake.seen.size(), 1u);
-    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
-    EXPECT_EQ(fake.seen[0].cdw10, (uint32_t)fake.sent[0].cid << 16 | 1);
 }
 
 TEST_F(Recovery, CommandAbortedEveryTimeTimesOut)

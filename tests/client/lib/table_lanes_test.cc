@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -147,6 +148,22 @@ class Rows
     std::vector<uint8_t> out_;
 };
 
+std::vector<int64_t> random_ids(size_t n, uint64_t rows, unsigned seed)
+{
+    std::mt19937 rng(seed);
+    std::vector<int64_t> ids(n);
+    for (int64_t &id : ids)
+        id = static_cast<int64_t>(rng() % rows);
+    return ids;
+}
+
+std::vector<int64_t> first_ids(size_t n)
+{
+    std::vector<int64_t> ids(n);
+    std::iota(ids.begin(), ids.end(), 0);
+    return ids;
+}
+
 class TableLanes : public ::testing::Test
 {
   protected:
@@ -168,9 +185,7 @@ TEST_F(TableLanes, ARowThatRepeatsIsOneCommand)
 TEST_F(TableLanes, NeighboursOfABlockAreOneCommand)
 {
     Rows rows(stack_, 256, 0, 12, kFilePages * 16);
-    std::vector<int64_t> ids(kFilePages * 16);
-    for (size_t i = 0; i < ids.size(); i++)
-        ids[i] = static_cast<int64_t>(i);
+    std::vector<int64_t> ids = first_ids(kFilePages * 16);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
     ASSERT_GT(kFilePages, 2 * rows.launch().table.turn);
     EXPECT_EQ(rows.gather(ids), kFilePages);
@@ -181,10 +196,7 @@ TEST_F(TableLanes, NeighboursOfABlockAreOneCommand)
 TEST_F(TableLanes, ARowInTwoLbasIsOneCommand)
 {
     Rows rows(stack_, 272, 8104, 9, 4096);
-    std::mt19937 rng(2);
-    std::vector<int64_t> ids(4096);
-    for (int64_t &id : ids)
-        id = static_cast<int64_t>(rng() % rows.launch().table.rows);
+    const auto ids = random_ids(4096, rows.launch().table.rows, 2);
     unsigned commands = rows.gather(ids);
     EXPECT_EQ(commands, rows.status().reads);
     EXPECT_LE(commands, ids.size());
@@ -199,9 +211,7 @@ TEST_F(TableLanes, RowsThatBeginInOneLbaAreOneCommand)
         EXPECT_EQ(rows.gather(ids), 1u);
         rows.expect_rows(ids);
     }
-    std::vector<int64_t> ids(1000);
-    for (size_t i = 0; i < ids.size(); i++)
-        ids[i] = static_cast<int64_t>(i);
+    std::vector<int64_t> ids = first_ids(1000);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(3));
     EXPECT_EQ(rows.gather(ids), 500u);
     rows.expect_rows(ids);
@@ -236,9 +246,7 @@ TEST_F(TableLanes, RowsThatDoNotExistAreZerosAndCounted)
 TEST_F(TableLanes, AFailedCommandFailsOnlyItsRows)
 {
     Rows rows(stack_, 256, 0, 9, 128);
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < 128; i++)
-        ids.push_back(i);
+    std::vector<int64_t> ids = first_ids(128);
     stack_.status_of_next = 0x281; // unrecovered read error
     rows.gather(ids);
     EXPECT_EQ(rows.status().failed, 2u) << "an LBA has two rows";
@@ -248,26 +256,14 @@ TEST_F(TableLanes, AFailedCommandFailsOnlyItsRows)
     rows.expect_rows(ids);
 }
 
-std::vector<int64_t> random_ids(size_t n, uint64_t rows, unsigned seed)
-{
-    std::mt19937 rng(seed);
-    std::vector<int64_t> ids(n);
-    for (int64_t &id : ids)
-        id = static_cast<int64_t>(rng() % rows);
-    return ids;
-}
-
 // --- Few rows by one launch -------------------------------------------------------
 
 TEST_F(TableLanes, FewRowsTakeACommandForEachRange)
 {
     Rows rows(stack_, 272, 8104, 9, 256);
-    std::mt19937 rng(4);
     rows.few = 5;
     for (size_t n : {1, 31, 48, 256}) {
-        std::vector<int64_t> ids(n);
-        for (int64_t &id : ids)
-            id = static_cast<int64_t>(rng() % (n % 2 ? rows.launch().table.rows : 100));
+        const auto ids = random_ids(n, n % 2 ? rows.launch().table.rows : 100, 4);
         EXPECT_EQ(rows.gather(ids), rows.status().reads);
         rows.expect_rows(ids);
         rows.few = 0;
@@ -357,9 +353,7 @@ TEST_F(TableLanes, FewRowsOfTwoFiles)
 TEST_F(TableLanes, FewRowsThatDoNotExistOrFail)
 {
     Rows rows(stack_, 256, 0, 9, 128);
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < 128; i++)
-        ids.push_back(i);
+    std::vector<int64_t> ids = first_ids(128);
     ids[40] = -1;
     ids[50] = static_cast<int64_t>(rows.launch().table.rows);
     rows.few = 5;
@@ -544,9 +538,7 @@ TEST_F(TableLanes, AFailedRangeIsNotKept)
     Cached c(stack_, 9, 2, 20, kLines);
     rows.use(c);
     rows.groups = 1;
-    std::vector<int64_t> ids;
-    for (int64_t i = 0; i < 128; i++)
-        ids.push_back(i);
+    std::vector<int64_t> ids = first_ids(128);
     stack_.status_of_next = 0x281; // unrecovered read error
     rows.gather(ids);
     EXPECT_EQ(rows.status().failed, 2u);

@@ -74,19 +74,14 @@ TEST_F(FsAttr, ARefusedChangeChangesNothing)
 TEST_F(FsAttr, ANewOwnerClearsSetIdBits)
 {
     ffs_attr a = {};
-    Inode f = create("f");
-    a.mode = 06755;
-    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    Inode f = create("f", S_IFREG | 06755);
     ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_UID, nullptr), 0);
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755});
 }
 
 TEST_F(FsAttr, ChangesOfDataDoNotClearSetIdBits)
 {
-    ffs_attr a = {};
-    Inode f = create("f");
-    a.mode = 06755;
-    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    Inode f = create("f", S_IFREG | 06755);
     write(f, 0, "x");
     truncate(f, 5);
     ASSERT_EQ(ffs_fallocate(f, 0, 0, 10), 0);
@@ -97,10 +92,7 @@ TEST_F(FsAttr, ChangesOfDataDoNotClearSetIdBits)
 
 TEST_F(FsAttr, OutsidersClearSetGroupIdWithoutExecution)
 {
-    ffs_attr a = {};
-    Inode f = create("f");
-    a.mode = 06666;
-    ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+    Inode f = create("f", S_IFREG | 06666);
     ASSERT_EQ(ffs_clear_setid(f, false), 0);
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 02666});
     ASSERT_EQ(ffs_clear_setid(f, true), 0);

@@ -182,33 +182,26 @@ TEST_F(Crash, RepeatedRecoveryHasTheSameResult)
     EXPECT_EQ(check(cut.get(), ops), "");
 }
 
-TEST_F(Crash, AReadOnlyDeviceIsReplayedInMemory)
+TEST_F(Crash, AReadOnlyMountReplaysInMemoryAndWritesNothing)
 {
     work(20);
     size_t ops = dev->ops();
-    Device cut = dev->cut(ops, CRASH_DROP, 0);
     ASSERT_EQ(unmount(), 0);
-    cut->dev()->info.read_only = true;
-    EXPECT_EQ(mount(cut.get()), -EROFS);
-    opts.read_only = true;
-    ASSERT_EQ(mount(cut.get()), 0) << why;
-    EXPECT_EQ(uid(inos[3]), committed_at(ops));
-    EXPECT_EQ(set_uid(inos[3], 1), -EROFS);
-    EXPECT_EQ(unmount(), 0);
-}
-
-TEST_F(Crash, AReadOnlyMountOfAWritableDeviceWritesNothing)
-{
-    work(20);
-    size_t ops = dev->ops();
-    Device cut = dev->cut(ops, CRASH_DROP, 0);
-    ASSERT_EQ(unmount(), 0);
-    opts.read_only = true;
-    cut->record();
-    ASSERT_EQ(mount(cut.get()), 0) << why;
-    EXPECT_EQ(uid(inos[3]), committed_at(ops));
-    EXPECT_EQ(unmount(), 0);
-    EXPECT_EQ(cut->ops(), 0u);
+    for (bool writable : {false, true}) {
+        Device cut = dev->cut(ops, CRASH_DROP, 0);
+        cut->dev()->info.read_only = !writable;
+        cut->record();
+        opts.read_only = false;
+        if (!writable) {
+            EXPECT_EQ(mount(cut.get()), -EROFS);
+        }
+        opts.read_only = true;
+        ASSERT_EQ(mount(cut.get()), 0) << why;
+        EXPECT_EQ(uid(inos[3]), committed_at(ops));
+        EXPECT_EQ(set_uid(inos[3], 1), -EROFS);
+        EXPECT_EQ(unmount(), 0);
+        EXPECT_EQ(cut->ops(), 0u);
+    }
 }
 
 // However full the log is, two mounts that crash can commit, and the next one can end a checkpoint.

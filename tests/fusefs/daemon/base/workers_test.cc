@@ -38,10 +38,12 @@ class Workers : public ::testing::Test
         for (Work *w : all_)
             delete w;
     }
-    void add(work kind, uid_t uid)
+    void add(work kind, uid_t uid, int n = 1)
     {
-        all_.push_back(new Work{{run, uid, {}}, this});
-        workers_add(workers_, kind, &all_.back()->j);
+        for (; n > 0; n--) {
+            all_.push_back(new Work{{run, uid, {}}, this});
+            workers_add(workers_, kind, &all_.back()->j);
+        }
     }
     void let_go()
     {
@@ -88,11 +90,9 @@ class Workers : public ::testing::Test
 
 TEST_F(Workers, OneUserLeavesThreadsForBuffersToOthers)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_BUFFER, 1);
+    add(WORK_BUFFER, 1, 100);
     EXPECT_TRUE(begin(1, kOfUser));
-    for (int i = 0; i < 100; i++)
-        add(WORK_BUFFER, 2);
+    add(WORK_BUFFER, 2, 100);
     EXPECT_TRUE(begin(2, kOfUser));
     std::lock_guard<std::mutex> hold(lock_);
     EXPECT_EQ(begun_of(1), kOfUser);
@@ -100,11 +100,9 @@ TEST_F(Workers, OneUserLeavesThreadsForBuffersToOthers)
 
 TEST_F(Workers, OneUserLeavesThreadsForFlushesToOthers)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_SYNC, 1);
+    add(WORK_SYNC, 1, 100);
     EXPECT_TRUE(begin(1, kOfUser));
-    for (int i = 0; i < 100; i++)
-        add(WORK_SYNC, 2);
+    add(WORK_SYNC, 2, 100);
     EXPECT_TRUE(begin(2, kOfUser));
     add(WORK_SYNC, 3);
     add(WORK_SYNC, 0);
@@ -116,11 +114,9 @@ TEST_F(Workers, OneUserLeavesThreadsForFlushesToOthers)
 // Eight transfers were all threads once, and one user could occupy them.
 TEST_F(Workers, OneUserLeavesThreadsForTransfersToOthers)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_TRANSFER, 1);
+    add(WORK_TRANSFER, 1, 100);
     EXPECT_TRUE(begin(1, kTransfersOfUser));
-    for (int i = 0; i < 100; i++)
-        add(WORK_TRANSFER, 2);
+    add(WORK_TRANSFER, 2, 100);
     EXPECT_TRUE(begin(2, kTransfers - kTransfersOfUser - 1));
     add(WORK_TRANSFER, 0);
     EXPECT_TRUE(begin(0, 1)) << "a thread is root's";
@@ -131,8 +127,7 @@ TEST_F(Workers, OneUserLeavesThreadsForTransfersToOthers)
 
 TEST_F(Workers, TheUserWithTheFewestJobsIsNext)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_TRANSFER, 1);
+    add(WORK_TRANSFER, 1, 100);
     ASSERT_TRUE(begin(1, kTransfersOfUser));
     for (uid_t uid = 2; uid < 5; uid++)
         add(WORK_TRANSFER, uid);
@@ -149,15 +144,13 @@ TEST_F(Workers, TheUserWithTheFewestJobsIsNext)
 
 TEST_F(Workers, RootRunsAsManyTransfersAsAnotherUser)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_TRANSFER, 0);
+    add(WORK_TRANSFER, 0, 100);
     EXPECT_TRUE(begin(0, kTransfersOfUser));
 }
 
 TEST_F(Workers, JobsOfRootDoNotReduceTheShareOfUsers)
 {
-    for (int i = 0; i < 100; i++)
-        add(WORK_TRANSFER, 0);
+    add(WORK_TRANSFER, 0, 100);
     ASSERT_TRUE(begin(0, kTransfersOfUser));
     for (uid_t uid = 1; uid <= kTransfers - kTransfersOfUser; uid++) {
         add(WORK_TRANSFER, uid);
@@ -173,8 +166,7 @@ TEST_F(Workers, EveryJobIsRunInTheEnd)
     let_go();
     for (uid_t uid = 0; uid < 3; uid++)
         EXPECT_TRUE(begin(uid, 100)) << uid;
-    for (uid_t i = 0; i < 10; i++)
-        add(WORK_BUFFER, 1);
+    add(WORK_BUFFER, 1, 10);
     EXPECT_TRUE(begin(1, 110)) << "after they have slept";
 }
 
