@@ -253,13 +253,6 @@ class Chunks : public Repair
     }
 };
 
-TEST_F(Chunks, AreFoundWithoutTheMap)
-{
-    lose_map();
-    expect_repaired({}, "-p");
-    expect_map(2);
-}
-
 /* The map on the device is older than the chunk: a write of it was lost. */
 TEST_F(Chunks, AreFoundThoughASoundMapLacksThem)
 {
