@@ -100,7 +100,7 @@ TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.B
 # For each kind of mount, the one with the most threads remains.
 TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
 TSAN_LONG+='*/Direct.*/*least_mdts:*/List.*/*least_mdts:'
-TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
+TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*:*/Unverified.*:'
 TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
 # One thread of the application reads with the same threads of the daemon. For
 # further kinds of mount, the case with eight threads remains.
@@ -118,11 +118,11 @@ TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaim
 # Only --long runs programs whose threads are also those of another one: lists
 # and sums of the direct path (client_direct, client_direct_shared), files and
 # tables (client_cache), READV and leases at their limits (daemon_transfer,
-# daemon_lease), errors of GPU queues (gq_queue, gq_recover, gq_reset), and the
-# driver on a served drive (blockdev, sim_serve).
-TSAN_LONG_PROGRAMS='^(client_(direct_(csum|readv|single|small|staged|sums)|file_direct|table)'
+# daemon_lease), errors of GPU queues (gq_queue, gq_recover), and the driver on
+# a served drive (blockdev, sim_serve).
+TSAN_LONG_PROGRAMS='^(client_(direct_(readv|single|small|staged|sums)|file_direct|table)'
 TSAN_LONG_PROGRAMS+='|client_table_fails|daemon_(lease_bounds|readv|sums)|blockdev_vfio_user_e2e'
-TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error|readv_slices))_test$'
+TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error))_test$'
 # With AddressSanitizer, only --long runs long inputs of one lane, which also
 # run by other executors: they took half of the time of all its tests.
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.OfLongLists*/Cpu1Tier0:'
