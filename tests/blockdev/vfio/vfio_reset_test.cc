@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // A kernel that waits for a drive: a caller that resets it, or reads its registers, does not.
+// And answers of the kernel that are longer than the buffer, or become longer between two calls.
 #include <gtest/gtest.h>
 #include <nvme/types.h>
 
@@ -12,8 +13,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
+#include <cstring>
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio/vfio_internal.h"
@@ -40,6 +43,28 @@ struct Gate {
 Gate config_gate, reset_gate;
 std::atomic<unsigned> register_reads{0};
 
+constexpr int kFile = -77; // no descriptor: the calls for it are the test's
+constexpr uint32_t kFixed = sizeof(vfio_iommu_type1_info);
+
+// What the kernel puts into argsz in one call after the other; negative: its error.
+std::vector<int64_t> says;
+std::vector<uint32_t> asked;
+
+int kernel(void *arg)
+{
+    auto *argsz = static_cast<uint32_t *>(arg);
+    int64_t said = says.at(asked.size());
+
+    asked.push_back(*argsz);
+    if (said < 0) {
+        errno = static_cast<int>(-said);
+        return -1;
+    }
+    memset(argsz + 1, 0xff, *argsz - sizeof(*argsz)); // as much as was asked for
+    *argsz = static_cast<uint32_t>(said);
+    return 0;
+}
+
 } // namespace
 
 extern "C" {
@@ -61,6 +86,8 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     va_start(args, request);
     void *arg = va_arg(args, void *);
     va_end(args);
+    if (fd == kFile)
+        return kernel(arg);
     if (request != VFIO_DEVICE_RESET || fcntl(fd, F_GET_SEALS) < 0)
         return __real_ioctl(fd, request, arg);
     reset_gate.pass();
@@ -191,6 +218,44 @@ TEST(VfioFunction, OfAnotherFileIsNotReset)
     ASSERT_GE(fd, 0);
     EXPECT_EQ(vfio_reset_function(fd), -EIO);
     close(fd);
+}
+
+int query(const std::vector<int64_t> &kernel_says)
+{
+    std::vector<uint64_t> answer(VFIO_ANSWER / sizeof(uint64_t));
+
+    says = kernel_says;
+    asked.clear();
+    return vfio_query(kFile, VFIO_IOMMU_GET_INFO, kFixed, answer.data());
+}
+
+TEST(VfioQuery, CallsOnceForAReplyWithoutCapabilities)
+{
+    EXPECT_EQ(query({kFixed}), 0);
+    EXPECT_EQ(asked, std::vector<uint32_t>({kFixed}));
+    EXPECT_EQ(query({kFixed - 8}), 0) << "an old kernel, whose struct is shorter";
+    EXPECT_EQ(asked.size(), 1u);
+}
+
+TEST(VfioQuery, CallsAgainWithRoomForTheWholeReply)
+{
+    EXPECT_EQ(query({200, 200}), 0);
+    EXPECT_EQ(asked, std::vector<uint32_t>({kFixed, 200}));
+    EXPECT_EQ(query({VFIO_ANSWER, VFIO_ANSWER}), 0);
+}
+
+TEST(VfioQuery, RefusesAReplyThatDoesNotFit)
+{
+    EXPECT_EQ(query({VFIO_ANSWER + 1}), -E2BIG);
+    EXPECT_EQ(query({UINT32_MAX}), -E2BIG);
+    EXPECT_EQ(query({200, 208}), -E2BIG) << "it has grown";
+    EXPECT_EQ(query({200, VFIO_ANSWER + 8}), -E2BIG);
+}
+
+TEST(VfioQuery, ReturnsTheErrorOfEachCall)
+{
+    EXPECT_EQ(query({-ENODEV}), -ENODEV);
+    EXPECT_EQ(query({200, -EFAULT}), -EFAULT);
 }
 
 } // namespace
