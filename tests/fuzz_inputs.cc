@@ -1,42 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Runs a fuzz entry with random inputs from seeds for some seconds, in builds
-// without libFuzzer. A crash prints the seed of its input. FUZZ_SEED sets the
-// first seed, and FUZZ_RUNS the number of inputs.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+// Runs a fuzz entry with random inputs from seeds for some seconds, or for FUZZ_RUNS inputs.
 #include <chrono>
 #include <random>
-#include <vector>
 
+#include "tests/fuzz_seed.h"
 #include "tests/rounds.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 namespace
 {
 
 constexpr int SECONDS = 2, LONG_SECONDS = 60;
 constexpr size_t MAX_INPUT = 400;
-
-char line[64]; // the line that a crash prints
-
-void print_line()
-{
-    ssize_t ignored = write(STDERR_FILENO, line, strlen(line));
-    (void)ignored;
-}
-
-void on_crash(int number)
-{
-    print_line();
-    signal(number, SIG_DFL);
-    raise(number);
-}
 
 // Half of the bytes are small, like most valid fields and choices.
 std::vector<uint8_t> input(uint64_t seed)
@@ -50,26 +24,16 @@ std::vector<uint8_t> input(uint64_t seed)
 
 TEST(Fuzz, RandomInputsAreSurvived)
 {
-    const char *first = getenv("FUZZ_SEED"), *runs = getenv("FUZZ_RUNS");
-    uint64_t begin = first ? strtoull(first, nullptr, 10) : 1, seed = begin;
-    uint64_t end = runs ? begin + strtoull(runs, nullptr, 10) : UINT64_MAX;
+    uint64_t begin = fuzz_number("FUZZ_SEED", 1), runs = fuzz_number("FUZZ_RUNS", 0), seed = begin;
     auto until =
         std::chrono::steady_clock::now() + std::chrono::seconds(test_rounds(SECONDS, LONG_SECONDS));
-    signal(SIGABRT, on_crash);
-    signal(SIGSEGV, on_crash);
-    while (seed < end && (runs || std::chrono::steady_clock::now() < until)) {
-        snprintf(line, sizeof(line), "FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
-        std::vector<uint8_t> bytes = input(seed++);
-        ASSERT_EQ(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()), 0) << line;
+    signal(SIGABRT, fuzz_on_crash);
+    signal(SIGSEGV, fuzz_on_crash);
+    while (runs ? seed < begin + runs : std::chrono::steady_clock::now() < until) {
+        ASSERT_NO_FATAL_FAILURE(fuzz_input(seed, input(seed)));
+        seed++;
     }
     printf("%llu inputs\n", static_cast<unsigned long long>(seed - begin));
 }
 
 } // namespace
-
-// AddressSanitizer calls this function before it ends the process.
-extern "C" void __asan_on_error();
-extern "C" void __asan_on_error()
-{
-    print_line();
-}
