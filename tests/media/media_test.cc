@@ -4,6 +4,7 @@
  * looks at what a mount and fsck make of it. MEDIA_CASES sets the number of
  * cases (500), MEDIA_CASE runs a single one.
  */
+#include <ctype.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -13,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <regex>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -398,11 +398,20 @@ int Media::mount(bool read_only)
     return err;
 }
 
+bool names_inode(const std::string &report, uint64_t ino)
+{
+    const std::string name = "inode " + std::to_string(ino);
+    size_t at = report.find(name);
+    // A longer number begins with this one.
+    while (at != std::string::npos && isdigit(static_cast<unsigned char>(report[at + name.size()])))
+        at = report.find(name, at + 1);
+    return at != std::string::npos;
+}
+
 // The report has a line with the path or the number of the file, or of a directory above it.
 bool Media::is_named(const std::string &path, bool or_above) const
 {
-    std::regex number("inode " + std::to_string(image().files.at(path).ino) + "\\b");
-    if (report_.find(path) != std::string::npos || std::regex_search(report_, number))
+    if (report_.find(path) != std::string::npos || names_inode(report_, image().files.at(path).ino))
         return true;
     std::string above = path.substr(0, path.rfind('/'));
     return or_above && !above.empty() && is_named(above, true);
