@@ -55,12 +55,12 @@ function(gpunvme_test_properties name)
 endfunction()
 
 # gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]
-# [WATCHDOG] [UNITY]) defines a GoogleTest program, which is one test of ctest.
-# With WATCHDOG a test that hangs ends the program after 10 s. With UNITY a
-# build with sanitizers compiles the sources as one. That takes two thirds of
-# the time, because templates of gtest are instantiated once.
+# [WATCHDOG]) defines a GoogleTest program, which is one test of ctest. With
+# WATCHDOG a test that hangs ends the program after 10 s. A build with sanitizers
+# compiles the C++ sources as one. That takes two thirds of the time, because
+# templates of gtest are instantiated once.
 function(gpunvme_test name)
-    cmake_parse_arguments(ARG "WATCHDOG;UNITY" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+    cmake_parse_arguments(ARG "WATCHDOG" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
     if(ARG_WATCHDOG)
         target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/watchdog.cc)
@@ -72,7 +72,10 @@ function(gpunvme_test name)
     list(FILTER others INCLUDE REGEX "\\.(c|cu)$")
     set_source_files_properties(${others} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
                                 SKIP_UNITY_BUILD_INCLUSION ON)
-    if(ARG_UNITY AND GPUNVME_SANITIZE)
+    set(units ${ARG_SOURCES})
+    list(FILTER units INCLUDE REGEX "\\.cc$")
+    list(LENGTH units count)
+    if(GPUNVME_SANITIZE AND count GREATER 1)
         set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     endif()
     target_precompile_headers(${name} REUSE_FROM gtest_header)

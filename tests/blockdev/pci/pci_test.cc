@@ -14,7 +14,6 @@
 namespace
 {
 
-const char *const BDF = "0000:c1:00.0";
 const char *const OTHER = "0000:c1:00.1";
 
 class Pci : public ::testing::Test

@@ -17,6 +17,9 @@
 #include <string>
 #include <thread>
 
+// The device that the tests use.
+constexpr const char *BDF = "0000:c1:00.0";
+
 class PciTree
 {
   public:

@@ -28,7 +28,6 @@
 namespace
 {
 
-const char *const BDF = "0000:c1:00.0";
 const char *const SWITCH = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 const std::string POOL = "sys/kernel/mm/hugepages/hugepages-2048kB/";
 

@@ -16,7 +16,6 @@
 namespace
 {
 
-const char *const BDF = "0000:c1:00.0";
 const uint64_t PAGE = 4096;
 
 /* --- Answers with capabilities --------------------------------------------------------------- */

@@ -14,9 +14,8 @@
 namespace
 {
 
-using direct_stack::address, direct_stack::expect_idle, direct_stack::kPage, direct_stack::Stack;
-
-constexpr size_t kLba = direct_stack::kLba;
+using direct_stack::address, direct_stack::expect_idle, direct_stack::kLba, direct_stack::kPage,
+    direct_stack::Stack;
 
 enum shared_path read_lone(Stack &s, uint64_t offset, int *result)
 {

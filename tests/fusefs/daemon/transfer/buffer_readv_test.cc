@@ -18,8 +18,6 @@
 namespace
 {
 
-constexpr uint16_t kUnrecoveredRead = 0x281, kNotReady = 0x82;
-
 // Adjacent pieces in the buffer, holes, and the end of the file.
 void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces, uint64_t n)
 {

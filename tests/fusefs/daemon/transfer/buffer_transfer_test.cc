@@ -20,8 +20,6 @@ namespace
 {
 
 constexpr uint64_t kBytes = 4u << 20;
-constexpr uint16_t kUnrecoveredRead = 0x281; // media error, unrecovered read
-constexpr uint16_t kWriteFault = 0x280;
 
 class Transfer : public RigTest
 {
@@ -458,7 +456,6 @@ TEST_F(TakenDrive, NothingIsWrittenAfterAConflict)
 
 // --- Failures that pass, of transfers that may not use host memory -------------------------------
 
-constexpr uint16_t kNotReady = 0x82;
 constexpr uint16_t kAccessInTransition = 0x303;
 constexpr uint16_t kDoNotRetry = 0x4000;
 
