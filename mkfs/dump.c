@@ -2,7 +2,6 @@
 /* dump.gpunvme shows the objects of a file system as text or JSON. */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -512,14 +511,6 @@ static const char usage_text[] =
     "  -g, --segment=NUMBER   the blocks in use of a segment\n"
     "  -o, --output=FORMAT    text or json\n" TOOL_USAGE TOOL_USAGE_END;
 
-static const struct option long_options[] = {
-    {"label", no_argument, NULL, 'l'},           {"superblock", no_argument, NULL, 's'},
-    {"inode", required_argument, NULL, 'i'},     {"extents", required_argument, NULL, 'e'},
-    {"directory", required_argument, NULL, 'd'}, {"log", no_argument, NULL, 'j'},
-    {"chunks", no_argument, NULL, 'c'},          {"segment", required_argument, NULL, 'g'},
-    {"output", required_argument, NULL, 'o'},    TOOL_LONG_OPTIONS,
-};
-
 static int set_number(uint64_t *number, const char *what, const char *text)
 {
     if (!number_parse(text, 10, NOT_ASKED - 1, number))
@@ -527,51 +518,38 @@ static int set_number(uint64_t *number, const char *what, const char *text)
     return 0;
 }
 
-static int set_output(struct options *o, const char *text)
+static int set_inode(void *ino, char *text)
 {
-    o->json = strcmp(text, "json") == 0;
-    if (!o->json && strcmp(text, "text") != 0)
+    return set_number(ino, "an inode", text);
+}
+
+static int set_segment(void *segment, char *text)
+{
+    return set_number(segment, "a segment", text);
+}
+
+static int set_output(void *json, char *text)
+{
+    *(bool *)json = strcmp(text, "json") == 0;
+    if (!*(bool *)json && strcmp(text, "text") != 0)
         return tool_error("--output", "'%s' is not a format, use text or json", text);
     return 0;
 }
 
-static int dump_set_option(void *options, int c)
-{
-    struct options *o = options;
-
-    switch (c) {
-    case 'l':
-        o->label = true;
-        return 0;
-    case 's':
-        o->super = true;
-        return 0;
-    case 'i':
-        return set_number(&o->inode, "an inode", optarg);
-    case 'e':
-        return set_number(&o->extents, "an inode", optarg);
-    case 'd':
-        return set_number(&o->directory, "an inode", optarg);
-    case 'j':
-        o->log = true;
-        return 0;
-    case 'c':
-        o->chunks = true;
-        return 0;
-    case 'g':
-        return set_number(&o->segment, "a segment", optarg);
-    case 'o':
-        return set_output(o, optarg);
-    default:
-        return -1;
-    }
-}
-
-static const struct tool_values dump_values[] = {{"output", "text json", false}, {0}};
-
-static const struct tool_syntax syntax = {usage_text,   "lsi:e:d:jcg:o:" TOOL_SHORT_OPTIONS,
-                                          long_options, dump_set_option,
-                                          EXIT_USAGE,   dump_values};
+static const struct tool_option dump_options[] = {
+    {'l', "label", .at = offsetof(struct options, label)},
+    {'s', "superblock", .at = offsetof(struct options, super)},
+    {'i', "inode", .at = offsetof(struct options, inode), .take = set_inode},
+    {'e', "extents", .at = offsetof(struct options, extents), .take = set_inode},
+    {'d', "directory", .at = offsetof(struct options, directory), .take = set_inode},
+    {'j', "log", .at = offsetof(struct options, log)},
+    {'c', "chunks", .at = offsetof(struct options, chunks)},
+    {'g', "segment", .at = offsetof(struct options, segment), .take = set_segment},
+    {'o', "output", .at = offsetof(struct options, json), .take = set_output,
+     .values = "text json"},
+    {0},
+};
+static const struct tool_syntax syntax = {usage_text, dump_options, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
 static int dump_parse_arguments(int argc, char **argv, struct options *o)

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -209,22 +208,10 @@ static const char usage_text[] =
     "  -v, --verbose          print where everything is\n" TOOL_USAGE_END "\n"
     "SOURCE_DATE_EPOCH, when set, is the time of creation in seconds since 1970.\n";
 
-static const struct option long_options[] = {
-    {"label", required_argument, NULL, 'L'},
-    {"uuid", required_argument, NULL, 'U'},
-    {"block-size", required_argument, NULL, 'b'},
-    {"size", required_argument, NULL, 's'},
-    {"extended", required_argument, NULL, 'E'},
-    {"features", required_argument, NULL, 'O'},
-    {"dry-run", no_argument, NULL, 'n'},
-    {"force", no_argument, NULL, 'f'},
-    {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},
-    TOOL_LONG_OPTIONS,
-};
-
-static int mkfs_set_label(struct options *o, const char *text)
+static int mkfs_set_label(void *options, char *text)
 {
+    struct options *o = options;
+
     if (strlen(text) > LAY_LABEL_MAX)
         return tool_error("--label", "%zu bytes, at most %u fit", strlen(text), LAY_LABEL_MAX);
     if (!lay_label_ok(text, strlen(text)))
@@ -233,8 +220,10 @@ static int mkfs_set_label(struct options *o, const char *text)
     return 0;
 }
 
-static int set_uuid(struct options *o, const char *text)
+static int set_uuid(void *options, char *text)
 {
+    struct options *o = options;
+
     if (uuid_parse(text, o->params.uuid) != 0)
         return tool_error("--uuid", "'%s' is not a UUID, uuidgen(1) makes one", text);
     if (uuid_is_null(o->params.uuid))
@@ -243,18 +232,20 @@ static int set_uuid(struct options *o, const char *text)
     return 0;
 }
 
-static int set_block_size(const char *text)
+static int set_block_size(void *options, char *text)
 {
     uint64_t bytes;
 
+    (void)options;
     if (!number_parse_size(text, UINT64_MAX, &bytes) || bytes != LAY_BLOCK_SIZE)
         return tool_error("--block-size", "'%s': blocks are 4096 bytes, no other size is possible",
                           text);
     return 0;
 }
 
-static int mkfs_set_size(struct options *o, const char *text)
+static int mkfs_set_size(void *options, char *text)
 {
+    struct options *o = options;
     uint64_t bytes;
 
     if (!number_parse_size(text, UINT64_MAX, &bytes))
@@ -297,8 +288,10 @@ static int set_hash_seed(struct options *o, const char *text)
     return 0;
 }
 
-static int set_extended(struct options *o, char *list)
+static int set_extended(void *options, char *list)
 {
+    struct options *o = options;
+
     enum { ROOT_OWNER, HASH_SEED };
     char *const keys[] = {[ROOT_OWNER] = "root_owner", [HASH_SEED] = "hash_seed", NULL};
     int err = 0;
@@ -318,8 +311,10 @@ static int set_extended(struct options *o, char *list)
     return err;
 }
 
-static int mkfs_set_features(struct options *o, char *list)
+static int mkfs_set_features(void *options, char *list)
 {
+    struct options *o = options;
+
     enum { DATA_CSUM, NO_DATA_CSUM, META_COPIES, NO_META_COPIES };
     char *const keys[] = {[DATA_CSUM] = "data_csum",
                           [NO_DATA_CSUM] = "^data_csum",
@@ -342,50 +337,21 @@ static int mkfs_set_features(struct options *o, char *list)
     return 0;
 }
 
-static int mkfs_set_option(void *options, int c)
-{
-    struct options *o = options;
-
-    switch (c) {
-    case 'L':
-        return mkfs_set_label(o, optarg);
-    case 'U':
-        return set_uuid(o, optarg);
-    case 'b':
-        return set_block_size(optarg);
-    case 's':
-        return mkfs_set_size(o, optarg);
-    case 'E':
-        return set_extended(o, optarg);
-    case 'O':
-        return mkfs_set_features(o, optarg);
-    case 'n':
-        o->dry_run = true;
-        return 0;
-    case 'f':
-        o->force = true;
-        return 0;
-    case 'q':
-        o->quiet = true;
-        return 0;
-    case 'v':
-        o->verbose = true;
-        return 0;
-    default:
-        return -1;
-    }
-}
-
-static const struct tool_values mkfs_values[] = {
-    {"block-size", "4096", false},
-    {"extended", "root_owner= hash_seed=", true},
-    {"features", "data_csum ^data_csum meta_copies ^meta_copies", true},
+static const struct tool_option mkfs_options[] = {
+    {'L', "label", .take = mkfs_set_label},
+    {'U', "uuid", .take = set_uuid},
+    {'b', "block-size", .take = set_block_size, .values = "4096"},
+    {'s', "size", .take = mkfs_set_size},
+    {'E', "extended", .take = set_extended, .values = "root_owner= hash_seed=", .list = true},
+    {'O', "features", .take = mkfs_set_features,
+     .values = "data_csum ^data_csum meta_copies ^meta_copies", .list = true},
+    {'n', "dry-run", .at = offsetof(struct options, dry_run)},
+    {'f', "force", .at = offsetof(struct options, force)},
+    {'q', "quiet", .at = offsetof(struct options, quiet)},
+    {'v', "verbose", .at = offsetof(struct options, verbose)},
     {0},
 };
-
-static const struct tool_syntax syntax = {usage_text,   "L:U:b:s:E:O:nfqv" TOOL_SHORT_OPTIONS,
-                                          long_options, mkfs_set_option,
-                                          EXIT_USAGE,   mkfs_values};
+static const struct tool_syntax syntax = {usage_text, mkfs_options, EXIT_USAGE};
 
 static int set_time(struct mkfs_params *params)
 {

@@ -3,6 +3,7 @@
 #include "mkfs/tool.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <linux/capability.h>
 #include <stdarg.h>
@@ -18,7 +19,8 @@
 #include "support/std_files.h"
 
 #define BIT(capability)  (1ull << (capability))
-#define TOOL_MAX_OPTIONS 32u      /* of a tool, letters included */
+#define TOOL_MAX_OPTIONS 32u      /* of a tool */
+#define TOOL_FIRST_KEY   0x100    /* identifies the first option, unless it has a letter */
 #define DEADLINE_MAX_MS  3600000u /* the maximum for a mount, too */
 
 int tool_error(const char *object, const char *format, ...)
@@ -64,24 +66,30 @@ const char *tool_strerror(int err)
     }
 }
 
-static int set_namespace(struct tool_device *d, const char *text)
+int tool_take_text(void *at, char *value)
+{
+    *(const char **)at = value;
+    return 0;
+}
+
+static int set_namespace(void *nsid_at, char *text)
 {
     uint64_t nsid;
 
     if (!number_parse(text, 10, BD_NSID_MAX, &nsid) || nsid == 0)
         return tool_error("--namespace", "'%s' is no namespace id, give a number from 1", text);
-    d->nsid = (uint32_t)nsid;
+    *(uint32_t *)nsid_at = (uint32_t)nsid;
     return 0;
 }
 
-static int set_deadline(struct tool_device *d, const char *text)
+static int set_deadline(void *ms_at, char *text)
 {
     uint64_t ms;
 
     if (!number_parse(text, 10, DEADLINE_MAX_MS, &ms) || ms == 0)
         return tool_error("--deadline", "'%s' is no time, give milliseconds from 1 to %u", text,
                           DEADLINE_MAX_MS);
-    d->deadline_ms = (unsigned)ms;
+    *(unsigned *)ms_at = (unsigned)ms;
     return 0;
 }
 
@@ -105,84 +113,101 @@ static int set_device(struct tool_device *d, const char *text)
     return 0;
 }
 
-/* Returns -1 to continue, or the exit status. */
-static int take_option(const struct tool_syntax *syntax, int c, void *options,
-                       struct tool_device *device)
-{
-    int err = 0;
+enum { TOOL_HELP, TOOL_VERSION };
 
-    switch (c) {
-    case 'V':
-        tool_print_version();
-        return EXIT_SUCCESS;
-    case 'h':
-        fputs(syntax->usage, stdout);
-        return EXIT_SUCCESS;
-    case 'N':
-        err = set_namespace(device, optarg);
-        break;
-    case TOOL_OPT_NOIOMMU:
-        device->noiommu = true;
-        break;
-    case TOOL_OPT_DEADLINE:
-        err = set_deadline(device, optarg);
-        break;
-    case '?': /* getopt_long() has reported the error */
-        err = -1;
-        break;
-    default:
-        err = syntax->set_option(options, c);
-    }
-    return err ? syntax->usage_status : -1;
+/* Options of every tool, with places in struct tool_device. */
+static const struct tool_option tool_common[] = {
+    [TOOL_HELP] = {.name = "help"},
+    [TOOL_VERSION] = {.letter = 'V', .name = "version"},
+    {'N', "namespace", .at = offsetof(struct tool_device, nsid), .take = set_namespace},
+    {.name = "noiommu", .at = offsetof(struct tool_device, noiommu)},
+    {.name = "deadline", .at = offsetof(struct tool_device, deadline_ms), .take = set_deadline},
+};
+#define TOOL_COMMON (sizeof(tool_common) / sizeof(tool_common[0]))
+
+/* Returns option i of a tool, or NULL after the last one. */
+static const struct tool_option *tool_option(const struct tool_syntax *syntax, size_t i)
+{
+    const struct tool_option *o =
+        i < TOOL_COMMON ? &tool_common[i] : &syntax->options[i - TOOL_COMMON];
+
+    return o->letter || o->name ? o : NULL;
 }
 
-/* Stores descriptions of the options with a long name, and returns their number. */
-static size_t words_of_names(const struct tool_syntax *syntax, struct option_words *words)
+/* Returns what getopt_long() returns for option i. */
+static int tool_key(const struct tool_option *o, size_t i)
 {
-    size_t n = 0;
+    return o->letter ? o->letter : TOOL_FIRST_KEY + (int)i;
+}
 
-    for (const struct option *o = syntax->long_options; o->name; o++) {
-        char option[64];
-        snprintf(option, sizeof(option), "--%s", o->name);
-        struct option_words *w = &words[n++];
-        *w = (struct option_words){.name = o->name,
-                                   .letter = o->val < TOOL_OPT_NOIOMMU ? (char)o->val : '\0',
-                                   .has_value = o->has_arg == required_argument,
-                                   .help = option_words_help(syntax->usage, option)};
-        for (const struct tool_values *v = syntax->values; v && v->option; v++) {
-            if (strcmp(v->option, o->name) == 0) {
-                w->values = v->words;
-                w->list = v->list;
-            }
-        }
+/* Describes the options in the form of getopt_long(3). */
+static void tool_describe(const struct tool_syntax *syntax, char *letters, struct option *names)
+{
+    const struct tool_option *o;
+
+    for (size_t i = 0; (o = tool_option(syntax, i)); i++) {
+        if (o->letter)
+            letters += sprintf(letters, o->take ? "%c:" : "%c", o->letter);
+        if (o->name)
+            *names++ = (struct option){o->name, o->take ? required_argument : no_argument, NULL,
+                                       tool_key(o, i)};
     }
-    return n;
+    *names = (struct option){0};
 }
 
 /* Prints completions for a shell, which completes DEVICE itself, like a file. */
 static void tool_complete(const struct tool_syntax *syntax, int argc, char **argv)
 {
     struct option_words words[TOOL_MAX_OPTIONS];
-    size_t names = words_of_names(syntax, words), n = names;
+    const struct tool_option *o;
+    size_t n = 0;
 
-    for (const char *letter = syntax->short_options; *letter; letter++) {
-        const char option[3] = {'-', *letter};
-        size_t i = 0;
-        while (i < names && words[i].letter != *letter)
-            i++;
-        if (*letter != ':' && i == names)
-            words[n++] = (struct option_words){.letter = *letter,
-                                               .has_value = letter[1] == ':',
-                                               .help = option_words_help(syntax->usage, option)};
+    for (; (o = tool_option(syntax, n)); n++) {
+        char text[64] = {'-', o->letter};
+        if (o->name)
+            snprintf(text, sizeof(text), "--%s", o->name);
+        words[n] = (struct option_words){.name = o->name,
+                                         .letter = o->letter,
+                                         .has_value = o->take != NULL,
+                                         .list = o->list,
+                                         .values = o->values,
+                                         .help = option_words_help(syntax->usage, text)};
     }
     option_words_print(words, n, argc > 3 ? argv[argc - 2] : "", argc > 2 ? argv[argc - 1] : "");
+}
+
+/*
+ * Takes the option that getopt_long() has returned as c. Returns -1 to continue,
+ * or the exit status.
+ */
+static int tool_take(const struct tool_syntax *syntax, int c, void *options,
+                     struct tool_device *device)
+{
+    const struct tool_option *o;
+    size_t i = 0;
+
+    while ((o = tool_option(syntax, i)) && tool_key(o, i) != c)
+        i++;
+    if (!o) /* getopt_long() has reported the error */
+        return syntax->usage_status;
+    char *at = (char *)(i < TOOL_COMMON ? (void *)device : options) + o->at;
+    if (o->take)
+        return o->take(at, optarg) == 0 ? -1 : syntax->usage_status;
+    if (i == TOOL_HELP)
+        fputs(syntax->usage, stdout);
+    else if (i == TOOL_VERSION)
+        tool_print_version();
+    else
+        *(bool *)at = true;
+    return i <= TOOL_VERSION ? EXIT_SUCCESS : -1;
 }
 
 int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
                struct tool_device *device)
 {
-    int status = -1;
-    int c;
+    char letters[2 * TOOL_MAX_OPTIONS + 1] = "";
+    struct option names[TOOL_MAX_OPTIONS + 1];
+    int status = -1, c;
 
     if (std_files_fill() != 0)
         return syntax->usage_status;
@@ -190,9 +215,9 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
         tool_complete(syntax, argc, argv);
         return EXIT_SUCCESS;
     }
-    while (status < 0 &&
-           (c = getopt_long(argc, argv, syntax->short_options, syntax->long_options, NULL)) != -1)
-        status = take_option(syntax, c, options, device);
+    tool_describe(syntax, letters, names);
+    while (status < 0 && (c = getopt_long(argc, argv, letters, names, NULL)) != -1)
+        status = tool_take(syntax, c, options, device);
     if (status >= 0)
         return status;
     if (argc - optind != 1) {

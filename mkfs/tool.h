@@ -3,7 +3,8 @@
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
-#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -28,19 +29,9 @@ struct tool_device {
 };
 
 /*
- * Options of every tool: the end of its table of long options, and its usage
- * text in two parts, between which the tool can insert its own.
+ * The usage text of the options that every tool has, in two parts. A tool can
+ * insert its own options between them.
  */
-#define TOOL_OPT_NOIOMMU  0x100
-#define TOOL_OPT_DEADLINE 0x101
-#define TOOL_LONG_OPTIONS                                                                          \
-    {"namespace", required_argument, NULL, 'N'}, {"noiommu", no_argument, NULL, TOOL_OPT_NOIOMMU}, \
-        {"deadline", required_argument, NULL, TOOL_OPT_DEADLINE},                                  \
-        {"version", no_argument, NULL, 'V'}, {"help", no_argument, NULL, 'h'},                     \
-    {                                                                                              \
-        NULL, 0, NULL, 0                                                                           \
-    }
-#define TOOL_SHORT_OPTIONS "N:V"
 #define TOOL_USAGE                                                                      \
     "  -N, --namespace=N      namespace of the controller (default: 1)\n"               \
     "      --noiommu          drive a vfio: device that no IOMMU guards: it can then\n" \
@@ -50,22 +41,27 @@ struct tool_device {
     "  -V, --version          print the version and exit\n" \
     "      --help             print this and exit\n"
 
-/* Shells complete an option with these values. */
-struct tool_values {
-    const char *option; /* its long name; NULL ends a table */
-    const char *words;  /* separated by spaces */
+/*
+ * An option of a tool. One without take() is a flag: it sets the bool at offset
+ * `at` of the tool's options. Otherwise take() gets the address of that place and
+ * the value, and returns 0, or -1 after a message.
+ */
+struct tool_option {
+    char letter;      /* 0 if it has only a name */
+    const char *name; /* NULL if it has only a letter */
+    size_t at;
+    int (*take)(void *at, char *value);
+    const char *values; /* words that shells offer for the value, separated by spaces; or NULL */
     bool list;          /* the value has several of them, separated by commas */
 };
+/* Implements tool_option.take for a text, which a const char * refers to. */
+int tool_take_text(void *at, char *value);
 
 /* The command line of a tool: options, then one DEVICE. */
 struct tool_syntax {
     const char *usage;
-    const char *short_options; /* argument of getopt_long(), ends with TOOL_SHORT_OPTIONS */
-    const struct option *long_options;
-    /* Handles an option of the tool, with optarg: 0, or -1 and a message. */
-    int (*set_option)(void *options, int c);
-    int usage_status;                 /* exit status after an error */
-    const struct tool_values *values; /* or NULL */
+    const struct tool_option *options; /* {0} ends them */
+    int usage_status;                  /* exit status after an error */
 };
 
 /*

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -44,23 +43,20 @@ static const char usage_text[] =
     "                         the whole device; an image file gets that length\n" TOOL_USAGE
         TOOL_USAGE_END;
 
-static const struct option long_options[] = {
-    {"label", required_argument, NULL, 'L'},
-    {"uuid", required_argument, NULL, 'U'},
-    {"size", required_argument, NULL, 's'},
-    TOOL_LONG_OPTIONS,
-};
-
-static int tune_set_size(struct options *o, const char *text)
+static int tune_set_size(void *options, char *text)
 {
+    struct options *o = options;
+
     o->max = strcmp(text, "max") == 0;
     if (o->max || (number_parse_size(text, UINT64_MAX, &o->bytes) && o->bytes > 0))
         return 0;
     return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
 }
 
-static int tune_set_uuid(struct options *o, const char *text)
+static int tune_set_uuid(void *options, char *text)
 {
+    struct options *o = options;
+
     o->has_uuid = true;
     if (strcmp(text, "random") == 0)
         uuid_generate(o->uuid);
@@ -70,29 +66,13 @@ static int tune_set_uuid(struct options *o, const char *text)
     return 0;
 }
 
-static int tune_set_option(void *options, int c)
-{
-    struct options *o = options;
-
-    switch (c) {
-    case 'L':
-        o->label = optarg;
-        return 0;
-    case 'U':
-        return tune_set_uuid(o, optarg);
-    case 's':
-        return tune_set_size(o, optarg);
-    default:
-        return -1;
-    }
-}
-
-static const struct tool_values tune_values[] = {
-    {"uuid", "random", false}, {"size", "max", false}, {0}};
-
-static const struct tool_syntax syntax = {usage_text,   "L:U:s:" TOOL_SHORT_OPTIONS,
-                                          long_options, tune_set_option,
-                                          EXIT_USAGE,   tune_values};
+static const struct tool_option tune_options[] = {
+    {'L', "label", .at = offsetof(struct options, label), .take = tool_take_text},
+    {'U', "uuid", .take = tune_set_uuid, .values = "random"},
+    {'s', "size", .take = tune_set_size, .values = "max"},
+    {0},
+};
+static const struct tool_syntax syntax = {usage_text, tune_options, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
 static int tune_parse_arguments(int argc, char **argv, struct options *o)

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -20,10 +19,6 @@
 #define EXIT_PROBLEMS    4
 #define EXIT_OPERATIONAL 8
 #define EXIT_USAGE       16
-
-#define OPT_RECLAIM 0x200
-#define OPT_REPLAY  0x201
-#define OPT_REPORT  0x202
 
 static const char usage_text[] =
     "usage: fsck.gpunvme [-n | -p | -y] [-f] [--reclaim] [OPTION]... DEVICE\n"
@@ -43,84 +38,52 @@ static const char usage_text[] =
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
-static const struct option long_options[] = {
-    {"reclaim", no_argument, NULL, OPT_RECLAIM},
-    {"replay", required_argument, NULL, OPT_REPLAY},
-    {"report", required_argument, NULL, OPT_REPORT},
-    {"verbose", no_argument, NULL, 'v'},
-    TOOL_LONG_OPTIONS,
-};
-
-/* The arguments of the command line except the device. */
+/* The arguments of the command line, and the run that they ask for. */
 struct arguments {
-    struct fsck *fsck;
+    struct fsck fsck;
     struct tool_device device;
-    struct ffs_mmp *hold; /* NULL without multi-mount protection */
-    unsigned modes;       /* number of the options -n, -p and -y */
+    struct ffs_mmp *hold;   /* NULL without multi-mount protection */
+    bool check, preen, yes; /* -n, -p and -y */
     bool force;
     const char *report; /* NULL: none */
     int report_fd;      /* opened before the sandbox */
 };
 
-static void set_mode(struct arguments *args, enum fsck_mode mode)
+static const struct tool_option main_options[] = {
+    {.letter = 'n', .at = offsetof(struct arguments, check)},
+    {.letter = 'p', .at = offsetof(struct arguments, preen)},
+    {.letter = 'a', .at = offsetof(struct arguments, preen)},
+    {.letter = 'y', .at = offsetof(struct arguments, yes)},
+    {.letter = 'f', .at = offsetof(struct arguments, force)},
+    {.name = "reclaim", .at = offsetof(struct arguments, fsck.reclaim)},
+    {.name = "replay", .at = offsetof(struct arguments, fsck.replay), .take = tool_take_text},
+    {.name = "report", .at = offsetof(struct arguments, report), .take = tool_take_text},
+    {'v', "verbose", .at = offsetof(struct arguments, fsck.verbose)},
+    {0},
+};
+static const struct tool_syntax syntax = {usage_text, main_options, EXIT_USAGE};
+
+static enum fsck_mode main_mode(const struct arguments *args)
 {
-    struct fsck *f = args->fsck;
-
-    if (args->modes == 0 || f->mode != mode)
-        args->modes++;
-    f->mode = mode;
+    if (args->check)
+        return FSCK_CHECK;
+    if (args->preen)
+        return FSCK_PREEN;
+    return args->yes ? FSCK_YES : FSCK_ASK;
 }
-
-static int main_set_option(void *options, int c)
-{
-    struct arguments *args = options;
-
-    switch (c) {
-    case 'n':
-        set_mode(args, FSCK_CHECK);
-        return 0;
-    case 'p':
-    case 'a':
-        set_mode(args, FSCK_PREEN);
-        return 0;
-    case 'y':
-        set_mode(args, FSCK_YES);
-        return 0;
-    case 'f':
-        args->force = true;
-        return 0;
-    case OPT_RECLAIM:
-        args->fsck->reclaim = true;
-        return 0;
-    case OPT_REPLAY:
-        args->fsck->replay = optarg;
-        return 0;
-    case OPT_REPORT:
-        args->report = optarg;
-        return 0;
-    case 'v':
-        args->fsck->verbose = true;
-        return 0;
-    default:
-        return -1;
-    }
-}
-
-static const struct tool_syntax syntax = {
-    usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options, main_set_option, EXIT_USAGE, NULL};
 
 /* Returns -1 to continue, or the exit status. */
 static int main_parse_arguments(int argc, char **argv, struct arguments *args)
 {
-    struct fsck *f = args->fsck;
-
-    f->mode = FSCK_ASK;
+    struct fsck *f = &args->fsck;
     int status = tool_parse(&syntax, argc, argv, args, &args->device);
+
     if (status >= 0)
         return status;
+    f->mode = main_mode(args);
     f->path = args->device.text;
     args->device.reads = f->replay;
-    if (args->modes > 1) {
+    if (args->check + args->preen + args->yes > 1) {
         tool_error("options", "-n, -p and -y exclude each other, give one of them");
         return EXIT_USAGE;
     }
@@ -299,31 +262,31 @@ static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args
 
 int main(int argc, char **argv)
 {
-    struct fsck *f = calloc(1, sizeof(*f));
-    struct arguments args = {.fsck = f};
+    struct arguments *args = calloc(1, sizeof(*args));
     struct bd_opened opened;
 
-    if (!f)
+    if (!args)
         return EXIT_OPERATIONAL;
+    struct fsck *f = &args->fsck;
     f->ask = ask_terminal;
     f->progress = isatty(STDERR_FILENO);
-    int status = main_parse_arguments(argc, argv, &args);
+    int status = main_parse_arguments(argc, argv, args);
     if (status >= 0)
-        goto free_fsck;
+        goto free_args;
     /*
      * The device is opened exclusively, because a mounted file system changes
      * during the check and would look damaged.
      */
     uint32_t access = f->mode == FSCK_CHECK ? BD_OPEN_READ_ONLY : 0;
     status = EXIT_OPERATIONAL;
-    if (main_open_report(&args) != 0 ||
-        tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
-        goto free_fsck;
-    status = main_check(f, opened.dev, &args);
+    if (main_open_report(args) != 0 ||
+        tool_open(&args->device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
+        goto free_args;
+    status = main_check(f, opened.dev, args);
     fsck_end(f);
-    ffs_mmp_drop(args.hold, true);
+    ffs_mmp_drop(args->hold, true);
     bd_opened_close(&opened);
-free_fsck:
-    free(f);
+free_args:
+    free(args);
     return fflush(stdout) == 0 ? status : EXIT_OPERATIONAL;
 }
