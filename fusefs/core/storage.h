@@ -34,6 +34,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "fusefs/core/base/item_table.h"
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "support/minmax.h"
@@ -191,9 +192,8 @@ struct ffs_inode {
     uint32_t user_count;             /* ffs_user_count() */
     /* The following fields are owned by the inode table. */
     uint64_t refs;
-    struct ffs_inode *hash_next;
-    TAILQ_ENTRY(ffs_inode) listed; /* in the list of unreferenced or doomed inodes */
-    bool hashed;
+    struct ffs_item item;
+    TAILQ_ENTRY(ffs_inode) listed;  /* in the list of unreferenced or doomed inodes */
     bool evicting;                  /* lookups no longer find it */
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
     uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */

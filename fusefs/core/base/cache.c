@@ -16,31 +16,28 @@
 #define MIN_BLOCKS    16u
 
 /*
- * Sets up a function for 2^bits buckets, or for more if there are more blocks.
- * Returns the number of buckets.
+ * Sets up a table with a constant number of buckets, at least `least` and one per block. The
+ * addresses come from the image, so the hash function must not be known when the image is made.
  */
-static size_t hash_init(struct ffs_hash *hash, unsigned bits, uint64_t blocks)
+static int cache_table_init(struct ffs_table *table, size_t least, uint64_t blocks)
 {
-    while (UINT64_C(1) << bits < blocks)
-        bits++;
-    hash->shift = 64 - bits;
-    hash->key = ffs_random() | 1;
-    return (size_t)1 << bits;
+    while (least < blocks)
+        least *= 2;
+    return ffs_table_init(table, least, least, ffs_random() | 1);
 }
 
-static size_t hash_of(const struct ffs_hash *hash, uint64_t block)
+static struct ffs_cbuf *cache_of_item(const struct ffs_item *item)
 {
-    return (size_t)(block * hash->key >> hash->shift);
+    return item ? (void *)((char *)item - offsetof(struct ffs_cbuf, item)) : NULL;
 }
 
 int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
 {
     size_t blocks = (bytes ? bytes : DEFAULT_BYTES) >> LAY_BLOCK_SHIFT;
+    int err = cache_table_init(&cache->table, 1024, blocks);
 
-    cache->bucket_count = hash_init(&cache->hash, 10, blocks);
-    cache->buckets = calloc(cache->bucket_count, sizeof(*cache->buckets));
-    if (!cache->buckets)
-        return -ENOMEM;
+    if (err)
+        return err;
     TAILQ_INIT(&cache->unused);
     cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
     ffs_slabs_init(&cache->contents, LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
@@ -57,44 +54,23 @@ static void cache_free_cbuf(struct ffs_cbuf *cb)
 
 void ffs_cache_destroy(struct ffs_cache *cache)
 {
-    if (!cache->buckets)
+    struct ffs_item *next;
+
+    if (!cache->table.buckets)
         return;
-    for (size_t i = 0; i < cache->bucket_count; i++) {
-        struct ffs_cbuf *next;
-        for (struct ffs_cbuf *cb = cache->buckets[i]; cb; cb = next) {
-            next = cb->hash_next;
-            cache_free_cbuf(cb);
-        }
+    for (struct ffs_item *item = ffs_table_next(&cache->table, NULL); item; item = next) {
+        next = ffs_table_next(&cache->table, item);
+        cache_free_cbuf(cache_of_item(item));
     }
-    free(cache->buckets);
-    cache->buckets = NULL;
+    ffs_table_destroy(&cache->table);
     ffs_slabs_destroy(&cache->contents);
     pthread_mutex_destroy(&cache->lock);
     pthread_cond_destroy(&cache->loaded);
 }
 
-static struct ffs_cbuf **cache_bucket(struct ffs_cache *cache, uint64_t block)
-{
-    return &cache->buckets[hash_of(&cache->hash, block)];
-}
-
 static struct ffs_cbuf *cache_find(struct ffs_cache *cache, uint64_t block)
 {
-    struct ffs_cbuf *cb = *cache_bucket(cache, block);
-
-    while (cb && cb->pub.block != block)
-        cb = cb->hash_next;
-    return cb;
-}
-
-static void cache_unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
-{
-    struct ffs_cbuf **p = cache_bucket(cache, cb->pub.block);
-
-    while (*p != cb)
-        p = &(*p)->hash_next;
-    *p = cb->hash_next;
-    cb->hashed = false;
+    return cache_of_item(ffs_table_find(&cache->table, block));
 }
 
 static void cache_unused_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
@@ -114,7 +90,7 @@ static void cache_put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
     assert(cb->refs > 0);
     if (--cb->refs > 0)
         return;
-    if (!cb->hashed) {
+    if (!cb->item.in_table) {
         cache_free_cbuf(cb);
         return;
     }
@@ -123,7 +99,7 @@ static void cache_put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
         return;
     struct ffs_cbuf *victim = TAILQ_FIRST(&cache->unused);
     cache_unused_remove(cache, victim);
-    cache_unhash(cache, victim);
+    ffs_table_remove(&cache->table, &victim->item);
     cache_free_cbuf(victim);
 }
 
@@ -174,8 +150,7 @@ void ffs_cache_forget(struct ffs_cbuf *cb)
     struct ffs_cache *cache = &cb->fs->cache;
 
     pthread_mutex_lock(&cache->lock);
-    if (cb->hashed)
-        cache_unhash(cache, cb);
+    ffs_table_remove(&cache->table, &cb->item);
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -196,15 +171,6 @@ static struct ffs_cbuf *cache_new_cbuf(struct ffs *fs, uint64_t block)
     return cb;
 }
 
-static void cache_insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
-{
-    struct ffs_cbuf **p = cache_bucket(cache, cb->pub.block);
-
-    cb->hash_next = *p;
-    cb->hashed = true;
-    *p = cb;
-}
-
 int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
 {
     struct ffs_cache *cache = &fs->cache;
@@ -218,7 +184,7 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
     pthread_mutex_lock(&cache->lock);
     bool exists = cache_find(cache, block) != NULL;
     if (!exists)
-        cache_insert(cache, cb);
+        ffs_table_add(&cache->table, &cb->item, block);
     pthread_mutex_unlock(&cache->lock);
     if (exists) {
         cache_free_cbuf(cb);
@@ -302,8 +268,8 @@ static int cache_load(struct ffs *fs, struct ffs_cbuf *cb, const struct lay_expe
     pthread_mutex_lock(&cache->lock);
     cb->load = err ? FFS_LOAD_FAILED : FFS_LOADED;
     cb->error = err;
-    if (err && cb->hashed)
-        cache_unhash(cache, cb);
+    if (err)
+        ffs_table_remove(&cache->table, &cb->item);
     pthread_cond_broadcast(&cache->loaded);
     pthread_mutex_unlock(&cache->lock);
     return err;
@@ -337,7 +303,7 @@ static int cache_find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf 
     } else {
         cb = cache_new_cbuf(fs, block);
         if (cb)
-            cache_insert(cache, cb);
+            ffs_table_add(&cache->table, &cb->item, block);
         else
             err = -ENOMEM;
     }
@@ -392,34 +358,38 @@ int ffs_cache_get_name(struct ffs *fs, uint64_t addr, struct ffs_buf **name, uns
 
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks)
 {
-    home->bucket_count = hash_init(&home->hash, 8, log_blocks);
-    home->buckets = calloc(home->bucket_count, sizeof(*home->buckets));
-    if (!home->buckets)
-        return -ENOMEM;
-    pthread_mutex_init(&home->lock, NULL);
-    return 0;
+    int err = cache_table_init(&home->table, 256, log_blocks);
+
+    if (!err)
+        pthread_mutex_init(&home->lock, NULL);
+    return err;
 }
 
-static void home_clear(struct ffs_home *home)
+static void home_remove(struct ffs_home *home, struct ffs_image *image)
 {
-    for (size_t i = 0; i < home->bucket_count; i++) {
-        struct ffs_image *next;
-        for (struct ffs_image *image = home->buckets[i]; image; image = next) {
-            next = image->next;
-            free(image);
-        }
-        home->buckets[i] = NULL;
-    }
-    home->n = 0;
+    ffs_table_remove(&home->table, &image->item);
+    free(image);
+}
+
+static struct ffs_image *home_find(const struct ffs_home *home, uint64_t block)
+{
+    return (struct ffs_image *)ffs_table_find(&home->table, block); /* item is the first member */
+}
+
+static void home_drop(struct ffs_home *home, uint64_t block)
+{
+    struct ffs_image *image = home_find(home, block);
+
+    if (image)
+        home_remove(home, image);
 }
 
 void ffs_home_destroy(struct ffs_home *home)
 {
-    if (!home->buckets)
+    if (!home->table.buckets)
         return;
-    home_clear(home);
-    free(home->buckets);
-    home->buckets = NULL;
+    ffs_home_filter(home, NULL, NULL);
+    ffs_table_destroy(&home->table);
     pthread_mutex_destroy(&home->lock);
 }
 
@@ -429,42 +399,16 @@ struct ffs_image *ffs_image_new(uint64_t block, const void *data)
 
     if (!image)
         return NULL;
-    image->block = block;
-    image->next = NULL;
+    image->item = (struct ffs_item){.number = block};
     memcpy(image->data, data, LAY_BLOCK_SIZE);
     return image;
-}
-
-/* Returns the link that points to the image of the block, or the last link of its bucket. */
-static struct ffs_image **home_find(struct ffs_home *home, uint64_t block)
-{
-    struct ffs_image **p = &home->buckets[hash_of(&home->hash, block)];
-
-    while (*p && (*p)->block != block)
-        p = &(*p)->next;
-    return p;
-}
-
-static void home_drop(struct ffs_home *home, uint64_t block)
-{
-    struct ffs_image **p = home_find(home, block);
-    struct ffs_image *old = *p;
-
-    if (!old)
-        return;
-    *p = old->next;
-    free(old);
-    home->n--;
 }
 
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image)
 {
     pthread_mutex_lock(&home->lock);
-    home_drop(home, image->block);
-    struct ffs_image **p = home_find(home, image->block);
-    image->next = NULL;
-    *p = image;
-    home->n++;
+    home_drop(home, image->item.number);
+    ffs_table_add(&home->table, &image->item, image->item.number);
     pthread_mutex_unlock(&home->lock);
 }
 
@@ -478,18 +422,13 @@ void ffs_home_drop(struct ffs_home *home, uint64_t block)
 void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, uint64_t block),
                      const struct ffs *fs)
 {
+    struct ffs_image *next;
+
     pthread_mutex_lock(&home->lock);
-    for (size_t i = 0; i < home->bucket_count; i++) {
-        for (struct ffs_image **p = &home->buckets[i]; *p;) {
-            struct ffs_image *image = *p;
-            if (keep(fs, image->block)) {
-                p = &image->next;
-                continue;
-            }
-            *p = image->next;
-            free(image);
-            home->n--;
-        }
+    for (struct ffs_image *image = ffs_home_next(home, NULL); image; image = next) {
+        next = ffs_home_next(home, image);
+        if (!keep || !keep(fs, image->item.number))
+            home_remove(home, image);
     }
     pthread_mutex_unlock(&home->lock);
 }
@@ -497,7 +436,7 @@ void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, u
 bool ffs_home_has(struct ffs_home *home, uint64_t block)
 {
     pthread_mutex_lock(&home->lock);
-    bool has = *home_find(home, block) != NULL;
+    bool has = home_find(home, block) != NULL;
     pthread_mutex_unlock(&home->lock);
     return has;
 }
@@ -505,7 +444,7 @@ bool ffs_home_has(struct ffs_home *home, uint64_t block)
 bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
 {
     pthread_mutex_lock(&home->lock);
-    const struct ffs_image *image = *home_find(home, block);
+    const struct ffs_image *image = home_find(home, block);
     if (image)
         memcpy(data, image->data, LAY_BLOCK_SIZE);
     pthread_mutex_unlock(&home->lock);
@@ -515,7 +454,7 @@ bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
 uint32_t ffs_home_age(struct ffs_home *home, uint64_t block)
 {
     pthread_mutex_lock(&home->lock);
-    const struct ffs_image *image = *home_find(home, block);
+    const struct ffs_image *image = home_find(home, block);
     uint32_t age = image ? lay_age(image->data) : 0;
     pthread_mutex_unlock(&home->lock);
     return age;
@@ -524,21 +463,13 @@ uint32_t ffs_home_age(struct ffs_home *home, uint64_t block)
 struct ffs_aged *ffs_home_ages(struct ffs_home *home, size_t *n)
 {
     pthread_mutex_lock(&home->lock);
-    struct ffs_aged *ages = malloc((home->n + 1) * sizeof(*ages));
+    struct ffs_aged *ages = malloc((home->table.n + 1) * sizeof(*ages));
+    const struct ffs_image *image = NULL;
     *n = 0;
-    for (size_t i = 0; ages && i < home->bucket_count; i++) {
-        for (const struct ffs_image *image = home->buckets[i]; image; image = image->next)
-            ages[(*n)++] = (struct ffs_aged){image->block, lay_age(image->data)};
-    }
+    while (ages && (image = ffs_home_next(home, image)))
+        ages[(*n)++] = (struct ffs_aged){image->item.number, lay_age(image->data)};
     pthread_mutex_unlock(&home->lock);
     return ages;
-}
-
-void ffs_home_clear(struct ffs_home *home)
-{
-    pthread_mutex_lock(&home->lock);
-    home_clear(home);
-    pthread_mutex_unlock(&home->lock);
 }
 
 /* --- Slabs ----------------------------------------------------------------------------------- */

@@ -14,20 +14,8 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "fusefs/core/base/item_table.h"
 #include "fusefs/core/storage.h"
-
-/*
- * Hashing of block addresses.
- *
- * The addresses come from the image, so the function must not be known when the image is made:
- * multiply-shift with a random odd key is 2-universal, which bounds the expected length of a chain
- * for every set of addresses.
- */
-
-struct ffs_hash {
-    uint64_t key;
-    unsigned shift;
-};
 
 /*
  * Allocates objects of one size in separate mappings. A mapping returns to the
@@ -61,10 +49,9 @@ struct ffs_cbuf {
     struct ffs_buf pub;
     struct ffs *fs;
     /* The following fields are protected by cache.lock. */
-    struct ffs_cbuf *hash_next;
+    struct ffs_item item; /* not in the table if forgotten; the last put then frees the block */
     TAILQ_ENTRY(ffs_cbuf) unused; /* listed while unreferenced */
     uint64_t refs;
-    bool hashed; /* false if forgotten; the last put then frees it */
     enum ffs_load load;
     int error;
     /* The following fields are protected by ffs.meta. */
@@ -77,9 +64,7 @@ TAILQ_HEAD(ffs_cbufs, ffs_cbuf);
 struct ffs_cache {
     pthread_mutex_t lock; /* protects the fields below and those marked above */
     pthread_cond_t loaded;
-    struct ffs_cbuf **buckets;
-    size_t bucket_count;
-    struct ffs_hash hash;
+    struct ffs_table table;  /* by logical address */
     struct ffs_cbufs unused; /* least recently used first */
     size_t unused_count, unused_max;
     struct ffs_slabs contents; /* contents of blocks; has a lock of its own */
@@ -135,26 +120,29 @@ void ffs_cache_forget(struct ffs_cbuf *cb);
 
 /* A sealed block as a transaction left it. It does not change any more once it is in ffs.home. */
 struct ffs_image {
-    struct ffs_image *next; /* in its bucket */
-    uint64_t block;         /* logical address */
-    uint8_t data[];         /* 4096 bytes */
+    struct ffs_item item; /* numbered by the logical address */
+    uint8_t data[];       /* 4096 bytes */
 };
 
 /* The newest committed image of each block that is not in place yet. */
 struct ffs_home {
-    pthread_mutex_t lock; /* protects all below */
-    struct ffs_image **buckets;
-    size_t bucket_count, n;
-    struct ffs_hash hash;
+    pthread_mutex_t lock; /* protects the table */
+    struct ffs_table table;
 };
 
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks);
 void ffs_home_destroy(struct ffs_home *home);
 struct ffs_image *ffs_image_new(uint64_t block, const void *data);
+/* Returns the image after this one, or the first one for NULL, or NULL at the end. */
+static inline struct ffs_image *ffs_home_next(const struct ffs_home *home,
+                                              const struct ffs_image *image)
+{
+    return (struct ffs_image *)ffs_table_next(&home->table, image ? &image->item : NULL);
+}
 /* Adds an image, which replaces an older one of its block. The table owns it from now on. */
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
 void ffs_home_drop(struct ffs_home *home, uint64_t block);
-/* Drops the images for which `keep` returns false. */
+/* Drops the images for which `keep` returns false, or all if it is NULL. */
 void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, uint64_t block),
                      const struct ffs *fs);
 bool ffs_home_has(struct ffs_home *home, uint64_t block);
@@ -166,8 +154,6 @@ struct ffs_aged {
 };
 /* Returns the ages of all images, which the caller frees, or NULL if memory is short. */
 struct ffs_aged *ffs_home_ages(struct ffs_home *home, size_t *n);
-/* Removes and frees all images. */
-void ffs_home_clear(struct ffs_home *home);
 /* Copies the image of the block to data. Returns false if there is none. */
 bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
 

@@ -6,13 +6,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "fusefs/core/base/extent_find.h"
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/state.h"
-#include "support/page.h"
 
 /* --- Places on disk --------------------------------------------------------------------------- */
 
@@ -54,9 +52,20 @@ struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino)
 
 /* --- Inodes in memory ------------------------------------------------------------------------- */
 
+static struct ffs_inode *itable_of_item(const struct ffs_item *item)
+{
+    return item ? (void *)((char *)item - offsetof(struct ffs_inode, item)) : NULL;
+}
+
+static struct ffs_inode *itable_find(const struct ffs_itable *table, uint64_t ino)
+{
+    return itable_of_item(ffs_table_find(&table->inodes, ino));
+}
+
 int ffs_itable_init(struct ffs_itable *table)
 {
-    int err = ffs_inode_hash_init(&table->hash);
+    int err = ffs_table_init(&table->inodes, FFS_INODE_BUCKETS_MIN, FFS_INODE_BUCKETS_MAX,
+                             FFS_INODE_FACTOR);
 
     if (err)
         return err;
@@ -75,16 +84,15 @@ static void itable_free_inode(struct ffs_inode *inode)
 
 void ffs_itable_destroy(struct ffs_itable *table)
 {
-    if (!table->hash.buckets)
+    struct ffs_item *next;
+
+    if (!table->inodes.buckets)
         return;
-    for (size_t i = 0; i < table->hash.count; i++) {
-        struct ffs_inode *next;
-        for (struct ffs_inode *inode = table->hash.buckets[i]; inode; inode = next) {
-            next = inode->hash_next;
-            itable_free_inode(inode);
-        }
+    for (struct ffs_item *item = ffs_table_next(&table->inodes, NULL); item; item = next) {
+        next = ffs_table_next(&table->inodes, item);
+        itable_free_inode(itable_of_item(item));
     }
-    ffs_inode_hash_destroy(&table->hash);
+    ffs_table_destroy(&table->inodes);
     ffs_slabs_destroy(&table->slabs);
     pthread_mutex_destroy(&table->lock);
 }
@@ -113,7 +121,7 @@ static void itable_unused_add(struct ffs_itable *table, struct ffs_inode *inode)
         return;
     struct ffs_inode *victim = TAILQ_FIRST(&table->unused);
     itable_unused_remove(table, victim);
-    ffs_inode_hash_remove(&table->hash, victim);
+    ffs_table_remove(&table->inodes, &victim->item);
     itable_free_inode(victim);
 }
 
@@ -127,7 +135,7 @@ static int itable_find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct f
     int err = 0;
 
     pthread_mutex_lock(&table->lock);
-    struct ffs_inode *inode = ffs_inode_hash_find(&table->hash, ino);
+    struct ffs_inode *inode = itable_find(table, ino);
     if (inode && inode->evicting && !evicting)
         err = -ESTALE;
     else if (inode && inode->refs++ == 0)
@@ -146,9 +154,9 @@ static struct ffs_inode *itable_enter(struct ffs *fs, struct ffs_inode *inode)
     struct ffs_itable *table = &fs->itable;
 
     pthread_mutex_lock(&table->lock);
-    struct ffs_inode *other = ffs_inode_hash_find(&table->hash, inode->ino);
+    struct ffs_inode *other = itable_find(table, inode->ino);
     if (!other)
-        ffs_inode_hash_add(&table->hash, inode);
+        ffs_table_add(&table->inodes, &inode->item, inode->ino);
     else if (other->refs++ == 0)
         itable_unused_remove(table, other);
     pthread_mutex_unlock(&table->lock);
@@ -229,7 +237,7 @@ static void itable_put_last(struct ffs_itable *table, struct ffs_inode *inode)
 {
     if (inode->refs > 0)
         return;
-    ffs_inode_hash_remove(&table->hash, inode);
+    ffs_table_remove(&table->inodes, &inode->item);
     itable_free_inode(inode);
 }
 
@@ -335,14 +343,14 @@ void ffs_evict_doomed(struct ffs *fs)
 void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode)
 {
     pthread_mutex_lock(&fs->itable.lock);
-    ffs_inode_hash_add(&fs->itable.hash, inode);
+    ffs_table_add(&fs->itable.inodes, &inode->item, inode->ino);
     pthread_mutex_unlock(&fs->itable.lock);
 }
 
 void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode)
 {
     pthread_mutex_lock(&fs->itable.lock);
-    ffs_inode_hash_remove(&fs->itable.hash, inode);
+    ffs_table_remove(&fs->itable.inodes, &inode->item);
     inode->evicting = true;
     pthread_mutex_unlock(&fs->itable.lock);
 }
@@ -360,19 +368,18 @@ void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode)
  */
 static struct ffs_inode *itable_next_unlinked(struct ffs_itable *table)
 {
-    struct ffs_inode *found = NULL;
+    const struct ffs_item *item = NULL;
+    struct ffs_inode *inode;
 
     pthread_mutex_lock(&table->lock);
-    for (size_t i = 0; i < table->hash.count && !found; i++) {
-        struct ffs_inode *inode = table->hash.buckets[i];
-        while (inode && (inode->evicting || lay_get32(inode->d.nlink) != 0))
-            inode = inode->hash_next;
-        found = inode;
-    }
-    if (found)
-        found->evicting = true;
+    do {
+        item = ffs_table_next(&table->inodes, item);
+        inode = itable_of_item(item);
+    } while (inode && (inode->evicting || lay_get32(inode->d.nlink) != 0));
+    if (inode)
+        inode->evicting = true;
     pthread_mutex_unlock(&table->lock);
-    return found;
+    return inode;
 }
 
 void ffs_itable_drain(struct ffs *fs)
@@ -630,115 +637,4 @@ void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end
         watch_store(w);
     }
     ffs_meta_done(inode->fs);
-}
-
-/* --- Hash table ------------------------------------------------------------------------------ */
-
-#define BUCKET_BYTES (FFS_INODE_BUCKETS_MAX * sizeof(struct ffs_inode *))
-
-int ffs_inode_hash_init(struct ffs_inode_hash *hash)
-{
-    void *room = mmap(NULL, BUCKET_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    if (room == MAP_FAILED)
-        return -ENOMEM;
-    *hash = (struct ffs_inode_hash){.buckets = room, .count = FFS_INODE_BUCKETS_MIN};
-    return 0;
-}
-
-void ffs_inode_hash_destroy(struct ffs_inode_hash *hash)
-{
-    munmap(hash->buckets, BUCKET_BYTES);
-    hash->buckets = NULL;
-}
-
-/* Returns the bucket from which b was, or would be, split off. */
-static size_t hash_origin(size_t b)
-{
-    return b - ((size_t)1 << (63 - __builtin_clzll(b)));
-}
-
-static struct ffs_inode **hash_bucket(const struct ffs_inode_hash *hash, uint64_t ino)
-{
-    uint64_t mask = ~0ull >> __builtin_clzll(hash->count); /* 2^(k+1) - 1 */
-    size_t b = (ino * 0x9e3779b97f4a7c15ull >> 32) & mask;
-
-    return &hash->buckets[b < hash->count ? b : hash_origin(b)];
-}
-
-/* Distributes a chain to the buckets that its inodes now have. */
-static void hash_redistribute(struct ffs_inode_hash *hash, struct ffs_inode *chain)
-{
-    while (chain) {
-        struct ffs_inode *inode = chain;
-        struct ffs_inode **p = hash_bucket(hash, inode->ino);
-        chain = inode->hash_next;
-        inode->hash_next = *p;
-        *p = inode;
-    }
-}
-
-static void hash_grow(struct ffs_inode_hash *hash)
-{
-    struct ffs_inode **from = &hash->buckets[hash_origin(hash->count)], *chain = *from;
-
-    *from = NULL;
-    hash->count++;
-    hash_redistribute(hash, chain);
-}
-
-static void hash_shrink(struct ffs_inode_hash *hash)
-{
-    struct ffs_inode **last = &hash->buckets[--hash->count], *chain = *last;
-
-    *last = NULL;
-    hash_redistribute(hash, chain);
-    /*
-     * The page contains no bucket any more; it will be zero when it is used
-     * again.
-     */
-    if (hash->count * sizeof(*last) % PAGE_BYTES == 0)
-        madvise(last, PAGE_BYTES, MADV_DONTNEED);
-}
-
-struct ffs_inode *ffs_inode_hash_find(const struct ffs_inode_hash *hash, uint64_t ino)
-{
-    struct ffs_inode *inode = *hash_bucket(hash, ino);
-
-    while (inode && inode->ino != ino)
-        inode = inode->hash_next;
-    return inode;
-}
-
-void ffs_inode_hash_add(struct ffs_inode_hash *hash, struct ffs_inode *inode)
-{
-    assert(!inode->hashed);
-    if (++hash->inodes > hash->count && hash->count < FFS_INODE_BUCKETS_MAX)
-        hash_grow(hash);
-    struct ffs_inode **p = hash_bucket(hash, inode->ino);
-    inode->hash_next = *p;
-    inode->hashed = true;
-    *p = inode;
-}
-
-void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode)
-{
-    struct ffs_inode **p = hash_bucket(hash, inode->ino);
-
-    if (!inode->hashed)
-        return;
-    while (*p != inode)
-        p = &(*p)->hash_next;
-    *p = inode->hash_next;
-    inode->hashed = false;
-    hash->inodes--;
-    /*
-     * Up to two buckets are removed for one inode, so that their number keeps
-     * up with that of the inodes.
-     */
-    for (unsigned i = 0; i < 2; i++) {
-        if (hash->inodes < hash->count / 2 && hash->count > FFS_INODE_BUCKETS_MIN)
-            hash_shrink(hash);
-    }
 }

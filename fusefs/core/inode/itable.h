@@ -11,40 +11,17 @@
 #include "fusefs/core/base/cache.h"
 #include "fusefs/core/storage.h"
 
-/*
- * Inodes by number, in a hash that grows and shrinks by one bucket at a time,
- * so that no call takes long. Private to the storage half; the caller locks.
- */
-
 #define FFS_INODE_BUCKETS_MIN 1024u
 #define FFS_INODE_BUCKETS_MAX (1u << 24)
-
-struct ffs_inode_hash {
-    struct ffs_inode **buckets; /* room for the maximum; pages without a bucket use no memory */
-    size_t count;               /* number of buckets */
-    size_t inodes;
-};
-
-/* Returns 0 or -ENOMEM. */
-int ffs_inode_hash_init(struct ffs_inode_hash *hash);
-/* The inodes remain the caller's. */
-void ffs_inode_hash_destroy(struct ffs_inode_hash *hash);
-/* Returns the inode with this number, or NULL. */
-struct ffs_inode *ffs_inode_hash_find(const struct ffs_inode_hash *hash, uint64_t ino);
-/*
- * Adds an inode and sets `hashed`. No other inode in the hash has its number.
- */
-void ffs_inode_hash_add(struct ffs_inode_hash *hash, struct ffs_inode *inode);
-/* Removes an inode. Does nothing unless `hashed` is set. */
-void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode);
-
+/* Spreads inodes whose numbers differ by a constant. */
+#define FFS_INODE_FACTOR      0x9e3779b97f4a7c15u
 #define FFS_INODES_UNUSED_MAX 8192u
 
 TAILQ_HEAD(ffs_inodes, ffs_inode);
 
 struct ffs_itable {
-    pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
-    struct ffs_inode_hash hash;
+    pthread_mutex_t lock;     /* protects all below, and refs, links and flags of the inodes */
+    struct ffs_table inodes;  /* by number */
     struct ffs_slabs slabs;   /* of inodes; have a lock of their own */
     struct ffs_inodes unused; /* least recently used first */
     size_t unused_count;

@@ -32,7 +32,7 @@ static size_t checkpoint_add_places(const struct ffs *fs, const struct ffs_image
                                     struct home_place *list)
 {
     uint64_t places[FFS_PLACES];
-    unsigned n = ffs_homes_of(fs, image->block, places);
+    unsigned n = ffs_homes_of(fs, image->item.number, places);
 
     assert(n > 0);
 
@@ -48,14 +48,13 @@ static size_t checkpoint_add_places(const struct ffs *fs, const struct ffs_image
 static int checkpoint_sort(struct ffs *fs, struct homes *h)
 {
     struct ffs_home *home = &fs->home;
+    const struct ffs_image *image = NULL;
 
     pthread_mutex_lock(&home->lock);
     h->n = 0;
-    h->places = malloc((FFS_PLACES * home->n + 1) * sizeof(*h->places));
-    for (size_t i = 0; h->places && i < home->bucket_count; i++) {
-        for (const struct ffs_image *image = home->buckets[i]; image; image = image->next)
-            h->n += checkpoint_add_places(fs, image, h->places + h->n);
-    }
+    h->places = malloc((FFS_PLACES * home->table.n + 1) * sizeof(*h->places));
+    while (h->places && (image = ffs_home_next(home, image)))
+        h->n += checkpoint_add_places(fs, image, h->places + h->n);
     pthread_mutex_unlock(&home->lock);
     if (!h->places)
         return -ENOMEM;
@@ -91,7 +90,7 @@ static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, const struct home
 static int checkpoint_lose(struct ffs *fs, const struct homes *h, struct home_place *place, int err)
 {
     uint64_t places[FFS_PLACES];
-    unsigned n = ffs_homes_of(fs, place->image->block, places);
+    unsigned n = ffs_homes_of(fs, place->image->item.number, places);
 
     for (unsigned i = 0; i < n && err == -EIO && !place->lost; i++) {
         const struct home_place *other =
@@ -225,7 +224,7 @@ static int checkpoint_run(struct ffs *fs, enum ffs_commit_how how)
         err = checkpoint_commit_tail(fs);
     if (err)
         return ffs_fail(fs, "checkpoint", err);
-    ffs_home_clear(&fs->home);
+    ffs_home_filter(&fs->home, NULL, NULL);
     atomic_store(&fs->journal.in_place, atomic_load(&fs->journal.committed));
     return 0;
 }

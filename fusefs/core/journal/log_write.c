@@ -231,7 +231,7 @@ static int log_put_images(struct writer *w, struct ffs_image **images, size_t n)
     log_start_record(w, &d, LAY_MAGIC_JDESC);
     d.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n; i++) {
-        d.tags[i].block = lay_put64(images[i]->block);
+        d.tags[i].block = lay_put64(images[i]->item.number);
         d.tags[i].age = lay_put32(lay_age(images[i]->data));
     }
     lay_seal(&d, w->fs->journal.tid);

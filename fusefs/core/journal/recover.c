@@ -22,7 +22,7 @@
 struct recovery {
     struct ffs *fs;
     struct lay_log log;
-    struct ffs_image *images, **last; /* of the transaction that is being read, by `next` */
+    struct ffs_item *images, **last; /* of the transaction that is being read, by `next` */
     /*
      * Each log has a part of the staging memory, which holds `ready` of its
      * blocks, from position `first` on. Up to `ahead` of them are read at a time.
@@ -80,8 +80,8 @@ static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *dat
     (void)pos;
     if (!image)
         return -ENOMEM;
-    *r->last = image;
-    r->last = &image->next;
+    *r->last = &image->item;
+    r->last = &image->item.next;
     return 0;
 }
 
@@ -101,10 +101,12 @@ static const struct lay_log_calls recover_calls = {recover_block, recover_image,
 /* Applies a transaction if it is whole: its images replace older ones. Drops it otherwise. */
 static void recover_apply(struct recovery *r, bool whole)
 {
-    struct ffs_image *next;
+    struct ffs_item *next;
 
-    for (struct ffs_image *image = r->images; image; image = next) {
-        next = image->next;
+    for (struct ffs_item *item = r->images; item; item = next) {
+        struct ffs_image *image = (struct ffs_image *)item; /* its first member */
+
+        next = item->next;
         if (whole)
             ffs_home_put(&r->fs->home, image);
         else
@@ -217,17 +219,15 @@ static int recover_super(struct recovery *r, struct ffs_recovered *found, struct
 /* Completes the geometry, in which all images must lie. */
 static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found, struct reason *why)
 {
+    const struct ffs_image *image = NULL;
     const char *what = "";
 
     if (lay_check_super(&found->super, &fs->geo, &fs->geo, &what))
         return reason_set(why, -EUCLEAN, "superblock: wrong %s; run fsck.gpunvme", what);
-    for (size_t i = 0; i < fs->home.bucket_count; i++) {
-        for (const struct ffs_image *image = fs->home.buckets[i]; image; image = image->next) {
-            if (!lay_home_ok(&fs->geo, image->block))
-                return reason_set(why, -EUCLEAN,
-                                  "journal damaged: a block that belongs nowhere; run "
-                                  "fsck.gpunvme");
-        }
+    while ((image = ffs_home_next(&fs->home, image))) {
+        if (!lay_home_ok(&fs->geo, image->item.number))
+            return reason_set(why, -EUCLEAN,
+                              "journal damaged: a block that belongs nowhere; run fsck.gpunvme");
     }
     return 0;
 }

@@ -182,7 +182,7 @@ static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
         err = ffs_log_write(fs, &empty);
     if (!err)
         err = heal_supers(fs, found);
-    if (!err && (fs->home.n > 0 || found->corrected > 0))
+    if (!err && (fs->home.table.n > 0 || found->corrected > 0))
         err = ffs_checkpoint(fs);
     return err;
 }
@@ -231,7 +231,7 @@ static int recover(struct ffs *fs, struct ffs_recovered *found, struct reason *w
     if (!err && found->corrected > 0)
         ffs_log(fs, LOG_WARNING, "journal: one bit of %llu blocks was wrong and is corrected",
                 (unsigned long long)found->corrected);
-    if (!err && fs->home.n > 0)
+    if (!err && fs->home.table.n > 0)
         ffs_log(fs, LOG_NOTICE, "journal replayed%s", fs->opts.read_only ? " in memory" : "");
     return err;
 }

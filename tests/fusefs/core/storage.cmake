@@ -7,7 +7,7 @@ target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core PkgConfig::
 foreach(name alloc inode tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
-gpunvme_test(storage_inode_hash_test SOURCES storage_inode_hash_test.cc LINKS storage_fixture
+gpunvme_test(storage_table_test SOURCES storage_table_test.cc LINKS storage_fixture
              LABELS plain)
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture COST 30)
