@@ -65,13 +65,11 @@ struct nvme_transport;
 struct nvme_transport_ops {
     const char *name; /* as reported by INFO: "vfio", "vfio-user" */
     /*
-     * Access a register; offset is in BAR0 below the doorbells. Never called from a
-     * GPU.
+     * Access a register of 4 or 8 bytes; offset is in BAR0 below the doorbells. A
+     * register that cannot be read is all-ones, as on a bus. Never called from a GPU.
      */
-    uint32_t (*read32)(struct nvme_transport *t, uint32_t offset);
-    uint64_t (*read64)(struct nvme_transport *t, uint32_t offset);
-    void (*write32)(struct nvme_transport *t, uint32_t offset, uint32_t value);
-    void (*write64)(struct nvme_transport *t, uint32_t offset, uint64_t value);
+    uint64_t (*read)(struct nvme_transport *t, uint32_t offset, unsigned bytes);
+    void (*write)(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes);
     /*
      * Makes memory visible to the controller at *iova (4 KiB aligned, contiguous,
      * never 0). Returns 0, -EINVAL (alignment), -EFAULT (the controller cannot

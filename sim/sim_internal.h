@@ -489,10 +489,8 @@ int sim_transport_create(struct sim *s);
 
 /* sim_regs.c */
 #define SIM_VERSION 0x00020000u /* NVMe 2.0 */
-uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset);
-uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset);
-void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
-void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
+uint64_t sim_reg_read(struct nvme_transport *t, uint32_t offset, unsigned bytes);
+void sim_reg_write(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes);
 /* Clears CC.EN. Called with reg_lock held. */
 void sim_disable(struct sim *s);
 void sim_keep_queues(struct sim *s,

@@ -81,7 +81,7 @@ static uint64_t locked_read(struct nvme_transport *t, uint32_t offset)
     return v;
 }
 
-uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset)
+static uint32_t regs_read_half(struct nvme_transport *t, uint32_t offset)
 {
     bool high =
         offset == NVME_REG_CAP + 4 || offset == NVME_REG_ASQ + 4 || offset == NVME_REG_ACQ + 4;
@@ -89,9 +89,11 @@ uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset)
     return high ? (uint32_t)(locked_read(t, offset - 4) >> 32) : (uint32_t)locked_read(t, offset);
 }
 
-uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset)
+uint64_t sim_reg_read(struct nvme_transport *t, uint32_t offset, unsigned bytes)
 {
-    return sim_reg_read32(t, offset) | (uint64_t)sim_reg_read32(t, offset + 4) << 32;
+    uint64_t low = regs_read_half(t, offset);
+
+    return bytes == 8 ? low | (uint64_t)regs_read_half(t, offset + 4) << 32 : low;
 }
 
 static bool enable_values_valid(struct sim *s, uint32_t cc)
@@ -230,30 +232,21 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
     }
 }
 
-void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
+void sim_reg_write(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes)
 {
     struct sim *s = sim_of(t);
 
     if (atomic_load(&s->gone))
         return;
     pthread_mutex_lock(&s->reg_lock);
-    write_reg32(s, offset, value);
-    pthread_mutex_unlock(&s->reg_lock);
-    sim_wake_all(s);
-}
-
-void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
-{
-    struct sim *s = sim_of(t);
-
-    if (atomic_load(&s->gone))
-        return;
-    pthread_mutex_lock(&s->reg_lock);
-    if (offset == NVME_REG_ASQ || offset == NVME_REG_ACQ)
+    if (bytes == 4)
+        write_reg32(s, offset, (uint32_t)value);
+    else if (offset == NVME_REG_ASQ || offset == NVME_REG_ACQ)
         write_admin_reg(s, offset, value, UINT64_MAX);
     else
         sim_flag(s, SIM_EV_REG_MISUSE, "64-bit write to register %#x", offset);
     pthread_mutex_unlock(&s->reg_lock);
+    sim_wake_all(s);
 }
 
 static void queues_clear(struct sim *s)

@@ -77,10 +77,8 @@ static void transport_close(struct nvme_transport *t)
 
 static const struct nvme_transport_ops transport_ops = {
     .name = "sim",
-    .read32 = sim_reg_read32,
-    .read64 = sim_reg_read64,
-    .write32 = sim_reg_write32,
-    .write64 = sim_reg_write64,
+    .read = sim_reg_read,
+    .write = sim_reg_write,
     .map = sim_map,
     .unmap = sim_unmap,
     .reset = transport_reset,

@@ -141,8 +141,8 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     const char *what = NULL;
     int rc;
 
-    c->cap = c->t->ops->read64(c->t, NVME_REG_CAP);
-    c->version = c->t->ops->read32(c->t, NVME_REG_VS);
+    c->cap = c->t->ops->read(c->t, NVME_REG_CAP, 8);
+    c->version = (uint32_t)c->t->ops->read(c->t, NVME_REG_VS, 4);
     rc = nvme_check_cap(c, &what);
     if (rc) {
         ctrlr_explain(opts, "capabilities", what);

@@ -19,18 +19,13 @@
 #define REGS_GONE      0xffffffffu /* value of reads from a device that is gone */
 #define SILENT_POLL_MS 10u         /* such reads are bus errors, so they are made rarely */
 
-static uint32_t enable_read32(struct nvme_ctrlr *c, uint32_t reg)
+static uint32_t enable_read(struct nvme_ctrlr *c, uint32_t reg)
 {
-    uint32_t value = c->t->ops->read32(c->t, reg);
+    uint32_t value = (uint32_t)c->t->ops->read(c->t, reg, 4);
 
     if (value == REGS_GONE)
         __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
     return value;
-}
-
-static void enable_write32(struct nvme_ctrlr *c, uint32_t reg, uint32_t value)
-{
-    c->t->ops->write32(c->t, reg, value);
 }
 
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
@@ -57,7 +52,7 @@ int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
 
 uint32_t nvme_csts(struct nvme_ctrlr *c)
 {
-    return enable_read32(c, NVME_REG_CSTS);
+    return enable_read(c, NVME_REG_CSTS);
 }
 
 /*
@@ -83,7 +78,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -EIO;
         /* Another process has disabled it meanwhile, so it will not become ready. */
         if ((late || poll_wait_once(&wait)) && value == NVME_CSTS_READY &&
-            !(enable_read32(c, NVME_REG_CC) & NVME_CC_ENABLE))
+            !(enable_read(c, NVME_REG_CC) & NVME_CC_ENABLE))
             return -EIO;
         if (late)
             return -ETIMEDOUT;
@@ -92,7 +87,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
 
 uint64_t nvme_cap(struct nvme_ctrlr *c)
 {
-    uint64_t cap = c->t->ops->read64(c->t, NVME_REG_CAP);
+    uint64_t cap = c->t->ops->read(c->t, NVME_REG_CAP, 8);
 
     if (!nvme_cap_answered(cap))
         __atomic_store_n(&c->unanswered, true, __ATOMIC_RELAXED);
@@ -132,7 +127,7 @@ void nvme_answered(struct nvme_ctrlr *c)
 bool nvme_overtaken(struct nvme_ctrlr *c)
 {
     return __atomic_load_n(&c->unanswered, __ATOMIC_RELAXED) ||
-           (!(enable_read32(c, NVME_REG_CC) & NVME_CC_ENABLE) && !(nvme_csts(c) & NVME_CSTS_READY));
+           (!(enable_read(c, NVME_REG_CC) & NVME_CC_ENABLE) && !(nvme_csts(c) & NVME_CSTS_READY));
 }
 
 /* Some controllers hang if a register is read while they stop. */
@@ -153,12 +148,12 @@ unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
 
 int nvme_disable(struct nvme_ctrlr *c)
 {
-    uint32_t cc = enable_read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read(c, NVME_REG_CC);
 
     if (cc == REGS_GONE)
         return -EIO;
     if (cc & NVME_CC_ENABLE) {
-        enable_write32(c, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
+        c->t->ops->write(c->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE, 4);
         wait_ms(pause_ms(c));
     }
     return wait_csts(c, NVME_CSTS_READY, 0, rdy_ms(c), false);
@@ -166,7 +161,7 @@ int nvme_disable(struct nvme_ctrlr *c)
 
 int nvme_disable_any(struct nvme_ctrlr *c)
 {
-    uint32_t cc = enable_read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read(c, NVME_REG_CC);
 
     if (cc == REGS_GONE)
         return -EIO;
@@ -200,19 +195,19 @@ int nvme_enable(struct nvme_ctrlr *c)
     uint32_t cc =
         NVME_CC_ENABLE | SQE_LOG2 << NVME_CC_IOSQES_SHIFT | CQE_LOG2 << NVME_CC_IOCQES_SHIFT;
 
-    enable_write32(c, NVME_REG_AQA, entries << 16 | entries);
-    c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
-    c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
-    enable_write32(c, NVME_REG_CC, cc);
+    c->t->ops->write(c->t, NVME_REG_AQA, entries << 16 | entries, 4);
+    c->t->ops->write(c->t, NVME_REG_ASQ, c->admin_mem.iova, 8);
+    c->t->ops->write(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE, 8);
+    c->t->ops->write(c->t, NVME_REG_CC, cc, 4);
     return wait_csts(c, NVME_CSTS_READY, NVME_CSTS_READY, rdy_ms(c), true);
 }
 
 void nvme_shutdown(struct nvme_ctrlr *c)
 {
-    uint32_t cc = enable_read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read(c, NVME_REG_CC);
 
     if (cc == REGS_GONE || !(cc & NVME_CC_ENABLE))
         return;
-    enable_write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_BITS) | NVME_CC_SHN_ORDERLY);
+    c->t->ops->write(c->t, NVME_REG_CC, (cc & ~NVME_CC_SHN_BITS) | NVME_CC_SHN_ORDERLY, 4);
     wait_csts(c, NVME_CSTS_SHST_BITS, NVME_CSTS_SHST_COMPLETE, c->shutdown_ms, true);
 }

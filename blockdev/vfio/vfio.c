@@ -138,10 +138,8 @@ static void vfio_close(struct nvme_transport *t)
 
 static const struct nvme_transport_ops vfio_ops = {
     .name = "vfio",
-    .read32 = vfio_read32,
-    .read64 = vfio_read64,
-    .write32 = vfio_write32,
-    .write64 = vfio_write64,
+    .read = vfio_read,
+    .write = vfio_write,
     .map = vfio_map,
     .unmap = vfio_unmap,
     .reset = vfio_reset,

@@ -212,10 +212,8 @@ int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work);
 int vfio_reset_function(int device);
 
 /* Access registers; see transport.h. */
-uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);
-uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset);
-void vfio_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
-void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
+uint64_t vfio_read(struct nvme_transport *t, uint32_t offset, unsigned bytes);
+void vfio_write(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes);
 
 /*
  * Returns the bytes that can be mapped from the first doorbell on, in whole

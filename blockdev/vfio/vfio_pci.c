@@ -59,58 +59,33 @@ static bool is_away(struct vfio *v)
     return away;
 }
 
-/* Reads all-ones if the device does not answer, as on the bus. */
-static void pci_bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
+/* The kernel reads 64 bits or two halves, which 3.1.3 allows. */
+uint64_t vfio_read(struct nvme_transport *t, uint32_t offset, unsigned bytes)
 {
     struct vfio *v = pci_vfio_of(t);
+    uint64_t value = 0; /* little-endian */
     ssize_t n = -1;
 
     pthread_rwlock_rdlock(&v->access);
     if (!v->away)
-        n = pread(v->device, out, len, (off_t)(v->bar0.offset + offset));
+        n = pread(v->device, &value, bytes, (off_t)(v->bar0.offset + offset));
     pthread_rwlock_unlock(&v->access);
-    if (n != (ssize_t)len)
-        memset(out, 0xff, len);
+    if (n != (ssize_t)bytes)
+        memset(&value, 0xff, bytes);
+    return value;
 }
 
 /* A write to a device that is gone is lost, as on the bus. */
-static void pci_bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
+void vfio_write(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes)
 {
     struct vfio *v = pci_vfio_of(t);
     ssize_t n = 0;
 
     pthread_rwlock_rdlock(&v->access);
     if (!v->away)
-        n = pwrite(v->device, data, len, (off_t)(v->bar0.offset + offset));
+        n = pwrite(v->device, &value, bytes, (off_t)(v->bar0.offset + offset));
     pthread_rwlock_unlock(&v->access);
     (void)n;
-}
-
-uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset)
-{
-    uint32_t value;
-
-    pci_bar0_read(t, offset, &value, sizeof(value));
-    return value;
-}
-
-/* The kernel reads 64 bits or two halves, which 3.1.3 allows. */
-uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset)
-{
-    uint64_t value;
-
-    pci_bar0_read(t, offset, &value, sizeof(value));
-    return value;
-}
-
-void vfio_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
-{
-    pci_bar0_write(t, offset, &value, sizeof(value));
-}
-
-void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
-{
-    pci_bar0_write(t, offset, &value, sizeof(value));
 }
 
 /* --- Config space ---------------------------------------------------------------------------- */
@@ -297,17 +272,17 @@ static int pci_read_region(const struct vfio *v, uint32_t index, char answer[VFI
  */
 static void quiet_controller(struct vfio *v)
 {
-    uint32_t cc = vfio_read32(&v->t, NVME_REG_CC);
+    uint32_t cc = (uint32_t)vfio_read(&v->t, NVME_REG_CC, 4);
     uint64_t deadline;
 
     if (cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
-    deadline = deadline_after_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS +
+    deadline = deadline_after_ms((NVME_CAP_TO(vfio_read(&v->t, NVME_REG_CAP, 8)) + 1) * CAP_TO_MS +
                                  NVME_SLOW_DISABLE_MS);
-    vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
+    vfio_write(&v->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE, 4);
     if (nvme_quirks_of(v->t.pci_vendor, v->t.pci_device) & NVME_QUIRK_SLOW_DISABLE)
         wait_ms(NVME_SLOW_DISABLE_MS);
-    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_READY && now_ns() < deadline)
+    while (vfio_read(&v->t, NVME_REG_CSTS, 4) & NVME_CSTS_READY && now_ns() < deadline)
         wait_ms(1);
 }
 
@@ -430,7 +405,7 @@ static bool comes_back(struct vfio *v)
 {
     uint64_t deadline = deadline_after_ms(NVME_GONE_MS);
 
-    while (!nvme_cap_answered(vfio_read64(&v->t, NVME_REG_CAP))) {
+    while (!nvme_cap_answered(vfio_read(&v->t, NVME_REG_CAP, 8))) {
         if (now_ns() >= deadline)
             return false;
         wait_ms(1);

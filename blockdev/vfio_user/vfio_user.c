@@ -203,26 +203,18 @@ static void access_register(struct nvme_transport *t, uint16_t command, uint32_t
     pthread_mutex_unlock(&u->lock);
 }
 
-/* Returns all-ones if it cannot be read, as on a bus. */
-static uint32_t user_read32(struct nvme_transport *t, uint32_t offset)
+static uint64_t user_read(struct nvme_transport *t, uint32_t offset, unsigned bytes)
 {
-    uint32_t value = UINT32_MAX;
+    uint64_t value = 0; /* little-endian */
 
-    access_register(t, VFIO_USER_REGION_READ, offset, &value, sizeof(value));
+    memset(&value, 0xff, bytes);
+    access_register(t, VFIO_USER_REGION_READ, offset, &value, bytes);
     return value;
 }
 
-static uint64_t read64(struct nvme_transport *t, uint32_t offset)
+static void user_write(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes)
 {
-    uint64_t value = UINT64_MAX;
-
-    access_register(t, VFIO_USER_REGION_READ, offset, &value, sizeof(value));
-    return value;
-}
-
-static void user_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
-{
-    access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
+    access_register(t, VFIO_USER_REGION_WRITE, offset, &value, bytes);
 }
 
 /* Takes no lock, because its holder may be waiting for the server. */
@@ -230,11 +222,6 @@ static bool silent(struct nvme_transport *t)
 {
     return __atomic_load_n(&user_of(t)->conn.late, __ATOMIC_RELAXED) &&
            !__atomic_load_n(&user_of(t)->conn.gone, __ATOMIC_RELAXED);
-}
-
-static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
-{
-    access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
 }
 
 /*
@@ -408,10 +395,8 @@ void vfio_user_close(struct nvme_transport *t)
 
 const struct nvme_transport_ops vfio_user_ops = {
     .name = "vfio-user",
-    .read32 = user_read32,
-    .read64 = read64,
-    .write32 = user_write32,
-    .write64 = write64,
+    .read = user_read,
+    .write = user_write,
     .map = user_map,
     .unmap = user_unmap,
     .reset = user_reset,

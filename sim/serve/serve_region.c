@@ -50,7 +50,7 @@ static volatile uint32_t *region_doorbell(const struct serve_session *s, uint64_
 
 static uint32_t read_register(struct serve_session *s, uint32_t offset)
 {
-    uint32_t v = s->t->ops->read32(s->t, offset);
+    uint32_t v = (uint32_t)s->t->ops->read(s->t, offset, 4);
 
     if (!s->cut_off || v == UINT32_MAX)
         return v;
@@ -79,7 +79,7 @@ static void region_cut_off(struct serve_session *s, uint32_t cc)
 {
     s->cut_off = true;
     s->cut_off_cc = cc;
-    s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
+    s->t->ops->write(s->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE, 4);
 }
 
 static void region_write_cc(struct serve_session *s, uint32_t cc)
@@ -91,13 +91,13 @@ static void region_write_cc(struct serve_session *s, uint32_t cc)
         s->cut_off_cc = cc;
     } else {
         s->cut_off = false;
-        s->t->ops->write32(s->t, NVME_REG_CC, cc);
+        s->t->ops->write(s->t, NVME_REG_CC, cc, 4);
     }
 }
 
 static void write_config(struct serve_session *s, uint64_t offset, const void *from, uint32_t count)
 {
-    uint32_t cc = s->t->ops->read32(s->t, NVME_REG_CC);
+    uint32_t cc = (uint32_t)s->t->ops->read(s->t, NVME_REG_CC, 4);
 
     if (serve_pci_write(&s->pci, offset, from, count)) {
         s->cut_off = false;
@@ -107,7 +107,7 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
     if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
     /* Linux leaves CC.EN set after a shutdown. */
-    uint32_t shst = s->t->ops->read32(s->t, NVME_REG_CSTS) & NVME_CSTS_SHST_BITS;
+    uint32_t shst = s->t->ops->read(s->t, NVME_REG_CSTS, 4) & NVME_CSTS_SHST_BITS;
     if (shst != NVME_CSTS_SHST_COMPLETE)
         serve_mistake(s, "bus mastering switched off while CC.EN is 1");
     region_cut_off(s, cc);
@@ -133,12 +133,10 @@ static int region_bar0_write(struct serve_session *s, uint64_t offset, uint32_t 
         return write_doorbell(s, offset, (uint32_t)v);
     if (offset >= NVME_REG_DOORBELLS)
         return EINVAL;
-    if (count == 8)
-        s->t->ops->write64(s->t, (uint32_t)offset, v);
-    else if (offset == NVME_REG_CC)
+    if (count == 4 && offset == NVME_REG_CC)
         region_write_cc(s, (uint32_t)v);
     else
-        s->t->ops->write32(s->t, (uint32_t)offset, (uint32_t)v);
+        s->t->ops->write(s->t, (uint32_t)offset, v, count);
     return 0;
 }
 

@@ -123,7 +123,7 @@ static void start_session(struct server *s, struct nvme_transport *t)
  */
 static void unplug(struct server *s)
 {
-    s->session.t->ops->write32(s->session.t, NVME_REG_CC, 0);
+    s->session.t->ops->write(s->session.t, NVME_REG_CC, 0, 4);
     s->session.t->ops->close(s->session.t);
     s->session.t = NULL;
     sim_set_interrupts(s->session.sim, 0, s->session.o->cfg.vectors, NULL);

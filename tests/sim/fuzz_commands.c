@@ -90,7 +90,7 @@ static void wait_status(uint32_t ready)
 {
     uint64_t end = now_ns() + WAIT_NS;
 
-    while ((f.t->ops->read32(f.t, NVME_REG_CSTS) & NVME_CSTS_READY) != ready) {
+    while ((f.t->ops->read(f.t, NVME_REG_CSTS, 4) & NVME_CSTS_READY) != ready) {
         if (now_ns() > end)
             fail("CSTS.RDY does not change");
     }
@@ -168,11 +168,11 @@ static void enable(void)
 {
     for (unsigned i = 0; i < 2; i++)
         queue_reset(&f.queues[i], true);
-    f.t->ops->write32(f.t, NVME_REG_AQA, (DEPTH - 1) | (DEPTH - 1) << 16);
-    f.t->ops->write64(f.t, NVME_REG_ASQ, f.queues[0].sq.iova);
-    f.t->ops->write64(f.t, NVME_REG_ACQ, f.queues[0].cq.iova);
-    f.t->ops->write32(f.t, NVME_REG_CC,
-                      NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+    f.t->ops->write(f.t, NVME_REG_AQA, (DEPTH - 1) | (DEPTH - 1) << 16, 4);
+    f.t->ops->write(f.t, NVME_REG_ASQ, f.queues[0].sq.iova, 8);
+    f.t->ops->write(f.t, NVME_REG_ACQ, f.queues[0].cq.iova, 8);
+    f.t->ops->write(f.t, NVME_REG_CC,
+                    NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT, 4);
     wait_status(NVME_CSTS_READY);
     const struct nvme_sqe cq = {.opcode = NVME_ADMIN_CREATE_CQ,
                                 .prp1 = f.queues[1].cq.iova,
@@ -188,7 +188,7 @@ static void enable(void)
 
 static void disable(void)
 {
-    f.t->ops->write32(f.t, NVME_REG_CC, 0);
+    f.t->ops->write(f.t, NVME_REG_CC, 0, 4);
     wait_status(0);
 }
 

@@ -141,13 +141,13 @@ static void end(struct fuzz *f)
     serve_message_done(&f->in);
     close(f->client);
     close(f->server);
-    f->session.t->ops->write32(f->session.t, NVME_REG_CC, 0);
+    f->session.t->ops->write(f->session.t, NVME_REG_CC, 0, 4);
     f->session.t->ops->close(f->session.t);
     serve_dma_forget();
     if (sim_attach(f->session.sim, &f->session.t) != 0)
         abort();
-    expect(f->session.t->ops->read32(f->session.t, NVME_REG_CC) == 0 &&
-               f->session.t->ops->read32(f->session.t, NVME_REG_CSTS) == 0,
+    expect(f->session.t->ops->read(f->session.t, NVME_REG_CC, 4) == 0 &&
+               f->session.t->ops->read(f->session.t, NVME_REG_CSTS, 4) == 0,
            "the controller is not as new");
 }
 

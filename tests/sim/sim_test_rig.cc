@@ -123,22 +123,22 @@ Rig::~Rig()
 
 uint32_t Rig::read32(uint32_t reg)
 {
-    return t->ops->read32(t, reg);
+    return t->ops->read(t, reg, 4);
 }
 
 void Rig::write32(uint32_t reg, uint32_t v)
 {
-    t->ops->write32(t, reg, v);
+    t->ops->write(t, reg, v, 4);
 }
 
 uint64_t Rig::read64(uint32_t reg)
 {
-    return t->ops->read64(t, reg);
+    return t->ops->read(t, reg, 8);
 }
 
 void Rig::write64(uint32_t reg, uint64_t v)
 {
-    t->ops->write64(t, reg, v);
+    t->ops->write(t, reg, v, 8);
 }
 
 void Rig::doorbell(unsigned qid, bool cq, uint32_t v)

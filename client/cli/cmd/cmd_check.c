@@ -199,7 +199,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
         return;
     }
     struct nvme_transport *transport = nvme_ctrlr_transport(ctrlr.driver);
-    check_cap(c, transport->ops->read64(transport, 0));
+    check_cap(c, transport->ops->read(transport, 0, 8));
     check_executor(c, transport, options->noiommu && t->driver == CLI_DRIVER_VFIO);
     nvme_dma_regions(ctrlr.driver, &regions);
     check_regions(c, regions.limit);

@@ -217,7 +217,7 @@ uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes
     struct nvme_transport *t = bar->transport;
 
     if (t)
-        return bytes == 8 ? t->ops->read64(t, offset) : t->ops->read32(t, offset);
+        return t->ops->read(t, offset, bytes);
     /*
      * Reads two halves, since some controllers reject 8-byte accesses (Base
      * 2.0, 3.1.3).

@@ -384,32 +384,28 @@ struct Fake {
     {
         static const nvme_transport_ops table = {
             "fake",
-            [](nvme_transport *t, uint32_t reg) -> uint32_t {
+            [](nvme_transport *t, uint32_t reg, unsigned) -> uint64_t {
                 Fake *f = of(t);
                 std::lock_guard<std::mutex> guard(f->lock);
-                if (!f->answers())
+                bool answers = f->answers();
+                if (reg == NVME_REG_CAP)
+                    return answers ? f->cap : f->silence * 0x100000001ull;
+                if (!answers)
                     return f->silence;
                 return reg == NVME_REG_CC     ? f->cc
                        : reg == NVME_REG_CSTS ? f->csts
                        : reg == NVME_REG_VS   ? f->version
                                               : 0;
             },
-            [](nvme_transport *t, uint32_t) -> uint64_t {
-                std::lock_guard<std::mutex> guard(of(t)->lock);
-                return of(t)->answers() ? of(t)->cap : of(t)->silence * 0x100000001ull;
-            },
-            [](nvme_transport *t, uint32_t reg, uint32_t value) {
+            [](nvme_transport *t, uint32_t reg, uint64_t value, unsigned) {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
                 if (of(t)->silent)
                     return;
                 if (reg == NVME_REG_CC)
-                    of(t)->write_cc(value);
+                    of(t)->write_cc(static_cast<uint32_t>(value));
                 else if (reg == NVME_REG_AQA)
-                    of(t)->aqa = value;
-            },
-            [](nvme_transport *t, uint32_t reg, uint64_t value) {
-                std::lock_guard<std::mutex> guard(of(t)->lock);
-                if (!of(t)->silent)
+                    of(t)->aqa = static_cast<uint32_t>(value);
+                else
                     (reg == NVME_REG_ASQ ? of(t)->asq : of(t)->acq) = value;
             },
             [](nvme_transport *t, const nvme_mem *mem, uint64_t *iova) -> int {

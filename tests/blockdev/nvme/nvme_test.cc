@@ -304,13 +304,13 @@ TEST_F(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
 class AllOnes : public ::testing::Test
 {
   protected:
-    static uint32_t read32(nvme_transport *, uint32_t) { return UINT32_MAX; }
+    static uint64_t read(nvme_transport *, uint32_t, unsigned) { return UINT64_MAX; }
 
     void SetUp() override
     {
         rig.open();
         ops_ = *rig.t->ops;
-        ops_.read32 = read32;
+        ops_.read = read;
         ops_.silent = [](nvme_transport *) { return late; };
         usual_ = rig.t->ops;
         rig.t->ops = &ops_;

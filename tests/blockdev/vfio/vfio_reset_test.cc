@@ -149,7 +149,7 @@ TEST_F(VfioReset, RestoresBusMastering)
     ASSERT_EQ(vfio_pci_reset(&v_), 0);
     ASSERT_EQ(pread(v_.device, &command, sizeof(command), kConfig + 4), ssize_t{sizeof(command)});
     EXPECT_EQ(command & 6, 6) << "memory, master";
-    EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), kCap);
+    EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CAP, 8), kCap);
 }
 
 TEST_F(VfioReset, IsAbandonedWhileConfigSpaceWaitsForAnotherReset)
@@ -158,8 +158,8 @@ TEST_F(VfioReset, IsAbandonedWhileConfigSpaceWaitsForAnotherReset)
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
     wait_for(config_gate); // a thread without a waiter
     unsigned reads = register_reads;
-    EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), UINT64_MAX);
-    vfio_write32(&v_.t, NVME_REG_CC, 1);
+    EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CAP, 8), UINT64_MAX);
+    vfio_write(&v_.t, NVME_REG_CC, 1, 4);
     v_.t.doorbells[0] = 7;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
     EXPECT_EQ(register_reads, reads) << "nobody asks a device that is gone";
@@ -173,7 +173,7 @@ TEST_F(VfioReset, IsAbandonedWhenTheKernelDoesNotReturn)
     reset_gate.closed = true;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
     wait_for(reset_gate);
-    EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CSTS, 4), UINT32_MAX);
 }
 
 TEST_F(VfioReset, RegisterAccessesDoNotWaitForIt)
@@ -183,14 +183,14 @@ TEST_F(VfioReset, RegisterAccessesDoNotWaitForIt)
     std::thread resetter([&] { rc = vfio_pci_reset(&v_); });
     wait_for(reset_gate);
     unsigned reads = register_reads;
-    EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CSTS), UINT32_MAX);
-    vfio_write32(&v_.t, NVME_REG_CC, 1);
+    EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CSTS, 4), UINT32_MAX);
+    vfio_write(&v_.t, NVME_REG_CC, 1, 4);
     EXPECT_EQ(register_reads, reads);
     reset_gate.closed = false;
     resetter.join();
     if (rc == 0) { // else this thread has slept through the reset's time
-        EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), kCap);
-        EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CC), 0u) << "a write that was lost";
+        EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CAP, 8), kCap);
+        EXPECT_EQ(vfio_read(&v_.t, NVME_REG_CC, 4), 0u) << "a write that was lost";
     }
 }
 

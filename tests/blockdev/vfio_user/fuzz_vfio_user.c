@@ -151,7 +151,7 @@ static void use(struct nvme_transport *t, int file)
     struct nvme_mem mem = {.len = NVME_PAGE_SIZE, .fd = file};
     uint64_t iova = 0;
 
-    t->ops->read32(t, NVME_REG_CSTS);
+    t->ops->read(t, NVME_REG_CSTS, 4);
     mem.addr = mmap(NULL, mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (mem.addr == MAP_FAILED)
         abort();

@@ -316,7 +316,7 @@ TEST_F(VfioUserE2e, DeviceResetDisablesTheController)
     ASSERT_NO_FATAL_FAILURE(open());
     nvme_transport *inside = nvme_ctrlr_transport(c);
     EXPECT_EQ(inside->ops->reset(inside), 0);
-    EXPECT_EQ(inside->ops->read32(inside, NVME_REG_CC) & NVME_CC_ENABLE, 0u);
+    EXPECT_EQ(inside->ops->read(inside, NVME_REG_CC, 4) & NVME_CC_ENABLE, 0u);
     EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
     expect_works(1);
 }

@@ -24,9 +24,9 @@ class Gone : public VfioUser
         nvme_mem page = mem.piece(0, 0x1000);
         double s = seconds([&] {
             for (int i = 0; i < 100; i++) {
-                EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
-                EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), UINT64_MAX);
-                t->ops->write32(t, NVME_REG_CC, 1);
+                EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
+                EXPECT_EQ(t->ops->read(t, NVME_REG_CAP, 8), UINT64_MAX);
+                t->ops->write(t, NVME_REG_CC, 1, 4);
                 EXPECT_EQ(t->ops->map(t, &page, &iova), -EIO);
                 EXPECT_EQ(t->ops->unmap(t, mapped), -ENOENT);
                 EXPECT_EQ(t->ops->reset(t), -EIO);
@@ -79,7 +79,7 @@ TEST_F(Gone, DoorbellsOutliveTheirFile)
 {
     open_with_memory();
     server.stop();
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
     ASSERT_EQ(ftruncate(server.doorbells, 0), 0);
     t->doorbells[0] = 1;
     EXPECT_EQ(t->doorbells[0], 1u);
@@ -89,7 +89,7 @@ TEST_F(Gone, DoorbellsReachNoLaterServer)
 {
     open_with_memory();
     server.stop();
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
     t->doorbells[0] = 0x77;
     uint32_t value = 0;
     ASSERT_EQ(pread(server.doorbells, &value, 4, 0x1000), 4);
@@ -101,7 +101,7 @@ TEST_F(Gone, ASilentServerIsGone)
     open_with_hook();
     set_timeout(DEADLINE_MS);
     silent = true;
-    double s = seconds([&] { EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX); });
+    double s = seconds([&] { EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX); });
     EXPECT_GE(s, DEADLINE_MS / 1000.0 - 0.01);
     EXPECT_LT(s, BOUND_S);
     EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
@@ -112,18 +112,18 @@ TEST_F(Gone, ASilentServerIsGone)
 TEST_F(Gone, AServerWithALateReplyIsNotGone)
 {
     open_with_hook();
-    uint64_t cap = t->ops->read64(t, NVME_REG_CAP);
+    uint64_t cap = t->ops->read(t, NVME_REG_CAP, 8);
     set_timeout(DEADLINE_MS, PATIENT_MS);
     EXPECT_FALSE(t->ops->silent(t));
     delay_ms = 5 * DEADLINE_MS;
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
     EXPECT_TRUE(t->ops->silent(t));
     EXPECT_FALSE(asks_back());
     delay_ms = 0;
     set_timeout(PATIENT_MS, PATIENT_MS);
     EXPECT_EQ(t->ops->unmap(t, mapped), 0) << "waits for the late reply";
     EXPECT_FALSE(t->ops->silent(t));
-    EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), cap);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CAP, 8), cap);
 }
 
 /* Each reply arrives, but after its deadline: a reset would otherwise wait for ever. */
@@ -134,7 +134,7 @@ TEST_F(Gone, AServerWhoseRepliesAreAllLateIsGone)
     delay_ms = 2 * DEADLINE_MS;
     int reads = 0;
     for (; reads < 1000 && !asks_back(); reads++)
-        EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+        EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
     EXPECT_GT(reads, 2) << "replies of which each is late do not end it at once";
     EXPECT_LT(reads, 1000);
     EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
@@ -154,7 +154,7 @@ TEST_F(Gone, AReplyOfTheWrongSizeEndsTheConnection)
     };
     open_with_memory();
     lies = true;
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX);
     EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
     everything_ends_at_once();
 }
@@ -182,7 +182,7 @@ TEST_F(Gone, ManyWaitingThreadsEnd)
     double s = seconds([&] {
         for (int i = 0; i < 8; i++)
             threads.emplace_back(
-                [this] { EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX); });
+                [this] { EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), UINT32_MAX); });
         for (auto &thread : threads)
             thread.join();
     });
@@ -350,7 +350,7 @@ class Late : public VfioUser
         return t->ops->map(t, &m, iova);
     }
 
-    bool answers() { return t->ops->read32(t, NVME_REG_CC) != UINT32_MAX; }
+    bool answers() { return t->ops->read(t, NVME_REG_CC, 4) != UINT32_MAX; }
 
     std::vector<uint64_t> addresses(uint16_t command)
     {

@@ -48,7 +48,7 @@ TEST_F(VfioUser, ProposesItsVersionAndCapabilitiesFirst)
 TEST_F(VfioUser, EnablesBusMasteringBeforeItAccessesARegister)
 {
     open();
-    t->ops->write32(t, NVME_REG_CC, 1);
+    t->ops->write(t, NVME_REG_CC, 1, 4);
     auto writes = server.seen(VFIO_USER_REGION_WRITE);
     ASSERT_EQ(writes.size(), 2u);
     auto a = first<vfio_user_region_access>(writes[0].payload);
@@ -66,7 +66,7 @@ TEST_F(VfioUser, EveryCommandHasADifferentId)
     open();
     uint16_t last = 0;
     for (int i = 0; i < 100; i++)
-        t->ops->read32(t, NVME_REG_CSTS);
+        t->ops->read(t, NVME_REG_CSTS, 4);
     for (auto &m : server.seen()) {
         EXPECT_EQ(m.h.id, static_cast<uint16_t>(last + 1));
         last = m.h.id;
@@ -78,10 +78,10 @@ TEST_F(VfioUser, RegistersAreReadAndWrittenWhole)
     open();
     server.reg<uint64_t>(NVME_REG_CAP) = 0x0123456789abcdef;
     server.reg<uint32_t>(NVME_REG_VS) = 0x00010400;
-    EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), 0x0123456789abcdefu);
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_VS), 0x00010400u);
-    t->ops->write64(t, NVME_REG_ASQ, 0xfedcba9876543000);
-    t->ops->write32(t, NVME_REG_CC, 0x00460001);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CAP, 8), 0x0123456789abcdefu);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_VS, 4), 0x00010400u);
+    t->ops->write(t, NVME_REG_ASQ, 0xfedcba9876543000, 8);
+    t->ops->write(t, NVME_REG_CC, 0x00460001, 4);
     EXPECT_EQ(server.reg<uint64_t>(NVME_REG_ASQ), 0xfedcba9876543000u);
     EXPECT_EQ(server.reg<uint32_t>(NVME_REG_CC), 0x00460001u);
     EXPECT_EQ(server.seen(VFIO_USER_REGION_WRITE).size(), 3u) << "one message a register";
@@ -98,8 +98,8 @@ TEST_F(VfioUser, ARegisterThatIsRefusedReadsAllOnes)
         return cap;
     });
     server.reg<uint32_t>(NVME_REG_CSTS) = 1;
-    EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), UINT64_MAX);
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), 1u) << "the connection is as good as before";
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CAP, 8), UINT64_MAX);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_CSTS, 4), 1u) << "the connection is as good as before";
 }
 
 TEST_F(VfioUser, DoorbellsAreTheServersPage)
@@ -315,7 +315,7 @@ TEST_F(VfioUser, ResetEnablesBusMasteringAgain)
         }
         return false;
     });
-    t->ops->write32(t, NVME_REG_CC, 1);
+    t->ops->write(t, NVME_REG_CC, 1, 4);
     EXPECT_EQ(t->ops->reset(t), 0);
     EXPECT_EQ(server.seen(VFIO_USER_DEVICE_RESET).size(), 1u);
     EXPECT_EQ(server.config[4] | server.config[5] << 8, 0x0406);
@@ -324,7 +324,7 @@ TEST_F(VfioUser, ResetEnablesBusMasteringAgain)
 TEST_F(VfioUser, AResetThatResetsNothingIsAnError)
 {
     open();
-    t->ops->write32(t, NVME_REG_CC, 1);
+    t->ops->write(t, NVME_REG_CC, 1, 4);
     EXPECT_EQ(t->ops->reset(t), -EIO);
 }
 
@@ -355,7 +355,7 @@ TEST_F(VfioUser, UnexpectedDescriptorsAreClosed)
     });
     const auto before = open_fds();
     for (int i = 0; i < 100; i++)
-        t->ops->read32(t, NVME_REG_CSTS);
+        t->ops->read(t, NVME_REG_CSTS, 4);
     EXPECT_EQ(open_fds(), before);
 }
 
@@ -374,7 +374,7 @@ TEST_F(VfioUser, RepliesMayComeByteByByte)
         return true;
     });
     server.reg<uint32_t>(NVME_REG_VS) = 0x00020000;
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_VS), 0x00020000u);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_VS, 4), 0x00020000u);
 }
 
 /* A server may ask for memory in between; nothing of that is taken for an answer. */
@@ -394,7 +394,7 @@ TEST_F(VfioUser, CommandsOfTheServerAreRefused)
         send_raw(s.fd, bytes_of(quiet));
         return false;
     });
-    EXPECT_EQ(t->ops->read32(t, NVME_REG_VS), 0u);
+    EXPECT_EQ(t->ops->read(t, NVME_REG_VS, 4), 0u);
     std::vector<Message> refusals;
     for (auto &m : server.seen())
         if (m.h.flags & VFIO_USER_TYPE_REPLY)
@@ -420,7 +420,7 @@ TEST_F(VfioUser, ManyThreadsShareTheConnection)
         nvme_mem page = mem.piece(0, 0x1000);
         for (int n = 0; n < 50; n++) {
             uint64_t iova;
-            wrong += t->ops->read32(t, 0x100 + 4 * i) != 1000 + i;
+            wrong += t->ops->read(t, 0x100 + 4 * i, 4) != 1000 + i;
             wrong += t->ops->map(t, &page, &iova) != 0;
             wrong += t->ops->unmap(t, iova) != 0;
         }
