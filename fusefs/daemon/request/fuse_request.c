@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/fuse.h>
-#include <linux/stat.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,54 +97,37 @@ void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
 /* <linux/fuse.h> of Linux 6.1 does not define STATX. */
 #define RAW_STATX 52u
 
-struct raw_time {
-    int64_t sec;
-    uint32_t nsec;
-    int32_t reserved;
-};
-
-struct raw_statx {
-    uint32_t mask, blksize;
-    uint64_t attributes;
-    uint32_t nlink, uid, gid;
-    uint16_t mode, spare0;
-    uint64_t ino, size, blocks, attributes_mask;
-    struct raw_time atime, btime, ctime, mtime;
-    uint32_t rdev_major, rdev_minor, dev_major, dev_minor;
-    uint64_t spare[14];
-};
-static_assert(sizeof(struct raw_statx) == 256, "struct fuse_statx is 256 bytes");
-
+/* The fields of struct fuse_statx are those of struct statx. */
 struct raw_statx_out {
     uint64_t attr_valid;
     uint32_t attr_valid_nsec, flags;
     uint64_t spare[2];
-    struct raw_statx stat;
+    struct statx stat;
 };
 static_assert(sizeof(struct raw_statx_out) == 288, "struct fuse_statx_out is 288 bytes");
 
-static struct raw_time raw_time(struct timespec t)
+static struct statx_timestamp raw_time(struct timespec t)
 {
-    return (struct raw_time){.sec = t.tv_sec, .nsec = (uint32_t)t.tv_nsec};
+    return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
 }
 
-static void raw_requests_fill(const struct ffs_attr *a, struct raw_statx *out)
+static void raw_requests_fill(const struct ffs_attr *a, struct statx *out)
 {
-    *out = (struct raw_statx){.mask = STATX_BASIC_STATS | STATX_BTIME,
-                              .blksize = 4096,
-                              .nlink = a->nlink,
-                              .uid = a->uid,
-                              .gid = a->gid,
-                              .mode = (uint16_t)a->mode,
-                              .ino = a->ino,
-                              .size = a->size,
-                              .blocks = a->blocks,
-                              .atime = raw_time(a->atime),
-                              .btime = raw_time(a->btime),
-                              .ctime = raw_time(a->ctime),
-                              .mtime = raw_time(a->mtime),
-                              .rdev_major = major(a->rdev),
-                              .rdev_minor = minor(a->rdev)};
+    *out = (struct statx){.stx_mask = STATX_BASIC_STATS | STATX_BTIME,
+                          .stx_blksize = 4096,
+                          .stx_nlink = a->nlink,
+                          .stx_uid = a->uid,
+                          .stx_gid = a->gid,
+                          .stx_mode = (uint16_t)a->mode,
+                          .stx_ino = a->ino,
+                          .stx_size = a->size,
+                          .stx_blocks = a->blocks,
+                          .stx_atime = raw_time(a->atime),
+                          .stx_btime = raw_time(a->btime),
+                          .stx_ctime = raw_time(a->ctime),
+                          .stx_mtime = raw_time(a->mtime),
+                          .stx_rdev_major = major(a->rdev),
+                          .stx_rdev_minor = minor(a->rdev)};
 }
 
 static int do_statx(struct daemon *d, uint64_t node, struct raw_statx_out *out)
