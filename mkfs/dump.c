@@ -20,6 +20,29 @@
 #include "support/minmax.h"
 #include "support/number.h"
 
+#define SCHEMA_VERSION 3
+#define EXIT_USAGE     2
+#define NOT_ASKED      UINT64_MAX
+
+struct options {
+    struct tool_device device;
+    bool label, super, log, chunks, json;
+    uint64_t inode, extents, directory; /* number of the inode to show, or NOT_ASKED */
+    uint64_t segment;                   /* or NOT_ASKED */
+};
+
+/* The device, and the parts read on the way to the requested object. */
+struct dump {
+    const struct options *o;
+    struct image img;
+    struct lay_labels labels;
+    struct lay_supers supers;
+    struct lay_super sb; /* after recovery */
+    struct log log;
+    struct dump_out out;
+    bool map_damaged;
+};
+
 /*
  * Adds the address of a block in a chunk: KEY as "segment/block", KEY_place,
  * the block of the device, which is null if the segment is not mapped, and
@@ -94,8 +117,10 @@ static void dump_places(struct json_object *to, const char *key, const le64 *pla
     }
 }
 
-static void dump_label(const struct lay_label *label, struct json_object *to)
+static int dump_label(struct dump *d, struct json_object *to)
 {
+    const struct lay_label *label = lay_labels_newest(&d->labels);
+
     dump_put_number(to, "version_major", lay_get16(label->version_major));
     dump_put_number(to, "version_minor", lay_get16(label->version_minor));
     dump_put_uuid(to, "uuid", label->uuid);
@@ -114,6 +139,7 @@ static void dump_label(const struct lay_label *label, struct json_object *to)
     dump_places(to, "logs", label->logs, 2);
     dump_places(to, "supers", label->supers, LAY_SUPER_COPIES);
     dump_put_time(to, "created", label->created);
+    return 0;
 }
 
 /* Adds the place of a copy if there is one. */
@@ -136,11 +162,13 @@ static void dump_area(const struct lay_area *area, struct json_object *to)
     dump_put_number(to, "sums_age", lay_get32(area->sums_age));
 }
 
-static void dump_super(const struct lay_super *sb, bool clean, struct json_object *to)
+static int dump_super(struct dump *d, struct json_object *to)
 {
+    const struct lay_super *sb = &d->sb;
+
     dump_put_number(to, "tid", lay_get64(sb->head.tid));
     dump_put_number(to, "age", lay_age(sb));
-    dump_put_flag(to, "clean", clean);
+    dump_put_flag(to, "clean", d->log.state == LOG_CLEAN);
     dump_put_flag(to, "error", (lay_get32(sb->state) & LAY_STATE_ERROR) != 0);
     dump_area(&sb->area, to);
     dump_put_number(to, "map_start", lay_get64(sb->map[0]));
@@ -160,6 +188,7 @@ static void dump_super(const struct lay_super *sb, bool clean, struct json_objec
     dump_incarnation(to, "clean_incarnation", &sb->clean_incarnation);
     dump_put_number(to, "clean_tid", lay_get64(sb->clean_tid));
     dump_put_number(to, "clean_pos", lay_get64(sb->clean_pos));
+    return 0;
 }
 
 static void dump_transactions(const struct log *log, struct json_object *array)
@@ -194,12 +223,13 @@ static void dump_images(const struct image *img, const struct log *log, struct j
     }
 }
 
-static void dump_log(const struct image *img, const struct log *log, struct json_object *to)
+static int dump_log(struct dump *d, struct json_object *to)
 {
     static const char *const states[] = {[LOG_WHOLE] = "whole",
                                          [LOG_CLEAN] = "clean",
                                          [LOG_DAMAGED] = "damaged",
                                          [LOG_LOST] = "lost"};
+    const struct log *log = &d->log;
     const struct lay_log_mark *newest = &log->reader.newest;
 
     dump_put_string(to, "state", states[log->state]);
@@ -211,7 +241,8 @@ static void dump_log(const struct image *img, const struct log *log, struct json
     dump_put_number(to, "end_tid", log->reader.tid);
     dump_put_number(to, "end_pos", log->reader.pos);
     dump_transactions(log, add_array(to, "transactions"));
-    dump_images(img, log, add_array(to, "images"));
+    dump_images(&d->img, log, add_array(to, "images"));
+    return 0;
 }
 
 /* --- Chunks ----------------------------------------------------------------------------------- */
@@ -253,8 +284,9 @@ static int read_entries(struct image *img, uint64_t segment, union lay_block *b)
 }
 
 /* Adds each mapped segment. Damaged entries have no count of free blocks. */
-static int dump_chunks(struct image *img, struct dump_out *out)
+static int dump_chunks(struct dump *d)
 {
+    struct image *img = &d->img;
     union lay_block b;
     int failed = 0;
 
@@ -268,7 +300,7 @@ static int dump_chunks(struct image *img, struct dump_out *out)
         if (s->copy != LAY_NONE)
             dump_put_number(row, "copy", s->copy);
         dump_put_link(row, "free", err ? LAY_NONE : lay_get32(b.entries.free));
-        dump_out_row(out, row);
+        dump_out_row(&d->out, row);
         failed = err ? err : failed;
     }
     return failed;
@@ -298,8 +330,10 @@ static int add_block(struct image *img, uint64_t addr, struct dump_out *out)
 }
 
 /* Adds the blocks in use of a segment. Returns -ENXIO if it is not mapped. */
-static int dump_segment(struct image *img, uint64_t segment, struct dump_out *out)
+static int dump_segment(struct dump *d)
 {
+    struct image *img = &d->img;
+    uint64_t segment = d->o->segment;
     union lay_block b;
     bool mapped = image_segment_block(img, segment) != LAY_NONE;
     int failed = 0, err = mapped ? read_entries(img, segment, &b) : -ENXIO;
@@ -308,7 +342,7 @@ static int dump_segment(struct image *img, uint64_t segment, struct dump_out *ou
         return err;
     for (unsigned i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
         if (b.entries.used[i / 8] >> i % 8 & 1)
-            err = add_block(img, LAY_ADDR_CHUNK(segment, i), out);
+            err = add_block(img, LAY_ADDR_CHUNK(segment, i), &d->out);
         failed = err ? err : failed;
     }
     return failed;
@@ -316,14 +350,13 @@ static int dump_segment(struct image *img, uint64_t segment, struct dump_out *ou
 
 /* --- Inodes ----------------------------------------------------------------------------------- */
 
-static int read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
-                      struct lay_inode *inode)
+static int read_inode(struct dump *d, uint64_t ino, struct lay_inode *inode)
 {
     if (ino == 0) {
-        *inode = sb->inode_file;
+        *inode = d->sb.inode_file;
         return 0;
     }
-    int err = walk_read_inode(img, sb, ino, inode, NULL);
+    int err = walk_read_inode(&d->img, &d->sb, ino, inode, NULL);
     return !err && lay_get32(inode->mode) == 0 ? -ENOENT : err;
 }
 
@@ -400,12 +433,13 @@ static void add_xattr(void *arg, const struct lay_xattr *x)
     json_object_array_add(arg, row);
 }
 
-static int dump_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
-                      struct json_object *to)
+static int dump_inode(struct dump *d, struct json_object *to)
 {
     static const struct walk_ops ops = {.xattr = add_xattr};
+    struct image *img = &d->img;
     struct lay_inode inode;
-    int err = read_inode(img, sb, ino, &inode);
+    uint64_t ino = d->o->inode;
+    int err = read_inode(d, ino, &inode);
 
     if (err)
         return err;
@@ -418,38 +452,30 @@ static int dump_inode(struct image *img, const struct lay_super *sb, uint64_t in
     return err ? err : xattr_err;
 }
 
-/* Receives the extents of a file, or of the inode file, whose extents are in chunks. */
-struct extent_list {
-    const struct image *img;
-    uint64_t ino;
-    struct dump_out *out;
-};
-
+/* The extents of the inode file are in chunks. */
 static void add_extent(void *arg, const struct lay_extent *e)
 {
-    struct extent_list *list = arg;
+    struct dump *d = arg;
     struct json_object *row = json_object_new_object();
 
     dump_put_number(row, "file_block", lay_get64(e->file_block));
-    if (list->ino == 0)
-        dump_put_address(row, "address", list->img, lay_get64(e->block));
+    if (d->o->extents == 0)
+        dump_put_address(row, "address", &d->img, lay_get64(e->block));
     else
         dump_put_link(row, "block", lay_get64(e->block));
     dump_put_number(row, "blocks", lay_get32(e->len));
     dump_put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
     dump_put_flag(row, "damaged", (lay_get16(e->flags) & LAY_EXTENT_DAMAGED) != 0);
-    dump_out_row(list->out, row);
+    dump_out_row(&d->out, row);
 }
 
-static int dump_extents(struct image *img, const struct lay_super *sb, uint64_t ino,
-                        struct dump_out *out)
+static int dump_extents(struct dump *d)
 {
     static const struct walk_ops ops = {.extent = add_extent};
-    struct extent_list list = {img, ino, out};
     struct lay_inode inode;
-    int err = read_inode(img, sb, ino, &inode);
+    int err = read_inode(d, d->o->extents, &inode);
 
-    return err ? err : walk_extents(img, ino, &inode, &ops, &list, NULL);
+    return err ? err : walk_extents(&d->img, d->o->extents, &inode, &ops, d, NULL);
 }
 
 static void dump_tree_add_name(void *arg, const struct lay_dirent *d)
@@ -463,38 +489,14 @@ static void dump_tree_add_name(void *arg, const struct lay_dirent *d)
     dump_out_row(arg, row);
 }
 
-static int dump_directory(struct image *img, const struct lay_super *sb, uint64_t ino,
-                          struct dump_out *out)
+static int dump_directory(struct dump *d)
 {
     static const struct walk_ops ops = {.name = dump_tree_add_name};
     struct lay_inode inode;
-    int err = read_inode(img, sb, ino, &inode);
+    int err = read_inode(d, d->o->directory, &inode);
 
-    return err ? err : walk_names(img, ino, &inode, &ops, out, NULL);
+    return err ? err : walk_names(&d->img, d->o->directory, &inode, &ops, &d->out, NULL);
 }
-
-#define SCHEMA_VERSION 3
-#define EXIT_USAGE     2
-#define NOT_ASKED      UINT64_MAX
-
-struct options {
-    struct tool_device device;
-    bool label, super, log, chunks, json;
-    uint64_t inode, extents, directory; /* number of the inode to show, or NOT_ASKED */
-    uint64_t segment;                   /* or NOT_ASKED */
-};
-
-/* The device, and the parts read on the way to the requested object. */
-struct dump {
-    const struct options *o;
-    struct image img;
-    struct lay_labels labels;
-    struct lay_supers supers;
-    struct lay_super sb; /* after recovery */
-    struct log log;
-    struct dump_out out;
-    bool map_damaged;
-};
 
 static const char usage_text[] =
     "usage: dump.gpunvme [OPTION]... DEVICE\n"
@@ -678,80 +680,54 @@ static int dump_explain(const struct options *o, const char *what, int err)
 }
 
 /* Prints an object, unless it is empty after an error. Reports the error. */
-static int dump_add(struct dump *d, const char *key, struct json_object *value, int err)
+static int dump_object(struct dump *d, const char *key,
+                       int (*fill)(struct dump *d, struct json_object *to))
 {
-    if (err && json_object_object_length(value) == 0)
-        json_object_put(value);
+    struct json_object *object = json_object_new_object();
+    int err = fill(d, object);
+
+    if (err && json_object_object_length(object) == 0)
+        json_object_put(object);
     else
-        dump_out_value(&d->out, key, value);
+        dump_out_value(&d->out, key, object);
     return dump_explain(d->o, key, err);
 }
 
-static int dump_end_rows(struct dump *d, int err)
+/* Prints an array, unless it is empty after an error. Reports the error. */
+static int dump_rows(struct dump *d, const char *key, int (*add)(struct dump *d))
 {
+    dump_out_begin_rows(&d->out, key);
+    int err = add(d);
     dump_out_end_rows(&d->out, err != 0);
-    return dump_explain(d->o, d->out.key, err);
-}
-
-static int dump_collect_chunks(struct dump *d)
-{
-    int failed = 0;
-
-    if (d->o->chunks) {
-        dump_out_begin_rows(&d->out, "chunks");
-        failed |= dump_end_rows(d, dump_chunks(&d->img, &d->out));
-    }
-    if (d->o->segment != NOT_ASKED) {
-        dump_out_begin_rows(&d->out, "segment");
-        failed |= dump_end_rows(d, dump_segment(&d->img, d->o->segment, &d->out));
-    }
-    return failed;
-}
-
-static int dump_collect_inodes(struct dump *d)
-{
-    const struct options *o = d->o;
-    int failed = 0;
-
-    if (o->inode != NOT_ASKED) {
-        struct json_object *to = json_object_new_object();
-        failed |= dump_add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
-    }
-    if (o->extents != NOT_ASKED) {
-        dump_out_begin_rows(&d->out, "extents");
-        failed |= dump_end_rows(d, dump_extents(&d->img, &d->sb, o->extents, &d->out));
-    }
-    if (o->directory != NOT_ASKED) {
-        dump_out_begin_rows(&d->out, "directory");
-        failed |= dump_end_rows(d, dump_directory(&d->img, &d->sb, o->directory, &d->out));
-    }
-    return failed;
+    return dump_explain(d->o, key, err);
 }
 
 static int dump_collect(struct dump *d)
 {
     const struct options *o = d->o;
-    struct json_object *to;
     int failed = 0;
 
     dump_out_head(&d->out, "schema_version", json_object_new_int(SCHEMA_VERSION));
     dump_out_head(&d->out, "device", json_object_new_string(o->device.text));
     dump_out_head(&d->out, "recovered_transactions",
                   json_object_new_uint64(d->log.transaction_count));
-    if (o->label) {
-        dump_label(lay_labels_newest(&d->labels), to = json_object_new_object());
-        failed |= dump_add(d, "label", to, 0);
-    }
-    if (o->super) {
-        dump_super(&d->sb, d->log.state == LOG_CLEAN, to = json_object_new_object());
-        failed |= dump_add(d, "superblock", to, 0);
-    }
-    failed |= dump_collect_inodes(d);
-    if (o->log) {
-        dump_log(&d->img, &d->log, to = json_object_new_object());
-        failed |= dump_add(d, "log", to, 0);
-    }
-    return failed | dump_collect_chunks(d);
+    if (o->label)
+        failed |= dump_object(d, "label", dump_label);
+    if (o->super)
+        failed |= dump_object(d, "superblock", dump_super);
+    if (o->inode != NOT_ASKED)
+        failed |= dump_object(d, "inode", dump_inode);
+    if (o->extents != NOT_ASKED)
+        failed |= dump_rows(d, "extents", dump_extents);
+    if (o->directory != NOT_ASKED)
+        failed |= dump_rows(d, "directory", dump_directory);
+    if (o->log)
+        failed |= dump_object(d, "log", dump_log);
+    if (o->chunks)
+        failed |= dump_rows(d, "chunks", dump_chunks);
+    if (o->segment != NOT_ASKED)
+        failed |= dump_rows(d, "segment", dump_segment);
+    return failed;
 }
 
 /* Reports a copy of the label that is not as it should be. */
