@@ -31,7 +31,10 @@ static inline int child_wait(pid_t pid, unsigned ms, int *status)
     return ended < 0 ? -errno : 0;
 }
 
-/* Kills the child. A process that a device holds up ends later, as a child of nobody. */
+/*
+ * Kills the child. A process that a device holds up ends later, and nothing waits for it: it keeps
+ * its process id until the caller ends.
+ */
 static inline void child_kill(pid_t pid)
 {
     kill(pid, SIGKILL);
