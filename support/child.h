@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Bounded waiting for child processes. */
+/* Waits for child processes for a limited time. */
 #ifndef SUPPORT_CHILD_H
 #define SUPPORT_CHILD_H
 

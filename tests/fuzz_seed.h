@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A fuzz entry with inputs of a seeded generator, in builds without libFuzzer. A crash prints the
-// seed of its input. For one source file of a program.
+// Runs a fuzz entry with inputs of a seeded generator, in builds without libFuzzer. A crash prints
+// the seed of its input. One source file of a program includes this.
 #ifndef TESTS_FUZZ_SEED_H
 #define TESTS_FUZZ_SEED_H
 
@@ -34,7 +34,7 @@ inline void fuzz_on_crash(int number)
     raise(number);
 }
 
-// The number in an environment variable: FUZZ_SEED, the first seed; FUZZ_RUNS, the inputs.
+// Returns the number in a variable: FUZZ_SEED is the first seed, FUZZ_RUNS the number of inputs.
 inline uint64_t fuzz_number(const char *variable, uint64_t standard)
 {
     const char *text = getenv(variable);

@@ -152,11 +152,11 @@ int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece
                           struct gpunvme_result *result);
 
 /*
- * Makes a transfer's ioctl like gpunvme_ioctl(). Returns -ENOTTY for the -ENOENT of another
- * gpunvmefs mount, which does not know the buffer. A call that a signal interrupted is repeated for
- * the rest, as read(2) does for other files. After a call that moved nothing, signals are blocked
- * until the end of the next one, because frequent signals would otherwise stop all progress.
- * Faults, job control, SIGINT, SIGQUIT, SIGTERM and SIGHUP are not blocked.
+ * Makes the ioctl of a transfer. Returns its result or -errno, and -ENOTTY for the -ENOENT of
+ * another gpunvmefs mount, which does not know the buffer. A call that a signal interrupted is
+ * repeated for the rest, as read(2) does for other files. After a call that moved nothing, signals
+ * are blocked until the end of the next one, because frequent signals would otherwise stop all
+ * progress. Faults, job control, SIGINT, SIGQUIT, SIGTERM and SIGHUP are not blocked.
  */
 int gpunvme_call(const struct connection *g, int fd, unsigned long request, void *arg,
                  uint32_t size, unsigned retries);

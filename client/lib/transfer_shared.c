@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Calls of the mount for transfers, and transfers of registered memory by them. */
+/* Makes transfers of registered memory by calls of the mount. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Hash tables that grow and shrink by linear hashing. */
+/* Implements hash tables that grow and shrink by linear hashing. */
 #include "fusefs/core/base/item_table.h"
 
 #include <errno.h>

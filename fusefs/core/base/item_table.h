@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds objects in memory by a number. Private to the storage half. The objects contain their item
- * and belong to the caller, which also locks.
+ * Finds objects in memory by a number. Only the storage half uses it. The objects contain their
+ * item and belong to the caller, which also locks.
  *
  * The table grows and shrinks by one bucket at a time, so that no call takes long. The hash
  * function is multiply-shift. With a random factor it is 2-universal, which bounds the expected
@@ -29,11 +29,11 @@ struct ffs_table {
 };
 
 /*
- * The numbers of buckets are powers of two, and the factor is odd. Returns 0 or
- * -ENOMEM.
+ * Makes an empty table. The numbers of buckets are powers of two, and the factor
+ * is odd. Returns 0 or -ENOMEM.
  */
 int ffs_table_init(struct ffs_table *table, size_t min, size_t max, uint64_t factor);
-/* Does nothing if `buckets` is NULL. */
+/* Frees the buckets. Does nothing if `buckets` is NULL. */
 void ffs_table_destroy(struct ffs_table *table);
 /* Returns the item with this number, or NULL. */
 struct ffs_item *ffs_table_find(const struct ffs_table *table, uint64_t number);

@@ -17,8 +17,7 @@
 #include <string>
 #include <thread>
 
-// The device that the tests use.
-constexpr const char *BDF = "0000:c1:00.0";
+constexpr const char *BDF = "0000:c1:00.0"; // of the device that the tests use
 
 class PciTree
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A kernel that waits for a drive: a caller that resets it, or reads its registers, does not.
-// And answers of the kernel that are longer than the buffer, or become longer between two calls.
+// Tests that a caller that resets a drive, or reads its registers, does not wait when the kernel
+// waits for the drive. Answers of the kernel may be longer than the buffer, or become longer
+// between two calls.
 #include <gtest/gtest.h>
 #include <nvme/types.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Lists of reads: rounds that publish nothing, against a drive that has a turn after each round
-// (the test chooses its completions and their time), and groups that deal a list among themselves.
+// Tests lists of reads. The drive has a turn after each round, in which the test chooses its
+// completions. Some rounds publish nothing. Other groups deal a list among themselves.
 #include <errno.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of lists, a round or a portion at a time, as C++ tests call them. */
+/* Makes reads of lists, a round or a portion at a time, for tests in C++. */
 #include "tests/cuda/queue/gq_reads_rig.h"
 
 #define GQ_LANES READS_RIG_LANES

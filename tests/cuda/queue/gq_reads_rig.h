@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of lists for tests, a round or a portion at a time: the headers themselves are C11. */
+/* Makes reads of lists, a round or a portion at a time, for tests in C++: the code is C11. */
 #ifndef TESTS_CUDA_QUEUE_GQ_READS_RIG_H
 #define TESTS_CUDA_QUEUE_GQ_READS_RIG_H
 

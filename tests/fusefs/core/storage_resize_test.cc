@@ -149,7 +149,7 @@ class Resize : public StorageTest
             wrong = "fsck";
         return wrong;
     }
-    // After operations that were recorded, with some of what was not durable.
+    // Cuts the power after recorded operations. Some of what was not durable is lost.
     void cut_everywhere(uint64_t one, uint64_t other)
     {
         size_t ops = dev->ops();

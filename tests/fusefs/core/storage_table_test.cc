@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Tables and slabs, as they grow and shrink.
+// Tests tables and slabs that grow and shrink.
 #include <set>
 
 #include "tests/fusefs/core/storage_fixture.h"
@@ -24,7 +24,7 @@ class Table : public ::testing::Test
             0);
     }
     void TearDown() override { ffs_table_destroy(&table); }
-    // Items of the numbers first, first + step and so on.
+    // Adds items with the numbers first, first + step and so on.
     void add(size_t n, uint64_t first, uint64_t step)
     {
         items = std::vector<ffs_item>(n);
@@ -98,7 +98,7 @@ TEST_F(Table, AWalkReachesEveryItemOnce)
     EXPECT_EQ(seen.size(), items.size());
 }
 
-// A table of a constant size, from which a walk removes items.
+// The size of this table is constant, so a walk may remove items.
 TEST(ConstantTable, AWalkMayRemove)
 {
     ffs_table table = {};

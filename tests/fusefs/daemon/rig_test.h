@@ -10,9 +10,8 @@
 #include "tests/e2e/content.h"
 #include "tests/fusefs/daemon/daemon_rig.h"
 
-constexpr uint8_t kRead = 2, kWrite = 1; // opcodes
-// Statuses.
-constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82;
+constexpr uint8_t kRead = 2, kWrite = 1;                                            // opcodes
+constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82; // statuses
 
 // Returns the defaults, or another configuration, with one field changed.
 template <typename T, typename V>
