@@ -90,13 +90,15 @@ class CacheGpu : public GpuMountedTest, public ::testing::WithParamInterface<con
     struct cache_found *found_ = nullptr;
 };
 
+// So many reads by each warp that a race of one in 100,000 reads is found.
 TEST_P(CacheGpu, WarpsReadTheFile)
 {
+    constexpr unsigned kRounds = 400;
     for (uint32_t line : {4096u, 65536u}) {
         ASSERT_NO_FATAL_FAILURE(open_cache(4u << 20, line));
         for (unsigned n : {1u, 300u}) {
-            struct cache_found f = warps(n, 20, kFile - CACHE_ROOM);
-            EXPECT_EQ(f.reads, n * 20ull);
+            struct cache_found f = warps(n, kRounds, kFile - CACHE_ROOM);
+            EXPECT_EQ(f.reads, n * uint64_t{kRounds});
             EXPECT_EQ(f.wrong + f.failed, 0u) << f.error;
         }
         EXPECT_GT(stats().hits, 0u);
