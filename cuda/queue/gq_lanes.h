@@ -14,7 +14,11 @@
  * Loops inside a region should have the same number of iterations in every
  * lane. After a loop that did not, ptxas of CUDA 13.0 omitted the convergence
  * of the lanes in one of several kernels that had inlined it. The lane that
- * finished first continued alone and waited forever for the other lanes.
+ * finished first continued alone and waited forever for the other lanes. If a
+ * region calls a function that is not inlined, the function makes its lanes
+ * converge before it returns. Otherwise ptxas takes them for converged after
+ * the call: lanes that had copied fewer units gave their staging back while
+ * other lanes still copied out of it.
  *
  * The group is w->group: regions need a `w` with such a member in scope.
  */
