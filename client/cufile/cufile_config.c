@@ -18,9 +18,9 @@ static pthread_mutex_t config_lock =
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
 #define SIZE(param, ...)   [CUFILE_PARAM_##param] = {__VA_ARGS__}
-#define BOOL(param, ...)   [CUFILE_SIZE_PARAMS + CUFILE_PARAM_##param] = {__VA_ARGS__}
+#define BOOL(param, ...)   [CUFILE_SIZE_PARAMS + CUFILE_PARAM_##param] = {__VA_ARGS__, 0, 0}
 #define FIRST_STRING       (CUFILE_SIZE_PARAMS + CUFILE_BOOL_PARAMS)
-#define STRING(param, ...) [FIRST_STRING + CUFILE_PARAM_##param] = {__VA_ARGS__}
+#define STRING(param, ...) [FIRST_STRING + CUFILE_PARAM_##param] = {__VA_ARGS__, 0, 0, 0}
 
 const struct cufile_param cufile_params[CUFILE_PARAMS] = {
     SIZE(PROFILE_STATS, "profile", "cufile_stats", "CUFILE_STATS", 0, 0, 3),
