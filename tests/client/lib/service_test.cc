@@ -51,7 +51,7 @@ TEST_F(Service, NothingRunsBeforeTheFirstRead)
     EXPECT_EQ(service_rig_read(0, 5), 0);
     EXPECT_EQ(rig_->reads, 0u) << "there is nothing to ask for";
     EXPECT_EQ(service_rig_read(4096, 8192), 4096);
-    EXPECT_EQ(rig_->launches, 1u);
+    EXPECT_GE(rig_->launches, 1u) << "a block that has no processor leaves before it sees the read";
     EXPECT_EQ(rig_->held, 4);
 }
 
