@@ -65,8 +65,8 @@ struct nvme_transport;
 struct nvme_transport_ops {
     const char *name; /* as reported by INFO: "vfio", "vfio-user" */
     /*
-     * Access a register of 4 or 8 bytes; offset is in BAR0 below the doorbells. A
-     * register that cannot be read is all-ones, as on a bus. Never called from a GPU.
+     * These access a register of 4 or 8 bytes. The offset is in BAR0, below the doorbells.
+     * A register that cannot be read is all-ones, as on a bus. No GPU calls them.
      */
     uint64_t (*read)(struct nvme_transport *t, uint32_t offset, unsigned bytes);
     void (*write)(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes);

@@ -115,7 +115,7 @@ static int set_device(struct tool_device *d, const char *text)
 
 enum { TOOL_HELP, TOOL_VERSION };
 
-/* Options of every tool, with places in struct tool_device. */
+/* These are the options of every tool. Their places are in struct tool_device. */
 static const struct tool_option tool_common[] = {
     [TOOL_HELP] = {.name = "help"},
     [TOOL_VERSION] = {.letter = 'V', .name = "version"},

@@ -29,7 +29,7 @@ struct tool_device {
 };
 
 /*
- * The usage text of the options that every tool has, in two parts. A tool can
+ * These are two parts of the usage text of the options of every tool. A tool can
  * insert its own options between them.
  */
 #define TOOL_USAGE                                                                      \
@@ -42,9 +42,9 @@ struct tool_device {
     "      --help             print this and exit\n"
 
 /*
- * An option of a tool. One without take() is a flag: it sets the bool at offset
- * `at` of the tool's options. Otherwise take() gets the address of that place and
- * the value, and returns 0, or -1 after a message.
+ * Describes an option. An option without take() is a flag, which sets the bool at
+ * offset `at` of the tool's options. Otherwise take() gets the address of that
+ * place and the value, and returns 0, or -1 after a message.
  */
 struct tool_option {
     char letter;      /* 0 if it has only a name */

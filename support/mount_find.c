@@ -11,7 +11,7 @@
 
 #define DEPTH_MAX 4096u /* mounts on the way to a path */
 
-/* Returns the length of a mount point that the path begins with, or SIZE_MAX. */
+/* Returns the length of the mount point if the path begins with it, otherwise SIZE_MAX. */
 static size_t mount_find_match(const char *path, const char *point)
 {
     size_t n = strlen(point);

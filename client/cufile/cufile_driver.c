@@ -199,7 +199,7 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* The caller holds the lock. Removes a user, of which the last one frees the handle. */
+/* The caller holds the lock. Removes a user. The last user frees the handle. */
 static void driver_put(struct cufile_handle *h)
 {
     if (--h->users)

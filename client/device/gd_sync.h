@@ -67,7 +67,7 @@ GQ_STORE(gd_store_own_result, int64_t, "l", "st.relaxed.sys.s64", __atomic_store
 
 #ifdef __CUDACC__
 
-/* Loads two adjacent words, each by a load as in gd_load64(). `at` is a multiple of 16. */
+/* Loads two adjacent words, each by a relaxed load. `at` is a multiple of 16. */
 GQ_FN void gd_load_pair(const uint64_t *at, uint64_t *out)
 {
     asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];"

@@ -38,7 +38,7 @@ static const char usage_text[] =
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
-/* The arguments of the command line, and the run that they ask for. */
+/* Holds the arguments of the command line, and the run that they ask for. */
 struct arguments {
     struct fsck fsck;
     struct tool_device device;

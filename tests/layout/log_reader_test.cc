@@ -571,7 +571,7 @@ struct TwoLogs : Ring {
     std::vector<lay_block> &of(unsigned i) { return i ? copy : blocks; }
 };
 
-// Of a block that the other log has, no bit is corrected.
+// No bit of a block is corrected if the other log has the block.
 TEST(TwoLogs, AreReadAsOneIfABlockIsBadOrHasAFlippedBitInEither)
 {
     for (unsigned log : {0, 1}) {

@@ -382,7 +382,7 @@ TEST_F(Format, AFailureLeavesNothingThatCanBeMounted)
     }
 }
 
-// Of an older file system all is left until something is written.
+// An older file system stays whole until something is written.
 TEST_F(Format, AnInterruptionLeavesNothingThatCanBeMountedOrTheOlderFileSystem)
 {
     mkfs_params old{};

@@ -170,10 +170,10 @@ static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
     return NULL;
 }
 
-/* Returns a text of the kernel about a namespace or else its controller; each may be NULL. */
+/* Returns a text of the kernel about the namespace, or about the controller if n is NULL. */
 #define OF_KERNEL(c, n, what) ((n) ? nvme_ns_get_##what(n) : (c) ? nvme_ctrl_get_##what(c) : NULL)
 
-/* Adds a drive. Its PCI device, controller and namespace are NULL if they are not known. */
+/* Adds a drive. pci, c and n are NULL if they are not known. */
 static void add_drive(struct listing *l, const char *device, const struct pci_device *pci,
                       nvme_ctrl_t c, nvme_ns_t n)
 {
@@ -201,7 +201,7 @@ static void add_drive(struct listing *l, const char *device, const struct pci_de
     cli_table_add(&l->drives, cells);
 }
 
-/* Adds a namespace, or a controller that shows none, or not to this user (n is NULL). */
+/* Adds the drive of a namespace. n is NULL if the controller shows this user no namespace. */
 static void add_kernel_drive(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 {
     char node[64];

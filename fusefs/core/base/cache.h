@@ -133,7 +133,7 @@ struct ffs_home {
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks);
 void ffs_home_destroy(struct ffs_home *home);
 struct ffs_image *ffs_image_new(uint64_t block, const void *data);
-/* Returns the image after this one, or the first one for NULL, or NULL at the end. */
+/* Returns the image after this one, or NULL at the end. NULL asks for the first image. */
 static inline struct ffs_image *ffs_home_next(const struct ffs_home *home,
                                               const struct ffs_image *image)
 {

@@ -42,8 +42,8 @@ void ffs_table_add(struct ffs_table *table, struct ffs_item *item, uint64_t numb
 /* Removes an item. Does nothing unless it is in the table. */
 void ffs_table_remove(struct ffs_table *table, struct ffs_item *item);
 /*
- * Returns the item after this one, or the first one for NULL, or NULL at the end. The order lasts
- * until an item is added or removed; in a table of a constant size a removal keeps it.
+ * Returns the item after this one, or NULL at the end. NULL asks for the first item. The order
+ * lasts until an item is added or removed. In a table of a constant size a removal keeps the order.
  */
 struct ffs_item *ffs_table_next(const struct ffs_table *table, const struct ffs_item *item);
 

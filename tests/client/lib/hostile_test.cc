@@ -551,7 +551,7 @@ TEST_F(Hostile, NorFromWaitingForItsTurn)
     leaving.join();
 }
 
-// The mount waits for commands of memory that is released before it ends the buffer.
+// Before the mount ends a buffer, the mount waits for the commands that use its memory.
 TEST_F(Hostile, MemoryIsRegisteredWhileTheMountEndsOtherMemory)
 {
     regions *rs;
