@@ -108,6 +108,7 @@ void Campaign::begin(unsigned long workload)
     promises.clear();
     random.seed(workload);
     opts.cache_bytes = workload % 3 == 1 ? 1 : 0;
+    opts.discard = workload % 7 < 3; // a block freed too early is lost
     make(16u << 20, workload % 2 ? 256 : 512, workload % 5 == 4 ? 4096 : 512);
     ASSERT_EQ(mount(), 0) << why;
     for (const char *dir : DIRS) {
@@ -423,6 +424,8 @@ std::string Campaign::check_state(const State &state, size_t *recovery)
     const unsigned long lost = state.fate / 8 % 3;
     Device cut = dev->cut(state.ops, fate_of(state.fate), state.fate);
     lose_log(cut.get(), lost, state.fate / 24);
+    if (fate_of(state.fate) != CRASH_RANDOM && image_check(cut->dev()) != 0)
+        return "fsck finds damage before the recovery";
     if (recovery || state.again >= 0)
         cut->record();
     std::string wrong = check(cut.get(), state.ops);
