@@ -7,6 +7,7 @@
 
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
+#include "tests/rounds.h"
 
 namespace
 {
@@ -295,6 +296,128 @@ TEST_F(FsDamageGroups, ADamagedBitmapCostsItsGroup)
     remount();
     EXPECT_EQ(read_all(lookup("more")), "again");
     check_at_end = false;
+}
+
+// A drive that has acknowledged and lost the write of a block: an older state of it, sound in
+// itself, is found when it is first read, and never taken for the present one (R10).
+class FsStale : public FsDamage
+{
+  protected:
+    FsStale() : FsDamage(32u << 20) {}
+    void SetUp() override
+    {
+        FsDamage::SetUp();
+        change('a');
+        old = device.image();
+        change('b');
+        now = device.image();
+        check_at_end = false;
+    }
+    // Every kind of block changes, and keeps its place.
+    void change(char version)
+    {
+        ASSERT_EQ(mount(), 0);
+        Inode d = lookup("dir"), f = lookup("file"), x = lookup("attr");
+        for (int i = 0; i < 200; i++)
+            create(d, version + std::to_string(i));
+        for (uint64_t i = 0; i < 100; i++)
+            write(f, (i + 100 * (1 + version - 'a')) * 8192, "data");
+        EXPECT_EQ(ffs_setxattr(x, "user.constant", "", 0, 0), 0);
+        EXPECT_EQ(ffs_setxattr(x, "user.x", std::string(300, version).data(), 300, 0), 0);
+        d.reset(), f.reset(), x.reset();
+        unmount();
+    }
+    // Uses what only changes need: bitmaps, entries, free inodes.
+    void exercise()
+    {
+        const std::string value(3000, 'z');
+        Inode d, f;
+        for (int i = 0; i < 20; i++) {
+            if (ffs_mknod(root, ("new" + std::to_string(i)).c_str(), S_IFREG, 0, &cred, f.out()))
+                continue;
+            ffs_setxattr(f, "user.x", value.data(), value.size(), 0);
+            write(f, 0, value);
+        }
+        if (ffs_lookup(root, "dir", d.out()) == 0) {
+            for (int i = 0; i < 200; i++)
+                ffs_unlink(d, ("b" + std::to_string(i)).c_str());
+        }
+        for (const char *name : {"file", "attr", "link"})
+            ffs_unlink(root, name);
+        ffs_sync(fs);
+    }
+    const uint8_t *in(const Image &image, uint64_t block) { return &image[block * 4096]; }
+    // The blocks in use of which both images have a sound state.
+    std::vector<uint64_t> changed_blocks(uint32_t magic)
+    {
+        std::vector<uint64_t> changed;
+        for (uint64_t block : sealed_blocks(now.data(), geo, magic)) {
+            const auto *was = reinterpret_cast<const lay_head *>(in(old, block));
+            const auto *is = reinterpret_cast<const lay_head *>(in(now, block));
+            const uint64_t addr = lay_get64(is->block), index = lay_addr_index(addr);
+            const auto *entries = reinterpret_cast<const lay_entries *>(in(now, block - index));
+            if (was->block.le == is->block.le && was->magic.le == is->magic.le &&
+                is_sealed(in(old, block)) && memcmp(was, is, 4096) != 0 &&
+                (lay_addr_kind(addr) != LAY_KIND_CHUNK ||
+                 entries->used[index / 8] >> index % 8 & 1))
+                changed.push_back(block);
+        }
+        return changed;
+    }
+    void put_old(uint64_t block)
+    {
+        device.put(now);
+        memcpy(at(block), in(old, block), 4096);
+    }
+
+    Image old, now;
+};
+
+TEST_F(FsStale, StatesOfEveryKindAreFound)
+{
+    for (uint32_t magic :
+         {LAY_MAGIC_BITMAP, LAY_MAGIC_SUMS, LAY_MAGIC_MAP, LAY_MAGIC_ENTRIES, LAY_MAGIC_AGES,
+          LAY_MAGIC_INODES, LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR, LAY_MAGIC_XATTR}) {
+        std::vector<uint64_t> blocks = changed_blocks(magic);
+        EXPECT_FALSE(blocks.empty()) << std::hex << magic;
+        blocks.resize(std::min<size_t>(blocks.size(), static_cast<size_t>(test_rounds(3, 8))));
+        for (uint64_t block : blocks) {
+            put_old(block);
+            int err = mount();
+            if (err) {
+                EXPECT_EQ(err, -EUCLEAN) << block;
+                continue;
+            }
+            read_everything();
+            exercise();
+            EXPECT_GT(counts().damaged, 0u) << "block " << block << " of " << std::hex << magic;
+            end_mount();
+        }
+    }
+    device.put(now);
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    exercise();
+    EXPECT_EQ(counts().damaged, 0u);
+}
+
+// A change of the size that moves all areas would make it the present state.
+TEST_F(FsStale, AStateIsNotCopiedByAShrink)
+{
+    const uint64_t smaller = geo.blocks - LAY_SUMS_ENTRIES;
+    for (uint32_t magic : {LAY_MAGIC_SUMS, LAY_MAGIC_BITMAP}) {
+        for (uint64_t block : changed_blocks(magic)) {
+            put_old(block);
+            ASSERT_EQ(mount(), 0);
+            EXPECT_EQ(ffs_shrink(fs, smaller), -EUCLEAN) << block;
+            EXPECT_EQ(ffs_geometry(fs)->blocks, geo.blocks);
+            end_mount();
+        }
+    }
+    device.put(now);
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(ffs_shrink(fs, smaller), 0);
+    EXPECT_EQ(read_everything(), 0);
 }
 
 } // namespace

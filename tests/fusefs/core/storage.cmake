@@ -11,7 +11,6 @@ gpunvme_test(storage_table_test SOURCES storage_table_test.cc LINKS storage_fixt
              LABELS plain)
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture COST 30)
-gpunvme_test(storage_stale_test SOURCES storage_stale_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
 set(labels_chunk_crash plain)
 foreach(name chunks chunk_crash crash crash_files)
