@@ -168,20 +168,6 @@ class FsLoss : public FsTest
     std::mt19937_64 random{11};
 };
 
-TEST_F(FsLoss, OfOneBitIsNone)
-{
-    for (int round = test_rounds(20, 200); round-- > 0;) {
-        const auto &blocks = round % 2 ? inode_blocks : leaves;
-        uint64_t block = blocks[random() % blocks.size()];
-        try_damage([&] {
-            auto all = extents_in(at(block));
-            lay_extent *e = all[random() % all.size()];
-            e->block = lay_put64(lay_get64(e->block) ^ 1u << random() % 14);
-        });
-        EXPECT_EQ(lost, 0u);
-    }
-}
-
 // The address of an extent becomes that of another file's block, or of a free one.
 TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
 {

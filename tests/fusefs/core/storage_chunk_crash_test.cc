@@ -85,35 +85,6 @@ class ChunkFiles : public StorageTest
     }
 };
 
-TEST_F(ChunkFiles, OneIsMappedWhenTheReserveIsTouched)
-{
-    uint64_t before = mapped(), data = free_blocks();
-    ASSERT_EQ(before, 2u) << "chunk 0 and the reserve";
-    uint64_t least = spare();
-    unsigned n = 0;
-    for (; mapped() == before && n < 1000; n++) {
-        least = spare();
-        ASSERT_EQ(add(n), 0);
-    }
-    EXPECT_LT(least, EMPTY + 2 * 17) << "no sooner than necessary";
-    EXPECT_GE(spare(), EMPTY) << "the reserve is whole again";
-    EXPECT_EQ(mapped(), before + 1);
-    EXPECT_EQ(free_blocks(), data - PLACES * LAY_SEGMENT_BLOCKS);
-    EXPECT_EQ(segments(), (std::set<uint64_t>{0, 1, 2})) << "the lowest number";
-    check();
-    EXPECT_EQ(lay_get64(super_of(dev.get())->chunks), before + 1);
-    EXPECT_EQ(mapped(), before + 1);
-    for (unsigned i = 0; i < n; i++) {
-        Inode file;
-        std::string value(65536, 0);
-        ASSERT_EQ(file_of(i, &file), 0);
-        ssize_t len = ffs_getxattr(file, name_of(i).c_str(), value.data(), value.size());
-        ASSERT_EQ(len, static_cast<ssize_t>(value_bytes(17)));
-        value.resize(static_cast<size_t>(len));
-        EXPECT_EQ(value, value_of(i, 17));
-    }
-}
-
 // Data that takes all it can get leaves the metadata of files room.
 TEST_F(ChunkFiles, DataLeavesMetadataTheReserve)
 {

@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 
@@ -13,7 +12,6 @@ namespace
 
 constexpr uint64_t ROOM = LAY_SEGMENT_BLOCKS - 1; // free blocks of an empty chunk of one segment
 constexpr uint64_t OWNER = 3;                     // of blocks that belong to nothing
-constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM};
 
 class Chunks : public StorageTest
 {
@@ -75,42 +73,7 @@ class Chunks : public StorageTest
         int err = commit_freed();
         return err ? err : ffs_checkpoint_now(fs);
     }
-    int make_link(const std::string &name)
-    {
-        const ffs_cred cred = {0, 0, 0};
-        Inode root, link;
-        int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
-        return err ? err
-                   : ffs_symlink(root, name.c_str(), target_of(name).c_str(), &cred, link.out());
-    }
-    // A target that fills a block.
-    static std::string target_of(const std::string &name)
-    {
-        return name + std::string(LAY_SYMLINK_MAX - name.size(), 't');
-    }
-    // Names of links whose target is lost or another one.
-    std::string wrong_links(int first, int end, bool may_be_gone);
 };
-
-std::string Chunks::wrong_links(int first, int end, bool may_be_gone)
-{
-    Inode root;
-    std::string wrong;
-    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
-    for (int i = first; i < end; i++) {
-        std::string name = "link" + std::to_string(i), target(LAY_SYMLINK_MAX, 0);
-        Inode link;
-        int err = ffs_lookup(root, name.c_str(), link.out());
-        if (err) {
-            wrong += may_be_gone && err == -ENOENT ? "" : name + " is lost;";
-            continue;
-        }
-        ssize_t n = ffs_readlink(link, target.data(), target.size());
-        if (n != static_cast<ssize_t>(LAY_SYMLINK_MAX) || target != target_of(name))
-            wrong += name + " differs;";
-    }
-    return wrong;
-}
 
 TEST_F(Chunks, ABlockIsTakenNearItsGoal)
 {
@@ -288,18 +251,6 @@ TEST_F(Chunks, AnAbortTakesBackWhatAHandleMapsAndUnmaps)
     expect_sound();
 }
 
-TEST_F(Chunks, DataThatFillsTheFileSystemLeavesTheReserve)
-{
-    fill_data("all");
-    EXPECT_EQ(free_blocks(), 0u);
-    EXPECT_GE(space_meta_free(fs), ROOM - 2) << "but for what the file has needed itself";
-    std::vector<uint64_t> blocks;
-    EXPECT_EQ(take(ROOM / 2, 0, &blocks), 0);
-    EXPECT_EQ(space_chunks(fs), 2u) << "there is no space for another one";
-    ASSERT_EQ(drop(&blocks), 0);
-    expect_sound();
-}
-
 TEST_F(Chunks, WithoutSpaceTheLastBlocksAreTaken)
 {
     fill_data("all");
@@ -339,79 +290,6 @@ TEST_F(Chunks, FreeingWhatIsFreeIsFound)
     EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, LAY_ADDR_CHUNK(0, 400)); }),
               -EUCLEAN);
     EXPECT_EQ(unmount(), -EUCLEAN);
-}
-
-TEST_F(Chunks, AFreedBlockIsTakenAgainAndHasItsNewContents)
-{
-    std::vector<uint64_t> one, again;
-    ASSERT_EQ(take(1, 0, &one), 0);
-    const uint64_t addr = one[0];
-    ASSERT_EQ(commit(), 0);
-    ASSERT_EQ(drop(&one), 0);
-    ASSERT_EQ(take(1, addr, &again), 0);
-    EXPECT_EQ(again[0], addr) << "R9a does not concern it";
-    ASSERT_EQ(drop(&again), 0);
-    expect_sound();
-}
-
-// An abort of the handle would need the old contents of the block, and its cache has one of them.
-TEST_F(Chunks, AHandleDoesNotTakeABlockThatItHasFreed)
-{
-    std::vector<uint64_t> one, other;
-    ASSERT_EQ(take(1, 0, &one), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) {
-                  uint64_t addr;
-                  ffs_buf *buf;
-                  int err = ffs_free_meta(tx, one[0]);
-                  if (!err)
-                      err = ffs_alloc_meta(tx, one[0], &addr);
-                  if (!err)
-                      err = ffs_tx_new(tx, addr, LAY_MAGIC_XATTR, OWNER, &buf);
-                  if (!err) {
-                      ffs_buf_put(buf);
-                      other.push_back(addr);
-                  }
-                  return err;
-              }),
-              0);
-    EXPECT_NE(other[0], one[0]);
-    ASSERT_EQ(drop(&other), 0);
-    expect_sound();
-}
-
-// Links fill chunks, and others take their place: after a cut at any operation all that a sync has
-// made durable is there.
-TEST_F(Chunks, APowerCutKeepsEveryChunk)
-{
-    constexpr int FIRST = 1200, SECOND = 1300;
-    for (int i = 0; i < FIRST / 2; i++)
-        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
-    ASSERT_EQ(checkpoint(), 0);
-    dev->record();
-    const uint64_t before = space_chunks(fs);
-    for (int i = FIRST / 2; i < FIRST; i++)
-        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
-    EXPECT_GT(space_chunks(fs), before);
-    ASSERT_EQ(commit(), 0);
-    const size_t full = dev->ops();
-    for (int i = FIRST / 2; i < FIRST; i++)
-        ASSERT_EQ(remove_file("link" + std::to_string(i)), 0);
-    ASSERT_EQ(commit_freed(), 0);
-    for (int i = FIRST; i < SECOND; i++)
-        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
-    ASSERT_EQ(commit(), 0);
-    const size_t second = dev->ops();
-    expect_sound();
-    for (size_t at = 0; at <= dev->ops(); at++) {
-        Device cut = dev->cut(at, FATES[at % 4], at);
-        ASSERT_EQ(mount(cut.get()), 0) << why;
-        EXPECT_EQ(wrong_links(0, FIRST / 2, false), "") << at;
-        EXPECT_EQ(wrong_links(FIRST / 2, FIRST, at != full), "") << at;
-        EXPECT_EQ(wrong_links(FIRST, SECOND, at < second), "") << at;
-        EXPECT_EQ(make_link("after"), 0);
-        ASSERT_EQ(unmount(), 0);
-        ASSERT_EQ(image_check(cut->dev()), 0) << at;
-    }
 }
 
 } // namespace

@@ -247,24 +247,6 @@ TEST_F(Crash, OfMountAfterMountDoesNotFillTheLog)
     EXPECT_EQ(check(cut.get(), dev->ops()), "");
 }
 
-TEST_F(Crash, ATornSuperblockIsTakenFromTheJournal)
-{
-    work(12);
-    ASSERT_EQ(set_all(99), 0);
-    ASSERT_EQ(commit(), 0);
-    // The handle that allocates changes the superblock.
-    uint64_t block, len;
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, 0, 1, 1, 1, &block, &len); }), 0);
-    ASSERT_EQ(commit(), 0);
-    Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
-    for (uint64_t place : ffs_geometry(fs)->supers)
-        memset(cut->bytes() + (place << 12) + 1000, 0xff, 1000);
-    ASSERT_EQ(unmount(), 0);
-    ASSERT_EQ(mount(cut.get()), 0) << why;
-    EXPECT_EQ(uid(inos[0]), 99);
-    EXPECT_EQ(unmount(), 0);
-}
-
 // A block of metadata that is freed and taken again at once, while the log has the old image.
 class TakenAgain : public Crash
 {
