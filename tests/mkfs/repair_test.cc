@@ -602,27 +602,6 @@ TEST_F(Repair, KeepsABlock0OfANewerFileSystem)
     EXPECT_TRUE(read_file(path("img")) == before);
 }
 
-/* fsck and mount judge block 0 with the same code: both use the other copy. */
-TEST_F(Repair, UsesTheSecondLabelAsAMountDoes)
-{
-    fill();
-    std::memset(&img.at<uint8_t>(0) + 4, 0x5c, LAY_BLOCK_SIZE - 4);
-    expect_lost({});
-    EXPECT_EQ(fsck("-n").status, 4);
-    EXPECT_EQ(fsck("-p").status, 1);
-    expect_clean();
-    expect_lost({});
-}
-
-TEST_F(Repair, ReclaimsADeviceOnRequest)
-{
-    fill();
-    std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
-    expect_exit(run({FSCK, "-y", "--reclaim", path("img")}), 1, "F409 ");
-    expect_clean();
-    expect_lost({});
-}
-
 TEST_F(Repair, MakesRoomForLostFound)
 {
     fill();
