@@ -23,21 +23,10 @@ import unittest
 import urllib.request
 import uuid
 
-GPUNVME, MKFS, DAEMON, COMPLETION, FSCK, TUNE, DUMP, SIM, RUN = sys.argv[1:]
-MEMORY = "/dev/shm"
+from rig import (DAEMON, GPUNVME, MEMORY, MKFS, document, mounted, needs_mounts, run, serve,
+                 unmount)
 
-
-def run(*arguments, status=0):
-    done = subprocess.run([GPUNVME, *arguments], capture_output=True, text=True, timeout=60,
-                          check=False)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    found = json.loads(run(*arguments, "-o", "json", status=status)[0])
-    assert found["schema_version"] == 1
-    return found
+COMPLETION, FSCK, TUNE, DUMP, SIM, RUN = sys.argv[4:]
 
 
 def peak_memory(*arguments):
@@ -131,25 +120,10 @@ class CheckCufile(unittest.TestCase):
         run("check", "--cufile", "/none", status=1)
 
 
-@contextlib.contextmanager
-def mounted_elsewhere(options):
-    """The point of a mount of a new image."""
-    with tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY) as top:
-        image, mount = os.path.join(top, "image"), os.path.join(top, "mnt")
-        os.mkdir(mount)
-        subprocess.run([MKFS, "-q", "-s", "64M", image], check=True, timeout=60)
-        subprocess.run([DAEMON, image, mount, "-o", options], check=True, timeout=60)
-        try:
-            yield mount
-        finally:
-            subprocess.run(["umount", mount], check=True, timeout=60)
-
-
+@needs_mounts
 class OnMount(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-            raise unittest.SkipTest("mounting needs root and /dev/fuse")
         cls.top = tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY)
         cls.mount, image = os.path.join(cls.top.name, "mnt"), os.path.join(cls.top.name, "image")
         cls.image = image
@@ -158,13 +132,7 @@ class OnMount(unittest.TestCase):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             cls.port = free.getsockname()[1]
-        cls.daemon = subprocess.Popen([DAEMON, image, cls.mount, "-f", "-o",
-                                       f"executor=cpu,direct=root,metrics={cls.port}"],
-                                      stderr=subprocess.DEVNULL)
-        for _ in range(1200):
-            if os.path.ismount(cls.mount):
-                break
-            time.sleep(0.05)
+        cls.daemon = serve(image, cls.mount, f"executor=cpu,direct=root,metrics={cls.port}")
         cls.file = os.path.join(cls.mount, "file")
         with open(cls.file, "wb") as f:
             f.write(os.urandom(3_000_001))
@@ -179,11 +147,11 @@ class OnMount(unittest.TestCase):
         found = document("info", self.file)
         self.assertEqual((found["executor"], found["tier"]), ("cpu", 1))
         self.assertIn("CPU executor are in host memory", found["tier_note"])
-        with mounted_elsewhere("executor=cpu,doorbells=cpu") as mount:
+        with mounted("executor=cpu,doorbells=cpu") as mount:
             found = document("info", mount)
             self.assertEqual((found["executor"], found["tier"]), ("cpu", 0))
             self.assertRegex(found["tier_note"], "rings the doorbells.*; .*host memory")
-        with mounted_elsewhere("gpu=off") as mount:
+        with mounted("gpu=off") as mount:
             found = document("info", mount)
             self.assertEqual((found["executor"], found["tier"]), ("none", None))
             self.assertIn("no executor", found["tier_note"])
@@ -191,7 +159,7 @@ class OnMount(unittest.TestCase):
             self.assertRegex(run("info", mount)[0], "(?m)^Tier: +none$")
 
     def test_info_lists_each_gpu(self):
-        with mounted_elsewhere("executor=cpu,gpus=0:3") as mount:
+        with mounted("executor=cpu,gpus=0:3") as mount:
             found = document("info", mount)["gpus"]
             self.assertEqual([g["uuid"][-2:] for g in found], ["00", "03"])
             self.assertEqual([g["state"] for g in found], ["open", "closed"])
@@ -209,7 +177,7 @@ class OnMount(unittest.TestCase):
 
     def test_a_trace_has_each_step_of_a_write_in_its_order(self):
         self.assertIn("-o trace", run("trace", self.mount, status=1)[1])
-        with mounted_elsewhere("executor=cpu,trace") as mount:
+        with mounted("executor=cpu,trace") as mount:
             with open(os.path.join(mount, "file"), "wb") as f:
                 f.write(b"x" * 10000)
                 f.flush()
@@ -366,24 +334,14 @@ class OnMount(unittest.TestCase):
         image, point = (os.path.join(self.top.name, name) for name in ("silent", "silent.mnt"))
         os.makedirs(point, exist_ok=True)
         subprocess.run([MKFS, "-q", "-f", "-s", "16M", image], check=True, timeout=60)
-        with subprocess.Popen([DAEMON, image, point, "-f", "-o", "attr_timeout=0"],
-                              stderr=subprocess.DEVNULL) as daemon:
-            for _ in range(1200):
-                if os.path.ismount(point):
-                    break
-                time.sleep(0.05)
+        with serve(image, point, "attr_timeout=0") as daemon:
             daemon.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)  # until its last thread has stopped
             try:
                 yield point
             finally:
                 daemon.send_signal(signal.SIGCONT)
-                # A process that was killed holds the mount until the daemon has answered it.
-                for _ in range(1200):
-                    if subprocess.run(["umount", point], check=False, timeout=60).returncode == 0:
-                        break
-                    time.sleep(0.05)
-                self.assertFalse(os.path.ismount(point))
+                unmount(point)  # a process that was killed holds it until the daemon answers
 
     def test_resize_and_list_beside_a_mount_that_does_not_answer(self):
         with self.silent_mount() as point:

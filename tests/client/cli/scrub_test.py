@@ -5,7 +5,6 @@
 usage: scrub_test.py GPUNVME MKFS DAEMON
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -14,26 +13,16 @@ import tempfile
 import time
 import unittest
 
-GPUNVME, MKFS, DAEMON = sys.argv[1:4]
-MEMORY = "/dev/shm"
+from rig import (DAEMON, GPUNVME, MEMORY, MKFS, document, needs_mounts, run, serve, unmount)
+
 OTHER_USER = 65534
 
 
-def run(*arguments, status=0, user=None):
-    done = subprocess.run([GPUNVME, *arguments], capture_output=True, text=True, timeout=60,
-                          check=False, user=user)
-    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
-    return done.stdout, done.stderr
-
-
 def scrub(*arguments, status=0):
-    found = json.loads(run("scrub", *arguments, "-o", "json", status=status)[0])
-    assert found["schema_version"] == 1
-    return found
+    return document("scrub", *arguments, status=status)
 
 
-@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"),
-                     "mounting needs root and /dev/fuse")
+@needs_mounts
 class Scrub(unittest.TestCase):
     features = ("-O", "data_csum")
     options = "executor=cpu,allow_other,commit=300"
@@ -48,12 +37,7 @@ class Scrub(unittest.TestCase):
         self.start()
 
     def start(self):
-        self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o", self.options],
-                                       stderr=subprocess.DEVNULL)
-        for _ in range(1200):
-            if os.path.ismount(self.mount):
-                break
-            time.sleep(0.05)
+        self.daemon = serve(self.image, self.mount, self.options)
         os.chmod(self.mount, 0o755)
 
     def kill(self):
@@ -64,11 +48,7 @@ class Scrub(unittest.TestCase):
         self.start()
 
     def tearDown(self):
-        # A file that a process had open when it ended is released a moment later.
-        for _ in range(600):
-            if subprocess.run(["umount", self.mount], timeout=60).returncode == 0:
-                break
-            time.sleep(0.1)
+        unmount(self.mount)
         self.daemon.wait(60)
         self.top.cleanup()
 
@@ -81,7 +61,7 @@ class Scrub(unittest.TestCase):
 
     def flip(self, path, block):
         """A bit of the block on the device; where that is."""
-        extents = json.loads(run("extents", path, "-o", "json")[0])["extents"]
+        extents = document("extents", path)["extents"]
         at = next(e["device_offset"] + block * 4096 - e["file_offset"] for e in extents
                   if e["file_offset"] <= block * 4096 < e["file_offset"] + e["length"])
         with open(self.image, "r+b") as image:
@@ -115,7 +95,7 @@ class MetadataScrub(Scrub):
         self.start()
 
     def stats(self):
-        return json.loads(run("stats", "-o", "json", self.mount)[0])["mounts"][0]
+        return document("stats", self.mount)["mounts"][0]
 
 
 class Finds(Scrub):
