@@ -99,8 +99,6 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
     return s.part.err ? s.part.err : t->len;
 }
 
-#ifdef GPUNVME_DEVICE_SMALL
-
 /*
  * Reads the calling warp's part of a block's read, if it has one. Returns 0 or
  * -errno.
@@ -157,52 +155,134 @@ GQ_STEP uint64_t gd_shared_room(const struct gpunvme_device_file *file, uint64_t
     return gd_find_buffer(w, &table, dst, 1, &b) ? 0 : b.len - (dst - b.addr);
 }
 
-/*
- * Reads the lanes' pieces of a list, from `first` on, to the memory from dst
- * on. Returns 0, or the error of the first piece that has one.
- */
-GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t dst, uint64_t room,
-                             struct gq_read_desc *list, uint32_t n, uint32_t first)
-{
-    uint32_t i = first + gq_thread();
-    struct gq_read_desc piece = {0};
-    struct gd_share share, *s = &share;
-    int err = 0;
+/* A list that a warp reads: each lane reads one piece at a time, and then takes the next one. */
+struct gd_pieces {
+    struct gq_read_desc *list;
+    uint32_t n, next; /* pieces, and the first one that no lane has taken */
+    uint64_t dst, room;
+    bool stale; /* the leases have ended: no further piece is read */
+    GQ_LANE_MEMBER(uint32_t, piece); /* GQ_NO_READ: none */
+    GQ_LANE_MEMBER(int32_t, result); /* if it succeeds */
+    GQ_LANE_MEMBER(uint32_t, bad);   /* the first piece of the lane with an error, or GQ_NO_READ */
+    GQ_LANE_MEMBER(int32_t, err);    /* its error */
+};
 
-    if (i < n)
-        piece = list[i];
-    if (piece.len > INT32_MAX)
-        err = -EINVAL;
-    else if (room == 0 || piece.at > room || piece.len > room - piece.at)
-        err = -EFAULT;
-    piece.result = (int32_t)gd_begin_lane(s, gq_whole_group(), file, dst + piece.at,
-                                          err ? 0 : piece.len, piece.file_offset, false);
-    gd_share_end(s);
-    if (err)
-        s->part.err = err;
-    if (i < n)
-        list[i].result = s->part.err ? s->part.err : piece.result;
-    return gd_first_error(s);
+/* Called inside a region. Stores the result of the lane's piece, which has ended. */
+GQ_FN void gd_end_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane)
+{
+    int err = GQ_AT(s->part).err;
+
+    if (GQ_AT(p->piece) == GQ_NO_READ)
+        return;
+    p->list[GQ_AT(p->piece)].result = err ? err : GQ_AT(p->result);
+    if (err && GQ_AT(p->bad) == GQ_NO_READ) {
+        GQ_AT(p->bad) = GQ_AT(p->piece);
+        GQ_AT(p->err) = err;
+    }
+    GQ_AT(p->piece) = GQ_NO_READ;
 }
 
-/* Does what gd_preadv_warp() does, through shared queues. */
+/* Called inside a region. Begins piece i on the lane. */
+GQ_FN void gd_take_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane, uint32_t i)
+{
+    const struct gq_read_desc piece = p->list[i];
+    uint64_t end = gd_load64(&s->file->map.end);
+    uint64_t left = piece.file_offset < end ? end - piece.file_offset : 0;
+    int err = 0;
+
+    left = piece.len < left ? piece.len : left;
+    if (piece.len > INT32_MAX)
+        err = -EINVAL;
+    else if (p->room == 0 || piece.at > p->room || piece.len > p->room - piece.at)
+        err = -EFAULT;
+    else if (p->stale)
+        err = -ESTALE;
+    GQ_AT(p->piece) = i;
+    GQ_AT(p->result) = (int32_t)left;
+    GQ_AT(s->part).dst = p->dst + piece.at;
+    GQ_AT(s->part).offset = piece.file_offset;
+    GQ_AT(s->part).left = err ? 0 : left;
+    GQ_AT(s->part).err = err;
+    GQ_AT(s->part).again = 0;
+    GQ_AT(s->part).sent_us = gd_clock_us();
+}
+
+/*
+ * Ends the pieces of lanes that have read all of them, and gives these lanes the next ones. Returns
+ * true if a lane has a piece.
+ */
+GQ_STEP bool gd_next_pieces(struct gd_share *s, struct gd_pieces *p)
+{
+    struct gq_sharer *w = &s->q;
+    uint32_t idle = ~(gd_active(s) | gd_wanting(s));
+    GQ_LANE_VAR(uint32_t, has);
+    GQ_LANE_VAR(uint32_t, stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(stale) = GQ_AT(s->part).err == -ESTALE;
+    }
+    p->stale = p->stale || GQ_BALLOT(stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        uint32_t i = p->next + gq_count_ones(idle & ((1u << lane) - 1u));
+
+        if (idle >> lane & 1u) {
+            gd_end_piece(s, p, lane);
+            if (i < p->n)
+                gd_take_piece(s, p, lane, i);
+        }
+        GQ_AT(has) = GQ_AT(p->piece) != GQ_NO_READ;
+    }
+    p->next += gq_count_ones(idle);
+    p->next = p->next < p->n ? p->next : p->n;
+    return GQ_BALLOT(has) != 0;
+}
+
+/* Returns the error of the first piece that has one, or 0. */
+GQ_FN int gd_first_bad(const struct gd_share *s, const struct gd_pieces *p)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t first = GQ_MIN32(p->bad);
+    GQ_LANE_VAR(uint32_t, is);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is) = first != GQ_NO_READ && GQ_AT(p->bad) == first;
+    }
+    uint32_t mask = GQ_BALLOT(is);
+    return mask ? (int)GQ_FROM32(p->err, gq_prefix_ones(~mask)) : 0;
+}
+
 GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                                 struct gq_read_desc *list, uint32_t n)
 {
-    uint64_t room;
-    int err = 0;
+    const struct gd_known k = gd_load_known(file);
+    struct gd_pieces p = {.list = list, .n = n, .dst = dst};
+    struct gd_share share, *s = &share;
+    const struct gq_sharer *w = &s->q;
 
     if (n > GD_MAX_PIECES)
         return -EINVAL;
-    room = gd_shared_room(file, dst);
-    for (uint32_t i = 0; i < n; i += GQ_LANES) {
-        int found = gd_shared_pieces(file, dst, room, list, n, i);
-
-        err = err ? err : found;
+    if (n == 0)
+        return 0;
+    p.room = gd_shared_room(file, dst);
+    gd_share_open(s, gq_whole_group(), file, &k, list[0].len);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(p.piece) = GQ_NO_READ;
+        GQ_AT(p.bad) = GQ_NO_READ;
     }
-    return err;
+    (void)gd_next_pieces(s, &p);
+    gd_share_begin(s, &k);
+    for (;;) {
+        (void)gd_step(s);
+        if (!gd_next_pieces(s, &p))
+            break;
+        gd_share_more(s);
+    }
+    return gd_first_bad(s, &p);
 }
-
-#endif
 
 #endif

@@ -756,32 +756,37 @@ GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * Runs the reads that gd_share_begin() has begun until all have ended. If the file has lost its
- * queues (leased_file_disable()), locks and CIDs are still there, because the host frees them after
- * this kernel, and the group leaves them like those of a lease that has ended.
+ * Submits commands of lanes that wait for CIDs. If the file has lost its queues
+ * (leased_file_disable()), locks and CIDs are still there, because the host frees them after this
+ * kernel, and the group leaves them like those of a lease that has ended.
  */
+GQ_STEP void gd_share_more(struct gd_share *s)
+{
+    uint32_t wanting = gd_wanting(s);
+
+    if (wanting == 0)
+        return;
+    if (s->tries == 0 || gd_may_claim(s, wanting)) {
+        const struct gd_known k = gd_load_known(s->file);
+
+        if (k.n_queues == 0) {
+            s->turns = GD_TURNS - 1; /* the next step watches */
+            return;
+        }
+        gd_submit(s, &k, wanting, false);
+    } else {
+        s->tries++;
+    }
+    if (s->tries)
+        gd_try_elsewhere(s, wanting);
+}
+
+/* Runs the reads that gd_share_begin() has begun until all have ended. */
 GQ_STEP void gd_share_end(struct gd_share *s)
 {
     s->leaves = false;
-    while (gd_step(s)) {
-        uint32_t wanting = gd_wanting(s);
-
-        if (wanting == 0)
-            continue;
-        if (s->tries == 0 || gd_may_claim(s, wanting)) {
-            const struct gd_known k = gd_load_known(s->file);
-
-            if (k.n_queues == 0) {
-                s->turns = GD_TURNS - 1; /* the next step watches */
-                continue;
-            }
-            gd_submit(s, &k, wanting, false);
-        } else {
-            s->tries++;
-        }
-        if (s->tries)
-            gd_try_elsewhere(s, wanting);
-    }
+    while (gd_step(s))
+        gd_share_more(s);
 }
 
 /*

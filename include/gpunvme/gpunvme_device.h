@@ -92,14 +92,7 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
 {
-#ifdef GPUNVME_DEVICE_SMALL
     return gd_shared_pread_block(file, (uint64_t)dst, n, offset);
-#else
-    __shared__ struct gpunvme_device_file f;
-
-    gd_share_file(file, &f);
-    return gd_pread_block(&f, {NULL, (uint64_t)dst, n, offset, false});
-#endif
 }
 
 /*
@@ -116,11 +109,7 @@ static inline __device__ __noinline__ int
 gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gpunvme_piece *pieces,
                     uint32_t n)
 {
-#ifdef GPUNVME_DEVICE_SMALL
     return gd_shared_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
-#else
-    return gd_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
-#endif
 }
 
 /*
