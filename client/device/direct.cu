@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The library's own kernel: gpunvme_read_async() in a stream.
-#define GQ_COPY_LONG 4u /* long staged reads have a kernel of their own: list.cu */
 #include "client/device/gd_compare.h"
 #include "client/device/gd_launch.h"
 #include "client/device/gd_pread.h"

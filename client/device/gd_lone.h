@@ -482,7 +482,7 @@ GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct 
     if (l->stage != GQ_STAGE_NONE) {
         gd_lone_hand_on(s, l);
     } else if (l->len) {
-        gd_deal(s, k->max_command, l->dst, l->len, l->offset);
+        gd_deal(s, k->most, l->dst, l->len, l->offset);
         gd_share_begin(s, k);
     }
     gd_share_end(s);

@@ -86,6 +86,7 @@ struct gd_known {
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
     uint32_t grain;   /* commands are multiples of it: an LBA, or a block with a checksum */
     uint32_t inverse; /* of the number of shared queues */
+    uint32_t most;    /* bytes of most commands: max_command, or the staging of a CID */
     bool stages_all;  /* CIDs have staging for whole reads: most commands go there */
 };
 
@@ -188,6 +189,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
         gd_load64(&f->set.shared_staging.base), gd_load64(&f->set.shared_staging.iova),
         gd_load32(&f->set.shared_bytes), gd_load32(&f->set.staged_cids)};
     k.stages_all = k.staging.bytes == GD_STAGED_ALL;
+    k.most = k.stages_all ? GD_STAGED_ALL : k.max_command;
     return k;
 }
 

@@ -107,14 +107,14 @@ GQ_STEP int gd_shared_part(struct gd_block block, const struct gpunvme_device_fi
                            uint64_t dst, uint64_t len, uint64_t offset)
 {
     const struct gd_known k = gd_load_known(file);
-    const struct gd_dealt d = gd_deal_out(k.max_command, len, offset, block.groups);
+    const struct gd_dealt d = gd_deal_out(k.most, len, offset, block.groups);
     struct gd_share share, *s = &share;
     uint64_t from, bytes = gd_dealt_part(d, len, block.me / GQ_LANES, &from);
 
     if (bytes == 0)
         return 0;
     gd_share_open(s, gd_group_of(block), file, &k, bytes);
-    gd_deal(s, k.max_command, dst + from, bytes, offset + from);
+    gd_deal(s, k.most, dst + from, bytes, offset + from);
     gd_share_begin(s, &k);
     gd_share_end(s);
     return gd_first_error(s);
@@ -128,11 +128,12 @@ GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint
                                     uint64_t n, uint64_t offset)
 {
     uint64_t end = gd_load64(&file->map.end), len = offset < end ? end - offset : 0;
+    const struct gd_known known = gd_load_known(file);
     struct gd_block k;
     int err;
 
     len = n < len ? n : len;
-    k = gd_block_for(gd_load32(&file->set.n_queues), gd_load32(&file->set.max_command), len);
+    k = gd_block_for(known.n_queues, known.most, len);
     __syncthreads();
     err = gd_worst(k, gd_shared_part(k, file, dst, len, offset));
     return err ? err : (int64_t)len;

@@ -408,6 +408,52 @@ static __device__ __noinline__ void gd_copy_short(uint64_t dst, uint64_t src, ui
         gd_copy_units<unsigned char>(dst, src, n, shift);
 }
 
+/*
+ * Makes copies of whole pages by a whole warp, two in one trip over the bus. Returns the lanes in
+ * `of` whose copies are left.
+ */
+static __device__ __noinline__ uint32_t gd_copy_pages(uint64_t dst, uint64_t src, uint32_t n,
+                                                      uint32_t of)
+{
+    bool is_page = n == NVME_PAGE_SIZE && ((dst | src) & 15) == 0;
+    uint32_t pages = __ballot_sync(GQ_LANE_ALL, is_page), left = of & ~pages;
+
+#pragma unroll 1
+    for (pages &= of; pages & (pages - 1);) {
+        uint32_t i = gq_take_one(&pages), j = gq_take_one(&pages);
+        struct gq_page_part a, b;
+
+        gq_load_page(__shfl_sync(GQ_LANE_ALL, src, i), gq_thread(), &a);
+        gq_load_page(__shfl_sync(GQ_LANE_ALL, src, j), gq_thread(), &b);
+        gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, i), gq_thread(), &a);
+        gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, j), gq_thread(), &b);
+    }
+    return left | pages;
+}
+
+/* Makes the copies of the lanes in `of` in few trips over the bus. Returns the lanes left. */
+GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
+{
+    uint32_t most = __reduce_max_sync(w->group.mask, c->n);
+
+    if ((of & (of - 1)) == 0 || w->group.mask != GQ_LANE_ALL)
+        return of;
+    if (most > GD_COPY_SHORT)
+        return gd_copy_pages(c->dst, c->src, c->n, of);
+    gd_copy_short(c->dst, c->src, c->n, most);
+    return 0;
+}
+
+#else
+
+/* Kernels of few registers make all copies one after another. */
+GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
+{
+    (void)w;
+    (void)c;
+    return of;
+}
+
 #endif
 
 /* Makes the copies of the lanes in `of` one after another. */
@@ -418,8 +464,8 @@ GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, ui
 
         GQ_FOR_LANES(lane)
         {
-            gq_copy_4k(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
-                       w->group.lanes);
+            gq_copy_long(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
+                         w->group.lanes);
         }
     }
 }
@@ -442,15 +488,7 @@ GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
             GQ_AT(c.n) = p->bytes;
         }
     }
-#if defined(__CUDACC__) && !defined(GPUNVME_DEVICE_SMALL)
-    uint32_t most = __reduce_max_sync(w->group.mask, c.n);
-
-    if (most <= GD_COPY_SHORT && (of & (of - 1)) != 0 && w->group.mask == GQ_LANE_ALL) {
-        gd_copy_short(c.dst, c.src, c.n, most);
-        return;
-    }
-#endif
-    gd_copy_each(w, &c, of);
+    gd_copy_each(w, &c, gd_copy_together(w, &c, of));
 }
 
 /*
@@ -824,16 +862,15 @@ struct gd_dealt {
 };
 
 /*
- * Divides a read into parts of neighbouring units. If one command suffices, the first part is all
- * of it.
+ * Divides a read into parts of neighbouring units. If one command of `most` bytes suffices, the
+ * first part is all of it.
  */
-GQ_FN struct gd_dealt gd_deal_out(uint32_t max_command, uint64_t len, uint64_t offset,
-                                  uint32_t parts)
+GQ_FN struct gd_dealt gd_deal_out(uint32_t most, uint64_t len, uint64_t offset, uint32_t parts)
 {
-    uint32_t shift = gq_prefix_ones(gd_unit(max_command) - 1);
+    uint32_t shift = gq_prefix_ones(gd_unit(most) - 1);
     uint64_t unit = (uint64_t)1 << shift, first = offset & (unit - 1);
 
-    if (len <= max_command)
+    if (len <= most)
         return (struct gd_dealt){0, len};
     return (struct gd_dealt){first, ((((first + len + unit - 1) >> shift) + parts - 1) / parts)
                                         << shift};
@@ -850,11 +887,10 @@ GQ_FN uint64_t gd_dealt_part(struct gd_dealt d, uint64_t len, uint32_t i, uint64
 }
 
 /* Deals one read, len bytes that end before the file does, to the lanes. */
-GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint64_t len,
-                   uint64_t offset)
+GQ_FN void gd_deal(struct gd_share *s, uint32_t most, uint64_t dst, uint64_t len, uint64_t offset)
 {
     const struct gq_sharer *w = &s->q;
-    const struct gd_dealt d = gd_deal_out(max_command, len, offset, w->group.lanes);
+    const struct gd_dealt d = gd_deal_out(most, len, offset, w->group.lanes);
 
     GQ_FOR_LANES(lane)
     {
@@ -881,7 +917,7 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
     gd_share_open(s, gq_whole_group(), file, &k, len);
     s->leaves = leaves;
     if (len) {
-        gd_deal(s, k.max_command, dst, len, offset);
+        gd_deal(s, k.most, dst, len, offset);
         gd_share_begin(s, &k);
     }
     return len;

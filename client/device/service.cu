@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The persistent kernel: reads for which threads of a host wait. Each block serves one slot.
-#define GQ_COPY_LONG 4u /* long staged reads have a kernel of their own: list.cu */
 #include "client/device/gd_pread.h"
 #include "client/device/gd_serve.h"
 

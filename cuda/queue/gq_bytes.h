@@ -192,11 +192,10 @@ GQ_FN void gq_copy_any(uint64_t dst, uint64_t src, uint32_t len)
         gq_copy_turns<unsigned char, 8>(dst, src, len);
 }
 
-/*
- * Outstanding loads per lane in a long copy; a source that needs registers
- * defines fewer.
- */
-#ifndef GQ_COPY_LONG
+/* Outstanding loads per lane in a long copy. */
+#ifdef GPUNVME_DEVICE_SMALL
+#define GQ_COPY_LONG 4u
+#else
 #define GQ_COPY_LONG 16u
 #endif
 
