@@ -8,8 +8,7 @@
 #include "bench/lib/bench_report.h"
 #include "bench/lib/kernel_times.cuh"
 #include "bench/lib/pattern.h"
-#include "cuda/queue/gq_protocol.h"
-#include "gpunvme/gpunvme_device.h"
+#include "client/device/gd_read.h"
 
 struct bare_loop {
     const struct gpunvme_device_file *file;
@@ -173,6 +172,20 @@ __device__ bool make_command(const struct gq_file_map *map, const struct gq_targ
     return gq_make_single(map, target, cur, at, *len, cmd);
 }
 
+GD_LOAD_STRUCT(load_file, gpunvme_device_file)
+
+/* Returns the buffer that contains [addr, addr + len), or NULL. */
+__device__ const struct gd_buffer *buffer_of(const struct gd_set *s, uint64_t addr, uint64_t len)
+{
+    for (uint32_t i = 0; i < *s->n_buffers; i++) {
+        const struct gd_buffer *b = &s->buffers[i];
+
+        if (addr >= b->addr && addr - b->addr <= b->len && len <= b->len - (addr - b->addr))
+            return b;
+    }
+    return NULL;
+}
+
 /*
  * Called by a warp. Builds the command of each piece. A piece that goes on in a second extent has a
  * second command behind those of all pieces. *wrong counts the second commands; it is at least the
@@ -181,21 +194,18 @@ __device__ bool make_command(const struct gq_file_map *map, const struct gq_targ
 __global__ void __launch_bounds__(GQ_LANES)
     make_commands(struct bare_loop b, struct pattern_pieces p, uint64_t to, uint64_t room)
 {
-    const struct gpunvme_device_file f = gd_load_file(b.file);
-    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
-    struct gd_table table;
-    struct gd_buffer buffer;
+    const struct gpunvme_device_file f = load_file(b.file);
+    const struct gd_buffer *buffer = buffer_of(&f.set, to, room);
 
-    gd_load_table(w, 0, &table);
-    if (gd_find_buffer(w, &table, to, room, &buffer) != 0) {
+    if (!buffer) {
         *b.wrong = b.n;
         return;
     }
     for (uint32_t i = gq_thread(); i < b.n; i += GQ_LANES) {
         struct gq_cursor cur = {.offset = p.gpu_places[i]};
-        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room;
+        uint64_t at = buffer->target.head + (to - buffer->addr) + i * p.bytes % room;
         uint64_t len = p.bytes, rest;
-        bool good = make_command(&f.map, &buffer.target, &cur, at, &len, &b.cmds[i]);
+        bool good = make_command(&f.map, &buffer->target, &cur, at, &len, &b.cmds[i]);
 
         rest = p.bytes - len;
         if (good && rest > 0) {
@@ -203,7 +213,7 @@ __global__ void __launch_bounds__(GQ_LANES)
             cur.offset += len;
             good =
                 more < second_commands(b.n) &&
-                make_command(&f.map, &buffer.target, &cur, at + len, &rest, &b.cmds[b.n + more]) &&
+                make_command(&f.map, &buffer->target, &cur, at + len, &rest, &b.cmds[b.n + more]) &&
                 len + rest == p.bytes;
         }
         if (!good)
@@ -217,7 +227,7 @@ __global__ void __launch_bounds__(GQ_LANES)
  */
 __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
 {
-    const struct gpunvme_device_file f = gd_load_file(b.file);
+    const struct gpunvme_device_file f = load_file(b.file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
     struct gq_run run = gd_run(&f, b.n, gridDim.x);
     struct bare_list list = {.cmds = b.cmds, .results = b.results};
@@ -299,7 +309,7 @@ __device__ bool await(struct gd_reader *r, uint64_t limit_ns)
 __global__ void __launch_bounds__(GQ_LANES)
     run_one_by_one(struct bare_loop b, char *on, struct kernel_times times)
 {
-    const struct gpunvme_device_file f = gd_load_file(b.file);
+    const struct gpunvme_device_file f = load_file(b.file);
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
     const struct gq_run run = gd_run(&f, 1, 1);
     struct kernel_clock clock = kernel_clock_start();

@@ -5,7 +5,8 @@
  *
  *   read      as without checksums, but parts of blocks, which are staged, are compared at once
  *   compare   whole blocks; those that differ, and the pieces that have them, are refused
- *   conclude  refused data is read once more, and compared by the group that reads it
+ *   conclude  refused data is read again through shared queues, and compared by the group that
+ *             reads it
  *
  * A kernel sees the stores of the kernel before it in the stream. Words of checksums are loaded
  * after the data has arrived (gq_data_sums.h). A struct gd_check belongs to one check until its
@@ -17,7 +18,14 @@
 #define CLIENT_DEVICE_GD_COMPARE_H
 
 #include "client/device/gd_launch.h"
-#include "client/device/gd_read.h"
+#include "client/device/gd_lone.h"
+
+/* A group of the third kernel. */
+struct gd_concluder {
+    struct gq_group group;
+    const struct gpunvme_device_file *file;
+    struct gd_check *check;
+};
 
 /*
  * Notes that the block with this number in the file differs. The block belongs
@@ -98,8 +106,10 @@ GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch 
 }
 
 /* The last of `groups` groups makes the words free for the next check. */
-GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t groups)
+GQ_FN void gd_end_check(const struct gd_concluder *w, uint32_t groups)
 {
+    struct gd_check *c = w->check;
+
     GQ_FOR_LANES(lane)
     {
         if (lane == 0 && gq_atomic_fetch_add(&c->left, 1) + 1 == groups) {
@@ -112,71 +122,54 @@ GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t 
 }
 
 /*
- * Called after gd_take(). Reads the refused blocks of a read again, or the
- * whole read if more blocks were refused than gd_check can hold.
+ * Reads the refused blocks of a read to `addr` again, or the whole read if more blocks were refused
+ * than gd_check can hold. Returns 0 or -errno.
  */
-GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
-                          const struct gd_check *c, uint32_t refused)
+GQ_FN int gd_read_refused(const struct gd_concluder *w, uint64_t addr, uint64_t offset,
+                          uint64_t len, uint32_t refused)
 {
-    int err = 0;
+    int64_t got = 0;
 
     if (refused > GD_REFUSED)
-        return gd_read_part(w, b, read, 0, 1);
-    for (uint32_t i = 0; i < refused && !err; i++) {
-        uint64_t offset = GQ_SAME64(c->block[i]) * GQ_SUM_BLOCK;
+        got = gd_shared_pread_warp(w->file, addr, len, offset);
+    for (uint32_t i = 0; refused <= GD_REFUSED && i < refused && got >= 0; i++) {
+        uint64_t at = GQ_SAME64(w->check->block[i]) * GQ_SUM_BLOCK;
 
-        err = gd_read_part(w, b,
-                           (struct gq_read){.file_offset = offset,
-                                            .at = read.at + (offset - read.file_offset),
-                                            .len = GQ_SUM_BLOCK},
-                           0, 1);
+        got = gd_shared_pread_warp(w->file, addr + (at - offset), GQ_SUM_BLOCK, at);
     }
-    return err;
+    return got < 0 ? (int)got : 0;
 }
 
-/* Called by one group for a read. Returns bytes or -errno. */
-GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
-                               struct gd_check *c)
+/* Called by one group for a read of len bytes to `addr`. Returns bytes or -errno. */
+GQ_FN int64_t gd_conclude_read(const struct gd_concluder *w, uint64_t addr, uint64_t offset,
+                               uint64_t len)
 {
-    uint32_t refused = GQ_SAME32(c->refused);
-    int64_t bytes = (int64_t)GQ_SAME64(c->bytes);
-    int err = 0;
+    uint32_t refused = GQ_SAME32(w->check->refused);
+    int64_t bytes = (int64_t)GQ_SAME64(w->check->bytes);
+    int err = refused ? gd_read_refused(w, addr, offset, len, refused) : 0;
 
-    w->again = true;
-    if (refused)
-        err = gd_take(w);
-    if (refused && !err) {
-        err = gd_read_refused(w, b, read, c, refused);
-        gd_give(w);
-    }
-    gd_end_check(w, c, 1);
+    gd_end_check(w, 1);
     return err ? err : bytes;
 }
 
-/*
- * Reads piece i, which was refused, again. err is not 0 if the group has no
- * queue.
- */
-GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
-                              struct gq_read_desc *list, uint32_t i, int err)
+/* Reads piece i, which was refused, again. Places of pieces count from `addr`. */
+GQ_FN void gd_read_piece_again(const struct gd_concluder *w, uint64_t addr,
+                               struct gq_read_desc *list, uint32_t i)
 {
-    struct gq_read read = {list[i].file_offset, list[i].at, list[i].len};
+    int64_t got =
+        gd_shared_pread_warp(w->file, addr + list[i].at, list[i].len, list[i].file_offset);
 
-    read.len = gq_read_bytes(&w->file->map, read.file_offset, read.len);
-    if (!err)
-        err = gd_read_part(w, b, read, 0, 1);
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            list[i].result = err ? err : (int32_t)read.len;
+            list[i].result = (int32_t)got;
     }
-    return err;
 }
 
-/* Reads this group's refused pieces again. err is the result of gd_take(). */
-GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
+/* Reads this group's refused pieces again. */
+GQ_FN void gd_read_pieces_again(const struct gd_concluder *w, uint64_t addr,
                                 struct gq_read_desc *list, uint32_t n, uint32_t rank,
-                                uint32_t groups, int err)
+                                uint32_t groups)
 {
     GQ_LANE_VAR(uint32_t, refused);
 
@@ -189,12 +182,8 @@ GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
             GQ_AT(refused) = first + lane < n && list[first + lane].result == GQ_MISMATCH;
         }
         mask = GQ_BALLOT(refused);
-        while (mask) {
-            int one = gd_read_piece_again(w, b, list, (uint32_t)first + gq_take_one(&mask), err);
-
-            if (w->outcome != GQ_OUT_DONE)
-                err = one; /* the queue is lost */
-        }
+        while (mask)
+            gd_read_piece_again(w, addr, list, (uint32_t)first + gq_take_one(&mask));
     }
 }
 
@@ -202,19 +191,12 @@ GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
  * Concludes the share of group `rank` of `groups` groups, which are the pieces
  * that it compared.
  */
-GQ_FN void gd_conclude_list(struct gd_reader *w, const struct gd_buffer *b,
-                            struct gq_read_desc *list, uint32_t n, uint32_t rank, uint32_t groups,
-                            struct gd_check *c)
+GQ_FN void gd_conclude_list(const struct gd_concluder *w, uint64_t addr, struct gq_read_desc *list,
+                            uint32_t n, uint32_t rank, uint32_t groups)
 {
-    w->again = true;
-    if (GQ_SAME32(c->refused)) {
-        int err = gd_take(w);
-
-        gd_read_pieces_again(w, b, list, n, rank, groups, err);
-        if (!err)
-            gd_give(w);
-    }
-    gd_end_check(w, c, groups);
+    if (GQ_SAME32(w->check->refused))
+        gd_read_pieces_again(w, addr, list, n, rank, groups);
+    gd_end_check(w, groups);
 }
 
 #endif

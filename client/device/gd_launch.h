@@ -17,12 +17,13 @@
 
 struct gd_launch {
     struct gpunvme_device_file file;
+    const struct gpunvme_device_file *file_at; /* where kernels have it, with later leases */
     struct gd_buffer buffer; /* of a read: holds addr; of a list: the pieces' offsets begin at it */
-    uint64_t addr, len, offset;      /* of a read */
-    int64_t *bytes;                  /* of a read */
-    struct gq_read_desc *list;       /* of a list; NULL: a read */
-    uint32_t n;                      /* pieces of the list */
-    uint32_t unit;                   /* of a read by blocks that stage it: bytes of a command */
+    uint64_t addr, len, offset; /* of a read */
+    int64_t *bytes;             /* of a read */
+    struct gq_read_desc *list;  /* of a list; NULL: a read */
+    uint32_t n;                 /* pieces of the list */
+    uint32_t unit; /* of a read by queues of its own: bytes of a staged command; 0: shared ones */
     struct gd_check *check;          /* of data that other warps compare; NULL: the kernel does */
     bool concludes;                  /* after the comparison: reads again what differs */
     struct gd_parts_table *parts;    /* of launches of several blocks; NULL: shares are even */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads through leased queues, for gpunvme_submit_stream() and gpunvme_preadv_warp(), and
- * long reads into memory that the controller does not reach, which are lists of their units. A
+ * Lists of reads through leased queues, for gpunvme_submit_stream(), and long reads, which are
+ * lists of their units. A
  * group reads its share by a queue of its own, which it keeps full: the next pieces are loaded
  * while commands are in flight. Many groups take pieces from a counter (gd_parts.h), so that a
  * slow queue gets fewer; that is worth 5 to 20 % on a controller of eight threads.
@@ -14,15 +14,8 @@
 #define CLIENT_DEVICE_GD_LIST_H
 
 #include "client/device/gd_parts.h"
-#ifdef __CUDACC__
-#include "client/device/gd_pread.h"
-#else
 #include "client/device/gd_read.h"
-#endif
 #include "cuda/queue/gq_abi.h"
-
-/* The maximum of pieces in a list, whose numbers are below GQ_NO_READ. */
-#define GD_MAX_PIECES 0x7fffffffu
 
 /* Returns the part of the buffer from addr on, which is inside the buffer. */
 GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
@@ -201,8 +194,8 @@ GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * A group's share of a list, or of one long read that is staged: its pieces, or
- * units of one command each. The warps of a block share it.
+ * A group's share of a list, or of one long read: its pieces, or units of one
+ * command each. The warps of a block share it.
  */
 struct gd_list_share {
     struct gq_run run;
@@ -241,10 +234,22 @@ GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * Sets up a share of one read of len bytes to byte `at` of the buffer, in
- * commands of `unit` bytes. len is not 0, and the read ends before the file
- * does. Blocks with checksums are compared afterwards. The read is cancelled
- * when the word `cancel` in host memory is not 0; NULL means never.
+ * Divides a staged read into commands of `unit` bytes. As many lanes send them
+ * as have staging for them.
+ */
+GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
+{
+    uint32_t lanes = reads->queue_area / unit;
+
+    reads->unit = reads->lane_staging = unit;
+    reads->lanes = lanes < GD_GROUP ? lanes : GD_GROUP;
+}
+
+/*
+ * Sets up a share of one read to byte read.at of the buffer, in units of `unit` bytes. Its length
+ * is not 0, and it ends before the file does. Blocks with checksums are whole, and are compared
+ * afterwards. The read is cancelled when the word `cancel` in host memory is not 0; NULL means
+ * never.
  */
 GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          uint32_t unit, const volatile uint32_t *cancel, uint32_t rank,
@@ -253,12 +258,14 @@ GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, s
     s->reads = gd_reads(w->file, b);
     s->reads.sums.words = NULL;
     s->reads.whole = read;
-    gd_cut_staged(&s->reads, unit);
+    if (s->reads.staged)
+        gd_cut_staged(&s->reads, unit);
     s->rank = rank;
     s->groups = s->sharing = groups;
     s->compares = false;
     s->run = gd_run(w->file, (uint32_t)gq_count_units(&s->reads), groups);
-    s->run.group_shift = (uint16_t)gq_prefix_ones(s->reads.lanes - 1); /* a unit for each lane */
+    if (s->reads.staged) /* a unit for each lane */
+        s->run.group_shift = (uint16_t)gq_prefix_ones(s->reads.lanes - 1);
     s->run.cancel = cancel;
     gd_set_parts(s, NULL);
 }
@@ -320,38 +327,5 @@ GQ_FN bool gd_end_share(const struct gd_reader *w, struct gd_parts_table *t,
 {
     return s->parts ? gd_leave_parts(w, t, s->parts, s->groups, err) : s->groups == 1;
 }
-
-#ifdef __CUDACC__
-
-/* Reads the whole list by this warp, for gpunvme_preadv_warp(). */
-GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
-                         struct gq_read_desc *list, uint32_t n)
-{
-    const struct gpunvme_device_file f = gd_load_file(file);
-    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
-    const struct gq_run run = gd_run(&f, n, 1);
-    struct gd_list_share share;
-    struct gd_table table;
-    struct gd_buffer b;
-    int err = f.set.n_queues ? 0 : -ESTALE;
-
-    if (n > GD_MAX_PIECES)
-        return -EINVAL;
-    if (n == 0)
-        return 0;
-    if (!err) {
-        gd_load_table(w, 0, &table);
-        err = gd_find_buffer(w, &table, dst, 1, &b);
-    }
-    if (err) {
-        gd_fail_share(w, &run, list, 0, 0, err);
-        return err;
-    }
-    b = gd_part_from(&b, dst);
-    gd_share_list(w, &b, list, n, 0, 1, &share);
-    return gd_read_share(w, &b, &share, gd_take_share(w, &share));
-}
-
-#endif
 
 #endif

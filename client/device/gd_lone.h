@@ -538,4 +538,16 @@ GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *fil
     return gd_lone_leave(s, k, &l);
 }
 
+/* Reads n bytes, or those before the file's end, by a warp. Returns bytes or -errno. */
+GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                                   uint64_t offset)
+{
+    const struct gd_known k = gd_load_known(file);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
+    struct gd_share s;
+    int err = gd_read_warp(&s, file, &k, dst, len, offset);
+
+    return err ? err : (int64_t)len;
+}
+
 #endif

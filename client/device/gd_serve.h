@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first warp of a block of the service: it serves reads of one command each, which the host has
- * made, one after another. Every function is called by all lanes together; variables are the same
- * for all lanes.
+ * A block of the service, which is one warp: it serves the reads of one thread of the host after
+ * another. Every function is called by all lanes together; variables are the same for all lanes.
  *
- * The warp keeps its queue between reads for at most GD_HOLD_NS, and only in leases that have
- * GD_HOLD_LEAST queues for each block, so that other readers find one. It keeps nothing of files:
- * each command carries the state word of its extents' lease. The leases are checked at most
- * GD_CHECK_NS before the doorbell, as for all reads (gd_queue.h).
+ * Most reads are one command, which the host has made. The warp keeps its queue between reads for
+ * at most GD_HOLD_NS, and only in leases that have GD_HOLD_LEAST queues for each block, so that
+ * other readers find one. It keeps nothing of files: each command carries the state word of its
+ * extents' lease. The leases are checked at most GD_CHECK_NS before the doorbell, as for all reads
+ * (gd_queue.h).
  */
 #ifndef CLIENT_DEVICE_GD_SERVE_H
 #define CLIENT_DEVICE_GD_SERVE_H
 
+#include "client/device/gd_lone.h"
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
 #include "cuda/gq_serve.h"
@@ -23,12 +24,6 @@
  */
 #define GD_HOLD_NS    10000000u
 #define GD_HOLD_LEAST 4u
-
-/* Shared memory of the warps of a block. */
-struct gd_serve_shared {
-    union gd_request request; /* a read of the kind GD_READ, */
-    uint32_t number;          /* and its number */
-};
 
 struct gd_serve {
     struct gq_server server;
@@ -79,7 +74,7 @@ GQ_FN int gd_serve_take(struct gd_serve *t)
     return err;
 }
 
-#define GD_WORD_OF(member)      (offsetof(union gd_request, command.member) / sizeof(uint32_t))
+#define GD_WORD_OF(member)      (offsetof(union gd_request, member) / sizeof(uint32_t))
 #define GD_WORD(t, member)      gq_serve_word(&(t)->server, GD_WORD_OF(member))
 #define GD_TWO_WORDS(t, member) gq_serve_pair(&(t)->server, GD_WORD_OF(member))
 
@@ -91,12 +86,12 @@ GQ_FN struct gq_cmd gd_serve_command(const struct gd_serve *t, uint32_t staged)
 {
     const struct gd_set *set = &t->file->set;
     uint64_t at = set->staging.iova + gd_staging_of(set, t->reader->queue);
-    struct gq_cmd cmd = {.slba = GD_TWO_WORDS(t, slba),
-                         .prp1 = GD_TWO_WORDS(t, prp1),
-                         .prp2 = GD_TWO_WORDS(t, prp2),
-                         .nlb = GD_WORD(t, nlb)};
+    struct gq_cmd cmd = {.slba = GD_TWO_WORDS(t, command.slba),
+                         .prp1 = GD_TWO_WORDS(t, command.prp1),
+                         .prp2 = GD_TWO_WORDS(t, command.prp2),
+                         .nlb = GD_WORD(t, command.nlb)};
 
-    if (GD_WORD(t, kind) == GD_COMPARED)
+    if (GD_WORD(t, command.kind) == GD_COMPARED)
         cmd.prp2 = 0;
     if (staged) {
         cmd.prp1 = at;
@@ -124,16 +119,47 @@ GQ_FN int gd_serve_drive(struct gd_serve *t)
 {
     struct gd_reader *w = t->reader;
     struct gq_run run = gd_run(t->file, 1, 1);
-    uint32_t staged = GD_WORD(t, staged);
-    uint64_t dst = GD_TWO_WORDS(t, dst);
+    uint32_t staged = GD_WORD(t, command.staged);
+    uint64_t dst = GD_TWO_WORDS(t, command.dst);
     struct gq_cmd cmd = gd_serve_command(t, staged);
     int err;
 
     run.leave[1] = NULL; /* a host that no longer waits may have closed the file */
     err = gd_command(w, &run, &cmd, dst, staged);
-    if (!err && GD_WORD(t, kind) == GD_COMPARED && !gd_serve_matches(t, dst, GD_TWO_WORDS(t, prp2)))
+    if (!err && GD_WORD(t, command.kind) == GD_COMPARED &&
+        !gd_serve_matches(t, dst, GD_TWO_WORDS(t, command.prp2)))
         err = GQ_MISMATCH;
     return err;
+}
+
+/* It is called instead of inlined, because most reads are one command. */
+GQ_CALLED_FN int64_t gd_serve_pread(const struct gpunvme_device_file *file, uint64_t dst,
+                                    uint64_t len, uint64_t offset)
+{
+    return gd_shared_pread_warp(file, dst, len, offset);
+}
+
+/*
+ * Serves a read of several commands through shared queues. The warp first returns its own queue,
+ * for which the read might wait. Lane 0's fence orders what all lanes have stored before the
+ * answer.
+ */
+GQ_FN void gd_serve_several(struct gd_serve *t)
+{
+    const struct gq_server *w = &t->server;
+    const struct gpunvme_device_file *file =
+        (const struct gpunvme_device_file *)GD_TWO_WORDS(t, read.file);
+
+    gd_serve_give(t);
+    int64_t got = gd_serve_pread(file, GD_TWO_WORDS(t, read.addr), GD_TWO_WORDS(t, read.len),
+                                 GD_TWO_WORDS(t, read.offset));
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_fence_results();
+    }
+    gd_serve_answer(t, got < 0 ? (int)got : 0);
+    gq_serve_touch(&t->server);
 }
 
 /* Serves a read of one command. The answer comes before the queue is returned. */
@@ -142,8 +168,8 @@ GQ_FN void gd_serve_one(struct gd_serve *t)
     const struct gd_set *set = &t->file->set;
     int err = 0;
 
-    t->file->lease = (const uint32_t *)GD_TWO_WORDS(t, lease);
-    t->file->checked_ns = (uint64_t *)GD_TWO_WORDS(t, checked_ns);
+    t->file->lease = (const uint32_t *)GD_TWO_WORDS(t, command.lease);
+    t->file->checked_ns = (uint64_t *)GD_TWO_WORDS(t, command.checked_ns);
     if (!t->holds)
         err = gd_serve_take(t);
     if (!err)
@@ -156,44 +182,33 @@ GQ_FN void gd_serve_one(struct gd_serve *t)
 }
 
 /*
- * Serves commands from the slot until there is something for the whole block to
- * do. `number` is that of the last read of the slot that was taken, and
- * began_ns the time of gq_service_begin(). Returns true if a read of the kind
- * GD_READ has come: it is in *shared, and the lanes have met. Returns false if
- * it is time to leave; shared->number is that of the last read. The warp has no
- * queue then.
+ * Serves the slot until it is time to leave. `number` is that of the last read of the slot that was
+ * taken, and began_ns the time of gq_service_begin(). Returns the number of the last read. The warp
+ * has no queue then.
  */
-GQ_FN bool gd_serve(const struct gd_service_launch *l, struct gq_service_stay *stay, uint32_t slot,
-                    uint64_t began_ns, struct gd_serve_shared *shared)
+GQ_FN uint32_t gd_serve(const struct gd_service_launch *l, struct gq_service_stay *stay,
+                        uint32_t slot, uint64_t began_ns, uint32_t number)
 {
     struct gpunvme_device_file file = {.set = l->set};
-    struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
+    struct gd_reader reader = {.group = gq_whole_group(), .file = &file, .queue = slot};
     struct gd_serve self = {.server = {.group = reader.group,
                                        .launch = &l->service,
                                        .stay = stay,
                                        .slot = slot,
-                                       .number = shared->number,
+                                       .number = number,
                                        .began_ns = began_ns},
                             .launch = l,
                             .reader = &reader,
                             .file = &file};
-    bool has_read = false;
 
-    reader.queue = GQ_SAME32(gd_seed());
-    while (!has_read && gq_serve_take(&self.server)) {
-        has_read = GD_WORD(&self, kind) == GD_READ;
-        if (!has_read)
+    while (gq_serve_take(&self.server)) {
+        if (GD_WORD(&self, read.kind) == GD_READ)
+            gd_serve_several(&self);
+        else
             gd_serve_one(&self);
     }
     gd_serve_give(&self);
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            shared->number = self.server.number;
-        if (lane < GQ_SERVICE_WORDS)
-            shared->request.words[lane] = (uint32_t)GQ_AT(self.server.words);
-    }
-    return has_read;
+    return self.server.number;
 }
 
 #endif

@@ -18,10 +18,11 @@
 #ifndef CLIENT_DEVICE_GD_SHARED_H
 #define CLIENT_DEVICE_GD_SHARED_H
 
-#include "client/device/gd_queue.h"
+#include "client/device/gd_lease.h"
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_data_sums.h"
 #include "cuda/queue/gq_lead.h"
+#include "cuda/queue/gq_prp.h"
 
 /*
  * Number of turns between two checks of deadlines and leases: some 50 us with

@@ -456,6 +456,15 @@ GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copie
 
 #endif
 
+/*
+ * Called inside a region. It is called instead of inlined, because the instructions of a copy would
+ * delay reads that need none.
+ */
+GQ_CALLED_FN void gd_copy_one(uint64_t dst, uint64_t src, uint32_t n, uint32_t lane, uint32_t lanes)
+{
+    gq_copy_long(dst, src, n, lane, lanes);
+}
+
 /* Makes the copies of the lanes in `of` one after another. */
 GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
 {
@@ -464,8 +473,8 @@ GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, ui
 
         GQ_FOR_LANES(lane)
         {
-            gq_copy_long(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
-                         w->group.lanes);
+            gd_copy_one(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
+                        w->group.lanes);
         }
     }
 }
@@ -556,7 +565,7 @@ GQ_STEP bool gd_compare_one(struct gd_share *s, uint32_t i, uint64_t offset, uin
  * Compares the bytes of the commands of the lanes in `of`, before staged ones are copied. Returns
  * the lanes whose bytes match.
  */
-GQ_STEP uint32_t gd_compare(struct gd_share *s, uint32_t of)
+GQ_STEP uint32_t gd_compare_cmds(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint64_t, offset);
@@ -615,7 +624,7 @@ GQ_STEP void gd_collect(struct gd_share *s)
     if ((copies | compares) && s->leads)
         gd_stop_leading(s);
     if (compares)
-        copies &= gd_compare(s, compares);
+        copies &= gd_compare_cmds(s, compares);
     if (copies) {
         gd_copy_staged(s, copies);
         gq_fence_device();

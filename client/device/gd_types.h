@@ -34,6 +34,9 @@
 #define GD_QUEUE_STAGING(lane_bytes) \
     ((lane_bytes) == GD_STAGED_ALL ? GD_STAGED_QUEUE : GD_GROUP * (lane_bytes))
 
+/* The maximum of pieces in a list, whose numbers are below GQ_NO_READ. */
+#define GD_MAX_PIECES 0x7fffffffu
+
 /* A long read is divided among queues. */
 #define GD_READ_QUEUES    8u /* at most */
 #define GD_QUEUE_COMMANDS 4u /* of each queue, at least */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The library's own kernel for lists and for long reads that are staged: gpunvme_submit_stream().
+// The library's own kernel for lists and for long reads: gpunvme_submit_stream().
 #include "client/device/gd_compare.h"
 #include "client/device/gd_launch.h"
 #include "client/device/gd_list.h"
@@ -73,6 +73,21 @@ static __device__ void lead(struct gd_reader *w, const struct gd_launch &l, stru
         gd_store_result(l.bytes, err ? err : (int64_t)l.len);
 }
 
+/* Called by a block of one warp, after the comparison. */
+static __device__ __noinline__ void conclude(const struct gd_launch &l)
+{
+    const struct gd_concluder self = {gq_whole_group(), l.file_at, l.check};
+
+    if (l.list) {
+        gd_conclude_list(&self, l.buffer.addr, l.list, l.n, blockIdx.x, gridDim.x);
+        return;
+    }
+    int64_t bytes = gd_conclude_read(&self, l.addr, l.offset, l.len);
+
+    if (threadIdx.x == 0)
+        gd_store_result(l.bytes, bytes);
+}
+
 /*
  * The second warp of a block loads the list, further ones copy staged bytes. The first warp loads a
  * short list by itself, because the way through the ring takes longer than its few loads.
@@ -87,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(GQ_LIST_WARPS *GQ_LANES, 1)
     struct gd_reader self = {.group = gq_whole_group(), .file = &l.file, .copies = &block.copies};
 
     if (l.concludes) {
-        gd_conclude_list(&self, &l.buffer, l.list, l.n, blockIdx.x, gridDim.x, l.check);
+        conclude(l);
         return;
     }
     const struct list_window win = window_of(l);

@@ -68,8 +68,7 @@ static int open_memory_space(struct gpunvme_direct *d)
     if (!err)
         err = direct_load_all(d);
     if (!err && cu)
-        err = direct_service_open(&d->space, d->list_kernel.function && d->lease_tier < 2,
-                                  &d->service);
+        err = direct_service_open(&d->space, &d->service);
     return err;
 }
 

@@ -85,6 +85,12 @@ struct leased_file {
     LIST_HEAD(, gpunvme_cache) caches; /* under d->lease_lock */
 };
 
+/* Returns the file's struct in the memory space. */
+static inline const struct gpunvme_device_file *direct_device_file(const struct leased_file *f)
+{
+    return (const struct gpunvme_device_file *)(uintptr_t)f->device_at;
+}
+
 /*
  * Lease and end queues (direct_queues.c). d->staging exists before. The end waits for reads, for a
  * limited time.
@@ -135,14 +141,14 @@ struct direct_window {
  * how many pieces there are.
  */
 int direct_list_read_window(struct leased_file *f, const struct direct_window *win, void *stream);
-/* Returns true if direct_staged_launch() serves this read. */
-bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
+/* Returns true if direct_long_launch() serves this read. */
+bool direct_long_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
- * Returns 1 if it launched the read. Returns 0 if one block has to make the read, because the data
- * is compared and the stream is being captured, or too many such reads are in flight. Otherwise
- * returns -errno, like direct_launch().
+ * Launches a read through queues of its own. Returns 1 if it was launched. Returns 0 if shared
+ * queues have to serve the read, because its data is compared and the stream is being captured, or
+ * too many such reads are in flight. Otherwise returns -errno, like direct_launch().
  */
-int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
+int direct_long_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
 /* Creates the slots. Kernels count the ended uses of a slot in `runs`. */
 int direct_slots_open(struct gpunvme_direct *d);
@@ -199,7 +205,7 @@ struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvm
  * Frees the words of a check whose last kernel was not launched and whose other kernels have ended.
  */
 void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check);
-/* Launches the comparison of the data of a read or a list. Without a GPU, compares it. */
+/* Launches the comparison of the data of a read or a list. */
 int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
 /* Sets gpunvme_error() for a read that failed, naming a block that differs. Returns err. */
 int direct_say_failed(struct leased_file *f, int err);
@@ -211,13 +217,8 @@ int direct_say_failed(struct leased_file *f, int err);
  */
 bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
                     const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out);
-/*
- * Does the work of the kernels of a read on the calling thread (direct_cpu.c): the read, which is
- * not empty and ends before the file does, the comparison, and the end of the check.
- */
+/* Makes the read on the calling thread (direct_cpu.c). Returns bytes or -errno. */
 int64_t direct_cpu_read(const struct gd_launch *l);
-void direct_cpu_compare(const struct gd_compare_launch *l);
-int64_t direct_cpu_conclude(const struct gd_launch *l);
 
 /*
  * Launches a read like direct_read_async(), but counts nothing, because the caller waits for the

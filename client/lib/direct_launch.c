@@ -21,20 +21,23 @@ bool direct_has_kernels(void)
 }
 
 /*
- * Returns one warp for each queue that the kernel may use (gd_queues_for). A small read gets one
- * warp, because most of its time is the launch.
+ * Returns the queues for a read: one for each GD_QUEUE_COMMANDS commands. A small read has one,
+ * because most of its time is the launch.
  */
-static unsigned warps_for(const struct gd_set *set, uint64_t n)
+static unsigned queues_for(const struct gd_set *set, uint64_t n)
 {
     uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
 
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
-/* Returns one block for as many bytes as its lanes have in flight. */
-static uint64_t staged_blocks(const struct gd_launch *l)
+/* Returns one block for each queue of a long read: one for as many bytes as its lanes stage. */
+static uint64_t read_blocks(const struct gd_launch *l)
 {
     const struct gd_set *set = &l->file.set;
+
+    if (!GD_STAGES(&l->buffer))
+        return min_u64(queues_for(set, l->len), set->n_queues);
     uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
     uint64_t most = l->len < GD_STAGED_MANY ? GD_STAGED_FEW : GD_STAGED_QUEUES;
 
@@ -49,32 +52,42 @@ static uint64_t list_shares(const struct gd_launch *l)
     return min_u64(want, min_u64(l->file.set.n_queues, GD_LIST_QUEUES));
 }
 
+static uint64_t blocks_for(const struct gd_launch *l)
+{
+    if (l->list)
+        return list_shares(l);
+    return l->unit && !l->concludes ? read_blocks(l) : 1;
+}
+
 /*
- * Launches the kernel of a read, of a list, or of the conclusion of one. A list, and a long read
- * that is staged, may have several blocks. A block that concludes has one warp. Any other block of
- * these has a second warp, which loads the list, and copy warps if data is staged.
+ * A block that concludes has one warp. Any other block with a queue of its own has a second warp,
+ * which loads the list, and copy warps if data is staged.
  */
+static unsigned warps_for(const struct gd_launch *l)
+{
+    if (l->concludes)
+        return 1;
+    if (!l->list && !l->unit)
+        return queues_for(&l->file.set, l->len);
+    return GD_STAGES(&l->buffer) ? 2 + GD_COPY_WARPS : 2;
+}
+
+/* Launches the kernel of a read, of a list, or of the conclusion of one. */
 static int launch_kernel(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    bool by_blocks = l->list || (l->unit && !l->concludes);
-    const struct cuda_kernel *kernel = by_blocks ? &d->list_kernel : &d->kernel;
-    uint64_t blocks = l->list ? list_shares(l) : by_blocks ? staged_blocks(l) : 1;
-    unsigned warps = l->concludes            ? 1
-                     : !by_blocks            ? warps_for(&l->file.set, l->len)
-                     : GD_STAGES(&l->buffer) ? 2 + GD_COPY_WARPS
-                                             : 2;
+    const struct cuda_kernel *kernel = l->list || l->unit ? &d->list_kernel : &d->kernel;
     void *args[] = {l};
 
     if (!kernel->function)
         return direct_no_kernels();
     l->parts = (struct gd_parts_table *)(uintptr_t)d->parts_at;
-    return cuda_driver_launch(d->space.cuda, d->space.device, kernel, (unsigned)blocks,
-                              warps * WARP, stream, args);
+    return cuda_driver_launch(d->space.cuda, d->space.device, kernel, (unsigned)blocks_for(l),
+                              warps_for(l) * WARP, stream, args);
 }
 
 bool direct_compare_pays(const struct gd_launch *l)
 {
-    uint64_t least = (uint64_t)GD_COMPARE_LEAST * warps_for(&l->file.set, l->len);
+    uint64_t least = (uint64_t)GD_COMPARE_LEAST * queues_for(&l->file.set, l->len);
 
     return l->len / GQ_SUM_BLOCK > least;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads through leased queues, and long reads into memory that the controller does not
- * reach. One block reads on each queue. On mounts without a GPU the calling thread executes lists.
+ * Lists of reads, and long reads, through queues of their own. One block reads on each queue. On
+ * mounts without a GPU the calling thread executes lists.
  */
 #define GQ_LANES 1
 #include "client/device/gd_list.h"
 
-#include "client/device/gd_compare.h"
 #include "client/device/gd_launch.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
@@ -15,20 +14,23 @@
 
 /* --- Long reads ------------------------------------------------------------------------------ */
 
-/* Copy warps compare nothing. A kernel that runs after them compares whole blocks. */
-static bool direct_staged_suits_sums(const struct gd_launch *l)
+/* A kernel that runs after the read compares whole blocks. */
+static bool direct_long_suits_sums(const struct gd_launch *l)
 {
     return !l->file.sums.words ||
            ((l->offset | l->len) % GQ_SUM_BLOCK == 0 && direct_compare_pays(l));
 }
 
-bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l)
+bool direct_long_takes(const struct gpunvme_direct *d, const struct gd_launch *l)
 {
-    return d->list_kernel.function && GD_STAGES(&l->buffer) && l->len > l->file.set.lane_bytes &&
-           direct_staged_suits_sums(l);
+    const struct gd_set *set = &l->file.set;
+    uint64_t most =
+        GD_STAGES(&l->buffer) ? set->lane_bytes : (uint64_t)set->max_command * GD_QUEUE_COMMANDS;
+
+    return d->list_kernel.function && l->len > most && direct_long_suits_sums(l);
 }
 
-int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+int direct_long_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     l->check = direct_check_take(d, &l->file, stream);
     if (l->file.sums.words && !l->check)
@@ -46,19 +48,13 @@ static int direct_list_start(struct gpunvme_direct *d, struct gd_launch *l, void
     return direct_launch(d, l, stream);
 }
 
-static void direct_list_execute(struct gpunvme_direct *d, struct gd_launch *l)
+static void direct_list_execute(const struct gd_launch *l)
 {
-    struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file}, again = reader;
+    struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file};
     struct gd_list_share share;
 
-    l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(d, &l->file, NULL);
-    reader.defers = l->check != NULL;
     gd_share_list(&reader, &l->buffer, l->list, l->n, 0, 1, &share);
     (void)gd_read_share(&reader, &l->buffer, &share, gd_take_share(&reader, &share));
-    if (l->check) {
-        (void)direct_compare(d, l, NULL);
-        gd_conclude_list(&again, &l->buffer, l->list, l->n, 0, 1, l->check);
-    }
 }
 
 /* Sets the buffer of a launch from ptr on, in registered memory. */
@@ -77,7 +73,7 @@ static int direct_list_find(struct leased_file *f, const void *ptr, struct gd_la
 static int direct_list_read(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces,
                             size_t n, void *stream)
 {
-    struct gd_launch l = {.file = f->device, .n = (uint32_t)n};
+    struct gd_launch l = {.file = f->device, .file_at = direct_device_file(f), .n = (uint32_t)n};
     uint64_t at;
 
     if (n > GD_MAX_PIECES)
@@ -91,12 +87,12 @@ static int direct_list_read(struct leased_file *f, void *ptr, struct gpunvme_pie
     l.list = (struct gq_read_desc *)(uintptr_t)at;
     if (f->d->space.cuda)
         return direct_list_start(f->d, &l, stream);
-    direct_list_execute(f->d, &l);
+    direct_list_execute(&l);
     return 0;
 }
 
 /* Reads the pieces of the window on the calling thread. */
-static void direct_list_window_here(struct gpunvme_direct *d, struct gd_launch *l)
+static void direct_list_window_here(struct gd_launch *l)
 {
     uint32_t first;
 
@@ -104,13 +100,14 @@ static void direct_list_window_here(struct gpunvme_direct *d, struct gd_launch *
     l->list += first;
     l->bounds = NULL;
     if (l->n)
-        direct_list_execute(d, l);
+        direct_list_execute(l);
 }
 
 int direct_list_read_window(struct leased_file *f, const struct direct_window *win, void *stream)
 {
     struct gpunvme_direct *d = f->d;
     struct gd_launch l = {.file = f->device,
+                          .file_at = direct_device_file(f),
                           .list = win->pieces,
                           .n = win->n,
                           .bounds = win->bounds,
@@ -121,7 +118,7 @@ int direct_list_read_window(struct leased_file *f, const struct direct_window *w
         return err;
     if (d->space.cuda)
         return direct_launch(d, &l, stream);
-    direct_list_window_here(d, &l);
+    direct_list_window_here(&l);
     return 0;
 }
 

@@ -18,22 +18,18 @@ static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset
     if (f->device.set.n_queues == 0)
         return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
     *out = (struct gd_launch){.file = f->device,
+                              .file_at = direct_device_file(f),
                               .addr = (uintptr_t)ptr,
                               .len = gq_read_bytes(&f->device.map, offset, n),
                               .offset = offset};
     return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
 }
 
-static int64_t direct_read_read_here(struct leased_file *f, const struct gd_launch *l)
+/* Reads on the calling thread. */
+static int64_t direct_read_here(struct leased_file *f, const struct gd_launch *l)
 {
-    if (l->len == 0)
-        return 0;
     int64_t got = direct_cpu_read(l);
-    if (l->check) {
-        l->check->bytes = got;
-        (void)direct_compare(f->d, l, NULL);
-        got = direct_cpu_conclude(l);
-    }
+
     return got < 0 ? direct_say_failed(f, (int)got) : got;
 }
 
@@ -46,16 +42,14 @@ int direct_read_launch(struct leased_file *f, void *ptr, size_t n, uint64_t offs
     if (err)
         return err;
     l.bytes = bytes;
-    if (!GD_STAGES(&l.buffer) && direct_compare_pays(&l))
-        l.check = direct_check_take(f->d, &l.file, stream);
-    if (direct_staged_takes(f->d, &l)) {
-        err = direct_staged_launch(f->d, &l, stream);
+    if (direct_long_takes(f->d, &l)) {
+        err = direct_long_launch(f->d, &l, stream);
         if (err)
             return err < 0 ? err : 0;
     }
     if (f->d->space.cuda)
         return direct_launch(f->d, &l, stream);
-    *bytes = direct_read_read_here(f, &l);
+    *bytes = direct_read_here(f, &l);
     return 0;
 }
 
@@ -85,7 +79,7 @@ static bool one_command(const struct leased_file *f, const struct gd_launch *l, 
         cmd);
 }
 
-static int64_t read_by_block(struct leased_file *f, const struct gd_launch *l)
+static int64_t read_by_service(struct leased_file *f, const struct gd_launch *l)
 {
     struct gq_cmd cmd;
     const struct direct_service_read r = {
@@ -96,7 +90,7 @@ static int64_t read_by_block(struct leased_file *f, const struct gd_launch *l)
         .offset = l->offset,
         .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
         .staged = GD_STAGES(&l->buffer),
-        .launch = direct_staged_takes(f->d, l) ? direct_staged_launch : NULL,
+        .launch = direct_long_takes(f->d, l) ? direct_long_launch : NULL,
         .direct = f->d,
         .whole = l,
     };
@@ -112,10 +106,10 @@ static ssize_t read_and_wait(struct leased_file *f, void *ptr, size_t n, uint64_
     if (err)
         return err;
     if (!f->d->space.cuda)
-        return direct_read_read_here(f, &l);
+        return direct_read_here(f, &l);
     if (!f->d->service)
         return direct_no_kernels();
-    int64_t got = read_by_block(f, &l);
+    int64_t got = read_by_service(f, &l);
     return got == -EIO && f->device.sums.words ? direct_say_failed(f, -EIO) : got;
 }
 

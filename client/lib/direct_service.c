@@ -18,7 +18,7 @@
 #include "support/page.h"
 
 #define KERNEL      "gpunvme_direct_serve"
-#define THREADS     (GD_READ_QUEUES * 32u)
+#define THREADS     32u
 #define MEMORY      ((sizeof(struct gd_service) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES)
 #define PART        DIRECT_PART /* bytes read at a time, so that each wait can be bounded */
 #define LAUNCHED    (4 * PART)  /* the same for a launched kernel, whose start and end take long */
@@ -82,7 +82,7 @@ static int direct_service_open_memory(struct direct_service *s)
     return 0;
 }
 
-int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out)
+int direct_service_open(const struct memory_space *p, struct direct_service **out)
 {
     *out = NULL;
     if (!service_image())
@@ -96,7 +96,7 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
         err = cuda_driver_stream_new(p->cuda, p->device, true, &s->stream);
-    if (!err && launches)
+    if (!err)
         err = cuda_driver_stream_new(p->cuda, p->device, true, &s->launches);
     if (!err)
         err = direct_service_open_memory(s);

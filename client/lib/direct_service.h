@@ -44,10 +44,10 @@ struct direct_service_read {
 };
 
 /*
- * Opens the service of a GPU's memory space. `launches` means that reads may have `launch`. Returns
- * 0 with *out NULL if the library has no device code.
+ * Opens the service of a GPU's memory space. Returns 0 with *out NULL if the library has no device
+ * code.
  */
-int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out);
+int direct_service_open(const struct memory_space *p, struct direct_service **out);
 /*
  * Waits for the end of the blocks and frees the service. Returns false if a block may still run, or
  * waits for room on the GPU, after two deadlines of a command and 10 s for each stream. Nothing is

@@ -50,7 +50,7 @@ void direct_sums_close(struct gpunvme_direct *d)
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream)
 {
-    if (!f->sums.words || (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
+    if (!f->sums.words || cuda_driver_is_captured(d->space.cuda, stream))
         return NULL;
     return direct_slots_take(d);
 }
@@ -92,11 +92,8 @@ int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *st
     };
     void *args[] = {&c};
 
-    if (d->space.cuda)
-        return cuda_driver_launch(d->space.cuda, d->space.device, &d->compare_kernel,
-                                  direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
-    direct_cpu_compare(&c);
-    return 0;
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->compare_kernel,
+                              direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
 }
 
 /* Stores 1 + the offset of a block that did not match, or 0. */

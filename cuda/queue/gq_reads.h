@@ -94,6 +94,8 @@ static_assert(sizeof(struct gq_read_desc) == 24, "lists are arrays of it");
 #define GQ_QUEUES_OF_LONG 12u
 #define GQ_READ_SAMPLES   8u
 
+#define GQ_NO_READ UINT32_MAX /* is no index of a read */
+
 /* Returns the index of sample i among n reads. */
 GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
 {
@@ -195,5 +197,15 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
  * this errno.
  */
 #define GQ_MISMATCH (-EBADMSG)
+
+/* Progress in a read. */
+struct gq_cursor {
+    uint64_t offset;   /* file offset of the next byte */
+    uint64_t at;       /* position of the next byte in the target, from its first page */
+    uint64_t left;     /* bytes; 0: only commands in flight remain */
+    uint64_t from, to; /* file range of the last extent found; empty: none */
+    uint64_t lba;      /* first LBA of that extent */
+    uint32_t index;    /* index of the read */
+};
 
 #endif

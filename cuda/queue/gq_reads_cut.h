@@ -19,17 +19,6 @@
 
 /* Maximum zeros that a lane writes in a round, so that rounds are short. */
 #define GQ_ZEROS_A_ROUND 32768u
-#define GQ_NO_READ       UINT32_MAX
-
-/* Progress of a lane in its read. */
-struct gq_cursor {
-    uint64_t offset;   /* file offset of the next byte */
-    uint64_t at;       /* position of the next byte in the target, from its first page */
-    uint64_t left;     /* bytes; 0: only commands in flight remain */
-    uint64_t from, to; /* file range of the last extent found; empty: none */
-    uint64_t lba;      /* first LBA of that extent */
-    uint32_t index;    /* index of the read */
-};
 
 enum gq_lane_state {
     GQ_LANE_FREE,    /* prepares a command next */

@@ -29,23 +29,17 @@
  *    __syncthreads(). They must be loaded by ordinary loads: __ldg() and
  *    const __restrict__ pointers assume that memory does not change while the
  *    kernel runs.
- *  - Reads by threads and warps share the queues. Reads by blocks, and lists,
- *    need queues of their own while they last, and wait if all are taken.
- *    Callers may hold locks of their own, but no more warps should wait than
- *    are resident.
+ *  - All reads share the queues. Callers may hold locks of their own, but no more warps should wait
+ *    than are resident.
  *  - Kernels must run in the primary context of the device.
- *  - A kernel that calls them uses 164 to 220 registers per thread on sm_90,
- *    255 with lists or reads by blocks; blocks of up to 256 threads always have
- *    that many. With __launch_bounds__ the compiler uses 168 for blocks of 128
- *    threads, 128 for 256, and 64 for more. Reads by threads and warps then
- *    spill about 110 words, and reads by blocks 240. That fits into the
+ *  - A kernel that calls them uses 164 to 222 registers per thread on sm_90, so blocks of up to 256
+ *    threads always have that many. With __launch_bounds__ the compiler uses 168 for blocks of 128
+ *    threads, 128 for 256, and 64 for more. Reads then spill 140 to 210 words, which fit into the
  *    stack of 1,024 bytes that CUDA allocates for any kernel.
- *  - Kernels with larger blocks define GPUNVME_DEVICE_SMALL before they include
- *    this header. The functions then use 90 to 105 registers, and with the 64
- *    of a block of 1,024 threads none spills more than 9 words. A read of at
- *    most a page by a warp keeps its state in registers. All other reads call
- *    functions with their state on the stack and take longer
- *    (docs/direct.md). Reads by blocks, and lists, then share the queues, too.
+ *  - Kernels with larger blocks define GPUNVME_DEVICE_SMALL before they include this header. The
+ *    functions then use 80 to 105 registers, and with the 64 of a block of 1,024 threads none
+ * spills more than 9 words. A read of at most a page by a warp keeps its state in registers. All
+ * other reads call functions with their state on the stack and take longer (docs/direct.md).
  */
 #ifndef GPUNVME_DEVICE_H
 #define GPUNVME_DEVICE_H
@@ -57,8 +51,7 @@
 #error "gpunvme_device.h needs compute capability 8.0: compile with nvcc -arch=sm_80 or newer"
 #endif
 
-#include "client/device/gd_list.h"
-#include "client/device/gd_pread.h"
+#include "client/device/gd_shared_list.h"
 #include "client/device/gd_shared_pread.h"
 
 /*
@@ -82,12 +75,10 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 }
 
 /*
- * Called by all threads of a block with the same arguments, for one read.
- * Returns the same result to all of them. Long reads use several queues, one
- * for each of the first eight warps, which also copy staged bytes, so blocks of
- * 256 threads are fastest for those. The call uses 272 bytes of shared memory.
- * With GPUNVME_DEVICE_SMALL the warps share queues, and the call uses 32 bytes.
- * It contains a barrier of the block before and after the read.
+ * Called by all threads of a block with the same arguments, for one read. Returns the same result
+ * to all of them. The first eight warps read the parts of a long read, each through a queue, so
+ * blocks of 256 threads are fastest for those. The call uses 32 bytes of shared memory. It contains
+ * a barrier of the block before and after the read.
  */
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
@@ -96,12 +87,11 @@ gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t 
 }
 
 /*
- * Called by all threads of a warp with the same arguments, for n reads through
- * one queue, as many at a time as its depth allows. n is below 2^31.
- * buffer_offset of a piece is relative to dst, and all pieces lie between dst
- * and the end of the buffer that contains it. Each piece has its own result
- * when the function returns: as above, or -EINVAL for a length of 2^31 or more.
- * Returns 0, or the error of the first piece that has one.
+ * Called by all threads of a warp with the same arguments, for n reads, of which each thread has
+ * one in flight. n is below 2^31. buffer_offset of a piece is relative to dst, and all pieces lie
+ * between dst and the end of the buffer that contains it. Each piece has its own result when the
+ * function returns: as above, or -EINVAL for a length of 2^31 or more. Returns 0, or the error of
+ * the first piece that has one.
  *
  * struct gpunvme_piece { uint64_t file_offset, buffer_offset; uint32_t len; int32_t result; }
  */

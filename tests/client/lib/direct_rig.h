@@ -12,14 +12,6 @@
 
 __BEGIN_DECLS
 
-/* Bytes or -errno, as gpunvme_pread_warp(): of a read that ends before the file does. */
-int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
-                           uint64_t offset);
-
-/* The rank-th of `groups` parts of it: 0 or -errno. dealing: gd_reader.dealing. */
-int direct_part_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
-                     uint64_t offset, uint32_t rank, uint32_t groups, struct gq_dealing *dealing);
-
 /*
  * The rank-th of `groups` shares of n pieces, to the one buffer of the file's set from dst on.
  * parts: NULL, or the words by which the groups deal the list.
@@ -71,9 +63,11 @@ struct shared_read {
     int64_t result;
 };
 
-/* As gpunvme_pread_warp(), and as gpunvme_pread() of 32 threads. */
+/* As gpunvme_pread_warp(), gpunvme_preadv_warp(), and gpunvme_pread() of 32 threads. */
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset);
+int shared_read_list(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,
+                     uint32_t n);
 /*
  * By the short path (gd_lone.h), if it suits: whether it has ended there, or the result of a
  * command that continued on the general path, in *result.

@@ -2,6 +2,7 @@
 /* Threads that stand for warps over shared queues. */
 #define GQ_LANES 32u
 #include "client/device/gd_lone.h"
+#include "client/device/gd_shared_list.h"
 
 #include <stdlib.h>
 
@@ -15,12 +16,13 @@ struct shared_ticket {
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset)
 {
-    const struct gd_known k = gd_load_known(f);
-    struct gd_share s;
+    return gd_shared_pread_warp(f, dst, len, offset);
+}
 
-    len = gq_read_bytes(&f->map, offset, len);
-    int err = gd_read_warp(&s, f, &k, dst, len, offset);
-    return err ? err : (int64_t)len;
+int shared_read_list(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,
+                     uint32_t n)
+{
+    return gd_shared_preadv_warp(f, dst, list, n);
 }
 
 enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,

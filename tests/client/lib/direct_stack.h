@@ -88,8 +88,16 @@ class Stack
     // Of the memory, to byte `at` of it.
     int64_t read(size_t at, uint64_t len, uint64_t offset)
     {
-        return direct_single_read(&file, reinterpret_cast<uint64_t>(pages.data()) + at, len,
-                                  offset);
+        return shared_read_warp(&file, reinterpret_cast<uint64_t>(pages.data()) + at, len, offset);
+    }
+
+    // The same through a queue that no other reader has.
+    int64_t read_alone(size_t at, uint32_t len, uint64_t offset)
+    {
+        gq_read_desc piece = {offset, 0, len, -1};
+        int err = direct_list_read(&file, reinterpret_cast<uint64_t>(pages.data()) + at, &piece, 1,
+                                   0, 1, nullptr);
+        return err ? err : piece.result;
     }
 
     // The controller no longer reaches the memory that is read to.

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Long reads into memory that the controller does not reach, by several groups of 32 lanes, or by
-// the warps of a block.
+// Long reads into memory that the controller does not reach, by several groups of 32 lanes.
 #include <errno.h>
 
 #include <algorithm>
@@ -23,17 +22,14 @@ constexpr uint64_t kMs = 1000000;
 constexpr unsigned char kPoison = 0x5a;
 
 // A file of many extents, and memory that the controller does not reach.
-class StagedFile : public ::testing::Test
+class DirectStaged : public ::testing::Test
 {
   protected:
-    StagedFile()
+    DirectStaged()
     {
         s.stage_all();
         whole = s.file.map.end;
     }
-    // By all groups, a thread each: bytes, or -errno.
-    virtual int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset) = 0;
-
     void expect_read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
     {
         ASSERT_EQ(read(groups, at, len, offset), static_cast<int64_t>(len));
@@ -59,15 +55,6 @@ class StagedFile : public ::testing::Test
         return rank == 0 ? &hasty : &stack.file;
     }
 
-    Stack s{4, 64, 60};
-    gpunvme_device_file hasty = {};
-    uint64_t whole;
-    std::atomic<unsigned> seen{0};
-};
-
-class DirectStaged : public StagedFile
-{
-  protected:
     direct_staged_rig rig_of(Stack &stack, uint32_t groups, size_t at, uint64_t len,
                              uint64_t offset)
     {
@@ -101,7 +88,7 @@ class DirectStaged : public StagedFile
             expect_ended();
         return result ? result.load() : static_cast<int64_t>(len);
     }
-    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset) override
+    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
     {
         return read(s, groups, at, len, offset);
     }
@@ -116,84 +103,48 @@ class DirectStaged : public StagedFile
         EXPECT_EQ(parts.dealing.runs, ++runs);
     }
 
+    Stack s{4, 64, 60};
+    gpunvme_device_file hasty = {};
+    uint64_t whole;
+    std::atomic<unsigned> seen{0};
     struct gd_parts parts = {};
     uint32_t runs = 0;
     uint32_t unit_ = GD_STAGED_ALL;
     const uint32_t *cancel_ = nullptr;
 };
 
-// The warps of a block, of whose results the least is the read's.
-class DirectBlock : public StagedFile
+TEST_F(DirectStaged, ARefusedCommandIsTheReadsError)
 {
-  protected:
-    DirectBlock()
-    {
-        s.file.set.max_command = 2048; // a counter deals commands of so many bytes
-    }
-    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset) override
-    {
-        std::vector<int> errs(groups);
-        memset(s.pages[0].bytes, kPoison, kPages * kPage);
-        dealing = {};
-        in_threads(groups, [&](uint32_t rank) {
-            errs[rank] = direct_part_read(file_of(s, rank), address(s, at), len, offset, rank,
-                                          groups, &dealing);
-        });
-        int worst = *std::min_element(errs.begin(), errs.end());
-        return worst ? worst : static_cast<int64_t>(len);
-    }
-
-    struct gq_dealing dealing = {};
-};
-
-// With longer commands shares are even.
-class DirectBlockEven : public DirectBlock
-{
-  protected:
-    DirectBlockEven() { s.file.set.max_command = 8192; }
-};
-
-template <typename Way> class StagedReads : public Way
-{
-};
-
-using Ways = ::testing::Types<DirectStaged, DirectBlock, DirectBlockEven>;
-TYPED_TEST_SUITE(StagedReads, Ways);
-
-TYPED_TEST(StagedReads, ARefusedCommandIsTheReadsError)
-{
-    Stack &s = this->s;
     for (uint32_t groups : {1u, 3u}) {
         s.on_command = [&] {
-            if (++this->seen == 20)
+            if (++seen == 20)
                 s.status_of_next = NVME_ERR_UNRECOVERED_READ;
             return true;
         };
-        this->seen = 0;
-        EXPECT_EQ(this->read(groups, kPage, this->whole, 0), -EIO) << groups;
+        seen = 0;
+        EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
         EXPECT_EQ(s.lost_queues(), 0u);
-        ASSERT_NO_FATAL_FAILURE(this->expect_read(groups, kPage, this->whole, 0)) << groups;
+        ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
     }
 }
 
 // Its group waits for it; the remaining ones read the rest, and the next reads.
-TYPED_TEST(StagedReads, ALostCommandTakesItsQueueAlone)
+TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
 {
-    this->lose_the_first();
-    EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(this->s.lost_queues(), 1u);
-    this->hasty = {};
-    ASSERT_NO_FATAL_FAILURE(this->expect_read(3, kPage, this->whole, 0));
+    lose_the_first();
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(s.lost_queues(), 1u);
+    hasty = {};
+    ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
 }
 
-TYPED_TEST(StagedReads, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
+TEST_F(DirectStaged, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
 {
-    Stack &s = this->s;
     s.file.set.command_ns = 100 * kMs;
     s.on_command = [] { return false; };
     while (s.lost_queues() < 4)
-        EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(this->read(4, kPage, this->whole, 0), -ETIMEDOUT) << "no group has a queue";
+        EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no group has a queue";
 }
 
 TEST_F(DirectStaged, GroupsReadAnythingAnywhereAndTouchNothingElse)
@@ -334,72 +285,6 @@ TEST_F(DirectStaged, AReadThatIsCancelledMeanwhileEnds)
     EXPECT_EQ(read(1, kPage, whole, 0), -ECANCELED);
     EXPECT_EQ(s.lost_queues(), 0u);
     EXPECT_LT(s.commands, whole / GD_STAGED_ALL);
-}
-
-// With commands of two kilobytes a counter deals them, with longer ones shares are even.
-TEST_F(DirectBlock, WarpsReadAnythingAnywhereAndTouchNothingElse)
-{
-    std::mt19937 rng(5);
-    s.out_of_order = true;
-    for (int i = 0; i < 160; i++) {
-        size_t at = kPage + rng() % kPage;
-        uint64_t offset = i % 4 ? rng() % (whole - 1) : 0;
-        uint64_t len = i % 4 ? 1 + rng() % (whole - offset) : whole;
-        s.file.set.max_command = 2048u << rng() % 6;
-        ASSERT_NO_FATAL_FAILURE(expect_read(1 + rng() % GD_READ_QUEUES, at, len, offset));
-    }
-    EXPECT_EQ(s.odd_commands, 0u);
-    EXPECT_EQ(s.lost_queues(), 0u);
-}
-
-// However long commands may be: with long ones a short read would keep one lane busy.
-TEST_F(DirectBlock, CommandsAreAsShortAsLanesHaveStaging)
-{
-    s.make_one_extent(240);
-    for (uint32_t most : {2048u, 4096u, 8192u, 131072u}) {
-        uint32_t unit = std::min(most, GD_STAGED_ALL);
-        s.file.set.max_command = most;
-        s.commands = 0;
-        ASSERT_NO_FATAL_FAILURE(expect_read(4, kPage, 240 * kPage, 0));
-        EXPECT_EQ(s.commands, 240 * kPage / unit);
-        s.most_held = 0;
-        ASSERT_NO_FATAL_FAILURE(expect_read(2, kPage, 16 * kPage, 8 * kPage));
-        EXPECT_GE(s.most_held, 4u) << "one by each lane";
-    }
-}
-
-TEST_F(DirectBlock, OnlyALongReadIsDealt)
-{
-    s.make_one_extent(240);
-    s.file.set.max_command = 4096;
-    ASSERT_NO_FATAL_FAILURE(expect_read(4, kPage, 240 * kPage, 0));
-    EXPECT_EQ(dealing.runs, 0u);
-    s.file.set.max_command = 2048;
-    ASSERT_NO_FATAL_FAILURE(expect_read(4, kPage, 240 * kPage, 0));
-    EXPECT_EQ(dealing.runs, 1u);
-}
-
-TEST_F(DirectBlock, LeasesThatEndMeanwhileEndTheRead)
-{
-    s.on_command = [&] {
-        if (++seen >= 20)
-            __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
-        return seen < 20;
-    };
-    EXPECT_EQ(read(4, kPage, whole, 0), -ESTALE);
-}
-
-// A group reads those of its blocks again that do not match, so no counter deals them.
-TEST_F(DirectBlock, BlocksWithChecksumsAreComparedInStaging)
-{
-    s.add_sums();
-    s.file.set.max_command = kPage;
-    for (uint32_t groups : {1u, 4u})
-        ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0));
-    s.on_media(0) ^= 1;
-    EXPECT_EQ(read(4, kPage, whole, 0), -EIO);
-    EXPECT_EQ(s.bad_block, 1u);
-    EXPECT_EQ(dealing.runs, 0u);
 }
 
 } // namespace

@@ -7,6 +7,11 @@
 #include "cuda/queue/gq_fence.h"
 #undef gq_clock_ns
 static uint64_t gq_clock_ns(void);
+/* So are reads that are no commands. */
+#include "client/device/gd_lone.h"
+#define gd_shared_pread_warp read_made_up
+static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                            uint64_t offset);
 #include "client/device/gd_serve.h"
 
 #include "tests/client/lib/service_rig.h"
@@ -52,7 +57,7 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
     memset(&own, 0, sizeof(own));
     own.file.set.command_ns = command_ns;
     r->fail_from = UINT64_MAX;
-    int err = direct_service_open(&place, true, &own.service);
+    int err = direct_service_open(&place, &own.service);
     if (err)
         free(r);
     else
@@ -170,40 +175,34 @@ void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
 
 /* --- The block ------------------------------------------------------------------------------- */
 
-static void answer(uint32_t slot, const struct gd_serve_shared *shared)
+/* The address tells the offset, so that parts that go to the wrong place are found out. */
+static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                            uint64_t offset)
 {
-    /* The address tells the offset, so that parts that go to the wrong place are found out. */
-    const union gd_request *request = &shared->request;
-    bool right = request->read.addr == request->read.offset + 1 ||
-                 request->read.addr == own.command_addr; /* in place of it */
-    int err = right ? 0 : -EFAULT;
+    bool right = dst == offset + 1 || dst == own.command_addr; /* in place of it */
 
+    (void)file;
     rig->reads++;
     while (rig->stick)
         sched_yield();
-    if (request->read.offset >= rig->fail_from)
-        err = rig->fail;
-    else
-        rig->bytes += request->read.len;
-    __atomic_store_n(&own.launch.service.memory->slots[slot].answer, gd_answer(shared->number, err),
-                     __ATOMIC_RELEASE);
-    gq_service_touch(&own.stay, gq_clock_ns());
+    if (offset >= rig->fail_from)
+        return rig->fail;
+    rig->bytes += n;
+    return right ? (int64_t)n : -EFAULT;
 }
 
-/* A block, as in the kernel, with reads that are no commands made up. */
+/* A block, as in the kernel. */
 static void *serve(void *arg)
 {
     const struct gd_service_launch *l = &own.launch;
     uint32_t slot = (uint32_t)(uintptr_t)arg;
-    struct gd_serve_shared shared = {.number = 0};
 
     while (rig->hold)
         sched_yield();
     uint64_t began_ns = gq_clock_ns();
-    shared.number = gq_service_begin(&l->service, &own.stay, slot, began_ns);
-    while (gd_serve(l, &own.stay, slot, began_ns, &shared))
-        answer(slot, &shared);
-    gq_service_leave(&l->service, &own.stay, slot, shared.number);
+    uint32_t number = gq_service_begin(&l->service, &own.stay, slot, began_ns);
+    number = gd_serve(l, &own.stay, slot, began_ns, number);
+    gq_service_leave(&l->service, &own.stay, slot, number);
     return NULL;
 }
 

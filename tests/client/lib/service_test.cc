@@ -655,7 +655,7 @@ TEST_F(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
         __atomic_store_n(&s.locks[i], GD_TAKEN, __ATOMIC_RELEASE);
     std::thread other([&] {
         for (int i = 0; i < kReads; i++)
-            got += s.read(2 * kPage, kPage, 0) == kWhole;
+            got += s.read_alone(2 * kPage, kPage, 0) == kWhole;
         done = true;
     });
     int64_t last = kWhole;
