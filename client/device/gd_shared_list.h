@@ -15,7 +15,7 @@ struct gd_pieces {
     struct gq_read_desc *list;
     uint32_t n, next;                /* pieces, and the first one that no lane has taken */
     uint64_t dst, room;              /* pieces lie in so many bytes from dst on */
-    bool stale;                      /* the leases have ended: no further piece is read */
+    int32_t rest;                    /* error of all pieces that have no command in flight; or 0 */
     GQ_LANE_MEMBER(uint32_t, piece); /* GQ_NO_READ: none */
     GQ_LANE_MEMBER(int32_t, result); /* if it succeeds */
     GQ_LANE_MEMBER(uint32_t, bad);   /* the first piece of the lane with an error, or GQ_NO_READ */
@@ -50,8 +50,8 @@ GQ_FN void gd_take_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane,
         err = -EINVAL;
     else if (piece.at > p->room || piece.len > p->room - piece.at)
         err = -EFAULT;
-    else if (p->stale)
-        err = -ESTALE;
+    else
+        err = p->rest;
     GQ_AT(p->piece) = i;
     GQ_AT(p->result) = (int32_t)left;
     GQ_AT(s->part).dst = p->dst + piece.at;
@@ -63,22 +63,40 @@ GQ_FN void gd_take_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane,
 }
 
 /*
+ * Ends the list if a lane has found that the leases have ended, or has waited in vain for a
+ * command, as each further command might. Commands in flight end as usual.
+ */
+GQ_STEP void gd_check_list(struct gd_share *s, struct gd_pieces *p)
+{
+    struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, err);
+    uint32_t mask;
+
+    GQ_FOR_LANES(lane)
+    {
+        int32_t found = GQ_AT(s->part).err;
+
+        GQ_AT(err) = found == -ESTALE || found == -ETIMEDOUT ? (uint32_t)found : 0;
+    }
+    mask = GQ_BALLOT(err);
+    if (mask && p->rest == 0)
+        p->rest = (int32_t)GQ_FROM32(err, gq_prefix_ones(~mask));
+    if (p->rest)
+        gd_fail(s, gd_wanting(s), p->rest);
+}
+
+/*
  * Ends the pieces of lanes that have read all of them, and gives these lanes the next ones. Returns
- * true if a lane has a piece.
+ * true if a lane has a piece. Lanes that gd_check_list() stops end their pieces in the next turn,
+ * because gd_step() has to release the queue first.
  */
 GQ_STEP bool gd_next_pieces(struct gd_share *s, struct gd_pieces *p)
 {
     struct gq_sharer *w = &s->q;
     uint32_t idle = ~(gd_active(s) | gd_wanting(s));
     GQ_LANE_VAR(uint32_t, has);
-    GQ_LANE_VAR(uint32_t, stale);
 
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(stale) = GQ_AT(s->part).err == -ESTALE;
-    }
-    p->stale = p->stale || GQ_BALLOT(stale);
-
+    gd_check_list(s, p);
     GQ_FOR_LANES(lane)
     {
         uint32_t i = p->next + gq_count_ones(idle & ((1u << lane) - 1u));
@@ -146,7 +164,7 @@ GQ_STEP uint64_t gd_room(const struct gd_share *s, const struct gd_known *k, uin
 GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                                 struct gq_read_desc *list, uint32_t n)
 {
-    const struct gd_known k = gd_load_known(file);
+    struct gd_known k = gd_load_known(file);
     struct gd_pieces p = {.list = list, .n = n, .dst = dst};
     struct gd_share share, *s = &share;
     const struct gq_sharer *w = &s->q;
@@ -162,7 +180,9 @@ GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t
         GQ_AT(p.piece) = GQ_NO_READ;
         GQ_AT(p.bad) = GQ_NO_READ;
     }
-    (void)gd_next_pieces(s, &p);
+    /* gd_share_begin() checks the leases only if a lane has bytes to read. */
+    while (gd_next_pieces(s, &p) && gd_wanting(s) == 0)
+        k = gd_load_known(file);
     gd_share_begin(s, &k);
     for (;;) {
         (void)gd_step(s);

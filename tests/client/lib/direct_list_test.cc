@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Lists of the direct path, and the queues of their own that they take.
+// Lists of the direct path, through queues of their own and through shared ones.
 #include <errno.h>
 
 #include <algorithm>
@@ -441,5 +441,107 @@ TEST(DirectListStaged, CommandsAreAsLongAsLanesHaveStaging)
         EXPECT_EQ(s.commands, 64 * kPage / std::min(most, GD_STAGED_QUEUE / GD_GROUP));
     }
 }
+
+// --- Lists that a warp reads through shared queues -----------------------------------------------
+
+class DirectSharedList : public ::testing::TestWithParam<bool>
+{
+  protected:
+    void SetUp() override
+    {
+        if (GetParam())
+            s_.stage_all();
+        s_.out_of_order = true;
+    }
+    int read() { return shared_read_list(&s_.file, address(s_, kPage), list_.data(), size()); }
+    uint32_t size() const { return static_cast<uint32_t>(list_.size()); }
+    bool holds(size_t i)
+    {
+        const gq_read_desc &p = list_[i];
+        return s_.holds(kPage + p.at, static_cast<uint64_t>(p.result), p.file_offset);
+    }
+
+    Stack s_{3, 8, 20};
+    std::vector<gq_read_desc> list_;
+};
+
+TEST_P(DirectSharedList, PiecesGoAnywhereAndEndWithTheFile)
+{
+    std::mt19937 rng(9);
+    uint64_t end = s_.file.map.end, at = 0;
+    for (unsigned n : {1u, 31u, 32u, 33u, 100u}) {
+        list_.clear();
+        for (at = 0; list_.size() < n;) {
+            uint32_t len = rng() % (list_.size() % 4 == 0 ? 3 * kPage : 700);
+            list_.push_back({rng() % end, at, len, -1});
+            at += len + rng() % 3;
+        }
+        ASSERT_LT(at, (kPages - 2) * kPage);
+        EXPECT_EQ(read(), 0);
+        for (size_t i = 0; i < n; i++) {
+            uint64_t left = end - list_[i].file_offset;
+            ASSERT_EQ(list_[i].result,
+                      static_cast<int32_t>(std::min<uint64_t>(list_[i].len, left)));
+            ASSERT_TRUE(holds(i)) << i << " of " << n;
+        }
+    }
+    EXPECT_EQ(s_.odd_commands, 0u);
+    expect_idle(s_);
+}
+
+TEST_P(DirectSharedList, EachPieceHasItsErrorAndTheFirstIsTold)
+{
+    for (uint64_t i = 0; i < 70; i++)
+        list_.push_back({i % 5 * kPage, i * kPage, kPage, -1});
+    list_[50].len = 1u << 31;
+    list_[40].at = kPages * kPage;
+    EXPECT_EQ(read(), -EFAULT);
+    for (size_t i = 0; i < list_.size(); i++)
+        EXPECT_EQ(list_[i].result, i == 40 ? -EFAULT : i == 50 ? -EINVAL : int{kPage}) << i;
+    EXPECT_EQ(shared_read_list(&s_.file, address(s_, kPage), list_.data(), 0), 0);
+    EXPECT_EQ(shared_read_list(&s_.file, address(s_, kPage), list_.data(), 1u << 31), -EINVAL);
+}
+
+TEST_P(DirectSharedList, LeasesThatEndMeanwhileEndTheList)
+{
+    for (uint64_t i = 0; i < 2000; i++)
+        list_.push_back({i % 5 * kPage, i % 64 * kPage, kPage, -1});
+    s_.on_command = [this] {
+        if (s_.commands >= 20)
+            __atomic_store_n(&s_.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+        return s_.commands < 20;
+    };
+    EXPECT_EQ(read(), -ESTALE);
+    EXPECT_EQ(list_.back().result, -ESTALE);
+    EXPECT_LT(s_.commands, 200u);
+}
+
+TEST_P(DirectSharedList, ChecksTheLeasesAlsoAfterEmptyPieces)
+{
+    list_.assign(100, {0, 0, 0, -1});
+    list_.push_back({0, 0, kPage, -1});
+    s_.lease = GD_LEASE_REVOKED;
+    s_.forget_check();
+    EXPECT_EQ(read(), -ESTALE);
+    EXPECT_EQ(list_.front().result, 0);
+    EXPECT_EQ(list_.back().result, -ESTALE);
+    EXPECT_EQ(s_.commands, 0u);
+}
+
+// The queue has seven CIDs. The other two queues are not lost, too.
+TEST_P(DirectSharedList, ALostCommandEndsTheList)
+{
+    for (uint64_t i = 0; i < 100; i++)
+        list_.push_back({i % 5 * kPage, i % 64 * kPage, kPage, -1});
+    s_.file.set.command_ns = 50000000;
+    s_.on_command = [] { return false; };
+    EXPECT_EQ(read(), -ETIMEDOUT);
+    for (const gq_read_desc &p : list_)
+        ASSERT_EQ(p.result, -ETIMEDOUT);
+    EXPECT_LE(s_.commands, 7u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lists, DirectSharedList, ::testing::Bool(),
+                         [](const auto &info) { return info.param ? "staged" : "direct"; });
 
 } // namespace
