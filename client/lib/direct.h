@@ -85,12 +85,6 @@ struct leased_file {
     LIST_HEAD(, gpunvme_cache) caches; /* under d->lease_lock */
 };
 
-/* Returns the file's struct in the memory space. */
-static inline const struct gpunvme_device_file *direct_device_file(const struct leased_file *f)
-{
-    return (const struct gpunvme_device_file *)(uintptr_t)f->device_at;
-}
-
 /*
  * Lease and end queues (direct_queues.c). d->staging exists before. The end waits for reads, for a
  * limited time.

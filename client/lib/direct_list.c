@@ -73,7 +73,7 @@ static int direct_list_find(struct leased_file *f, const void *ptr, struct gd_la
 static int direct_list_read(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces,
                             size_t n, void *stream)
 {
-    struct gd_launch l = {.file = f->device, .file_at = direct_device_file(f), .n = (uint32_t)n};
+    struct gd_launch l = {.file = f->device, .file_at = leased_file_device(f), .n = (uint32_t)n};
     uint64_t at;
 
     if (n > GD_MAX_PIECES)
@@ -107,7 +107,7 @@ int direct_list_read_window(struct leased_file *f, const struct direct_window *w
 {
     struct gpunvme_direct *d = f->d;
     struct gd_launch l = {.file = f->device,
-                          .file_at = direct_device_file(f),
+                          .file_at = leased_file_device(f),
                           .list = win->pieces,
                           .n = win->n,
                           .bounds = win->bounds,

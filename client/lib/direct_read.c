@@ -18,7 +18,7 @@ static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset
     if (f->device.set.n_queues == 0)
         return gpunvme_fail(-ESTALE, "the leases have ended: renew them");
     *out = (struct gd_launch){.file = f->device,
-                              .file_at = direct_device_file(f),
+                              .file_at = leased_file_device(f),
                               .addr = (uintptr_t)ptr,
                               .len = gq_read_bytes(&f->device.map, offset, n),
                               .offset = offset};
