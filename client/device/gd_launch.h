@@ -27,7 +27,7 @@ struct gd_launch {
     struct gd_check *check;          /* of data that other warps compare; NULL: the kernel does */
     bool concludes;                  /* after the comparison: reads again what differs */
     struct gd_parts_table *parts;    /* of launches of several blocks; NULL: shares are even */
-    const volatile uint32_t *cancel; /* of a read by blocks: not 0 cancels it; may be NULL */
+    const volatile uint32_t *cancel; /* of a long read: not 0 cancels it; may be NULL */
     const uint32_t *bounds; /* range of pieces by a kernel: gd_list_window(); NULL: all n */
     uint32_t from;          /* number of the first of the n pieces, with bounds */
 };

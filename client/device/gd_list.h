@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of reads through leased queues, for gpunvme_submit_stream(), and long reads, which are
- * lists of their units. A
- * group reads its share by a queue of its own, which it keeps full: the next pieces are loaded
- * while commands are in flight. Many groups take pieces from a counter (gd_parts.h), so that a
- * slow queue gets fewer; that is worth 5 to 20 % on a controller of eight threads.
+ * lists of their units. A group reads its share by a queue of its own, which it keeps full: the
+ * next pieces are loaded while commands are in flight. Many groups take pieces from a counter
+ * (gd_parts.h), so that a slow queue gets fewer; that is worth 5 to 20 % on a controller of eight
+ * threads.
  *
  * A group loads each of its pieces once. It stores the result of a piece when it begins to read it,
  * and again if that fails. If the end of the leases was the cause, the result is stored once more:
@@ -246,10 +246,10 @@ GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 }
 
 /*
- * Sets up a share of one read to byte read.at of the buffer, in units of `unit` bytes. Its length
- * is not 0, and it ends before the file does. Blocks with checksums are whole, and are compared
- * afterwards. The read is cancelled when the word `cancel` in host memory is not 0; NULL means
- * never.
+ * Sets up a share of one read to byte read.at of the buffer. A staged read consists of commands of
+ * `unit` bytes. The length is not 0, and the read ends before the file does. Blocks with checksums
+ * are whole, and are compared afterwards. The read is cancelled when the word `cancel` in host
+ * memory is not 0; NULL means never.
  */
 GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          uint32_t unit, const volatile uint32_t *cancel, uint32_t rank,

@@ -7,7 +7,7 @@
  * at most GD_HOLD_NS, and only in leases that have GD_HOLD_LEAST queues for each block, so that
  * other readers find one. It keeps nothing of files: each command carries the state word of its
  * extents' lease. The leases are checked at most GD_CHECK_NS before the doorbell, as for all reads
- * (gd_queue.h).
+ * (gd_lease.h).
  */
 #ifndef CLIENT_DEVICE_GD_SERVE_H
 #define CLIENT_DEVICE_GD_SERVE_H

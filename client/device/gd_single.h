@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the fast path: reads of one command. Such a read has whole LBAs of one extent, or
- * whole blocks if data has checksums, and a destination that is a multiple of 4. gd_read() sends
- * every other read through the general path (gd_read.h), and also a read whose data does not match.
- * Every function is called by all lanes of the group together, with the same arguments.
+ * Executes single commands that the host has made, for the service (gd_serve.h). The group has
+ * taken a queue for itself (gd_queue.h). Every function is called by all lanes of the group
+ * together, with the same arguments.
  *
- * Its steps:
- *
- *   gd_load_table, gd_load_extents   under way while the queue is taken
- *   gd_take                          the queue and its position
- *   gd_find_buffer, gd_make_single   the command, from the loaded words
- *   gd_command                       submission and completion, by lane 0 alone, and the copy
- *   gd_give_fenced                   the queue to its next owner
- *
- * The service (gd_serve.h) executes commands that the host has made by gd_command(), too.
+ *   gd_command      submits the command and polls its completion by lane 0 alone; then all lanes
+ *                   copy staged data
+ *   gd_give_fenced  releases the queue
  */
 #ifndef CLIENT_DEVICE_GD_SINGLE_H
 #define CLIENT_DEVICE_GD_SINGLE_H

@@ -25,9 +25,8 @@
 #define GD_STAGED_LONG  65536u
 #define GD_STAGED_QUEUE 524288u
 /*
- * A read has this many commands before they become longer than lane_bytes. From
- * this many on a counter distributes them to the groups of a block. It is one
- * for each lane of eight queues.
+ * A read has this many commands before they become longer than lane_bytes: one for each lane of
+ * eight queues.
  */
 #define GD_STAGED_COMMANDS 256u
 /* Bytes of staging of a queue whose lanes have lane_bytes each. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads on the calling thread, which executes all lanes of a warp, for mounts without a GPU; and
- * the command of a read.
+ * Executes reads on the calling thread, which stands for all lanes of a warp, on mounts without a
+ * GPU. Also makes the commands that the host passes to the service.
  */
 #define GQ_LANES 32u
 #include "client/device/gd_lone.h"

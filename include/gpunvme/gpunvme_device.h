@@ -38,8 +38,8 @@
  *    stack of 1,024 bytes that CUDA allocates for any kernel.
  *  - Kernels with larger blocks define GPUNVME_DEVICE_SMALL before they include this header. The
  *    functions then use 80 to 105 registers, and with the 64 of a block of 1,024 threads none
- * spills more than 9 words. A read of at most a page by a warp keeps its state in registers. All
- * other reads call functions with their state on the stack and take longer (docs/direct.md).
+ *    spills more than 9 words. A read of at most a page by a warp keeps its state in registers. All
+ *    other reads call functions with their state on the stack and take longer (docs/direct.md).
  */
 #ifndef GPUNVME_DEVICE_H
 #define GPUNVME_DEVICE_H
