@@ -346,6 +346,10 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
         gq_lead_start(w);
 }
 
+struct gd_copier {
+    struct gq_group group;
+};
+
 /* The bytes that each lane has to copy out of staging: n, or none. */
 struct gd_copies {
     GQ_LANE_MEMBER(uint64_t, dst);
@@ -406,6 +410,7 @@ static __device__ __noinline__ void gd_copy_short(uint64_t dst, uint64_t src, ui
         gd_copy_units<uint32_t>(dst, src, n / 4, shift > 2 ? shift - 2 : 0);
     else
         gd_copy_units<unsigned char>(dst, src, n, shift);
+    __syncwarp(); /* all lanes have loaded before one gives staging back */
 }
 
 /*
@@ -428,6 +433,7 @@ static __device__ __noinline__ uint32_t gd_copy_pages(uint64_t dst, uint64_t src
         gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, i), gq_thread(), &a);
         gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, j), gq_thread(), &b);
     }
+    __syncwarp(); /* all lanes have loaded before one gives staging back */
     return left | pages;
 }
 
@@ -457,12 +463,18 @@ GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copie
 #endif
 
 /*
- * Called inside a region. It is called instead of inlined, because the instructions of a copy would
- * delay reads that need none.
+ * Copies n bytes by a group. It is called instead of inlined, because the instructions of a copy
+ * would delay reads that need none. The end of the region makes the lanes converge before it
+ * returns (gq_lanes.h).
  */
-GQ_CALLED_FN void gd_copy_one(uint64_t dst, uint64_t src, uint32_t n, uint32_t lane, uint32_t lanes)
+GQ_CALLED_FN void gd_copy_one(struct gq_group group, uint64_t dst, uint64_t src, uint32_t n)
 {
-    gq_copy_long(dst, src, n, lane, lanes);
+    const struct gd_copier self = {group}, *w = &self;
+
+    GQ_FOR_LANES(lane)
+    {
+        gq_copy_long(dst, src, n, lane, w->group.lanes);
+    }
 }
 
 /* Makes the copies of the lanes in `of` one after another. */
@@ -471,11 +483,7 @@ GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, ui
     while (of) {
         uint32_t i = gq_take_one(&of);
 
-        GQ_FOR_LANES(lane)
-        {
-            gd_copy_one(GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i), lane,
-                        w->group.lanes);
-        }
+        gd_copy_one(w->group, GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i));
     }
 }
 

@@ -32,7 +32,7 @@
  *  - All reads share the queues. Callers may hold locks of their own, but no more warps should wait
  *    than are resident.
  *  - Kernels must run in the primary context of the device.
- *  - A kernel that calls them uses 164 to 222 registers per thread on sm_90, so blocks of up to 256
+ *  - A kernel that calls them uses 164 to 226 registers per thread on sm_90, so blocks of up to 256
  *    threads always have that many. With __launch_bounds__ the compiler uses 168 for blocks of 128
  *    threads, 128 for 256, and 64 for more. Reads then spill 140 to 210 words, which fit into the
  *    stack of 1,024 bytes that CUDA allocates for any kernel.
