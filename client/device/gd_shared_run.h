@@ -16,6 +16,7 @@
 #ifndef CLIENT_DEVICE_GD_SHARED_RUN_H
 #define CLIENT_DEVICE_GD_SHARED_RUN_H
 
+#include "client/device/gd_copy.h"
 #include "client/device/gd_shared.h"
 
 /* --- The lead, and CIDs ----------------------------------------------------------------------- */
@@ -346,154 +347,13 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
         gq_lead_start(w);
 }
 
-struct gd_copier {
-    struct gq_group group;
-};
-
-/* The bytes that each lane has to copy out of staging: n, or none. */
-struct gd_copies {
-    GQ_LANE_MEMBER(uint64_t, dst);
-    GQ_LANE_MEMBER(uint64_t, src);
-    GQ_LANE_MEMBER(uint32_t, n);
-};
-
-#if defined(__CUDACC__) && !defined(GPUNVME_DEVICE_SMALL)
-
-#define GD_COPY_SHORT 512u /* bytes of copies that are made several at a time */
-#define GD_COPY_AHEAD 4u   /* loads of a lane in flight, of as many copies */
-
-/*
- * Makes the copies of all lanes of a warp, each of n units of T, at most 1 << shift.
- */
-template <typename T>
-static __device__ __forceinline__ void gd_copy_units(uint64_t dst, uint64_t src, uint32_t n,
-                                                     uint32_t shift)
-{
-#pragma unroll 1
-    for (uint32_t i = gq_thread(); i < GQ_LANES << shift; i += GD_COPY_AHEAD * GQ_LANES) {
-        T unit[GD_COPY_AHEAD];
-
-#pragma unroll
-        for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
-            uint32_t of = (i + k * GQ_LANES) >> shift,
-                     at = (i + k * GQ_LANES) & ((1u << shift) - 1);
-            const T *from = (const T *)__shfl_sync(GQ_LANE_ALL, src, of) + at;
-
-            if (at < __shfl_sync(GQ_LANE_ALL, n, of) && of < GQ_LANES)
-                unit[k] = __ldcv(from);
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < GD_COPY_AHEAD; k++) {
-            uint32_t of = (i + k * GQ_LANES) >> shift,
-                     at = (i + k * GQ_LANES) & ((1u << shift) - 1);
-            T *to = (T *)__shfl_sync(GQ_LANE_ALL, dst, of) + at;
-
-            if (at < __shfl_sync(GQ_LANE_ALL, n, of) && of < GQ_LANES)
-                *to = unit[k];
-        }
-    }
-}
-
-/*
- * Makes copies of n bytes, or none, of any alignment, the longest of which has `most`, by a whole
- * warp. It is not inlined, because its loads in flight would take registers of the read.
- */
-static __device__ __noinline__ void gd_copy_short(uint64_t dst, uint64_t src, uint32_t n,
-                                                  uint32_t most)
-{
-    uint32_t parts = __reduce_or_sync(GQ_LANE_ALL, n ? (uint32_t)(dst | src) | n : 0);
-    uint32_t shift = most > 1 ? 32u - (uint32_t)__clz((int)(most - 1)) : 0;
-
-    if (parts % 8 == 0)
-        gd_copy_units<uint2>(dst, src, n / 8, shift > 3 ? shift - 3 : 0);
-    else if (parts % 4 == 0)
-        gd_copy_units<uint32_t>(dst, src, n / 4, shift > 2 ? shift - 2 : 0);
-    else
-        gd_copy_units<unsigned char>(dst, src, n, shift);
-    __syncwarp(); /* all lanes have loaded before one gives staging back */
-}
-
-/*
- * Makes copies of whole pages by a whole warp, two in one trip over the bus. Returns the lanes in
- * `of` whose copies are left.
- */
-static __device__ __noinline__ uint32_t gd_copy_pages(uint64_t dst, uint64_t src, uint32_t n,
-                                                      uint32_t of)
-{
-    bool is_page = n == NVME_PAGE_SIZE && ((dst | src) & 15) == 0;
-    uint32_t pages = __ballot_sync(GQ_LANE_ALL, is_page), left = of & ~pages;
-
-#pragma unroll 1
-    for (pages &= of; pages & (pages - 1);) {
-        uint32_t i = gq_take_one(&pages), j = gq_take_one(&pages);
-        struct gq_page_part a, b;
-
-        gq_load_page(__shfl_sync(GQ_LANE_ALL, src, i), gq_thread(), &a);
-        gq_load_page(__shfl_sync(GQ_LANE_ALL, src, j), gq_thread(), &b);
-        gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, i), gq_thread(), &a);
-        gq_store_page(__shfl_sync(GQ_LANE_ALL, dst, j), gq_thread(), &b);
-    }
-    __syncwarp(); /* all lanes have loaded before one gives staging back */
-    return left | pages;
-}
-
-/* Makes the copies of the lanes in `of` in few trips over the bus. Returns the lanes left. */
-GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
-{
-    uint32_t most = __reduce_max_sync(w->group.mask, c->n);
-
-    if ((of & (of - 1)) == 0 || w->group.mask != GQ_LANE_ALL)
-        return of;
-    if (most > GD_COPY_SHORT)
-        return gd_copy_pages(c->dst, c->src, c->n, of);
-    gd_copy_short(c->dst, c->src, c->n, most);
-    return 0;
-}
-
-#else
-
-/* Kernels of few registers make all copies one after another. */
-GQ_FN uint32_t gd_copy_together(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
-{
-    (void)w;
-    (void)c;
-    return of;
-}
-
-#endif
-
-/*
- * Copies n bytes by a group. It is called instead of inlined, because the instructions of a copy
- * would delay reads that need none. The end of the region makes the lanes converge before it
- * returns (gq_lanes.h).
- */
-GQ_CALLED_FN void gd_copy_one(struct gq_group group, uint64_t dst, uint64_t src, uint32_t n)
-{
-    const struct gd_copier self = {group}, *w = &self;
-
-    GQ_FOR_LANES(lane)
-    {
-        gq_copy_long(dst, src, n, lane, w->group.lanes);
-    }
-}
-
-/* Makes the copies of the lanes in `of` one after another. */
-GQ_FN void gd_copy_each(const struct gq_sharer *w, const struct gd_copies *c, uint32_t of)
-{
-    while (of) {
-        uint32_t i = gq_take_one(&of);
-
-        gd_copy_one(w->group, GQ_FROM64(c->dst, i), GQ_FROM64(c->src, i), GQ_FROM32(c->n, i));
-    }
-}
-
 /*
  * Copies the bytes that came into the staging of CIDs, for the lanes in `of`.
  */
 GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
-    struct gd_copies c = {0};
+    struct gd_copies c = {.group = w->group};
 
     GQ_FOR_LANES(lane)
     {
@@ -505,7 +365,7 @@ GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
             GQ_AT(c.n) = p->bytes;
         }
     }
-    gd_copy_each(w, &c, gd_copy_together(w, &c, of));
+    gd_copy_each(&c, gd_copy_together(&c, of));
 }
 
 /*

@@ -26,16 +26,6 @@
 #include <string.h>
 #endif
 
-/*
- * Called instead of inlined, with values only, so that a file without checksums
- * costs hardly a register in the kernels of applications.
- */
-#ifdef __CUDACC__
-#define GQ_CALLED_FN static __device__ __noinline__
-#else
-#define GQ_CALLED_FN static inline
-#endif
-
 /* The value of lane `from` % 32 of a whole warp. */
 #ifdef __CUDACC__
 #define GQ_LOOK_UP(name, part, from) __shfl_sync(GQ_LANE_ALL, (name).part, (int)(from))

@@ -29,6 +29,12 @@
 #define GQ_FN static __device__ __forceinline__
 
 /*
+ * A function that is called instead of inlined, with values only: reads that do not call it are not
+ * delayed by its instructions, and need none of its registers.
+ */
+#define GQ_CALLED_FN static __device__ __noinline__
+
+/*
  * A step of a read. It is inlined too, unless a source asks for few registers;
  * then it is called.
  */
@@ -96,8 +102,9 @@
 #include <stddef.h>
 #include <time.h>
 
-#define GQ_FN   static inline
-#define GQ_STEP GQ_FN
+#define GQ_FN        static inline
+#define GQ_CALLED_FN GQ_FN
+#define GQ_STEP      GQ_FN
 
 #define GQ_LOAD(name, type, reg, instruction, order) \
     GQ_FN type name(const volatile type *at)         \
