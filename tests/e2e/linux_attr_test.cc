@@ -43,8 +43,6 @@ int flags_of(const std::string &path)
     return flags & ~FS_EXTENT_FL;
 }
 
-#define EXPECT_REFUSED(call, error) EXPECT_EQ((call) < 0 ? errno : 0, error)
-
 // user::rw-, group::r--, other::r--
 constexpr unsigned char ACL[] = {2,    0,    0, 0, 1,    0,    6,    0,    0xff, 0xff,
                                  0xff, 0xff, 4, 0, 4,    0,    0xff, 0xff, 0xff, 0xff,
@@ -366,8 +364,7 @@ TEST_F(Space, FstrimShrinksTheImage)
     EXPECT_LT(range.len, 128u << 20);
     EXPECT_LT(bytes_of(m), empty + kLen / 2);
     range = {1ull << 40, UINT64_MAX, 0};
-    EXPECT_EQ(ioctl(root, FITRIM, &range), -1);
-    EXPECT_EQ(errno, EINVAL);
+    EXPECT_REFUSED(ioctl(root, FITRIM, &range), EINVAL);
     ASSERT_EQ(chmod((m.mountpoint() + "/..").c_str(), 0755), 0);
     EXPECT_EQ(as_user(1000, [&] { return ioctl(root, FITRIM, &range); }), EPERM);
     close(root);
@@ -518,11 +515,10 @@ TEST_F(Posix, AFileWithoutANameIsOpenedAndNamed)
     fd = open(dir_.c_str(), O_TMPFILE | O_RDWR | O_EXCL, 0600);
     ASSERT_GE(fd, 0);
     self = "/proc/self/fd/" + std::to_string(fd);
-    EXPECT_EQ(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, p("not").c_str(), AT_SYMLINK_FOLLOW), -1);
-    EXPECT_EQ(errno, ENOENT);
+    EXPECT_REFUSED(linkat(AT_FDCWD, self.c_str(), AT_FDCWD, p("not").c_str(), AT_SYMLINK_FOLLOW),
+                   ENOENT);
     close(fd);
-    EXPECT_EQ(open(p("named").c_str(), O_TMPFILE | O_RDWR, 0600), -1);
-    EXPECT_EQ(errno, ENOTDIR);
+    EXPECT_REFUSED(open(p("named").c_str(), O_TMPFILE | O_RDWR, 0600), ENOTDIR);
 }
 
 TEST_F(Posix, ARenameLeavesAWhiteout)
@@ -535,10 +531,8 @@ TEST_F(Posix, ARenameLeavesAWhiteout)
         return renameat2(AT_FDCWD, p(from).c_str(), AT_FDCWD, p(to).c_str(),
                          RENAME_WHITEOUT | more);
     };
-    EXPECT_EQ(whiteout("a", "old", RENAME_NOREPLACE), -1);
-    EXPECT_EQ(errno, EEXIST);
-    EXPECT_EQ(whiteout("a", "old", RENAME_EXCHANGE), -1);
-    EXPECT_EQ(errno, EINVAL);
+    EXPECT_REFUSED(whiteout("a", "old", RENAME_NOREPLACE), EEXIST);
+    EXPECT_REFUSED(whiteout("a", "old", RENAME_EXCHANGE), EINVAL);
     ASSERT_EQ(whiteout("a", "old", 0), 0);
     EXPECT_EQ(st("old").st_size, 4);
     EXPECT_EQ(st("a").st_mode, mode_t{S_IFCHR});

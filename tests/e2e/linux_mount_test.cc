@@ -66,8 +66,7 @@ TEST_F(Remount, SwitchesToReadOnlyAndBack)
     ASSERT_EQ(remount("ro"), "");
     EXPECT_TRUE(flags() & ST_RDONLY);
     EXPECT_TRUE(flags() & ST_NOEXEC) << "flags that are not named stay";
-    EXPECT_EQ(make("g"), -1);
-    EXPECT_EQ(errno, EROFS);
+    EXPECT_REFUSED(make("g"), EROFS);
     EXPECT_FALSE(a_read_counts("f"));
     ASSERT_EQ(remount("rw,exec"), "");
     EXPECT_FALSE(flags() & (ST_RDONLY | ST_NOEXEC | ST_RELATIME));

@@ -17,6 +17,9 @@
 
 #include "tests/e2e/mounted.h"
 
+// Expects that a system call fails with this error.
+#define EXPECT_REFUSED(call, error) EXPECT_EQ((call) < 0 ? errno : 0, error)
+
 inline const char *const kTypes[] = {"file", "dir",    "full", "link",
                                      "fifo", "socket", "null", "block"};
 
