@@ -85,12 +85,13 @@ endfunction()
 
 # gpunvme_script_test(NAME COMMAND ... [LABELS ...] [COST s] [TIMEOUT s])
 # defines a test that is a script or another kind of program. Exit status 77
-# means that it was skipped.
+# means that it was skipped. Scripts in Python find the modules of tests/support.
 function(gpunvme_script_test name)
     cmake_parse_arguments(ARG "" "COST;TIMEOUT" "COMMAND;LABELS" ${ARGN})
     add_test(NAME ${name} COMMAND ${ARG_COMMAND})
     gpunvme_test_properties(${name} COST ${ARG_COST} TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
-    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77
+                         ENVIRONMENT PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support)
 endfunction()
 
 # gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR] [TESTED]) defines a

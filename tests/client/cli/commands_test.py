@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The command gpunvme as a whole: help, JSON in every case, counters, rates, checksums, completion.
 
-usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION FSCK TUNE DUMP SIM RUN
+usage: commands_test.py GPUNVME MKFS FSCK DAEMON SIM COMPLETION TUNE DUMP RUN
 """
 
 import contextlib
@@ -23,10 +23,10 @@ import unittest
 import urllib.request
 import uuid
 
-from rig import (DAEMON, GPUNVME, MEMORY, MKFS, document, mounted, needs_mounts, run, serve,
-                 unmount)
+from rig import (ARGUMENTS, DAEMON, FSCK, GPUNVME, MEMORY, MKFS, SIM, document, mounted,
+                 needs_mounts, run, serve, unmount)
 
-COMPLETION, FSCK, TUNE, DUMP, SIM, RUN = sys.argv[4:]
+COMPLETION, TUNE, DUMP, RUN = ARGUMENTS
 
 
 def peak_memory(*arguments):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """gpunvme read, write and info of files on a mount, and refusals of what is no file of one.
 
-usage: files_test.py GPUNVME MKFS DAEMON
+usage: files_test.py GPUNVME MKFS FSCK DAEMON SIM
 """
 
 import os

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """gpunvme scrub on a mounted file system with checksums of data.
 
-usage: scrub_test.py GPUNVME MKFS DAEMON
+usage: scrub_test.py GPUNVME MKFS FSCK DAEMON SIM
 """
 
 import os

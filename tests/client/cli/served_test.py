@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The tools on a controller of another process: their output agrees with its server's options.
 
-usage: served_test.py GPUNVME MKFS DAEMON SIM FAKE_CUDA HAS_CUDA
+usage: served_test.py GPUNVME MKFS FSCK DAEMON SIM FAKE_CUDA HAS_CUDA
 FAKE_CUDA is the folder of a driver in place of CUDA's; HAS_CUDA is 1 in a build with CUDA.
 """
 
@@ -12,30 +12,13 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-from rig import GPUNVME, MKFS, document, output, run
+from rig import ARGUMENTS, GPUNVME, MKFS, SIM, document, output, run, served
 
-SIM, FAKE_CUDA, HAS_CUDA = sys.argv[4:]
-
-
-@contextlib.contextmanager
-def served(*options):
-    """The device string and the process of a server, which ends without a mistake of a driver."""
-    with tempfile.TemporaryDirectory(prefix="gpunvme-served-") as top:
-        path = os.path.join(top, "socket")
-        with subprocess.Popen([SIM, *options, path], stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout.readline() == f"listening on {path}\n"
-                yield "vfio-user:" + path, server
-            finally:
-                server.terminate()
-                server.send_signal(signal.SIGCONT)
-            server.wait(60)
-        assert server.returncode == 0, options
+FAKE_CUDA, HAS_CUDA = ARGUMENTS
 
 
 @contextlib.contextmanager
