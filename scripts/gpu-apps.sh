@@ -213,10 +213,10 @@ step_transformers() {
     figures "transformers, several shards" 40 "${APPS[@]}" transformers "$ON_MOUNT"
 }
 
-# The CUDA examples over a mount of their own, if the build has their test.
+# The examples over mounts of their own.
 step_examples() {
-    tests "kernel, stream and array examples" 30 ctest --test-dir "$BUILD_DIR" --no-tests=error \
-        --output-on-failure -R '^examples_gpu_test$'
+    tests "examples" 30 ctest --test-dir "$BUILD_DIR" --no-tests=error \
+        --output-on-failure -R '^examples_test$'
 }
 
 # Reads with the daemon's kernels, with kernels of the process, and by copies
