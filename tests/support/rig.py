@@ -46,9 +46,9 @@ def output(*program, status=0, **environment):
 
 def serve(image, point, options, log=None):
     """A daemon in the foreground that serves the mount, or has ended."""
+    more = ("-o", options) if options else ()
     with open(log or os.devnull, "a", encoding="utf-8") as file:
-        daemon = subprocess.Popen([DAEMON, image, point, "-f", *(("-o", options) if options else ())],
-                                  stderr=file)
+        daemon = subprocess.Popen([DAEMON, image, point, "-f", *more], stderr=file)
     for _ in range(SECONDS * 20):
         if os.path.ismount(point) or daemon.poll() is not None:
             break
