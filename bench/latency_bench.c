@@ -26,7 +26,7 @@
 #define SEED        0x6c6174656e63u
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
 #define SMALL       4096u
-#define LARGEST     65536u /* maximum bytes of a piece */
+#define MAX_KIB     1024u
 #define WARM_UP     32u
 #define REST_US     3000u /* after this time everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
@@ -37,14 +37,20 @@ static struct {
     size_t samples;
     bool computing;
     struct bench_computer computer;
-    unsigned rest_us; /* pause before each call */
-    int uncached;     /* the file with O_DIRECT, or -1 */
-    int fd;           /* of latency_read(), which takes this path */
+    unsigned long_kib; /* of a long piece */
+    unsigned rest_us;  /* pause before each call */
+    int uncached;      /* the file with O_DIRECT, or -1 */
+    int fd;            /* of latency_read(), which takes this path */
     uint32_t path;
-    void *host;                    /* LARGEST bytes, pinned where there is a GPU */
+    void *host;                    /* long_bytes(), pinned where there is a GPU */
     const struct bench_memory *to; /* of a registered buffer, where calls read to */
     double *values;
-} calls = {.samples = 2000, .uncached = -1};
+} calls = {.samples = 2000, .long_kib = 64, .uncached = -1};
+
+static uint64_t long_bytes(void)
+{
+    return (uint64_t)calls.long_kib << 10;
+}
 
 /* Makes the i-th call. Returns 0 or -errno. */
 typedef int (*call_fn)(struct bench *b, size_t i);
@@ -280,7 +286,7 @@ static int measure_paths(struct bench *b, uint64_t bytes)
 
 static int latency_measure_reads(struct bench *b)
 {
-    int err = measure_paths(b, LARGEST);
+    int err = measure_paths(b, long_bytes());
 
     if (!err)
         err = measure_paths(b, SMALL);
@@ -347,12 +353,12 @@ static int latency_measure_all(struct bench *b)
 
 static int latency_set_up(struct bench *b)
 {
-    int err = bench_begin_mounted(b, calls.samples * LARGEST);
+    int err = bench_begin_mounted(b, calls.samples * long_bytes());
 
     if (err)
         return err;
     calls.to = &b->mount.memory;
-    calls.host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
+    calls.host = bench_host_alloc(b->mount.memory.on_gpu, long_bytes());
     calls.values = calloc(calls.samples, sizeof(*calls.values));
     if (!calls.host || !calls.values)
         return bench_fail("memory", "not enough of it");
@@ -385,12 +391,14 @@ int main(int argc, char **argv)
     static struct bench b = {.size = (uint64_t)256 << 20, .seed = SEED};
     const struct bench_option options[] = {{'s', BENCH_MIB, &b.size, UNIT, BENCH_SIZE_MOST},
                                            {'n', BENCH_LONG, &calls.samples, 1, MAX_SAMPLES},
+                                           {'k', BENCH_UNSIGNED, &calls.long_kib, 4, MAX_KIB},
                                            {'c', BENCH_FLAG, &calls.computing, 0, 0},
                                            {'o', BENCH_JSON, &b.json, 0, 0},
                                            {0}};
 
     if (!bench_parse(argc, argv, options, &b.dir))
-        return bench_usage("[-s FILE_MIB] [-n CALLS] [-c] [-o json] DIRECTORY\n");
+        return bench_usage("[-s FILE_MIB] [-n CALLS] [-k KIB of long pieces] [-c] [-o json]"
+                           " DIRECTORY\n");
     int err = latency_set_up(&b);
     if (!err)
         err = latency_measure_all(&b);

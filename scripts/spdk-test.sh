@@ -290,7 +290,7 @@ figures() {
     local device=vfio-user:$DIR/a/cntrl bench status=0
     format "$device" && start_mount "$device" gpu=require,direct=all,queues=24 || return 1
     for bench in "bare_bench -s 256 -r 15 -q 8 -d 65" "rows_bench -s 256 -w 8 -r 15 -q 8 -d 65" \
-        "file_bench -s 512 -w 14 -r 15" "latency_bench -n 1000" \
+        "file_bench -s 512 -w 14 -r 15" "file_bench -s 16 -w 14 -r 15" "latency_bench -n 1000" \
         "small_bench -s 256 -r 1 -q 8 -d 65 -w 512"; do
         echo "$bench"
         # shellcheck disable=SC2086 # a program and its arguments
