@@ -13,8 +13,7 @@ void gq_service_init(struct gq_service *s, struct gq_service_memory *memory, uin
         .memory = memory,
         .launch = {.memory = (struct gq_service_memory *)(uintptr_t)device, .slots = 1},
         .launch_kernel = launch_kernel,
-        .ctx = ctx,
-        .limit = GQ_SERVICE_SLOTS};
+        .ctx = ctx};
     pthread_mutex_init(&s->lock, NULL);
     for (unsigned i = 0; i < GQ_SERVICE_SLOTS; i++)
         pthread_mutex_init(&s->claims[i], NULL);
@@ -110,11 +109,10 @@ void gq_service_retract(struct gq_service *s, int slot)
 static int launch_locked(struct gq_service *s)
 {
     uint32_t most = __atomic_load_n(&s->most_users, __ATOMIC_RELAXED);
-    uint32_t limit = __atomic_load_n(&s->limit, __ATOMIC_RELAXED);
     struct gq_service_launch next = s->launch;
     int err;
 
-    most = most < limit ? most : limit;
+    most = most < GQ_SERVICE_SLOTS ? most : GQ_SERVICE_SLOTS;
     next.number++;
     next.slots = most > next.slots ? most : next.slots;
     __atomic_store_n(&s->launch.number, next.number, __ATOMIC_RELEASE);

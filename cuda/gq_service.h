@@ -121,7 +121,6 @@ struct gq_service {
     pthread_mutex_t claims[GQ_SERVICE_SLOTS]; /* each is held by the thread that uses the slot */
     uint32_t numbers[GQ_SERVICE_SLOTS];       /* numbers of the last items; protected by claims */
     uint32_t users, most_users;               /* atomic: threads that use the service, or wait */
-    uint32_t limit;                           /* atomic: maximum blocks of the next launch */
 };
 
 /* `device` is the kernel's address of the memory. */

@@ -166,10 +166,17 @@ __host__ __device__ uint32_t second_commands(uint32_t pieces)
 __device__ bool make_command(const struct gq_file_map *map, const struct gq_target *target,
                              struct gq_cursor *cur, uint64_t at, uint64_t *len, struct gq_cmd *cmd)
 {
+    uint32_t lba_size = map->lba_size, shift = gq_prefix_ones(lba_size - 1);
+
     gq_find_extent(map, cur);
     if (*len > cur->to - cur->offset)
         *len = cur->to - cur->offset;
-    return gq_make_single(map, target, cur, at, *len, cmd);
+    cmd->slba = cur->lba + ((cur->offset - cur->from) >> shift);
+    cmd->prp1 = target->iova + at;
+    cmd->prp2 = gq_prp2(target->iova, target->prps_iova, at, *len);
+    cmd->nlb = (uint32_t)(*len >> shift) - 1;
+    return cur->lba != GQ_LBA_ZERO && ((cur->offset | *len) & (lba_size - 1)) == 0 &&
+           gq_prp_clip(at, *len, lba_size) == *len;
 }
 
 GD_LOAD_STRUCT(load_file, gpunvme_device_file)

@@ -64,9 +64,8 @@ static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
 
 /*
  * Maximum usable entries of a queue. It is one less than the format allows, so
- * that a command can use its entry's number as its CID
- * (cuda/queue/gq_single.h): no command has CID FFFFh, under which errors
- * without a command are logged.
+ * that the number of an entry can be a CID: no command has CID FFFFh, under
+ * which errors without a command are logged.
  */
 #define NVME_MAX_DEPTH 0xffffu
 

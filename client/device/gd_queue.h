@@ -7,14 +7,21 @@
 #define CLIENT_DEVICE_GD_QUEUE_H
 
 #include "client/device/gd_lease.h"
-#include "cuda/queue/gq_single.h"
+#include "cuda/queue/gq_reads_protocol.h"
+
+/* The position of an idle queue pair, whose SQ's tail and CQ's head are the same entry. */
+struct gq_position {
+    uint32_t entry;         /* next entry of both rings */
+    uint32_t phase;         /* phase of the next CQE */
+    uint32_t cq_db_pending; /* not 0: `entry` was not stored to the CQ doorbell */
+};
 
 struct gd_reader {
     struct gq_group group;
     const struct gpunvme_device_file *file;
     uint32_t queue;
     struct gq_port port;          /* the queue's */
-    struct gq_position position;  /* of the rings; after a single command in lane 0 alone */
+    struct gq_position position;  /* of the rings */
     uint32_t in_flight, outcome;  /* at the end of the last run */
     bool is_last;                 /* the group ended last of those that a counter serves */
     uint64_t bad_block;           /* of that run: gq_reader.bad_block */

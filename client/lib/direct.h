@@ -204,13 +204,6 @@ int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *st
 /* Sets gpunvme_error() for a read that failed, naming a block that differs. Returns err. */
 int direct_say_failed(struct leased_file *f, int err);
 
-/*
- * Builds the only command of a read to byte read.at of the buffer. `map` has addresses of the host.
- * For a buffer that the controller does not reach, the caller replaces the PRPs by those of
- * staging. Returns false if one command does not suffice (direct_cpu.c).
- */
-bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
-                    const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out);
 /* Makes the read on the calling thread (direct_cpu.c). Returns bytes or -errno. */
 int64_t direct_cpu_read(const struct gd_launch *l);
 

@@ -64,32 +64,14 @@ int direct_read_async(struct leased_file *f, void *ptr, size_t n, uint64_t offse
     return err;
 }
 
-/*
- * Returns true if one command makes the read. The host finds the extents in the page of their
- * lease.
- */
-static bool one_command(const struct leased_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
-{
-    struct gq_file_map map = f->device.map;
-
-    map.extents = (const void *)((const char *)f->lease.page.addr + GPUNVME_LEASE_EXTENTS_AT);
-    return direct_command(
-        &f->device, &map, &l->buffer,
-        (struct gq_read){.file_offset = l->offset, .at = l->addr - l->buffer.addr, .len = l->len},
-        cmd);
-}
-
 static int64_t read_by_service(struct leased_file *f, const struct gd_launch *l)
 {
-    struct gq_cmd cmd;
     const struct direct_service_read r = {
         .file = &f->device,
         .file_at = f->device_at,
         .addr = l->addr,
         .len = l->len,
         .offset = l->offset,
-        .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
-        .staged = GD_STAGES(&l->buffer),
         .launch = direct_long_takes(f->d, l) ? direct_long_launch : NULL,
         .direct = f->d,
         .whole = l,

@@ -36,10 +36,7 @@ struct direct_service {
     struct gd_service *memory; /* in the map */
     struct gq_service service;
 
-    pthread_mutex_t lock;                 /* protects the next three members */
-    unsigned commands;                    /* commands that are in slots */
-    struct gd_set set;                    /* the set whose queues serve commands */
-    const struct gq_sum_table *sum_table; /* NULL if no data is compared */
+    uint64_t command_ns; /* atomic; the drive's deadline, as the last read had it */
 
     pthread_mutex_t launch_lock; /* serialises long reads that are launched; protects `left` */
     bool left; /* only the first launches of a long read were made, so its kernels report no end */
@@ -60,13 +57,9 @@ static struct direct_service *stuck_services;
 static int direct_service_launch_kernel(void *ctx, const struct gq_service_launch *launch)
 {
     struct direct_service *s = ctx;
-    struct gd_service_launch l = {.service = *launch};
+    struct gq_service_launch l = *launch;
     void *args[] = {&l};
 
-    pthread_mutex_lock(&s->lock);
-    l.set = s->set;
-    l.sum_table = s->sum_table;
-    pthread_mutex_unlock(&s->lock);
     return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, launch->slots, THREADS,
                               s->stream, args);
 }
@@ -91,7 +84,6 @@ int direct_service_open(const struct memory_space *p, struct direct_service **ou
     if (!s)
         return gpunvme_fail(-ENOMEM, "out of memory");
     s->space = *p;
-    pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->launch_lock, NULL);
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
@@ -110,7 +102,7 @@ int direct_service_open(const struct memory_space *p, struct direct_service **ou
 
 static bool drain_stream(const struct direct_service *s, void *stream)
 {
-    uint64_t patience_ns = 2 * s->set.command_ns + CLOSE_NS;
+    uint64_t patience_ns = 2 * __atomic_load_n(&s->command_ns, __ATOMIC_RELAXED) + CLOSE_NS;
 
     return !stream || cuda_driver_stream_drain(s->space.cuda, s->space.device, stream, patience_ns);
 }
@@ -156,20 +148,14 @@ bool direct_service_close(struct direct_service *s)
     }
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
     pthread_mutex_destroy(&s->launch_lock);
-    pthread_mutex_destroy(&s->lock);
     free(s);
     return true;
 }
 
-/*
- * Sets gpunvme_error() for errors other than those of CUDA, for which cuda_driver sets it. A
- * mismatch does not end a read.
- */
+/* Sets gpunvme_error() for errors other than those of CUDA, for which cuda_driver sets it. */
 static int direct_service_say(int err)
 {
-    return err && err != GQ_MISMATCH
-               ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err))
-               : err;
+    return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;
 }
 
 /*
@@ -248,67 +234,22 @@ static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t 
 }
 
 /*
- * Returns true if the blocks that run or are launched next can serve commands of the file. The
- * caller then calls end_command(). The set changes only while no slot holds a command.
+ * Has a block read a part of the rest of the read, of which `done` bytes have been read. Returns
+ * bytes or -errno.
  */
-static bool begin_command(struct direct_service *s, const struct gpunvme_device_file *f)
+static int64_t serve_part(struct direct_service *s, const struct direct_service_read *r,
+                          uint64_t done)
 {
-    pthread_mutex_lock(&s->lock);
-    if (!s->commands && gq_service_is_unserved(&s->service)) {
-        uint32_t most = (uint32_t)min_u64(GQ_SERVICE_SLOTS, f->set.n_queues);
-        __atomic_store_n(&s->service.limit, most, __ATOMIC_RELAXED);
-        s->set = f->set;
-        s->sum_table = f->sums.words ? f->sums.table : s->sum_table;
-    }
-    bool can = memcmp(&s->set, &f->set, sizeof(f->set)) == 0 &&
-               (!f->sums.words || s->sum_table == f->sums.table);
-    s->commands += can;
-    pthread_mutex_unlock(&s->lock);
-    return can;
-}
-
-static void end_command(struct direct_service *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->commands--;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static union gd_request request_command(const struct direct_service_read *r)
-{
-    const struct gpunvme_device_file *f = r->file;
-    const struct gq_cmd *cmd = r->command;
-    const uint32_t *sum = f->sums.words ? &f->sums.words[r->offset / GQ_SUM_BLOCK] : NULL;
-
-    return (union gd_request){.command = {.kind = sum ? GD_COMPARED : GD_COMMAND,
-                                          .staged = r->staged ? (uint32_t)r->len : 0,
-                                          .lease = (uintptr_t)f->lease,
-                                          .checked_ns = (uintptr_t)f->checked_ns,
-                                          .prp1 = cmd->prp1,
-                                          .prp2 = sum ? (uintptr_t)sum : cmd->prp2,
-                                          .slba = cmd->slba,
-                                          .dst = r->addr,
-                                          .nlb = cmd->nlb}};
-}
-
-/* Returns the request for the rest of the read, of which `done` bytes have been read. */
-static union gd_request request_part(const struct direct_service_read *r, uint64_t done)
-{
-    return (union gd_request){.read = {.file = r->file_at,
+    const struct gd_request request = {.file = r->file_at,
                                        .addr = r->addr + done,
                                        .len = min_u64(r->len - done, PART),
-                                       .offset = r->offset + done}};
-}
-
-static int direct_service_hand_over(struct direct_service *s, const union gd_request *request,
-                                    uint64_t patience_ns)
-{
+                                       .offset = r->offset + done};
     int slot = gq_service_claim(&s->service, true);
-    uint32_t number = gq_service_post(&s->service, slot, request, sizeof(*request));
-    int err = direct_service_wait_for(s, slot, number, patience_ns);
+    uint32_t number = gq_service_post(&s->service, slot, &request, sizeof(request));
+    int err = direct_service_wait_for(s, slot, number, direct_patience_ns(&r->file->set, PART));
 
     gq_service_release(&s->service, slot);
-    return err;
+    return err ? err : (int64_t)request.len;
 }
 
 /* Called under launch_lock. Returns true if the kernels of all launched reads have ended. */
@@ -375,27 +316,6 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     return err ? err : (int64_t)part.len;
 }
 
-/*
- * Serves the read by a block. The general path then reads a block of data that differs once more
- * and reports it.
- */
-static int direct_service_serve(struct direct_service *s, const struct direct_service_read *r,
-                                uint64_t done)
-{
-    uint64_t patience_ns = direct_patience_ns(&r->file->set, PART);
-    union gd_request request = request_part(r, done);
-    bool known = begin_command(s, r->file);
-    int err = GQ_MISMATCH;
-
-    if (known && r->command) {
-        union gd_request command = request_command(r);
-        err = direct_service_hand_over(s, &command, patience_ns);
-    }
-    if (known)
-        end_command(s);
-    return err == GQ_MISMATCH ? direct_service_hand_over(s, &request, patience_ns) : err;
-}
-
 /* Returns bytes or -errno. */
 static int64_t read_part(struct direct_service *s, const struct direct_service_read *r,
                          uint64_t done)
@@ -410,14 +330,14 @@ static int64_t read_part(struct direct_service *s, const struct direct_service_r
     }
     if (err || launched)
         return err ? err : launched;
-    err = direct_service_serve(s, r, done);
-    return err ? err : (int64_t)min_u64(r->len - done, PART);
+    return serve_part(s, r, done);
 }
 
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
 {
     uint64_t done = 0;
 
+    __atomic_store_n(&s->command_ns, r->file->set.command_ns, __ATOMIC_RELAXED);
     while (done < r->len) {
         int64_t part = read_part(s, r, done);
         if (part < 0)
@@ -446,9 +366,7 @@ static bool await_blocks(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
 
-    pthread_mutex_lock(&s->lock);
-    uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
-    pthread_mutex_unlock(&s->lock);
+    uint64_t end = now_ns() + 2 * __atomic_load_n(&s->command_ns, __ATOMIC_RELAXED) + NS_PER_S;
     uint32_t launch = gq_service_launched(&s->service);
     while (!has_left(s, launch)) {
         if (__atomic_load_n(&s->failed, __ATOMIC_RELAXED))

@@ -31,8 +31,6 @@ struct direct_service_read {
     const struct gpunvme_device_file *file;
     uint64_t file_at; /* address in the memory space */
     uint64_t addr, len, offset;
-    const struct gq_cmd *command; /* reads all of it; NULL if one command does not suffice */
-    bool staged;                  /* the kernel sets the PRPs of the command to staging */
     /*
      * Launches another kernel for `part` of a long read, which stores its result in part->bytes.
      * Returns 1 if it was launched, 0 if the block has to make the read, or -errno if nothing of it

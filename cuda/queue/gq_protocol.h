@@ -220,7 +220,7 @@ GQ_FN uint32_t gq_next_cid(const struct gq_port *port, uint32_t cid, uint32_t n)
 {
     uint32_t index = gq_bits_of(port->depth - 1);
 
-    return (cid & index) | ((cid + n * (index + 1)) & (GQ_CID_LONE - 1) & ~index);
+    return (cid & index) | ((cid + n * (index + 1)) & GQ_CID_MASK & ~index);
 }
 
 /*

@@ -30,10 +30,10 @@
  *   ENDED     with the status                 the leader; only from POSTED
  *
  * The CIDs above are indices. The upper bits of the posted CID hold the number
- * of the SQ's entry, as far as it fits (GQ_CID_LONE is not set). This
- * distinguishes a second completion from that of the next command with the same
- * index. A completion whose CID is not in flight breaks the queue. The
- * completion of a CID that was LEFT releases it.
+ * of the SQ's entry, as far as it fits. This distinguishes a second completion
+ * from that of the next command with the same index. A completion whose CID is
+ * not in flight breaks the queue. The completion of a CID that was LEFT releases
+ * it.
  *
  * Every function is called by all lanes of the group together unless noted
  * otherwise; they share w.

@@ -72,15 +72,12 @@ struct gq_run {
 
 /*
  * The low bits of a CID, gq_bits_of(depth - 1), are the index of its tracker;
- * no index has all of them set. The bits above, below GQ_CID_LONE, change with
+ * no index has all of them set, so no CID is FFFFh. The bits above change with
  * each command that has the index, so that a second completion of a command
- * does not end the next one. With up to 64 entries there are 512 values, with
- * 1,024 entries 32, with more than 16,384 one.
- *
- * GQ_CID_LONE is set if the other bits are the number of an SQ entry
- * (gq_single.h). No CID is FFFFh.
+ * does not end the next one. With up to 64 entries there are 1,024 values, with
+ * 1,024 entries 64, with more than 32,768 one.
  */
-#define GQ_CID_LONE 0x8000u
+#define GQ_CID_MASK 0xffffu
 
 /* A tracker describes a command in flight, and is found by the CID. */
 struct gq_tracker {

@@ -270,7 +270,7 @@ class Stack
         uint32_t bits = 1;
         while (bits < depth_ - 1)
             bits = bits << 1 | 1;
-        uint32_t index = own & GQ_CID_LONE ? own : own & bits;
+        uint32_t index = own & bits;
         bool had_one = r.last.count(index) != 0, repeated = had_one && repeat.exchange(false);
         if (repeated)
             *cid = r.last[index];

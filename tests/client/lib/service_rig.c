@@ -7,8 +7,13 @@
 #include "cuda/queue/gq_fence.h"
 #undef gq_clock_ns
 static uint64_t gq_clock_ns(void);
-/* So are reads that are no commands. */
+/* Reads of no file are made up. */
 #include "client/device/gd_lone.h"
+static int64_t read_through_queues(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                                   uint64_t offset)
+{
+    return gd_shared_pread_warp(file, dst, n, offset);
+}
 #define gd_shared_pread_warp read_made_up
 static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                             uint64_t offset);
@@ -30,10 +35,9 @@ static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst
 static struct {
     struct direct_service *service;
     struct gpunvme_device_file file;
-    struct gd_service_launch launch;
+    struct gq_service_launch launch;
     struct gq_service_stay stay;
-    struct gd_launch part;         /* the last kernel for a long read */
-    _Atomic uint64_t command_addr; /* of the last one */
+    struct gd_launch part; /* the last kernel for a long read */
     pthread_t threads[GQ_SERVICE_SLOTS];
     unsigned running; /* threads, until they are joined */
 } own;
@@ -128,22 +132,12 @@ int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offs
     return direct_service_read(own.service, &read);
 }
 
-int64_t service_rig_command(const struct gpunvme_device_file *f, const struct gd_buffer *b,
-                            uint64_t at, uint64_t len, uint64_t offset)
+int64_t service_rig_read_file(const struct gpunvme_device_file *f, uint64_t addr, uint64_t len,
+                              uint64_t offset)
 {
-    struct gq_cmd cmd;
-    struct direct_service_read read = {.file = f,
-                                       .addr = GD_STAGES(b) || f->sums.words ? b->addr + at
-                                                                             : offset + 1,
-                                       .len = len,
-                                       .offset = offset,
-                                       .command = &cmd,
-                                       .staged = GD_STAGES(b)};
+    const struct direct_service_read read = {
+        .file = f, .file_at = (uintptr_t)f, .addr = addr, .len = len, .offset = offset};
 
-    own.command_addr = read.addr;
-    if (!direct_command(f, &f->map, b,
-                        (struct gq_read){.file_offset = offset, .at = at, .len = len}, &cmd))
-        return -ENOTSUP;
     return direct_service_read(own.service, &read);
 }
 
@@ -179,30 +173,29 @@ void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
 static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                             uint64_t offset)
 {
-    bool right = dst == offset + 1 || dst == own.command_addr; /* in place of it */
-
-    (void)file;
     rig->reads++;
     while (rig->stick)
         sched_yield();
     if (offset >= rig->fail_from)
         return rig->fail;
     rig->bytes += n;
-    return right ? (int64_t)n : -EFAULT;
+    if (file)
+        return read_through_queues(file, dst, n, offset);
+    return dst == offset + 1 ? (int64_t)n : -EFAULT;
 }
 
 /* A block, as in the kernel. */
 static void *serve(void *arg)
 {
-    const struct gd_service_launch *l = &own.launch;
+    const struct gq_service_launch *l = &own.launch;
     uint32_t slot = (uint32_t)(uintptr_t)arg;
 
     while (rig->hold)
         sched_yield();
     uint64_t began_ns = gq_clock_ns();
-    uint32_t number = gq_service_begin(&l->service, &own.stay, slot, began_ns);
+    uint32_t number = gq_service_begin(l, &own.stay, slot, began_ns);
     number = gd_serve(l, &own.stay, slot, began_ns, number);
-    gq_service_leave(&l->service, &own.stay, slot, number);
+    gq_service_leave(l, &own.stay, slot, number);
     return NULL;
 }
 

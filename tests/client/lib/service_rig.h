@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads by the persistent kernel (client/lib/direct_service.h) without a GPU: the driver's
- * functions are fakes, and each block is a thread. It serves commands as the block does, and serves
- * other reads, when the test lets it, from their own fields.
+ * functions are fakes, and each block is a thread. It reads files through their queues. A read of
+ * no file is made up of its own fields, when the test lets it.
  */
 #ifndef TESTS_CLIENT_LIB_SERVICE_RIG_H
 #define TESTS_CLIENT_LIB_SERVICE_RIG_H
@@ -24,7 +24,7 @@ struct service_rig {
     /* Kernels for long reads that were launched, and the bytes they have read. */
     SERVICE_RIG_ATOMIC(unsigned) parts;
     SERVICE_RIG_ATOMIC(uint64_t) part_bytes;
-    /* Reads that are no commands: that were begun, and the bytes of all. Launches that worked. */
+    /* Reads that were begun, and the bytes of all. Launches that worked. */
     SERVICE_RIG_ATOMIC(unsigned) reads;
     SERVICE_RIG_ATOMIC(uint64_t) bytes;
     SERVICE_RIG_ATOMIC(unsigned) launches;
@@ -63,9 +63,9 @@ int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offs
 void service_rig_set_launch(struct service_rig *r, int says, bool held);
 bool service_rig_let_launched(struct service_rig *r);
 
-/* Of a read that is one command, len bytes to byte `at` of the buffer; -ENOTSUP: it is not. */
-int64_t service_rig_command(const struct gpunvme_device_file *f, const struct gd_buffer *b,
-                            uint64_t at, uint64_t len, uint64_t offset);
+/* The same of a read of a file to an address in a buffer of its set. */
+int64_t service_rig_read_file(const struct gpunvme_device_file *f, uint64_t addr, uint64_t len,
+                              uint64_t offset);
 
 bool service_rig_has_left(void);
 bool service_rig_settle(void);

@@ -13,10 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include <array>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <memory>
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/lib/direct_stack.h"
@@ -374,13 +372,12 @@ TEST_F(ServiceLaunch, AContextThatFailsEndsTheWait)
     EXPECT_TRUE(service_rig_settle()) << "nothing runs there";
 }
 
-// --- Reads of one command: both halves of the block, against a controller ------------------------
+// --- Reads of files through their queues
+// ----------------------------------------------------------
 
 using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
-constexpr uint32_t kDepth = 4;
-constexpr uint32_t kFree = 0;
-constexpr uint64_t kHold = 10 * kMs, kServe = 100 * kMs;
+constexpr uint64_t kServe = 100 * kMs; // as long as a block stays
 constexpr int64_t kWhole = kPage;
 
 // Goes before the queues that it drives.
@@ -394,36 +391,22 @@ class Block
         service_rig_close(rig);
     }
     // To page `page` of the stack's memory.
-    int64_t read(Stack &s, size_t page, uint64_t offset) { return read(s, s.file, page, offset); }
+    int64_t read(Stack &s, size_t page, uint64_t offset, uint64_t len = kPage)
+    {
+        return read(s, s.file, page, offset, len);
+    }
     int64_t read(Stack &s, const gpunvme_device_file &file, size_t page, uint64_t offset,
                  uint64_t len = kPage)
     {
-        gd_buffer b = s.buffer();
-        return service_rig_command(&file, &b, page * kPage - 64, len, offset);
-    }
-    // To byte `at` of the stack's memory.
-    int64_t read_at(Stack &s, size_t at, uint64_t len, uint64_t offset)
-    {
-        gd_buffer b = s.buffer();
-        return service_rig_command(&s.file, &b, at - 64, len, offset);
+        auto addr = reinterpret_cast<uint64_t>(s.pages[0].bytes + page * kPage);
+        return service_rig_read_file(&file, addr, len, offset);
     }
     // A block whose clock stands never leaves.
     void stop_clock(uint64_t later_ns = 0) { service_rig_stop_clock(rig, later_ns); }
-    void await_look_at_clock() const
-    {
-        unsigned polls = rig->clock_polls;
-        while (rig->clock_polls < polls + 2) // one may have begun before
-            std::this_thread::yield();
-    }
     void await_leaving() const
     {
         while (!service_rig_has_left())
             std::this_thread::yield();
-    }
-    void leave()
-    {
-        rig->stopped_ns = 0;
-        await_leaving();
     }
 
     struct service_rig *rig = nullptr;
@@ -435,166 +418,39 @@ uint64_t page_of(unsigned i)
     return i % 5 * kPage;
 }
 
-unsigned count(Stack &s, uint32_t n_queues, uint32_t state)
+TEST(ServiceFile, ThreadsGetTheBytesOfAnyReads)
 {
-    unsigned n = 0;
-    for (uint32_t i = 0; i < n_queues; i++) {
-        uint32_t word = s.lock(i); // one that is lost may be taken as well
-        n += (word & GD_LOST ? GD_LOST : word & GD_TAKEN) == state;
-    }
-    return n;
-}
-
-using Rings = ::testing::TestWithParam<uint32_t>;
-
-INSTANTIATE_TEST_SUITE_P(Depths, Rings, ::testing::Values(2u, 3u, 4u, 65535u));
-
-// The host waits for the copies that the warp makes of staged bytes.
-TEST_P(Rings, GoRoundAndBytesAreRight)
-{
-    for (unsigned n = 0; n < 6; n++) {
-        const bool staged = n % 2;
-        Stack s(std::array{1u, 3u, 4u}[n / 2], GetParam(), 20);
+    constexpr size_t kThreads = 4;
+    for (bool staged : {false, true}) {
+        Stack s(4, 64, 20);
         Block block;
         if (staged)
             s.stage_all();
-        for (unsigned i = 0; i < 40; i++) {
-            const bool is_long = staged && i % 3 == 0;
-            size_t page = 1 + i % 7;
-            uint64_t len = is_long ? 2 * kPage : staged ? i % 3 * kLba : kPage;
-            uint64_t offset = is_long ? 3 * kPage : page_of(i);
-            memset(&s.pages[page - 1], 0x5a, 4 * kPage);
-            ASSERT_EQ(block.read(s, s.file, page, offset, len), static_cast<int64_t>(len)) << i;
-            ASSERT_TRUE(s.holds(page * kPage, len, offset)) << i << " in turn " << n;
-            EXPECT_EQ(s.pages[page - 1].bytes[kPage - 1], 0x5a);
-            EXPECT_EQ(s.pages[0].bytes[page * kPage + len], 0x5a);
-        }
-        block.leave();
-        EXPECT_EQ(s.commands, 40u);
-        EXPECT_EQ(s.odd_commands, 0u);
-        EXPECT_EQ(block.rig->reads, 0u) << "all were commands";
-    }
-}
-
-TEST(ServiceQueues, ThreadsTakeTurns)
-{
-    constexpr size_t kThreads = 4;
-    Stack s(4, 2, 20);
-    Block block;
-    std::vector<std::string> wrong(kThreads);
-    in_threads(kThreads, [&](size_t t) {
-        for (unsigned i = 0; i < 100; i++) {
-            size_t page = 1 + t;
-            if (block.read(s, page, page_of(i + t)) != kWhole ||
-                !s.holds(page * kPage, kPage, page_of(i + t)))
-                wrong[t] += std::to_string(i) + ", ";
-        }
-    });
-    for (const std::string &w : wrong)
-        EXPECT_EQ(w, "");
-    EXPECT_EQ(s.commands, 100 * kThreads);
-}
-
-// Waits until n queues are in the state, since an answer comes before its queue is given back.
-// Readers that go on may change the number at once, so it is not counted again.
-bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
-{
-    for (int i = 0; i < 10000; i++) {
-        if (count(s, n_queues, state) == n)
-            return true;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-}
-
-// Each has a block, and its own queue, as soon as a kernel knows of them.
-TEST(ServiceQueues, ThreadsReadAtTheSameTime)
-{
-    Stack s(8, kDepth, 20);
-    Block block;
-    std::atomic<bool> done{false};
-    std::atomic<unsigned> wrong{0};
-    std::vector<std::thread> threads;
-    for (size_t page : {1, 2})
-        threads.emplace_back([&, page] {
-            for (unsigned i = 0; !done; i++)
-                wrong += block.read(s, page, page_of(i)) != kWhole ||
-                         !s.holds(page * kPage, kPage, page_of(i));
+        std::vector<std::string> wrong(kThreads);
+        in_threads(kThreads, [&](size_t t) {
+            for (unsigned i = 0; i < 100; i++) {
+                size_t page = 1 + 4 * t;
+                uint64_t len = i % 3 == 0 ? 2 * kPage : i % 3 * kLba + i % 2, offset = page_of(i);
+                if (block.read(s, page, offset, len) != static_cast<int64_t>(len) ||
+                    !s.holds(page * kPage, len, offset))
+                    wrong[t] += std::to_string(i) + ", ";
+            }
         });
-    EXPECT_TRUE(come_to_be(s, 8, GD_TAKEN, 2));
-    done = true;
-    for (std::thread &t : threads)
-        t.join();
-    EXPECT_EQ(wrong, 0u);
-    block.leave();
-    EXPECT_EQ(count(s, 8, kFree), 8u);
-}
-
-TEST(ServiceQueues, WhatIsNoCommandIsNotMadeOne)
-{
-    Stack s(4, kDepth, 20);
-    Block block;
-    uint64_t hole = 5 * kPage;
-    EXPECT_EQ(block.read(s, s.file, 1, hole), -ENOTSUP);
-    EXPECT_EQ(block.read(s, s.file, 1, kPage, 2 * kPage), -ENOTSUP) << "over the edge of an extent";
-    EXPECT_EQ(block.read(s, s.file, 1, 7), -ENOTSUP);
-    EXPECT_EQ(block.read(s, s.file, 1, 2 * kPage, 3 * kPage), -ENOTSUP) << "longer than a command";
-    EXPECT_EQ(block.read(s, s.file, 1, kLba, kLba), static_cast<int64_t>(kLba));
-    EXPECT_TRUE(s.holds(kPage, kLba, kLba));
-}
-
-TEST(ServiceQueues, AQueueIsKeptOnlyWhereOthersAreLeft)
-{
-    for (uint32_t n_queues : {1u, 3u, 4u}) {
-        Stack s(n_queues, kDepth, 3);
-        Block block;
-        block.stop_clock();
-        for (unsigned i = 0; i < 3; i++) {
-            ASSERT_EQ(block.read(s, 1, 0), kWhole);
-            ASSERT_TRUE(come_to_be(s, n_queues, GD_TAKEN, n_queues < 4 ? 0 : 1)) << n_queues;
-        }
-        block.leave();
-        EXPECT_EQ(count(s, n_queues, kFree), n_queues) << "who leaves gives it back";
+        for (const std::string &w : wrong)
+            EXPECT_EQ(w, "");
+        EXPECT_EQ(s.odd_commands, 0u);
     }
-}
-
-// The block serves reads of a file of three extents.
-struct ServiceCommand : ::testing::Test {
-    Stack s{4, kDepth, 3};
-    Block block;
-};
-
-TEST_F(ServiceCommand, AQueueIsKeptForAWhile)
-{
-    std::atomic<bool> long_one{false};
-    s.on_command = [&] {
-        if (long_one) {
-            block.stop_clock(kHold + kMs);
-            block.await_look_at_clock();
-        }
-        return true;
-    };
-    block.stop_clock();
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    std::vector<uint32_t> before = s.locks;
-    for (unsigned i = 0; i < 10; i++)
-        ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    EXPECT_EQ(s.locks, before);
-    long_one = true;
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
-    EXPECT_FALSE(service_rig_has_left());
 }
 
 // Other callers may wait for all kernels to end, while reads come without an end.
-TEST_F(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
+TEST(ServiceFile, TheBlockLeavesAfterAWhileThoughReadsCome)
 {
+    Stack s(4, 64, 3);
+    Block block;
     std::atomic<uint64_t> later{0};
     s.on_command = [&] {
-        if (uint64_t ns = later.exchange(0)) {
+        if (uint64_t ns = later.exchange(0))
             block.stop_clock(ns);
-            block.await_look_at_clock();
-        }
         return true;
     };
     for (unsigned launches = 1; launches <= 3; launches++) {
@@ -608,105 +464,12 @@ TEST_F(ServiceCommand, TheBlockLeavesAfterAWhileThoughReadsCome)
         later = 2 * kServe;
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         block.await_leaving();
-        EXPECT_EQ(count(s, 4, kFree), 4u);
     }
 }
 
-// The one that is not free, of all.
-uint32_t taken(const std::vector<uint32_t> &locks)
+TEST(ServiceFile, EachReadNamesItsFile)
 {
-    uint32_t i = 0;
-    while (i < locks.size() && GD_FREE(locks[i]))
-        i++;
-    return i;
-}
-
-// A waiter for the queue has the time of one trip to take it: the next one is tried before.
-TEST_F(ServiceCommand, AQueueThatWasKeptIsTheLastToBeTakenAgain)
-{
-    std::atomic<bool> long_one{false};
-    s.on_command = [&] {
-        if (long_one.exchange(false)) {
-            block.stop_clock(kHold + kMs);
-            block.await_look_at_clock();
-        }
-        return true;
-    };
-    block.stop_clock();
-    for (unsigned i = 0; i < 5; i++) {
-        ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        uint32_t kept = taken(s.locks);
-        ASSERT_LT(kept, 4u);
-        long_one = true;
-        ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        ASSERT_TRUE(come_to_be(s, 4, kFree, 4));
-        ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        EXPECT_EQ(taken(s.locks), (kept + 1) % 4) << i;
-    }
-    EXPECT_FALSE(service_rig_has_left());
-}
-
-TEST_F(ServiceCommand, WhoWaitsForTheOnlyQueueThatIsLeftGetsIt)
-{
-    constexpr int kReads = 10;
-    std::atomic<bool> done{false};
-    int got = 0;
-    for (uint32_t i = 0; i < 3; i++)
-        __atomic_store_n(&s.locks[i], GD_TAKEN, __ATOMIC_RELEASE);
-    std::thread other([&] {
-        for (int i = 0; i < kReads; i++)
-            got += s.read_alone(2 * kPage, kPage, 0) == kWhole;
-        done = true;
-    });
-    int64_t last = kWhole;
-    while (!done && last == kWhole)
-        last = block.read(s, 1, 0);
-    other.join();
-    EXPECT_EQ(last, kWhole);
-    EXPECT_EQ(got, kReads);
-}
-
-TEST_F(ServiceCommand, ForAReadThatIsNoCommandTheQueueIsGivenBack)
-{
-    block.stop_clock();
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    EXPECT_EQ(service_rig_read(100, 7), 100);
-    EXPECT_EQ(count(s, 4, kFree), 4u);
-    EXPECT_EQ(block.read(s, 1, 0), kWhole);
-}
-
-// Where the rings of a queue stand goes from hand to hand.
-TEST(ServiceQueues, QueuesAreSharedWithOthersWhoRead)
-{
-    Stack s(4, kDepth, 20);
-    Block block;
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    std::vector<std::string> wrong(2);
-    for (size_t t = 0; t < wrong.size(); t++)
-        threads.emplace_back([&, t] {
-            for (unsigned i = 0; !stop || i < 50; i++) {
-                size_t at = (20 + 8 * t) * kPage;
-                uint64_t offset = page_of(i), len = i % 3 ? kPage : kPage + 5;
-                if (s.read(at, len, offset) != static_cast<int64_t>(len) ||
-                    !s.holds(at, len, offset))
-                    wrong[t] = std::to_string(len) + " at " + std::to_string(offset);
-            }
-        });
-    for (unsigned i = 0; i < 300; i++) {
-        ASSERT_EQ(block.read(s, 1, page_of(i)), kWhole) << i;
-        ASSERT_TRUE(s.holds(kPage, kPage, page_of(i))) << i;
-    }
-    stop = true;
-    for (std::thread &t : threads)
-        t.join();
-    for (const std::string &w : wrong)
-        EXPECT_EQ(w, "");
-}
-
-TEST(ServiceQueues, FilesTakeTurns)
-{
-    Stack s(4, kDepth, 20);
+    Stack s(4, 64, 20);
     Block block;
     uint32_t lease = GD_LEASE_VALID;
     uint64_t checked = 0;
@@ -723,180 +486,20 @@ TEST(ServiceQueues, FilesTakeTurns)
         ASSERT_TRUE(s.is_media(2 * kPage, kPage, lba)) << i;
         extents[0].lba = 11 + i % 3; // another file, with all of it in the same places
     }
-}
-
-// Of a queue that is kept the lease is good; each command's extents may have ended.
-TEST_F(ServiceCommand, TheExtentsOfEachCommandAreChecked)
-{
-    uint32_t lease = GD_LEASE_REVOKED;
-    uint64_t checked = 0;
-    gpunvme_device_file other = s.file;
-    other.lease = &lease;
-    other.checked_ns = &checked;
-    block.stop_clock();
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
+    __atomic_store_n(&lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+    checked = 0;
     EXPECT_EQ(block.read(s, other, 2, 0), -ESTALE);
-    EXPECT_EQ(s.commands, 1u);
-    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
-    for (uint32_t i = 0; i < 4; i++)
-        EXPECT_EQ(s.lock(i) & GD_CQ_DB_PENDING, 0u) << "the CQ doorbell was stored all the same";
     EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
-    __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
-    EXPECT_EQ(block.read(s, other, 2, 0), kWhole);
-    EXPECT_NE(checked, 0u);
 }
 
-TEST_F(ServiceCommand, NothingIsSentOnceTheLeaseIsKnownToHaveEnded)
+TEST(ServiceFile, TheDrivesErrorIsReportedAndTheQueueGoesOn)
 {
-    block.stop_clock();
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
-    ASSERT_EQ(block.read(s, 1, 0), kWhole) << "it was good a moment ago";
-    block.stop_clock(kMs);
-    for (unsigned i = 0; i < 5; i++)
-        EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
-    EXPECT_EQ(s.commands, 2u);
-    EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
-}
-
-TEST_F(ServiceCommand, ALeaseThatEndsTakesTheCommandUnderWayWithIt)
-{
-    s.on_command = [&] {
-        __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
-        return false;
-    };
-    EXPECT_EQ(block.read(s, 1, 0), -ESTALE);
-    EXPECT_EQ(s.commands, 1u);
-    block.leave();
-    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
-    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
-}
-
-TEST_F(ServiceCommand, ACommandThatIsLostCostsItsQueue)
-{
-    std::atomic<bool> lose{true};
-    s.file.set.command_ns = 50000000;
-    s.on_command = [&] { return !lose.exchange(false); };
-    EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT);
-    s.file.set.command_ns = 20000000000; // a loaded machine misses no deadline
-    for (unsigned i = 0; i < 3 * kDepth; i++)
-        ASSERT_EQ(block.read(s, 1, page_of(i % 2)), kWhole) << i;
-    EXPECT_EQ(count(s, 4, GD_LOST), 1u);
-    block.leave();
-    EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
-}
-
-TEST_F(ServiceCommand, TheDrivesErrorIsReportedAndTheQueueGoesOn)
-{
-    for (unsigned i = 0; i < 3 * kDepth; i++) {
+    Stack s(4, 64, 3);
+    Block block;
+    for (unsigned i = 0; i < 12; i++) {
         s.status_of_next = i % 3 == 1 ? 0x281 : 0;
         ASSERT_EQ(block.read(s, 1, 0), i % 3 == 1 ? -EIO : kWhole) << i;
     }
-    block.leave();
-    EXPECT_EQ(count(s, 4, kFree), 4u);
 }
-
-TEST_F(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
-{
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    s.cid_error = 1;
-    EXPECT_EQ(block.read(s, 1, 0), -EIO);
-    EXPECT_TRUE(come_to_be(s, 4, GD_LOST, 1));
-}
-
-TEST_F(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
-{
-    s.stage_all();
-    memset(&s.pages[1], 0x5a, kPage);
-    s.status_of_next = 0x281;
-    EXPECT_EQ(block.read(s, 1, 0), -EIO);
-    EXPECT_EQ(s.pages[1].bytes[0], 0x5a);
-    ASSERT_EQ(block.read(s, 1, 0), kWhole);
-    EXPECT_TRUE(s.holds(kPage, kPage, 0));
-}
-
-// The host may know of the end before the block does.
-TEST_F(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
-{
-    for (unsigned i = 0; i < 100; i++) {
-        auto lease = std::make_unique<uint32_t>(GD_LEASE_VALID);
-        auto checked = std::make_unique<uint64_t>(0);
-        gpunvme_device_file file = s.file;
-        file.lease = lease.get();
-        file.checked_ns = checked.get();
-        ASSERT_EQ(block.read(s, file, 1, 0), kWhole) << i;
-        block.stop_clock(kMs / 2); // all that is due now and then is due at once
-    }
-}
-
-// Queues that the block was not launched with are for the general path, until it has left.
-TEST(ServiceQueues, OtherQueuesWaitForAnotherBlock)
-{
-    Stack first(4, kDepth, 3), second(4, kDepth, 3);
-    Block block;
-    ASSERT_EQ(block.read(first, 1, 0), kWhole);
-    for (unsigned i = 0; i < 5; i++)
-        ASSERT_EQ(block.read(second, 1, 0), kWhole);
-    EXPECT_EQ(second.commands + block.rig->reads, 5u);
-    block.leave();
-    unsigned before = second.commands;
-    EXPECT_EQ(block.read(second, 1, 0), kWhole);
-    EXPECT_EQ(second.commands, before + 1);
-    EXPECT_EQ(first.commands, 1u);
-}
-
-// A block that has a checksum is one command, too; the warp compares it where it then is.
-class Compared : public ::testing::TestWithParam<bool>
-{
-  protected:
-    Compared()
-    {
-        s_.add_sums();
-        if (GetParam())
-            s_.stage_all();
-    }
-    Stack s_{4, kDepth, 20};
-    Block block_;
-};
-
-TEST_P(Compared, BlocksAreCommands)
-{
-    for (unsigned i = 0; i < 40; i++) {
-        size_t page = 1 + i % 7;
-        if (i == 20) // without one
-            s_.sums[page_of(i) / kPage] = 0;
-        memset(&s_.pages[page], 0x5a, kPage);
-        ASSERT_EQ(block_.read(s_, page, page_of(i)), kWhole) << i;
-        ASSERT_TRUE(s_.holds(page * kPage, kPage, page_of(i))) << i;
-    }
-    block_.leave();
-    EXPECT_EQ(s_.commands, 40u);
-    EXPECT_EQ(s_.odd_commands, 0u);
-    EXPECT_EQ(block_.rig->reads, 0u) << "all were commands";
-}
-
-TEST_P(Compared, ABlockThatDiffersIsReadByTheGeneralPath)
-{
-    for (unsigned i = 0; i < 10; i++) {
-        uint32_t &sum = s_.sums[page_of(i) / kPage];
-        sum ^= 1u << i;
-        ASSERT_EQ(block_.read(s_, 1, page_of(i)), kWhole) << i;
-        EXPECT_EQ(block_.rig->reads, i + 1);
-        sum ^= 1u << i;
-        ASSERT_EQ(block_.read(s_, 1, page_of(i)), kWhole) << i;
-        EXPECT_EQ(block_.rig->reads, i + 1) << "the queue works on";
-    }
-}
-
-TEST_P(Compared, OnlyWholeBlocksAreCommands)
-{
-    EXPECT_EQ(block_.read(s_, s_.file, 1, 0, kLba), -ENOTSUP);
-    EXPECT_EQ(block_.read(s_, s_.file, 1, kLba, kPage), -ENOTSUP);
-    EXPECT_EQ(block_.read(s_, s_.file, 1, 3 * kPage, 2 * kPage), -ENOTSUP);
-}
-
-// The completion says nothing of the checksum.
-INSTANTIATE_TEST_SUITE_P(Ways, Compared, ::testing::Bool(),
-                         [](const auto &info) { return info.param ? "staged" : "reached"; });
 
 } // namespace

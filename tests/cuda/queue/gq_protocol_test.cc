@@ -321,7 +321,7 @@ TEST_P(GqProtocol, LeavesAQueueThatCompletesACommandOfAnEarlierRun)
 
 TEST_P(GqProtocol, NoCidIsReservedAndATrackerHasMany)
 {
-    for (auto [depth, cids] : {std::pair(64u, 512u), {65u, 256u}, {1024u, 32u}}) {
+    for (auto [depth, cids] : {std::pair(64u, 1024u), {65u, 512u}, {1024u, 64u}}) {
         std::map<uint32_t, std::set<uint16_t>> of;
         Controller c(depth, 20 * depth);
 
@@ -335,7 +335,7 @@ TEST_P(GqProtocol, NoCidIsReservedAndATrackerHasMany)
         }
         for (auto &[at, set] : of) {
             EXPECT_LT(at, depth - 1);
-            EXPECT_LT(*set.rbegin(), GQ_CID_LONE);
+            EXPECT_LT(*set.rbegin(), GQ_CID_MASK);
         }
         EXPECT_GT(of[depth - 2].size(), cids / 4 * 3);
         EXPECT_LE(of[depth - 2].size(), cids);
