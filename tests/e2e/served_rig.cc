@@ -2,22 +2,6 @@
 #include "tests/e2e/served_rig.h"
 
 #include "tests/e2e/content.h"
-#include "tests/spawn.h"
-
-Server::Server(std::vector<std::string> options, const std::string &image,
-               const std::string &socket)
-{
-    options.insert(options.begin(), GPUNVME_SIM);
-    options.insert(options.end(), {"-i", image, socket});
-    int out[2];
-    char byte;
-    if (pipe2(out, O_CLOEXEC) != 0)
-        abort();
-    pid_ = spawn_program(options, -1, out[1], STDERR_FILENO);
-    close(out[1]);
-    ready_ = read(out[0], &byte, 1) == 1; // "listening on ..."
-    close(out[0]);
-}
 
 int Served::mkfs(std::vector<std::string> options, std::string *output) const
 {

@@ -19,46 +19,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/mounted.h"
+#include "tests/sim/server.h"
 
 inline constexpr uint64_t kImage = 384u << 20;
 inline constexpr uint64_t kFile = 16u << 20;
-
-class Server
-{
-  public:
-    // options: of gpunvme-sim, besides the image.
-    Server(std::vector<std::string> options, const std::string &image, const std::string &socket);
-    ~Server()
-    {
-        if (pid_ > 0)
-            stop(SIGTERM);
-    }
-    Server(const Server &) = delete;
-    Server &operator=(const Server &) = delete;
-    bool ready() const { return ready_; }
-    // Returns when no thread of the server runs: SIGSTOP is asynchronous.
-    void pause() const
-    {
-        siginfo_t info = {};
-
-        kill(pid_, SIGSTOP);
-        EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
-    }
-    void go_on() const { kill(pid_, SIGCONT); }
-    // The exit status; -1 when a signal ended it.
-    int stop(int signal)
-    {
-        int status = 0;
-        kill(pid_, signal);
-        waitpid(pid_, &status, 0);
-        pid_ = -1;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
-
-  private:
-    pid_t pid_;
-    bool ready_;
-};
 
 class Served : public MountingTest
 {
@@ -92,9 +56,9 @@ class Served : public MountingTest
         options.push_back("--no-prp-chains");
         if (strict)
             options.push_back("--strict");
+        options.insert(options.end(), {"-i", image_});
         server_.reset();
-        server_ = std::make_unique<Server>(options, image_, dir_ + "/socket");
-        ASSERT_TRUE(server_->ready());
+        server_ = std::make_unique<Server>(options, dir_ + "/socket");
     }
     int mkfs(std::vector<std::string> options, std::string *output) const;
 

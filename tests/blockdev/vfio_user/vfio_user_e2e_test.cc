@@ -23,10 +23,12 @@
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/vfio_user/vfio_user.h"
-#include "tests/sim/serve_rig.h"
+#include "tests/sim/server.h"
 
 namespace
 {
+
+using Bytes = std::vector<unsigned char>;
 
 constexpr uint64_t MIB = 1 << 20;
 /* On top of a bound that is measured: a busy machine, with sanitizers. */
@@ -43,13 +45,26 @@ double now_s()
 class VfioUserE2e : public ::testing::Test
 {
   protected:
-    void TearDown() override { close(); }
+    void TearDown() override
+    {
+        close();
+        end_server();
+    }
+
+    /* A server that the test has not killed reports no mistakes of the driver. */
+    void end_server()
+    {
+        if (server && server->pid > 0) {
+            EXPECT_EQ(server->stop(), 0) << "mistakes of the driver";
+        }
+        server.reset();
+    }
 
     /* Starts a new server, which reports mistakes of the driver by its exit status. */
     void serve(std::vector<std::string> options = {})
     {
         options.push_back("--strict");
-        server.reset();
+        end_server();
         server = std::make_unique<Server>(options);
     }
 

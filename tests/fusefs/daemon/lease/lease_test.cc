@@ -14,8 +14,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <signal.h>
@@ -25,6 +23,7 @@
 #include "tests/fusefs/daemon/lease/lease_rig.h"
 #include "tests/fusefs/daemon/puppet.h"
 #include "tests/fusefs/daemon/tokens.h"
+#include "tests/sim/server.h"
 
 namespace
 {
@@ -763,45 +762,17 @@ class LeaseServed : public LeaseTest
   protected:
     void set_up() override
     {
-        char name[] = "/dev/shm/gpunvme-lease-XXXXXX";
-        ASSERT_NE(mkdtemp(name), nullptr);
-        dir_ = name;
-        std::string image = dir_ + "/image", socket = dir_ + "/socket", out;
-        std::ofstream(image).close();
-        std::filesystem::resize_file(image, 64u << 20);
-        serve(image, socket);
-        setenv("GPUNVME_TEST_DEVICE", ("vfio-user:" + socket).c_str(), 1);
+        server_ = std::make_unique<Server>(std::vector<std::string>{"--size=64M"});
+        setenv("GPUNVME_TEST_DEVICE", ("vfio-user:" + server_->path).c_str(), 1);
         mounted_ = std::make_unique<Mounted>(64u << 20);
-    }
-    void serve(const std::string &image, const std::string &socket)
-    {
-        int out[2];
-        char byte;
-        ASSERT_EQ(pipe(out), 0);
-        server_ = fork();
-        if (server_ == 0) {
-            dup2(out[1], STDOUT_FILENO);
-            execl(GPUNVME_SIM, GPUNVME_SIM, "-i", image.c_str(), socket.c_str(), nullptr);
-            _exit(127);
-        }
-        close(out[1]);
-        ASSERT_EQ(read(out[0], &byte, 1), 1) << "it does not listen";
-        close(out[0]);
     }
     void TearDown() override
     {
         LeaseTest::TearDown();
         unsetenv("GPUNVME_TEST_DEVICE");
-        if (server_ > 0) {
-            kill(server_, SIGTERM);
-            waitpid(server_, nullptr, 0);
-        }
-        if (!dir_.empty())
-            std::filesystem::remove_all(dir_);
     }
 
-    std::string dir_;
-    pid_t server_ = -1;
+    std::unique_ptr<Server> server_;
 };
 
 TEST_F(LeaseServed, LeasedQueuesReadAFileIntoABuffer)
