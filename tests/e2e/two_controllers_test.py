@@ -12,8 +12,8 @@ import sys
 import tempfile
 import unittest
 
-from rig import (ARGUMENTS, DAEMON, FSCK, MEMORY, MKFS, Image, error_of, needs_mounts, output,
-                 served, unmount)
+from rig import (ARGUMENTS, DAEMON, FSCK, MEMORY, MKFS, Image, Server, error_of, needs_mounts,
+                 output, unmount)
 
 TUNE, = ARGUMENTS
 SIZE = 16 << 20
@@ -36,7 +36,7 @@ class Controllers(unittest.TestCase):
         options = ["--shared", "--no-prp-chains", "--strict", "-i", backing]
         if self.reserves:
             options += ["--reservations", os.path.join(top, "reservations")]
-        device, self.other = (self.enterContext(served(*options))[0] for _ in range(2))
+        device, self.other = (self.enterContext(Server(*options)).device for _ in range(2))
         self.image = Image("384M", device)
         self.addCleanup(self.image.close)
 

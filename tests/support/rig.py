@@ -126,20 +126,51 @@ class Image:
             self.top.cleanup()
 
 
-@contextlib.contextmanager
-def served(*options):
-    """The device string and the process of a server, which ends without a mistake of a driver."""
-    with tempfile.TemporaryDirectory(prefix="gpunvme-served-") as top:
-        path = os.path.join(top, "socket")
-        with subprocess.Popen([SIM, *options, path], stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout.readline() == f"listening on {path}\n"
-                yield "vfio-user:" + path, server
-            finally:
-                server.terminate()
-                server.send_signal(signal.SIGCONT)
-            server.wait(SECONDS)
-        assert server.returncode == 0, options
+class Server:
+    """gpunvme-sim. At the end of the context its exit status says that no driver made a mistake."""
+
+    def __init__(self, *options):
+        self.top = tempfile.TemporaryDirectory(prefix="gpunvme-served-")
+        self.path, self.log = (os.path.join(self.top.name, name) for name in ("socket", "log"))
+        self.device = "vfio-user:" + self.path
+        with open(self.log, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([SIM, *options, self.path], stdout=subprocess.PIPE,
+                                            stderr=log, text=True)
+        line = self.process.stdout.readline()
+        assert line == f"listening on {self.path}\n", (line, self.err())
+
+    def err(self):
+        with open(self.log, encoding="utf-8") as log:
+            return log.read()
+
+    def stop(self, number=signal.SIGTERM):
+        """The exit status, or the negative number of the signal that ended it."""
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdout.close()
+        return self.process.wait(SECONDS)
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)  # until its last thread has stopped
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def holdings(self):
+        """The numbers of its descriptors and of its mappings of memfds, to detect leaks."""
+        proc = f"/proc/{self.process.pid}"
+        with open(proc + "/maps", encoding="ascii") as maps:
+            return len(os.listdir(proc + "/fd")), maps.read().count("memfd:")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        if self.process.returncode is None:
+            status = self.stop()
+            assert failure[0] or status == 0, (status, self.err())
+        self.top.cleanup()
 
 
 def error_of(call, *arguments, **more):

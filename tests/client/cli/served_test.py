@@ -6,31 +6,17 @@ usage: served_test.py GPUNVME MKFS FSCK DAEMON SIM FAKE_CUDA HAS_CUDA
 FAKE_CUDA is the folder of a driver in place of CUDA's; HAS_CUDA is 1 in a build with CUDA.
 """
 
-import contextlib
 import json
 import os
-import signal
-import socket
 import struct
 import sys
 import tempfile
 import unittest
 
-from rig import ARGUMENTS, GPUNVME, MKFS, SIM, document, output, run, served
+from rig import ARGUMENTS, GPUNVME, MKFS, SIM, Server, document, output, run
+from vfio_user import Client
 
 FAKE_CUDA, HAS_CUDA = ARGUMENTS
-
-
-@contextlib.contextmanager
-def client_of(device):
-    """A client that the server has accepted."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(60)
-        client.connect(device.split(":", 1)[1])
-        version = struct.pack("<HH", 0, 1) + b'{"capabilities":{"max_msg_fds":8}}\0'
-        client.sendall(struct.pack("<HHIII", 1, 1, 16 + len(version), 0, 0) + version)
-        assert client.recv(4096)
-        yield
 
 
 def file_of(content):
@@ -47,9 +33,8 @@ def check(device, *options, status=None, **environment):
 
 class Served(unittest.TestCase):
     def test_identify_shows_every_namespace_of_the_server(self):
-        with served("--namespaces", "2", "--lba", "512", "--size", "32M", "--mdts",
-                    "64K") as (device, _):
-            found = document("identify", device)
+        with Server("--namespaces=2", "--lba=512", "--size=32M", "--mdts=64K") as server:
+            found = document("identify", server.device)
         self.assertEqual(found["through"], "vfio-user")
         self.assertEqual(found["controller"]["max_transfer"], 65536)
         self.assertTrue(found["controller"]["usable"])
@@ -58,51 +43,53 @@ class Served(unittest.TestCase):
         self.assertEqual((second["nsid"], second["bytes"], second["lba_size"]), (2, 32 << 20, 512))
 
     def test_what_the_driver_does_for_a_known_controller_is_told(self):
-        with served("--strict", "--pci-id", "126f:2263") as (known, _), served() as (other, _):
-            self.assertEqual(document("identify", known)["quirks"], "no namespace descriptors")
-            self.assertEqual(document("identify", other)["quirks"], "none")
+        with Server("--strict", "--pci-id", "126f:2263") as known, Server() as other:
+            self.assertEqual(document("identify", known.device)["quirks"],
+                             "no namespace descriptors")
+            self.assertEqual(document("identify", other.device)["quirks"], "none")
             self.assertIn("workarounds for this controller: no namespace descriptors",
-                          check(known))
+                          check(known.device))
         output(SIM, "--pci-id", "126f:x", "/none", status=2)
 
     def test_registers_are_those_of_the_server(self):
-        with served("--max-depth", "64") as (device, _):
-            found = document("regs", device)
+        with Server("--max-depth", "64") as server:
+            found = document("regs", server.device)
         self.assertEqual((found["cap"]["mqes"], found["vs"]["major"], found["reset"]),
                          (63, 2, False))
 
     def test_check_looks_into_the_controller(self):
-        with served("--no-volatile-cache", "--max-depth", "32") as (device, _):
-            text = check(device)
+        with Server("--no-volatile-cache", "--max-depth", "32") as server:
+            text = check(server.device)
         for line in ("no volatile write cache", "queues of up to 32 entries", "LBAs of 4096 bytes"):
             self.assertIn(line, text)
 
     def test_check_says_how_many_regions_the_server_keeps(self):
         for options, regions in (("--dma-maps", "64"), 64), ((), 4096):
-            with served(*options) as (device, _):
-                self.assertIn(f"{regions} DMA regions at most", check(device))
+            with Server(*options) as server:
+                self.assertIn(f"{regions} DMA regions at most", check(server.device))
 
     def test_a_server_of_too_few_regions_is_named_with_the_remedy(self):
         mkfs, check = (MKFS, "-q", "-f"), (GPUNVME, "check", "--data")
         for maps, tool in (("1", mkfs), ("1", check), ("3", mkfs)):
-            with served("--dma-maps", maps) as (device, _):
+            with Server("--dma-maps", maps) as server:
                 self.assertIn(f"{maps} DMA regions do not suffice: raise the limit of the drive's "
-                              "server", output(*tool, device, status=1))
+                              "server", output(*tool, server.device, status=1))
 
     def test_a_stuck_controller_is_reset_at_open(self):
-        with served("--strict", "--stuck") as (device, _):
-            output(MKFS, "-q", "-f", device)
-        with served("--stuck", "--no-reset") as (device, _):
-            self.assertIn("start its server again", output(MKFS, "-q", "-f", device, status=1))
+        with Server("--strict", "--stuck") as server:
+            output(MKFS, "-q", "-f", server.device)
+        with Server("--stuck", "--no-reset") as server:
+            self.assertIn("start its server again",
+                          output(MKFS, "-q", "-f", server.device, status=1))
 
     def test_a_server_that_does_not_answer_is_named_within_the_deadline(self):
-        with served("--second-client=wait") as (device, _):
-            with client_of(device):
-                text = output(MKFS, "-q", "-f", "--deadline=300", device, status=1)
+        with Server("--second-client=wait") as server:
+            with Client(server.path):
+                text = output(MKFS, "-q", "-f", "--deadline=300", server.device, status=1)
             self.assertIn("no answer to VERSION within 300 ms", text)
             self.assertIn("end that client", text)
-            output(MKFS, "-q", "-f", "--deadline=60000", device)
-            output(MKFS, "-q", "-f", "--deadline=0", device, status=2)
+            output(MKFS, "-q", "-f", "--deadline=60000", server.device)
+            output(MKFS, "-q", "-f", "--deadline=0", server.device, status=2)
 
     def tier(self, device, **environment):
         found = json.loads(check(device, "-o", "json", **environment))["checks"]
@@ -110,9 +97,10 @@ class Served(unittest.TestCase):
 
     def test_check_says_at_which_tier_the_server_is_used_and_why(self):
         by_cpu = "tier 1, the CPU executor runs the queues"
-        with served() as (device, _):
-            self.assertRegex(self.tier(device, CUDA_VISIBLE_DEVICES=""), f"^{by_cpu}.*host memory")
-            said = self.tier(device, LD_LIBRARY_PATH=FAKE_CUDA)  # maps any doorbells
+        with Server() as server:
+            self.assertRegex(self.tier(server.device, CUDA_VISIBLE_DEVICES=""),
+                             f"^{by_cpu}.*host memory")
+            said = self.tier(server.device, LD_LIBRARY_PATH=FAKE_CUDA)  # maps any doorbells
         self.assertRegex(said, r"^tier 1, the GPU \(.*staged" if HAS_CUDA == "1" else
                          f"^{by_cpu}.*built without CUDA")
 
@@ -121,31 +109,31 @@ class Served(unittest.TestCase):
                 (("--no-mdts",), "is refused by the controller, although reads of single pages"),
                 (("--fault", "status,op=read,status=0x281"),
                  "a read of single pages at byte 0 of the device fails")):
-            with served(*options) as (device, _):
-                self.assertIn(said, check(device, "--data", status=1))
+            with Server(*options) as server:
+                self.assertIn(said, check(server.device, "--data", status=1))
 
     def test_check_reads_data_on_request(self):
         words = struct.pack(f"<{1 << 20}Q", *range(1 << 20))
-        with served("--strict", "--no-prp-chains") as (device, _):
-            self.assertNotIn("single pages", check(device))
-            self.assertIn("commands of every length return what", check(device, "--data"))
-        with file_of(words) as image, served("--swaps-prps", "-i", image.name) as (device, _):
+        with Server("--strict", "--no-prp-chains") as server:
+            self.assertNotIn("single pages", check(server.device))
+            self.assertIn("commands of every length return what", check(server.device, "--data"))
+        with file_of(words) as image, Server("--swaps-prps", "-i", image.name) as server:
             self.assertIn("wrong data by commands of the processor",
-                          check(device, "--data", status=1))
+                          check(server.device, "--data", status=1))
         run("check", "--data", status=2)
 
     def test_check_writes_on_request_and_puts_back(self):
         content = b"x" * (8 << 20)
         with file_of(content) as image:
-            with served("--strict", "--no-prp-chains", "-i", image.name) as (device, _):
+            with Server("--strict", "--no-prp-chains", "-i", image.name) as server:
                 self.assertIn("commands of every length read and write what",
-                              check(device, "--data", "--scratch=1M"))
+                              check(server.device, "--data", "--scratch=1M"))
                 self.assertIn("no scratch area at byte 9437184",
-                              check(device, "--data", "--scratch=9M", status=1))
+                              check(server.device, "--data", "--scratch=9M", status=1))
             for swaps in "5,write", "29,write", "5,read":
-                with served("--swaps-prps=" + swaps, "-i", image.name) as (device, _):
+                with Server("--swaps-prps=" + swaps, "-i", image.name) as server:
                     self.assertIn("wrong data",
-                                  check(device, "--data", "--scratch=0", status=1), swaps)
+                                  check(server.device, "--data", "--scratch=0", status=1), swaps)
             with open(image.name, "rb") as f:
                 self.assertEqual(f.read(), content)
         for wrong in (("--data", "--scratch=x"), ("--scratch=0",), ("--data", "--cufile")):
@@ -154,49 +142,48 @@ class Served(unittest.TestCase):
             output(SIM, "--swaps-prps=" + wrong, "/none", status=2)
 
     def test_one_after_the_other(self):
-        with served("--strict") as (device, _):
+        with Server("--strict") as server:
             for command in "identify", "regs", "check", "identify":
-                self.assertNotIn("gpunvme: ", output(GPUNVME, command, device, status=None))
+                self.assertNotIn("gpunvme: ", output(GPUNVME, command, server.device, status=None))
 
     def test_the_deadline_bounds_the_wait_for_a_silent_server(self):
-        with served() as (device, server):
-            server.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, server.pid, os.WSTOPPED)  # until its last thread has stopped
+        with Server() as server:
+            server.pause()
             for command in "identify", "regs", "check":
-                self.assertIn("within 300 ms", output(GPUNVME, command, "--deadline=300", device,
-                                                      status=1))
-            server.send_signal(signal.SIGCONT)
-            run("identify", "-t", "0", device, status=2)
+                self.assertIn("within 300 ms", output(GPUNVME, command, "--deadline=300",
+                                                      server.device, status=1))
+            server.go_on()
+            run("identify", "-t", "0", server.device, status=2)
 
     def test_a_namespace_that_cannot_be_used_is_refused_with_the_reason(self):
         for options, said, remedy in ((("--zoned",), "it is zoned", "nvme-create-ns(1)"),
                                       (("--metadata", "8"), "carry metadata", "nvme-format(1)")):
-            with self.subTest(options), served("--strict", *options) as (device, _):
-                text = output(GPUNVME, "identify", device, status=1)
+            with self.subTest(options), Server("--strict", *options) as server:
+                text = output(GPUNVME, "identify", server.device, status=1)
                 self.assertIn("namespace 1 cannot be used: ", text)
                 self.assertIn(said, text)
-                text = check(device, status=1)
+                text = check(server.device, status=1)
                 self.assertIn(said, text)
                 self.assertIn(remedy, text)
-                text = output(MKFS, "-q", "-f", device, status=1)
+                text = output(MKFS, "-q", "-f", server.device, status=1)
                 self.assertIn(said, text)
                 self.assertEqual(text.count("\n"), 1, text)
 
     def test_a_write_protected_namespace_is_refused_by_mkfs(self):
-        with served("--read-only", "--strict") as (device, _):
-            self.assertIn("write protected", output(MKFS, "-q", "-f", device, status=1))
+        with Server("--read-only", "--strict") as server:
+            self.assertIn("write protected", output(MKFS, "-q", "-f", server.device, status=1))
 
     def test_a_wrong_server_is_one_line(self):
         for options, said in ((("--no-mmap",), "doorbells"),
                               (("--fault", "fatal,op=identify"), "does not start"),
                               (("--fault", "status,op=identify,status=6"), "Identify")):
-            with self.subTest(options), served(*options) as (device, _):
-                self.assertRegex(output(GPUNVME, "identify", device, status=1),
-                                 rf"\Agpunvme: {device}: .*{said}.*\n\Z")
+            with self.subTest(options), Server(*options) as server:
+                self.assertRegex(output(GPUNVME, "identify", server.device, status=1),
+                                 rf"\Agpunvme: {server.device}: .*{said}.*\n\Z")
 
     def test_a_busy_server_ends_in_a_line(self):
-        with served() as (device, _), client_of(device):
-            self.assertEqual(output(GPUNVME, "identify", device, status=1).count("\n"), 1)
+        with Server() as server, Client(server.path):
+            self.assertEqual(output(GPUNVME, "identify", server.device, status=1).count("\n"), 1)
 
 
 if __name__ == "__main__":
