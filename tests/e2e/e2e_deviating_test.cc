@@ -81,37 +81,6 @@ class Deviating : public Served
         content_fill(1, i * len % kFile, want.data(), len);
         return memcmp(buffer_addr(b), want.data(), len) == 0;
     }
-    // The mount ends, and is refused when the drive is served with these options.
-    void expect_refused(const std::vector<std::string> &server, const std::string &says)
-    {
-        close(fd_);
-        fd_ = -1;
-        connection_close(g_);
-        g_ = nullptr;
-        ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
-        serve(server);
-        auto start = std::chrono::steady_clock::now();
-        EXPECT_FALSE(mounted_->mount("executor=cpu,deadline=60000"));
-        std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        EXPECT_LT(took.count(), 60) << "no command waits for its deadline";
-        std::string log = mounted_->log();
-        EXPECT_NE(log.find(device_ + ": " + says), std::string::npos) << log;
-        EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
-    }
-    // Writes files while the drive conforms to the specification. Expects that a mount is refused
-    // while the drive deviates, and that the files are there when it conforms again.
-    void expect_found(const std::vector<std::string> &server,
-                      const std::vector<std::string> &deviation, const std::string &says)
-    {
-        std::vector<std::string> deviating = server;
-        deviating.insert(deviating.end(), deviation.begin(), deviation.end());
-        begin(server, "");
-        expect_refused(deviating, says);
-        serve(server);
-        ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
-        EXPECT_TRUE(has_content(mounted_->path("file"), 1));
-    }
-
     static void expect_zeros(const gpunvme_buffer *b)
     {
         const auto *bytes = static_cast<const uint8_t *>(buffer_addr(b));
@@ -419,65 +388,6 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
         buffer_unregister(b);
 }
 
-TEST_F(Deviating, AMountFindsAControllerThatSwapsPages)
-{
-    expect_found({}, {"--swaps-prps"}, "wrong data by commands of the processor: a read of ");
-}
-
-// Of the pages that mkfs wrote, no two are alike.
-TEST_F(Deviating, AMountOfANewFileSystemFindsAnyTwoPagesThatChangePlaces)
-{
-    Mounted mounted(kImage);
-
-    for (const char *swaps : {"--swaps-prps=1,read", "--swaps-prps=5", "--swaps-prps=30,read"}) {
-        serve({swaps});
-        EXPECT_FALSE(mounted.mount("executor=cpu")) << swaps;
-        std::string log = mounted.log();
-        EXPECT_NE(log.find("wrong data by commands of the processor: a read of "),
-                  std::string::npos)
-            << log;
-    }
-}
-
-TEST_F(Deviating, MkfsFindsWritesWhosePagesChangePlaces)
-{
-    std::string output;
-
-    serve({"--swaps-prps=5,write"});
-    EXPECT_NE(mkfs({"-q"}, &output), 0);
-    EXPECT_NE(output.find("does not give back what was written"), std::string::npos) << output;
-}
-
-// No other read of a mount is shorter than a page.
-TEST_F(Deviating, AMountFindsAControllerThatIsWrongOnlyInLists)
-{
-    expect_found({"--lba", "512"}, {"--wraps-short"},
-                 "wrong data by commands of the executor: in a list of short reads ");
-}
-
-TEST_F(Deviating, AMountFindsAControllerThatRefusesLongCommands)
-{
-    expect_found({}, {"--no-mdts"}, "commands of the processor: a read of ");
-}
-
-// Its fifth queue pair is the first of the executor's.
-TEST_F(Deviating, AMountFindsAControllerThatRefusesCommandsOfTheExecutor)
-{
-    expect_found({}, {"--fault", "status,op=read,qid=5,status=0x002"},
-                 "commands of the executor: a read of ");
-}
-
-// And not that the device is too small.
-TEST_F(Deviating, MkfsReportsAControllerThatRefusesCommands)
-{
-    std::string output;
-
-    serve({"--no-mdts"}, false);
-    EXPECT_NE(mkfs({"-q"}, &output), 0);
-    EXPECT_NE(output.find("the device refuses a command"), std::string::npos) << output;
-    serve();
-}
-
 // The pair serves the file system and the executor, which was asked for.
 TEST_F(Deviating, TheOnlyQueuePairIsLentToTheExecutor)
 {
@@ -540,19 +450,6 @@ TEST_F(Deviating, EightPairsOfQueuesLeaveOneToLease)
     EXPECT_EQ(leased.reply().queues, 1u);
 }
 
-TEST_F(Deviating, AReplyAfterSixSecondsIsAccepted)
-{
-    begin({}, "");
-    server_->pause();
-    std::thread waker([this] {
-        std::this_thread::sleep_for(std::chrono::seconds(6));
-        server_->go_on();
-    });
-    expect_file();
-    waker.join();
-    EXPECT_EQ(stats().controller_resets, 0u);
-}
-
 // A registration and its end that the server answers after their deadline: both calls return, and
 // afterwards there is neither a region more nor a controller less.
 TEST_F(Deviating, BuffersOfAPausedServerHarmNoOthers)
@@ -593,20 +490,6 @@ TEST_F(Deviating, BuffersOfAPausedServerHarmNoOthers)
     EXPECT_EQ(stats().dma_regions, regions);
     EXPECT_EQ(stats().controller_resets, 0u);
     expect_file();
-}
-
-TEST_F(Deviating, MkfsOutlastsAServerThatIsSilentForSixSeconds)
-{
-    std::string output;
-
-    server_->pause();
-    std::thread waker([this] {
-        std::this_thread::sleep_for(std::chrono::seconds(6));
-        server_->go_on();
-    });
-    EXPECT_EQ(mkfs({"-q"}, &output), 0) << output;
-    waker.join();
-    EXPECT_EQ(output, "");
 }
 
 TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)

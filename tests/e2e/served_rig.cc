@@ -3,13 +3,6 @@
 
 #include "tests/e2e/content.h"
 
-int Served::mkfs(std::vector<std::string> options, std::string *output) const
-{
-    options.insert(options.begin(), GPUNVME_MKFS);
-    options.push_back(device_);
-    return run_program(options, output);
-}
-
 int write_content(const std::string &path, uint64_t seed)
 {
     std::vector<uint8_t> data(kFile);

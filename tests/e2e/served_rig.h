@@ -60,7 +60,6 @@ class Served : public MountingTest
         server_.reset();
         server_ = std::make_unique<Server>(options, dir_ + "/socket");
     }
-    int mkfs(std::vector<std::string> options, std::string *output) const;
 
     std::string dir_, image_, device_;
     std::unique_ptr<Server> server_;

@@ -89,6 +89,8 @@ class Image:
         self.device = device or os.path.join(self.top.name, "image")
         self.daemon = None
         os.mkdir(self.point)
+        with open(self.log_file, "w", encoding="utf-8"):
+            pass
         output(MKFS, "-q", "-f", "-s", size, self.device)
 
     def path(self, name):
@@ -129,9 +131,10 @@ class Image:
 class Server:
     """gpunvme-sim. At the end of the context its exit status says that no driver made a mistake."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, path=None):
         self.top = tempfile.TemporaryDirectory(prefix="gpunvme-served-")
-        self.path, self.log = (os.path.join(self.top.name, name) for name in ("socket", "log"))
+        self.log = os.path.join(self.top.name, "log")
+        self.path = path or os.path.join(self.top.name, "socket")
         self.device = "vfio-user:" + self.path
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([SIM, *options, self.path], stdout=subprocess.PIPE,
@@ -145,6 +148,8 @@ class Server:
 
     def stop(self, number=signal.SIGTERM):
         """The exit status, or the negative number of the signal that ended it."""
+        if self.process.returncode is not None:
+            return self.process.returncode
         self.process.send_signal(number)
         self.process.send_signal(signal.SIGCONT)
         self.process.stdout.close()
