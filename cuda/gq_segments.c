@@ -29,8 +29,8 @@ int gq_segments_check(const struct gq_mem *mem, uint64_t *len)
  * Stores the part of a segment at `at`, counted from the first segment, that is
  * in [from, to).
  */
-static int add_part(const struct gq_segment *s, uint64_t at, uint64_t from, uint64_t to,
-                    bool exported, struct gq_import *out)
+static int segment_part_add(const struct gq_segment *s, uint64_t at, uint64_t from, uint64_t to,
+                            bool exported, struct gq_import *out)
 {
     uint64_t start = at > from ? at : from, end = at + s->len < to ? at + s->len : to;
     int fd = fcntl(exported ? s->exported : s->fd, F_DUPFD_CLOEXEC, 0);
@@ -50,7 +50,7 @@ static int add_parts(const struct gq_mem *mem, uint64_t from, uint64_t to, bool 
 
     for (unsigned i = 0; i < mem->n_segments && at < to && !err; at += mem->segments[i++].len) {
         if (at + mem->segments[i].len > from)
-            err = add_part(&mem->segments[i], at, from, to, exported, out);
+            err = segment_part_add(&mem->segments[i], at, from, to, exported, out);
     }
     return err;
 }

@@ -48,8 +48,8 @@ static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, 
     return from <= SIM_IOVA_END - IOVA_GUARD && len <= SIM_IOVA_END - IOVA_GUARD - from;
 }
 
-static int table_insert(struct sim_iova_table *t, size_t place, const struct nvme_mem *mem,
-                        uint64_t iova)
+static int iova_table_insert(struct sim_iova_table *t, size_t place, const struct nvme_mem *mem,
+                             uint64_t iova)
 {
     assert(place <= t->n && (place == 0 || t->at[place - 1].iova < iova) &&
            (place == t->n || t->at[place].iova > iova));
@@ -69,7 +69,7 @@ int sim_iova_add(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t 
         (!find_gap(t, t->next ? t->next : IOVA_FIRST, mem->len, iova, &place) &&
          !find_gap(t, IOVA_FIRST, mem->len, iova, &place)))
         return -ENOSPC;
-    int rc = table_insert(t, place, mem, *iova);
+    int rc = iova_table_insert(t, place, mem, *iova);
     if (rc == 0)
         t->next = after(*iova, mem->len);
     return rc;
@@ -83,7 +83,7 @@ int sim_iova_add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64
         place++;
     if (place < t->n && t->at[place].iova < iova + mem->len)
         return -EEXIST;
-    return table_insert(t, place, mem, iova);
+    return iova_table_insert(t, place, mem, iova);
 }
 
 struct sim_mapping *sim_iova_find(const struct sim_iova_table *t, uint64_t iova)

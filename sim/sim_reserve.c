@@ -208,7 +208,7 @@ static void reserve_remove(struct sim_reserve *n, struct reserve_host *h)
         n->type = 0;
 }
 
-static uint16_t reserve_add(struct reserve_command *c)
+static uint16_t reserve_add_host(struct reserve_command *c)
 {
     struct reserve_host *h = c->n->hosts;
 
@@ -223,13 +223,13 @@ static uint16_t reserve_add(struct reserve_command *c)
     return NVME_OK;
 }
 
-static uint16_t reserve_register(struct reserve_command *c)
+static uint16_t reserve_register_key(struct reserve_command *c)
 {
     uint16_t st = NVME_OK;
 
     switch (ACTION(c->cdw10)) {
     case NVME_RESV_REGISTER_KEY:
-        st = reserve_add(c);
+        st = reserve_add_host(c);
         break;
     case NVME_RESV_UNREGISTER:
         if (!reserve_knows_key(c))
@@ -377,7 +377,7 @@ static uint16_t reserve_change(struct reserve_command *c, uint8_t opcode)
 {
     switch (opcode) {
     case NVME_IO_RESV_REGISTER:
-        return reserve_register(c);
+        return reserve_register_key(c);
     case NVME_IO_RESV_ACQUIRE:
         return reserve_acquire(c);
     default:

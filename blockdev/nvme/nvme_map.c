@@ -215,8 +215,8 @@ static int map_add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsign
     return 0;
 }
 
-static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
-                      uint64_t *iova)
+static int nvme_map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                         uint64_t *iova)
 {
     struct nvme_file_map *m = find_file(c, mem);
     int rc = m ? 0 : map_add_file(c, mem, left, &m);
@@ -236,7 +236,7 @@ int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
-    rc = shares ? share_file(c, mem, left, iova) : nvme_region_map(c, mem, left, iova);
+    rc = shares ? nvme_map_file(c, mem, left, iova) : nvme_region_map(c, mem, left, iova);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
 }

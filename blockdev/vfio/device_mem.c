@@ -161,7 +161,7 @@ static int refuse_mmap(const struct provider *p, int err, struct reason *why)
  * Duplicates fd to a descriptor below `drive`: F_DUPFD takes the lowest free
  * number.
  */
-static int hold(int fd, int drive)
+static int device_mem_hold(int fd, int drive)
 {
     int held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
@@ -205,7 +205,7 @@ static int accept_parts(const struct nvme_mem_part *parts, size_t n, const struc
 static bool hold_parts(struct device_mem *m, const struct nvme_mem_part *parts, size_t n, int drive)
 {
     for (size_t i = 0; i < n; i++) {
-        int fd = hold(parts[i].fd, drive);
+        int fd = device_mem_hold(parts[i].fd, drive);
 
         if (fd < 0)
             return false;

@@ -121,7 +121,7 @@ static void settle_region(struct vfio_user *u, int refused)
         nvme_iova_set_owner(&u->iova, u->late_iova, &unmapped);
 }
 
-static int take_late(struct vfio_user *u, unsigned ms, bool counts)
+static int settle_late(struct vfio_user *u, unsigned ms, bool counts)
 {
     bool gone = u->conn.gone;
     int rc = vfio_user_take_late(&u->conn, ms, counts);
@@ -140,7 +140,7 @@ static int take_late(struct vfio_user *u, unsigned ms, bool counts)
  */
 static int user_settle(struct vfio_user *u, unsigned ms, bool counts)
 {
-    int rc = u->conn.late ? take_late(u, ms, counts) : 0;
+    int rc = u->conn.late ? settle_late(u, ms, counts) : 0;
 
     if (rc || !u->abandoned)
         return rc;
@@ -342,7 +342,7 @@ static int send_reset(struct vfio_user *u)
         if (!sent)
             rc = vfio_user_exchange(u, &m);
         else
-            rc = u->conn.late ? take_late(u, VFIO_USER_LATE_MS, true) : 0;
+            rc = u->conn.late ? settle_late(u, VFIO_USER_LATE_MS, true) : 0;
     }
     return rc;
 }

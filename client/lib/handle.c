@@ -179,7 +179,7 @@ static void choose_mount(struct gpunvme_file *f, const struct stat *st)
 /*
  * Examines a duplicate and not the caller's descriptor, whose number may come to mean another file.
  */
-static int file_new(struct gpunvme *g, int fd, struct stat *st, struct gpunvme_file **out)
+static int handle_file_new(struct gpunvme *g, int fd, struct stat *st, struct gpunvme_file **out)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
@@ -217,7 +217,7 @@ int gpunvme_file_open(struct gpunvme *g, int fd, uint32_t flags, struct gpunvme_
     if (!err && flags & ~GPUNVME_FILE_DIRECT)
         err = gpunvme_fail(-EINVAL, "unknown flags of a file");
     if (!err)
-        err = file_new(g, fd, &st, &f);
+        err = handle_file_new(g, fd, &st, &f);
     if (!f)
         return err;
     pthread_mutex_lock(&g->lock);

@@ -82,7 +82,7 @@ static int leased_file_lease_failed(int err)
     return gpunvme_fail(err, "EXTENT_LEASE: %s", strerror(-err));
 }
 
-static int lease_take(struct leased_file *f, struct file_lease *l)
+static int leased_file_take(struct leased_file *f, struct file_lease *l)
 {
     *l = (struct file_lease){.ioc.flags =
                                  f->d->unverified ? GPUNVME_LEASE_UNVERIFIED : GPUNVME_LEASE_SUMS};
@@ -186,7 +186,7 @@ static int leased_file_invalidate(struct leased_file *f, bool new_queues)
 int leased_file_renew(struct leased_file *f)
 {
     struct file_lease old = f->lease, fresh;
-    int err = lease_take(f, &fresh);
+    int err = leased_file_take(f, &fresh);
 
     if (err)
         return err;

@@ -245,7 +245,7 @@ static int table_put_files(struct gpunvme_table *t)
     return err;
 }
 
-static int table_alloc(struct gpunvme_table *t, const struct gd_table_segment *segments)
+static int row_table_alloc(struct gpunvme_table *t, const struct gd_table_segment *segments)
 {
     const struct gd_table_words words = {.first = UINT64_MAX};
     int err = memory_space_alloc(&t->space, table_place_all(t, 0), &t->workspace);
@@ -290,7 +290,7 @@ static int table_fill(struct gpunvme_table *t, const struct gpunvme_segment *seg
         err = table_alloc_staging(t, out, o->staging);
     if (!err)
         err = table_watch_staging(t);
-    return err ? err : table_alloc(t, out);
+    return err ? err : row_table_alloc(t, out);
 }
 
 static int table_check_limits(size_t n, uint32_t row_bytes, size_t max_rows,

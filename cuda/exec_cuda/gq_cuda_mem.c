@@ -397,7 +397,7 @@ static unsigned find_doorbells(const void *at)
 }
 
 /* Registers the doorbells, or takes the device's address of registered ones. */
-static int share_doorbells(void *at, const struct nvme_transport *t, void **out)
+static int map_doorbells(void *at, const struct nvme_transport *t, void **out)
 {
     unsigned flags = t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0;
     int err = -ENOTSUP;
@@ -424,7 +424,7 @@ int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 
     snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_REQUESTED);
     if (want != GQ_DOORBELLS_CPU) {
-        err = share_doorbells((void *)(uintptr_t)t->doorbells, t, (void **)&cu->doorbells);
+        err = map_doorbells((void *)(uintptr_t)t->doorbells, t, (void **)&cu->doorbells);
         snprintf(x->note, sizeof(x->note), "%s", err ? why_not_mapped(t) : "");
     }
     x->rings = !err;

@@ -34,7 +34,7 @@ static const uint8_t *name_of(const struct lay_dirent *d)
     return (const uint8_t *)d + offsetof(struct lay_dirent, name);
 }
 
-static bool report_name(struct dir_walk *w, enum problem problem, const struct lay_dirent *d)
+static bool dirs_report_name(struct dir_walk *w, enum problem problem, const struct lay_dirent *d)
 {
     char name[4 * LAY_NAME_MAX + 1];
     char detail[64];
@@ -72,7 +72,7 @@ static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
         if (same->names[i].len != d->name_len ||
             memcmp(same->names[i].bytes, name_of(d), d->name_len) != 0)
             continue;
-        bool yes = report_name(w, PROBLEM_NAME_TWICE, d);
+        bool yes = dirs_report_name(w, PROBLEM_NAME_TWICE, d);
         dirs_remove_name(w, yes, d);
         return !yes;
     }
@@ -98,7 +98,7 @@ static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
         return;
     }
     if (child->flags & INODE_NAMED) {
-        dirs_remove_name(w, report_name(w, PROBLEM_DIR_TWICE, d), d);
+        dirs_remove_name(w, dirs_report_name(w, PROBLEM_DIR_TWICE, d), d);
         return;
     }
     child->flags |= INODE_NAMED;
@@ -124,7 +124,7 @@ static void look_for_lost_found(struct dir_walk *w, const struct lay_dirent *d,
 static void check_child(struct dir_walk *w, const struct lay_dirent *d, struct inode_info *child)
 {
     look_for_lost_found(w, d, child);
-    if (child->type != d->type && report_name(w, PROBLEM_NAME_TYPE, d) && !w->err)
+    if (child->type != d->type && dirs_report_name(w, PROBLEM_NAME_TYPE, d) && !w->err)
         w->err = fix_name(w->f, w->ino, lay_get64(d->key), lay_get64(d->ino), child->type);
     if (child->type == DT_DIR)
         check_subdirectory(w, d, child);
@@ -135,7 +135,7 @@ static void check_child(struct dir_walk *w, const struct lay_dirent *d, struct i
 /* The inode of the name is lost, or the name is wrong. */
 static void lose_dangling_name(struct dir_walk *w, const struct lay_dirent *d)
 {
-    bool yes = report_name(w, PROBLEM_NAME_DANGLING, d);
+    bool yes = dirs_report_name(w, PROBLEM_NAME_DANGLING, d);
 
     fsck_lose_name(w->f, w->ino, d);
     dirs_remove_name(w, yes, d);

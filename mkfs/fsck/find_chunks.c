@@ -165,7 +165,7 @@ static int map_add_damaged(struct chunk_map *m, uint64_t index)
 }
 
 /* Adds what the map says. */
-static int map_collect(struct chunk_map *m)
+static int find_chunks_collect(struct chunk_map *m)
 {
     struct image *img = &m->f->img;
     int err = 0;
@@ -610,7 +610,7 @@ int fsck_load_map(struct fsck *f)
     int err = f->round == 1 ? replay_map(&f->img, UINT64_MAX) : image_read_map(&f->img, UINT64_MAX);
 
     if (!err)
-        err = map_collect(&m);
+        err = find_chunks_collect(&m);
     if (!err)
         err = map_find(&m);
     if (!err)

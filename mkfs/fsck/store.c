@@ -335,7 +335,7 @@ static int write_patches(struct fsck *f)
 }
 
 /* Writes the places of the superblock that differ from the one that counts. */
-static int heal_supers(struct fsck *f)
+static int store_heal_supers(struct fsck *f)
 {
     return each_place(f, LAY_ADDR_SUPER, &f->store->super, verify_block);
 }
@@ -406,8 +406,8 @@ static int put_commit(struct fsck *f, uint64_t block, const union lay_block *b)
  * Writes the commit of the next transaction and reads it back. Its other
  * records are durable.
  */
-static int write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_t tail_tid,
-                        uint64_t tail_pos)
+static int store_write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_t tail_tid,
+                              uint64_t tail_pos)
 {
     struct store *s = f->store;
     const struct lay_geometry *geo = &f->img.geo;
@@ -433,7 +433,7 @@ static int write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_
 /* Commits an empty transaction that is its own tail: everything is in place. */
 static int commit_tail(struct fsck *f)
 {
-    return write_commit(f, 1, 0, f->store->tid, f->store->pos);
+    return store_write_commit(f, 1, 0, f->store->tid, f->store->pos);
 }
 
 /* --- A transaction in the log ----------------------------------------------------------------- */
@@ -477,7 +477,7 @@ static int append_images(struct log_writer *w, size_t first, size_t n)
 }
 
 /* Writes the transaction in memory, with the tail of the log. */
-static int write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
+static int store_write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
 {
     struct store *s = f->store;
     struct log_writer w = {.f = f};
@@ -489,7 +489,7 @@ static int write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
     }
     if (!err)
         err = bd_flush(f->img.dev);
-    return err ? err : write_commit(f, w.blocks + 1, w.chain, tail_tid, tail_pos);
+    return err ? err : store_write_commit(f, w.blocks + 1, w.chain, tail_tid, tail_pos);
 }
 
 /*
@@ -507,10 +507,10 @@ static int restart_log(struct fsck *f)
         return err;
     f->img.geo.log_id = ffs_random();
     s->in_place = false;
-    err = write_log(f, tid, pos);
+    err = store_write_log(f, tid, pos);
     if (!err)
         err = new_incarnation(f);
-    return err ? err : write_commit(f, 1, 0, tid, pos);
+    return err ? err : store_write_commit(f, 1, 0, tid, pos);
 }
 
 /* Writes all blocks to their places, and reads them back. */
@@ -608,7 +608,7 @@ static int checkpoint_write(struct fsck *f, union lay_block *super)
     }
     if (s->skipped)
         return restart_log(f);
-    return write_log(f, newest->tail_tid, newest->tail_pos);
+    return store_write_log(f, newest->tail_tid, newest->tail_pos);
 }
 
 /*
@@ -758,11 +758,11 @@ static int store_recover(struct fsck *f)
         err = lay_log_mend(&io, &f->img.geo, f->log.lacks, f->log.lack_count, store_lost, f);
     /* The first commit of the incarnation contains the tail of the log. */
     if (!err && !s->in_place && !s->skipped)
-        err = write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
+        err = store_write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
     if (!err)
         err = store_checkpoint(f);
     if (!err)
-        err = heal_supers(f);
+        err = store_heal_supers(f);
     return err || s->in_place ? err : commit_tail(f);
 }
 
@@ -868,7 +868,7 @@ static int store_write(struct fsck *f)
 
     /* The transaction is its own tail, since the blocks of those before are in place. */
     if (!s->in_place)
-        err = write_log(f, s->tid, s->pos);
+        err = store_write_log(f, s->tid, s->pos);
     else
         err = f->set_aside ? bd_flush(f->img.dev) : restart_log(f);
     return err ? err : write_home(f);

@@ -88,8 +88,8 @@ static unsigned words_written(uint32_t fill)
  * by their tags. A word left by the 128th filling before would have a valid
  * tag, so every 64th filling writes all words.
  */
-static unsigned post(struct sim_poster *p, unsigned block, const struct sim_gather *copies,
-                     unsigned n)
+static unsigned sim_copy_post(struct sim_poster *p, unsigned block, const struct sim_gather *copies,
+                              unsigned n)
 {
     uint32_t batch = p->posted[block]++, fill = batch / SIM_COPY_KERNEL_SLOTS + 1;
     uint64_t tag = SIM_COPY_KERNEL_TAG(fill), len = copies[0].len;
@@ -113,7 +113,7 @@ void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsi
                      struct sim_copy_kernel_ticket *ticket)
 {
     for (unsigned done = 0; done < n;)
-        done += post(p, least_busy(p), copies + done, n - done);
+        done += sim_copy_post(p, least_busy(p), copies + done, n - done);
     memcpy(ticket->need, p->posted, sizeof(ticket->need));
 }
 

@@ -45,7 +45,7 @@ static uint64_t serve_options_number(struct argp_state *state, const char *name,
     return v;
 }
 
-static uint64_t size(struct argp_state *state, const char *name, const char *text)
+static uint64_t serve_options_size(struct argp_state *state, const char *name, const char *text)
 {
     uint64_t v = 0;
 
@@ -200,7 +200,7 @@ static void set_field(struct serve_options *o, struct argp_state *state,
 
     if (arg)
         v = option->max ? serve_options_number(state, option->name, arg, option->max)
-                        : size(state, option->name, arg);
+                        : serve_options_size(state, option->name, arg);
     memcpy((char *)o + option->offset, &v, option->len); /* little-endian */
 }
 

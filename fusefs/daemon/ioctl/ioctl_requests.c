@@ -190,8 +190,8 @@ static int register_buffer(const struct ioctl_call *call, struct gq_mem *mem,
                        call->file, &reg->id, &reg->key);
 }
 
-static int register_segments(const struct ioctl_call *call, struct gq_mem *mem,
-                             struct gpunvme_ioc_register *reg)
+static int ioctl_requests_segments(const struct ioctl_call *call, struct gq_mem *mem,
+                                   struct gpunvme_ioc_register *reg)
 {
     struct gq_segment segments[GQ_SEGMENTS];
     struct fd_message fds;
@@ -291,7 +291,7 @@ static int ioctl_requests_register_memory(const struct ioctl_call *call,
         break;
     case GPUNVME_MEM_SEGMENTS:
         mem.kind = GQ_MEM_SEGMENTS;
-        return register_segments(call, &mem, reg);
+        return ioctl_requests_segments(call, &mem, reg);
     default:
         return -EINVAL;
     }
@@ -433,8 +433,8 @@ static void scrub_reply(const struct ffs_scrub *found, struct gpunvme_ioc_scrub 
                                                       .problem = scrub_problem(&found->bad[i])};
 }
 
-static int scrub_file(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
-                      struct ffs_scrub *found)
+static int ioctl_scrub_file(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
+                            struct ffs_scrub *found)
 {
     int err = check_scrub(call->file, arg);
 
@@ -447,8 +447,8 @@ static int scrub_file(const struct ioctl_call *call, const struct gpunvme_ioc_sc
 }
 
 /* For root and the user of the daemon. */
-static int scrub_metadata(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
-                          struct ffs_scrub *found)
+static int ioctl_scrub_metadata(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
+                                struct ffs_scrub *found)
 {
     if (call->uid != 0 && call->uid != geteuid())
         return -EPERM;
@@ -459,8 +459,8 @@ int ioctl_scrub(const struct ioctl_call *call, void *argument)
 {
     struct gpunvme_ioc_scrub *arg = argument;
     struct ffs_scrub found;
-    int err = arg->flags == GPUNVME_SCRUB_METADATA ? scrub_metadata(call, arg, &found)
-                                                   : scrub_file(call, arg, &found);
+    int err = arg->flags == GPUNVME_SCRUB_METADATA ? ioctl_scrub_metadata(call, arg, &found)
+                                                   : ioctl_scrub_file(call, arg, &found);
 
     if (!err)
         scrub_reply(&found, arg);

@@ -509,7 +509,7 @@ static void complete_flags(struct options *opts)
         opts->clear_flags |= (MS_NOEXEC | MS_SYNCHRONOUS) & ~opts->set_flags;
 }
 
-static int check_p2p(struct options *opts)
+static int mount_options_check_p2p(struct options *opts)
 {
     if (opts->p2p == P2P_REQUIRE && opts->gpu == GPU_OFF)
         return mount_options_fail(opts, "p2p=require,gpu=off", "these contradict each other");
@@ -528,7 +528,7 @@ static int mount_options_check_reservation(struct options *opts)
     return 0;
 }
 
-static int check_gpus(struct options *opts)
+static int mount_options_check_gpus(struct options *opts)
 {
     if (opts->n_gpus && opts->gpu == GPU_OFF)
         return mount_options_fail(opts, "gpus=,gpu=off", "these contradict each other");
@@ -556,9 +556,9 @@ static int mount_options_check(struct options *opts)
     complete_flags(opts);
     if (mount_options_check_device(opts) != 0)
         return -1;
-    if (check_p2p(opts) != 0 || mount_options_check_reservation(opts) != 0)
+    if (mount_options_check_p2p(opts) != 0 || mount_options_check_reservation(opts) != 0)
         return -1;
-    return check_gpus(opts);
+    return mount_options_check_gpus(opts);
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)

@@ -449,7 +449,7 @@ void buffer_use_end(struct buffers *t, struct buffer_use *use)
     pthread_mutex_unlock(&t->lock);
 }
 
-uint64_t buffer_len(const struct buffer *b)
+uint64_t buffer_length(const struct buffer *b)
 {
     return b->len;
 }

@@ -92,7 +92,7 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
                      _Atomic uint32_t *cancel, struct buffer_use *use);
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
-uint64_t buffer_len(const struct buffer *b);
+uint64_t buffer_length(const struct buffer *b);
 /*
  * Return the buffer and the engine for gq_transfer(), or NULL without an engine
  * that reaches it.

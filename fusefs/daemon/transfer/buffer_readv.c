@@ -383,7 +383,7 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
         err = -E2BIG;
     if (!err && refused)
         err = after_refusal(b);
-    return err ? err : transfer_read(t);
+    return err ? err : transfer_read_range(t);
 }
 
 /*
@@ -484,8 +484,8 @@ static int run_with_list(struct readv *r, struct buffer *list)
 {
     const struct gpunvme_ioc_readv *v = &r->v;
     struct batch b = {
-        .r = r, .list = list, .count = v->count, .buffer_len = buffer_len(r->t.use.buffer)};
-    uint64_t room = buffer_len(list) / sizeof(struct gpunvme_piece);
+        .r = r, .list = list, .count = v->count, .buffer_len = buffer_length(r->t.use.buffer)};
+    uint64_t room = buffer_length(list) / sizeof(struct gpunvme_piece);
 
     if (v->first > room || v->count > room - v->first)
         return -ERANGE;

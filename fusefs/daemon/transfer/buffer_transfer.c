@@ -465,7 +465,7 @@ static int move_part(struct transfer *t, uint64_t len, bool *ended)
     return err;
 }
 
-int transfer_read(struct transfer *t)
+int transfer_read_range(struct transfer *t)
 {
     bool ended;
 
@@ -497,7 +497,7 @@ static int buffer_transfer_move_all(struct transfer *t)
 {
     if (t->path != GPUNVME_PATH_GPU && t->no_fallback)
         return -EREMOTEIO;
-    return t->write ? move_write(t) : transfer_read(t);
+    return t->write ? move_write(t) : transfer_read_range(t);
 }
 
 /* Moves within the limit of a cache directory. */
@@ -555,7 +555,7 @@ static int check_write(struct transfer *t)
 static int run_with_buffer(struct transfer *t)
 {
     const struct gpunvme_ioc_rw *rw = &t->rw;
-    uint64_t len = buffer_len(t->use.buffer);
+    uint64_t len = buffer_length(t->use.buffer);
 
     if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
         return -ERANGE;

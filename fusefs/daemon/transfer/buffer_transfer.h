@@ -64,17 +64,17 @@ void transfer_recover(struct daemon *d);
  * begin the record of the operation, and end it with t->error and the bytes
  * moved. transfer_begin() clears the results, begins the use of the buffer and
  * sets t->gpu. If it returns 0, transfer_end() must follow, which ends the use
- * of the buffer. transfer_read() moves the range of rw as READ does; t->done
- * counts the bytes, and the path is added to rw.path. transfer_fall_back() is
- * called after the GPU path failed with err. It returns 0 if the transfer
- * continues: through host memory, with t->gpu false, or, if host memory must
- * not be used, through the executor again, with t->gpu true.
+ * of the buffer. transfer_read_range() moves the range of rw as READ does,
+ * counts the bytes in t->done, and adds the path to rw.path.
+ * transfer_fall_back() is called after the GPU path failed with err. It returns
+ * 0 if the transfer continues: through host memory, with t->gpu false, or, if
+ * host memory must not be used, through the executor again, with t->gpu true.
  */
 void transfer_op_begin(struct transfer *t, unsigned kind);
 void transfer_op_end(struct transfer *t, uint64_t bytes);
 int transfer_begin(struct transfer *t);
 void transfer_end(struct transfer *t);
-int transfer_read(struct transfer *t);
+int transfer_read_range(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 
 /*

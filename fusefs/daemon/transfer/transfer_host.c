@@ -189,8 +189,8 @@ static void transfer_sums_add_block(struct transfer_sums *s, uint64_t owner, uin
  * Adds bytes of a block that was read in part: they start at `begin` in the
  * file and at `at` in the buffer.
  */
-static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, uint64_t at,
-                     uint64_t len, uint32_t want, const uint32_t *parts)
+static void transfer_sums_add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin,
+                                   uint64_t at, uint64_t len, uint32_t want, const uint32_t *parts)
 {
     uint32_t have = parts ? parts[begin % LAY_BLOCK_SIZE ? 0 : 1] : FFS_NO_SUM;
 
@@ -225,7 +225,7 @@ static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uin
         if (end - begin == LAY_BLOCK_SIZE)
             transfer_sums_add_block(s, owner, begin, begin + shift, want[i]);
         else
-            add_part(s, owner, begin, begin + shift, end - begin, want[i], parts);
+            transfer_sums_add_part(s, owner, begin, begin + shift, end - begin, want[i], parts);
     }
 }
 
