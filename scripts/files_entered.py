@@ -90,8 +90,13 @@ class Profiled:
              *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def control(self, option):
-        subprocess.run(["callgrind_control", option, str(self.process.pid)], check=True,
-                       stdout=subprocess.DEVNULL)
+        """Controls the process and those that it has forked."""
+        pid = str(self.process.pid)
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+            pids = [pid, *children.read().split()]
+        for pid in pids:
+            subprocess.run(["callgrind_control", option, pid], check=True,
+                           stdout=subprocess.DEVNULL)
 
 
 class Mount:
@@ -203,8 +208,10 @@ def run(mount, verbose):
     os.close(fd)
     mount.kill()
     mount.start()
+    mount.daemon.control("-d")
+    report("mount with recovery", entered(mount.folder, 1), verbose)
     mount.end()
-    report("mount, recovery, unmount", entered(mount.folder, 1), verbose)
+    report("unmount", entered(mount.folder, 1), verbose)
 
 
 def main():
