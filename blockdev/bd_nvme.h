@@ -2,9 +2,8 @@
 /*
  * The parts of the NVMe block device. A file calls only the files above it in
  * this list:
- *   bd_nvme_cmd.c      cuts transfers into commands
- *   bd_nvme_owner.c    runs and parks the threads that own a queue, and creates queues
- *   bd_nvme_poll.c     posts commands and handles completions
+ *   bd_nvme_queue.c    runs and parks the threads that own a queue, cuts transfers into
+ *                      commands, posts them, and handles completions
  *   bd_nvme_recover.c  handles commands that miss their deadline
  *   bd_nvme.c          opens and closes the device, runs transfers, and lends an only queue
  */
@@ -110,7 +109,7 @@ struct bd_batch {
 void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
-/* bd_nvme_cmd.c */
+/* bd_nvme_queue.c */
 /* Fills a tracker with the batch's next command. Returns false at the end. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
 /* Stores error and status in the transfer unless it has failed already. */
@@ -121,7 +120,6 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status);
  */
 void bd_io_lose(struct nvme_bdev *d, struct bd_io *io, int error);
 
-/* bd_nvme_owner.c */
 /*
  * A thread owns a queue from take to give. A reset waits until each owner has
  * parked or left, and a thread that wants to become an owner waits until the
@@ -152,7 +150,6 @@ void bd_fail(struct nvme_bdev *d);
 /* Returns the most ms from a deadline to the command's end or resend. */
 uint64_t bd_recover_ms(const struct nvme_bdev *d);
 
-/* bd_nvme_poll.c */
 /* Posts a command with its deadline; the caller rings the doorbell. */
 void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
 /* Handles completions; returns false if none belongs to a command in flight. */
@@ -162,7 +159,7 @@ void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
 /* Returns true if a command in flight had its deadline at `now` (ns) or earlier. */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 
-/* bd_nvme_owner.c, the device as a user of its controller */
+/* The device is a user of its controller. */
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
 /* Resets the ring for a queue pair just created. */

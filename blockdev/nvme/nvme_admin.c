@@ -14,7 +14,6 @@
 /* The SQ, the CQ and the data of the command have one page each. */
 #define ADMIN_PAGES     3
 #define ADMIN_DATA_PAGE 2
-#define CQE_DWORDS      (sizeof(struct nvme_cqe) / sizeof(uint32_t))
 
 static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
 
@@ -45,24 +44,14 @@ int nvme_admin_setup(struct nvme_ctrlr *c)
     return rc;
 }
 
-static uint32_t *admin_cq(const struct nvme_ctrlr *c)
-{
-    return (uint32_t *)(void *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
-}
-
-const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index)
-{
-    return admin_cq(c) + (index + 1) * CQE_DWORDS - 1;
-}
-
 /*
  * Clears the queue by atomic stores, because nvme_ctrlr_watch() reads entries
  * without the lock.
  */
 static void admin_clear_cq(struct nvme_ctrlr *c)
 {
-    for (size_t i = 0; i < NVME_ADMIN_DEPTH * CQE_DWORDS; i++)
-        __atomic_store_n(admin_cq(c) + i, 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < NVME_ADMIN_DEPTH * NVME_CQE_DWORDS; i++)
+        __atomic_store_n(nvme_admin_cq(c) + i, 0, __ATOMIC_RELAXED);
 }
 
 void nvme_admin_renew(struct nvme_ctrlr *c)
@@ -72,7 +61,7 @@ void nvme_admin_renew(struct nvme_ctrlr *c)
     memset(c->admin_mem.addr, 0, NVME_PAGE_SIZE);
     admin_clear_cq(c);
     qp.sq = c->admin_mem.addr;
-    qp.cq = (struct nvme_cqe *)(void *)admin_cq(c);
+    qp.cq = (struct nvme_cqe *)(void *)nvme_admin_cq(c);
     qp.sq_doorbell = nvme_ctrlr_doorbell(c, 0);
     qp.cq_doorbell = nvme_ctrlr_doorbell(c, 1);
     nvme_ring_init(&c->admin_ring, &qp);

@@ -16,6 +16,7 @@
 
 __BEGIN_DECLS
 
+#define NVME_CQE_DWORDS      (sizeof(struct nvme_cqe) / sizeof(uint32_t))
 #define NVME_ADMIN_DEPTH     32u
 #define NVME_MAX_QPAIRS      1024u
 #define NVME_DEFAULT_MS      10000u
@@ -120,10 +121,25 @@ static inline void nvme_count(uint64_t *counter)
     __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
+/* Returns the admin CQ. */
+static inline uint32_t *nvme_admin_cq(const struct nvme_ctrlr *c)
+{
+    return (uint32_t *)(void *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
+}
+
 /*
- * A file calls only the files above it in this list: nvme_enable.c,
- * nvme_state.c, nvme_map.c, nvme_dma.c, nvme_admin.c, nvme_namespace.c and
- * nvme_qpair.c, nvme_reserve.c, nvme_watch.c, nvme_reset.c and nvme_ctrlr.c.
+ * Returns the dword with CID and status of an entry of the admin CQ. Any thread
+ * may call it.
+ */
+static inline const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index)
+{
+    return nvme_admin_cq(c) + (index + 1) * NVME_CQE_DWORDS - 1;
+}
+
+/*
+ * A file calls only the files above it in this list: nvme_state.c, nvme_map.c,
+ * nvme_dma.c, nvme_admin.c, nvme_namespace.c and nvme_qpair.c, nvme_reserve.c,
+ * nvme_reset.c and nvme_ctrlr.c.
  */
 
 /* nvme_state.c */
@@ -144,8 +160,8 @@ size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 
 /*
- * nvme_enable.c: the controller's state machine (3.5.1, 3.6.1); ASQ and ACQ are
- * in admin_mem.
+ * The following drive the controller's state machine (3.5.1, 3.6.1). ASQ and ACQ
+ * are in admin_mem.
  */
 /* Returns 0, or -errno with the reason in *what. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
@@ -205,8 +221,6 @@ int nvme_admin_identify_page(struct nvme_ctrlr *c, enum nvme_cns cns, uint32_t n
  * Asynchronous Event Request can be among them.
  */
 void nvme_admin_drain(struct nvme_ctrlr *c);
-/* Returns the dword with CID and status of an entry of the admin CQ; any thread. */
-const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index);
 /* Posts an Asynchronous Event Request, whose completion is counted in watch. */
 void nvme_admin_request_event(struct nvme_ctrlr *c);
 struct nvme_id_facts;
@@ -246,22 +260,12 @@ int nvme_reserve_resume(struct nvme_ctrlr *c);
  */
 int nvme_reserve_read_events(struct nvme_ctrlr *c);
 
-/* nvme_watch.c: the caller holds admin_lock, except for look */
+/* nvme_reset.c */
 /*
- * Makes the controller report changed namespaces. Called after each enable.
- * Returns an error only if the admin queue does not work.
+ * Makes the controller report changed namespaces. Called after each enable, with
+ * admin_lock held. Returns an error only if the admin queue does not work.
  */
 int nvme_watch_start(struct nvme_ctrlr *c);
-/*
- * Like nvme_ns_recheck(). If it returns 0, the events seen before the call count
- * as compared.
- */
-int nvme_watch_verify(struct nvme_ctrlr *c);
-/*
- * Makes the comparison of nvme_ctrlr_watch(). Returns an error if the
- * namespaces in use were replaced or could not be compared.
- */
-int nvme_watch_look(struct nvme_ctrlr *c);
 
 /* nvme_qpair.c */
 /*

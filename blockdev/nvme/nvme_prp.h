@@ -10,13 +10,11 @@
 #ifndef BLOCKDEV_NVME_NVME_PRP_H
 #define BLOCKDEV_NVME_NVME_PRP_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/cdefs.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-
-__BEGIN_DECLS
 
 /*
  * Maximum bytes that one list page can describe at any offset. PRP1 covers the
@@ -29,9 +27,25 @@ __BEGIN_DECLS
  * NVME_PRP_MAX_LEN. list is a page, which the controller reads at list_iova
  * (page aligned).
  */
-void nvme_prp_fill(struct nvme_sqe *sqe, uint64_t iova, size_t len, uint64_t *list,
-                   uint64_t list_iova);
+static inline void nvme_prp_fill(struct nvme_sqe *sqe, uint64_t iova, size_t len, uint64_t *list,
+                                 uint64_t list_iova)
+{
+    const uint64_t mask = NVME_PAGE_SIZE - 1;
+    uint64_t second = (iova & ~mask) + NVME_PAGE_SIZE;
+    uint64_t end = iova + len;
+    size_t rest = end > second ? (size_t)((end - second + mask) / NVME_PAGE_SIZE) : 0;
 
-__END_DECLS
+    assert(len > 0 && len <= NVME_PRP_MAX_LEN);
+    sqe->prp1 = iova;
+    if (rest == 0) {
+        sqe->prp2 = 0;
+    } else if (rest == 1) {
+        sqe->prp2 = second;
+    } else {
+        for (size_t i = 0; i < rest; i++)
+            list[i] = second + i * NVME_PAGE_SIZE;
+        sqe->prp2 = list_iova;
+    }
+}
 
 #endif
