@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Checks inodes and inode blocks (FORMAT.md 3). */
-#include <assert.h>
 #include <dirent.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -275,25 +274,7 @@ int lay_check_inode_block(const struct lay_geometry *geo, const struct lay_inode
 
 /* --- Times ------------------------------------------------------------------------------------ */
 
-#define NSEC_PER_SEC 1000000000u
-
-struct lay_time lay_time_make(int64_t sec, uint32_t nsec)
-{
-    assert(nsec < NSEC_PER_SEC);
-    struct lay_time t = {
-        .nsec = lay_put32(nsec),
-        .sec_lo = lay_put32((uint32_t)sec),
-        .sec_hi = lay_put32((uint32_t)((uint64_t)sec >> 32)),
-    };
-    return t;
-}
-
-int64_t lay_time_sec(struct lay_time t)
-{
-    return (int64_t)((uint64_t)lay_get32(t.sec_hi) << 32 | lay_get32(t.sec_lo));
-}
-
 bool lay_time_ok(struct lay_time t)
 {
-    return lay_get32(t.nsec) < NSEC_PER_SEC;
+    return lay_get32(t.nsec) < LAY_NSEC_PER_SEC;
 }

@@ -12,6 +12,7 @@
 #ifndef LAYOUT_LAYOUT_H
 #define LAYOUT_LAYOUT_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +22,8 @@
 
 __BEGIN_DECLS
 
-#define LAY_ANY_OWNER UINT64_MAX
+#define LAY_ANY_OWNER    UINT64_MAX
+#define LAY_NSEC_PER_SEC 1000000000u
 
 /* A buffer for any metadata block, aligned for its structs. */
 union lay_block {
@@ -508,10 +510,22 @@ static inline const uint8_t *lay_xattr_value(const struct lay_xattr *x)
 }
 
 /*
- * Convert between a time and seconds since 1970; nsec is below 1,000,000,000.
+ * Convert between a time and seconds since 1970. nsec is below LAY_NSEC_PER_SEC.
  */
-struct lay_time lay_time_make(int64_t sec, uint32_t nsec);
-int64_t lay_time_sec(struct lay_time t);
+static inline struct lay_time lay_time_make(int64_t sec, uint32_t nsec)
+{
+    struct lay_time t;
+
+    assert(nsec < LAY_NSEC_PER_SEC);
+    t.nsec = lay_put32(nsec);
+    t.sec_lo = lay_put32((uint32_t)sec);
+    t.sec_hi = lay_put32((uint32_t)((uint64_t)sec >> 32));
+    return t;
+}
+static inline int64_t lay_time_sec(struct lay_time t)
+{
+    return (int64_t)((uint64_t)lay_get32(t.sec_hi) << 32 | lay_get32(t.sec_lo));
+}
 /* Returns true if all len bytes are zero. */
 bool lay_is_zero(const void *data, size_t len);
 

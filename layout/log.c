@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes and checks blocks of the log (FORMAT.md 10). */
+/*
+ * Makes, checks and reads blocks of the log (FORMAT.md 10).
+ *
+ * A transaction counts if its blocks follow each other, carry its number and
+ * one incarnation, are sound, and end in a commit block that names their number
+ * and the checksum over them. All transactions from the tail of the newest
+ * commit up to it must satisfy this.
+ */
+#include <errno.h>
 #include <string.h>
 
 #include "layout/check.h"
+#include "layout/correct.h"
 #include "layout/layout.h"
+#include "layout/log_reader.h"
 
 /* The records share their first fields, so that one function may use either of them. */
 static_assert(offsetof(struct lay_log_descriptor, log_id) ==
@@ -154,4 +164,447 @@ int lay_check_image(const struct lay_geometry *geo, const struct lay_tag *tag, c
     if (lay_get64(head->tid) != tid)
         return lay_bad(why, "tid");
     return magic == LAY_MAGIC_SUPER ? lay_check_super(image, geo, NULL, why) : 0;
+}
+
+/* State of the transaction that is being read. */
+struct reading {
+    struct lay_log *log;
+    struct lay_log_tx tx;
+    struct lay_incarnation incarnation; /* of its records, or 0 before the first one */
+    uint64_t pos;                       /* log position of the next block */
+    uint32_t chain;                     /* checksum over the records so far, for the commit block */
+    bool exact;                         /* nothing is corrected, and no lack is reported */
+};
+
+static int reader_gap(struct lay_log *log, const char *why)
+{
+    log->why = why;
+    return -EUCLEAN;
+}
+
+static struct lay_log_mark reader_mark(const struct lay_log_commit *c, uint64_t pos)
+{
+    return (struct lay_log_mark){
+        .tid = lay_get64(c->head.tid),
+        .pos = pos,
+        .counter = lay_get64(c->incarnation.counter),
+        .id = lay_get64(c->incarnation.id),
+        .tail_tid = lay_get64(c->tail_tid),
+        .tail_pos = lay_get64(c->tail_pos),
+        .super_age = lay_get32(c->super_age),
+        .blocks = lay_get32(c->blocks),
+        .time = c->time,
+    };
+}
+
+/* Returns true if a commit is newer than another one, which has tid 0 if there is none. */
+static bool reader_is_newer(const struct lay_log_mark *m, const struct lay_log_mark *than)
+{
+    return m->counter != than->counter ? m->counter > than->counter : m->tid > than->tid;
+}
+
+/* Corrects one bit of a block, in log->fixed. The caller checks the result. */
+static const void *reader_correct(struct lay_log *log, const void *block, uint64_t addr)
+{
+    memcpy(&log->fixed, block, sizeof(log->fixed));
+    return lay_correct(log->geo->uuid, addr, &log->fixed) < 0 ? NULL : &log->fixed;
+}
+
+/*
+ * Advances by one block. Returns -EUCLEAN if the transaction would be longer
+ * than the log.
+ */
+static int reader_advance(struct reading *r)
+{
+    if (++r->tx.blocks > r->log->left)
+        return -EUCLEAN;
+    r->pos = lay_log_after(r->log->geo, r->pos);
+    return 0;
+}
+
+/* Checks a block of the transaction: the image of the tag, or a record if that is NULL. */
+static int reader_check(const struct reading *r, const struct lay_tag *tag, const void *block)
+{
+    const struct lay_log_commit *record = block;
+    const struct lay_geometry *geo = r->log->geo;
+
+    if (tag)
+        return lay_check_image(geo, tag, block, r->tx.tid, NULL);
+    int err = lay_get32(record->head.magic) == LAY_MAGIC_JDESC
+                  ? lay_check_descriptor(geo, block, r->pos, r->tx.tid, NULL)
+                  : lay_check_commit(geo, block, r->pos, r->tx.tid, NULL);
+
+    if (err || lay_get64(r->incarnation.counter) == 0)
+        return err;
+    return memcmp(&record->incarnation, &r->incarnation, sizeof(r->incarnation)) ? -EUCLEAN : 0;
+}
+
+/*
+ * Reads the block at r->pos from all logs. Returns the logs, as bits, whose
+ * block is not sound, or a negative error. Of two first records of a number
+ * that incarnations have used again, the older one counts as not sound.
+ */
+static int reader_peek(const struct reading *r, const struct lay_tag *tag,
+                       const void *found[LAY_LOGS])
+{
+    const struct lay_log *log = r->log;
+    int bad = 0;
+
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
+        int err = log->calls->block(log->arg, i, r->pos, &found[i]);
+        if (err)
+            return err;
+        if (!found[i] || reader_check(r, tag, found[i]) != 0)
+            bad |= 1 << i;
+    }
+    if (bad || tag || lay_logs(log->geo) == 1)
+        return bad;
+    const struct lay_log_commit *a = found[0], *b = found[1];
+    uint64_t first = lay_get64(a->incarnation.counter), second = lay_get64(b->incarnation.counter);
+    return first < second ? 1 : first > second ? 2 : 0;
+}
+
+/* Finds a block that is sound if one flipped bit is corrected. */
+static int reader_get_corrected(struct reading *r, const struct lay_tag *tag,
+                                const void *const found[LAY_LOGS], const void **block)
+{
+    uint64_t addr = tag ? lay_get64(tag->block) : LAY_ADDR(LAY_KIND_LOG, r->pos);
+
+    for (unsigned i = 0; i < lay_logs(r->log->geo); i++) {
+        *block = found[i] ? reader_correct(r->log, found[i], addr) : NULL;
+        if (*block && reader_check(r, tag, *block) == 0) {
+            r->log->corrected++;
+            return 0;
+        }
+    }
+    return -EUCLEAN;
+}
+
+/*
+ * Reads the block at r->pos: the image of a tag, or a record if that is NULL. It
+ * is that of the first log that has it, or else a corrected one.
+ */
+static int reader_get(struct reading *r, const struct lay_tag *tag, const void **block)
+{
+    const struct lay_log *log = r->log;
+    const void *found[LAY_LOGS];
+    int bad = reader_peek(r, tag, found);
+
+    if (bad < 0)
+        return bad;
+    if (bad == (1 << lay_logs(log->geo)) - 1)
+        return r->exact ? -EUCLEAN : reader_get_corrected(r, tag, found, block);
+    *block = found[bad & 1];
+    return bad && !r->exact ? log->calls->lacks(log->arg, bad >> 1, r->pos) : 0;
+}
+
+static int reader_image(struct reading *r, const struct lay_tag *tag)
+{
+    const struct lay_log *log = r->log;
+    const void *data;
+    int err = reader_get(r, tag, &data);
+
+    if (!err)
+        err = log->calls->image(log->arg, lay_get64(tag->block), r->pos, data);
+    if (err)
+        return err;
+    r->tx.images++;
+    return reader_advance(r);
+}
+
+static int reader_descriptor(struct reading *r, const void *block)
+{
+    /*
+     * This is a copy, because reading the next block may overwrite the
+     * original.
+     */
+    struct lay_log_descriptor desc;
+
+    memcpy(&desc, block, sizeof(desc));
+    int err = reader_advance(r);
+    for (uint32_t i = 0; i < lay_get32(desc.count) && !err; i++)
+        err = reader_image(r, &desc.tags[i]);
+    return err;
+}
+
+static int reader_commit(struct reading *r, const struct lay_log_commit *commit)
+{
+    if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->tx.blocks + 1)
+        return -EUCLEAN;
+    r->tx.commit = reader_mark(commit, r->pos);
+    return reader_advance(r);
+}
+
+/* Returns -EUCLEAN if the transaction is missing or incomplete. */
+static int reader_transaction(struct reading *r)
+{
+    for (;;) {
+        const void *block;
+        int err = reader_get(r, NULL, &block);
+        if (err)
+            return err;
+        const struct lay_log_commit *record = block;
+        r->incarnation = record->incarnation;
+        if (lay_get32(record->head.magic) == LAY_MAGIC_JCOMMIT)
+            return reader_commit(r, record);
+        r->chain = lay_log_chain(r->chain, record);
+        err = reader_descriptor(r, record);
+        if (err)
+            return err;
+    }
+}
+
+void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
+                  const struct lay_incarnation *label, const struct lay_log_calls *calls, void *arg)
+{
+    memset(log, 0, sizeof(*log));
+    log->geo = geo;
+    log->calls = calls;
+    log->arg = arg;
+    log->label = *label;
+    log->left = geo->log_blocks;
+}
+
+/* --- The newest commit ----------------------------------------------------------------------- */
+
+/*
+ * Takes a commit with one flipped bit if it is newer. The records of its
+ * transaction were durable before it was written, so if they are not whole, the
+ * log is damaged.
+ */
+static void reader_take_corrected(struct lay_log *log, const void *block, uint64_t pos)
+{
+    const struct lay_head *head = block;
+
+    if (__builtin_popcount(lay_get32(head->magic) ^ LAY_MAGIC_JCOMMIT) > 1 ||
+        !reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos)))
+        return;
+    struct lay_log_mark mark = reader_mark(&log->fixed.commit, pos);
+    if (lay_check_commit(log->geo, &log->fixed.commit, pos, mark.tid, NULL) == 0 &&
+        reader_is_newer(&mark, &log->newest))
+        log->newest = mark;
+}
+
+/* Remembers a sound commit that belongs at another position of the log. */
+static void reader_note_stray(const struct lay_log *log, const struct lay_log_commit *c,
+                              struct lay_log_mark *stray)
+{
+    uint64_t addr = lay_get64(c->head.block);
+    struct lay_log_mark mark = reader_mark(c, lay_addr_number(addr));
+
+    if (lay_addr_kind(addr) == LAY_KIND_LOG && reader_is_newer(&mark, stray) &&
+        lay_check_commit(log->geo, c, mark.pos, mark.tid, NULL) == 0)
+        *stray = mark;
+}
+
+/* Looks for the newest commit in one log. */
+static int reader_scan(struct lay_log *log, unsigned i, struct lay_log_mark *stray)
+{
+    int err = 0;
+
+    for (uint64_t pos = 0; pos < log->geo->log_blocks && !err; pos++) {
+        const void *block;
+        err = log->calls->block(log->arg, i, pos, &block);
+        if (err || !block)
+            continue;
+        struct lay_log_mark mark = reader_mark(block, pos);
+        if (lay_check_commit(log->geo, block, pos, mark.tid, NULL) != 0) {
+            reader_note_stray(log, block, stray);
+            reader_take_corrected(log, block, pos);
+        } else if (reader_is_newer(&mark, &log->newest)) {
+            log->newest = mark;
+        }
+    }
+    return err;
+}
+
+/* Checks the newest commit against the label, and a newer one that every log has astray. */
+static int reader_judge(struct lay_log *log, bool astray)
+{
+    const struct lay_log_mark *m = &log->newest;
+    uint64_t label = lay_get64(log->label.counter);
+
+    if (m->tid == 0)
+        return reader_gap(log, "no commit was found");
+    if (astray)
+        return reader_gap(log, "a newer commit was written to a wrong position");
+    if (m->counter > label || (m->counter == label && m->id != lay_get64(log->label.id)))
+        return reader_gap(log, "newer than the label, of which a write was lost");
+    return 0;
+}
+
+int lay_log_newest(struct lay_log *log)
+{
+    struct lay_log_mark strays[LAY_LOGS] = {{0}};
+    bool astray = true;
+    int err = 0;
+
+    memset(&log->newest, 0, sizeof(log->newest));
+    log->ended = log->replace = false;
+    log->left = log->geo->log_blocks;
+    for (unsigned i = 0; i < lay_logs(log->geo) && !err; i++)
+        err = reader_scan(log, i, &strays[i]);
+    for (unsigned i = 0; i < lay_logs(log->geo); i++)
+        astray = astray && reader_is_newer(&strays[i], &log->newest);
+    if (!err)
+        err = reader_judge(log, astray);
+    log->tid = log->newest.tail_tid;
+    log->pos = log->newest.tail_pos;
+    log->counter = log->tail_tid = 0;
+    return err;
+}
+
+/* Returns true if a block behind a commit may be a later commit (one flipped bit allowed). */
+static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos, uint64_t tid)
+{
+    const struct lay_log_commit *c = block;
+
+    /* A block that cannot be read does not prove a clean unmount. */
+    if (!c)
+        return true;
+    if (lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) != 0)
+        c = reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos));
+    return c && lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0 &&
+           lay_get64(c->head.tid) > tid;
+}
+
+/* True in *later if a log has something later than transaction tid at a position. */
+static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
+{
+    *later = false;
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
+        const void *block;
+        int err = log->calls->block(log->arg, i, pos, &block);
+        if (err)
+            return err;
+        *later = *later || reader_is_later(log, block, pos, tid);
+    }
+    return 0;
+}
+
+int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
+{
+    uint64_t pos = lay_get64(sb->clean_pos), tid = lay_get64(sb->clean_tid);
+    struct reading r = {.log = log, .tx.tid = tid, .pos = pos, .exact = true};
+    const void *block;
+    bool later;
+
+    if (memcmp(&sb->clean_incarnation, &log->label, sizeof(log->label)) != 0 ||
+        pos >= log->geo->log_blocks)
+        return 0;
+    int err = reader_get(&r, NULL, &block);
+    if (err || lay_check_commit(log->geo, block, pos, tid, NULL) != 0)
+        return err == -EUCLEAN ? 0 : err;
+    struct lay_log_mark mark = reader_mark(block, pos);
+    if (mark.super_age != lay_age(sb) || mark.counter != lay_get64(log->label.counter) ||
+        mark.id != lay_get64(log->label.id))
+        return 0;
+    err = reader_has_later(log, lay_log_after(log->geo, pos), tid, &later);
+    if (err || later)
+        return err;
+    /* Only now is it known that a log which lacks the commit has nothing newer there. */
+    r.exact = false;
+    err = lay_logs(log->geo) > 1 ? reader_get(&r, NULL, &block) : 0;
+    if (err)
+        return err == -EUCLEAN ? 0 : err;
+    log->newest = mark;
+    log->tid = tid + 1;
+    log->pos = lay_log_after(log->geo, pos);
+    log->ended = true;
+    return 1;
+}
+
+/* --- Transactions ---------------------------------------------------------------------------- */
+
+/* Checks that a whole transaction continues the ones before and does not pass the newest. */
+static int reader_fits(const struct lay_log *log, const struct lay_log_tx *tx)
+{
+    const struct lay_log_mark *c = &tx->commit, *newest = &log->newest;
+
+    if (c->counter < log->counter || c->counter > newest->counter)
+        return -EUCLEAN;
+    if (c->tid < newest->tid)
+        return 0;
+    return c->pos == newest->pos && c->counter == newest->counter ? 0 : -EUCLEAN;
+}
+
+int lay_log_next(struct lay_log *log, struct lay_log_tx *tx)
+{
+    struct reading r = {.log = log, .tx = {.tid = log->tid, .pos = log->pos}, .pos = log->pos};
+
+    if (log->ended)
+        return 0;
+    int err = reader_transaction(&r);
+    if (!err)
+        err = reader_fits(log, &r.tx);
+    if (err)
+        return err == -EUCLEAN ? reader_gap(log, "a transaction is not whole") : err;
+    log->ended = r.tx.tid == log->newest.tid;
+    log->replace = log->ended && r.tx.blocks == 1 && log->tail_tid == r.tx.commit.tail_tid;
+    log->counter = r.tx.commit.counter;
+    log->tail_tid = r.tx.commit.tail_tid;
+    log->left -= r.tx.blocks;
+    log->pos = r.pos;
+    log->tid++;
+    *tx = r.tx;
+    return 1;
+}
+
+/* Returns true if the block at pos is a record of a later transaction of the damaged log. */
+static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
+{
+    uint64_t tid = lay_get64(((const struct lay_head *)block)->tid);
+    const struct reading r = {.log = log, .tx = {.tid = tid}, .pos = pos};
+
+    return tid > log->tid && tid <= log->newest.tid && reader_check(&r, NULL, block) == 0;
+}
+
+/* Positions the reader at a record of a later transaction. Returns 1 if a log has one at pos. */
+static int reader_resume(struct lay_log *log, uint64_t pos)
+{
+    for (unsigned i = 0; i < lay_logs(log->geo); i++) {
+        const void *block;
+        int err = log->calls->block(log->arg, i, pos, &block);
+        if (err)
+            return err;
+        if (block && reader_resumes(log, block, pos)) {
+            log->tid = lay_get64(((const struct lay_head *)block)->tid);
+            log->pos = pos;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int lay_log_skip(struct lay_log *log)
+{
+    uint64_t pos = log->pos;
+    int found = 0;
+
+    while (log->left > 1 && found == 0) {
+        pos = lay_log_after(log->geo, pos);
+        log->left--;
+        found = reader_resume(log, pos);
+    }
+    return found;
+}
+
+/* --- Two logs -------------------------------------------------------------------------------- */
+
+int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
+                 const struct lay_log_lack *lacks, size_t n, lay_log_lost_fn lost, void *arg)
+{
+    union lay_block b;
+    int err = 0;
+
+    for (size_t i = 0; i < n && !err; i++) {
+        uint64_t place = lay_log_block(geo, lacks[i].log, lacks[i].pos);
+        err = io->read(io->arg, lay_log_block(geo, !lacks[i].log, lacks[i].pos), &b);
+        if (err)
+            break;
+        err = io->write(io->arg, place, &b);
+        if (err == -EIO)
+            err = lost(arg, place, &b);
+    }
+    return err || n == 0 ? err : io->flush(io->arg);
 }

@@ -59,13 +59,41 @@ struct ffs_file {
     uint32_t flags;  /* LAY_INODE_* */
     bool unfinished; /* a truncation has not finished */
 };
+
+static inline int data_check_type(const struct ffs_inode *inode)
+{
+    if (ffs_is_dir(inode))
+        return -EISDIR;
+    return S_ISREG(ffs_mode(inode)) ? 0 : -EINVAL;
+}
+
 /* The caller holds ffs.meta. */
-struct ffs_file ffs_file_of(const struct ffs_inode *inode);
+static inline struct ffs_file ffs_file_of(const struct ffs_inode *inode)
+{
+    uint32_t flags = lay_get32(inode->d.flags);
+
+    return (struct ffs_file){.size = ffs_size(inode),
+                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
+                             .flags = flags,
+                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
+}
+
 /*
  * Takes ffs.meta. Returns -EISDIR, -EINVAL if the inode is no regular file, or
  * -EIO after shutdown.
  */
-int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
+static inline int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
+{
+    int err = ffs_alive(inode->fs);
+
+    if (err)
+        return err;
+    ffs_meta_read(inode->fs);
+    err = data_check_type(inode);
+    *out = ffs_file_of(inode);
+    ffs_meta_done(inode->fs);
+    return err;
+}
 
 static inline uint64_t ffs_unit_down(const struct ffs_file *f, uint64_t block)
 {

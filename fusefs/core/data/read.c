@@ -220,36 +220,6 @@ int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence)
 
 /* --- Blocks ---------------------------------------------------------------------------------- */
 
-static int data_check_type(const struct ffs_inode *inode)
-{
-    if (ffs_is_dir(inode))
-        return -EISDIR;
-    return S_ISREG(ffs_mode(inode)) ? 0 : -EINVAL;
-}
-
-struct ffs_file ffs_file_of(const struct ffs_inode *inode)
-{
-    uint32_t flags = lay_get32(inode->d.flags);
-
-    return (struct ffs_file){.size = ffs_size(inode),
-                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
-                             .flags = flags,
-                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
-}
-
-int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
-{
-    int err = ffs_alive(inode->fs);
-
-    if (err)
-        return err;
-    ffs_meta_read(inode->fs);
-    err = data_check_type(inode);
-    *out = ffs_file_of(inode);
-    ffs_meta_done(inode->fs);
-    return err;
-}
-
 int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
                           struct ffs_extent_window *out)
 {

@@ -66,7 +66,7 @@ uint64_t ffs_inode_file_blocks(const struct ffs *fs);
 /* Sets *out to the block `index` of the inode file. Returns -ESTALE if it lies past the end. */
 int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out);
 
-/* --- The orphan list at mount (orphan.c) ------------------------------------------------------ */
+/* --- The orphan list at mount ----------------------------------------------------------------- */
 
 /* Evicts or truncates every inode on the list. */
 int ffs_orphans_finish(struct ffs *fs);

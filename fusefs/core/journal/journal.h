@@ -75,7 +75,7 @@ struct ffs_journal {
 int ffs_journal_init(struct ffs *fs);
 void ffs_journal_destroy(struct ffs *fs);
 
-/* --- The running transaction (running.c, snapshot.c). Under ffs.meta, exclusively. ------------ */
+/* --- The running transaction (running.c, commit.c). Under ffs.meta, exclusively. -------------- */
 
 /* Returns true if the log can hold the running transaction with so many more blocks. */
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks);
@@ -105,7 +105,7 @@ enum ffs_commit_how {
  */
 int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how);
 
-/* --- Naming blocks (running.c, naming.c). Under ffs.meta, exclusively. ------------------------ */
+/* --- Naming blocks (running.c). Under ffs.meta, exclusively. ---------------------------------- */
 
 /* Reserves memory for the naming blocks above so many blocks. Returns 0 or -ENOMEM. */
 int ffs_naming_reserve(struct ffs *fs, unsigned blocks);

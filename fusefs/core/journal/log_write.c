@@ -276,8 +276,10 @@ static void log_release(struct ffs *fs)
 {
     struct ffs_ranges *freed = &fs->journal.freed;
 
-    ffs_discard_freed(fs, freed);
-    ffs_alloc_release(fs, freed);
+    if (freed->n > 0) {
+        ffs_discard_freed(fs, freed);
+        ffs_alloc_release(fs, freed);
+    }
     ffs_ranges_free(freed);
     *freed = (struct ffs_ranges){.v = NULL};
 }

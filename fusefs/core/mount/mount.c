@@ -436,25 +436,6 @@ int ffs_unmount(struct ffs *fs)
 
 /* --- Synchronization ------------------------------------------------------------------------- */
 
-/*
- * A commit flushes the device before it writes its last block. The flush covers the data only if
- * the commit began after the data was written. That is certain for the running transaction. An
- * older one may have begun to commit earlier, so data that was overwritten in place needs another
- * flush.
- */
-int ffs_fsync(struct ffs_inode *inode, bool data_only)
-{
-    struct ffs *fs = inode->fs;
-    int err = ffs_alive(fs);
-
-    if (err)
-        return err;
-    uint64_t tid = atomic_load(data_only ? &inode->data_tid : &inode->tid);
-    bool flushes = tid == ffs_running_tid(fs);
-    err = ffs_commit(fs, tid);
-    return err || flushes ? err : ffs_flush(fs);
-}
-
 #define DEFAULT_COMMIT_MS 5000u
 
 int ffs_sync(struct ffs *fs)
