@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/cdefs.h>
 
 #include "layout/format.h"
@@ -442,13 +443,26 @@ static inline uint64_t lay_log_block(const struct lay_geometry *geo, unsigned lo
  * descriptor or commit. lay_seal() with the transaction's number completes it.
  * The fields log_id and incarnation are at the same offsets in both.
  */
-void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
-                  const struct lay_incarnation *incarnation, uint64_t pos);
+static inline void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
+                                const struct lay_incarnation *incarnation, uint64_t pos)
+{
+    struct lay_log_commit *record = (struct lay_log_commit *)block;
+
+    memset(block, 0, LAY_BLOCK_SIZE);
+    lay_head_init(&record->head, magic, geo->uuid, LAY_ADDR(LAY_KIND_LOG, pos), 0);
+    record->log_id = lay_put64(geo->log_id);
+    record->incarnation = *incarnation;
+}
 /*
  * Continues a commit's checksum (start with 0) over a sealed descriptor, in log
  * order.
  */
-uint32_t lay_log_chain(uint32_t crc, const void *block);
+static inline uint32_t lay_log_chain(uint32_t crc, const void *block)
+{
+    const struct lay_head *head = (const struct lay_head *)block;
+
+    return lay_crc32c(crc, &head->crc, sizeof(head->crc));
+}
 /*
  * Check a record of transaction tid at log position `pos`. The geometry of the
  * label suffices. -EUCLEAN also means that the position holds something else.

@@ -23,24 +23,6 @@ static_assert(offsetof(struct lay_log_descriptor, incarnation) ==
                   offsetof(struct lay_log_commit, incarnation),
               "incarnation");
 
-void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
-                  const struct lay_incarnation *incarnation, uint64_t pos)
-{
-    struct lay_log_commit *record = block;
-
-    memset(block, 0, LAY_BLOCK_SIZE);
-    lay_head_init(&record->head, magic, geo->uuid, LAY_ADDR(LAY_KIND_LOG, pos), 0);
-    record->log_id = lay_put64(geo->log_id);
-    record->incarnation = *incarnation;
-}
-
-uint32_t lay_log_chain(uint32_t crc, const void *block)
-{
-    const struct lay_head *head = block;
-
-    return lay_crc32c(crc, &head->crc, sizeof(head->crc));
-}
-
 uint64_t lay_log_unused_last(const struct lay_geometry *geo)
 {
     uint64_t last = geo->log_blocks - 1;

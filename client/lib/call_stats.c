@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters of the process, and of each connection in memory that the mount reads
- * (call_stats_share.c). All accesses are relaxed, because each counter is independent and orders no
- * other memory.
+ * Counts in the process, and for each connection in memory that the mount reads
+ * (call_stats_share.c). All accesses are relaxed, because each counter is
+ * independent and orders no other memory.
+ *
+ * Shows calls as ranges of the NVTX domain "gpunvme".
  */
 #include "client/lib/call_stats.h"
 
 #include <string.h>
 
 #include "client/lib/client_internal.h"
+#include "client/lib/nvtx_range.h"
 
 static struct gpunvme_calls process;
 
@@ -69,3 +72,37 @@ void gpunvme_calls(struct gpunvme_calls *out, size_t size)
     memset(out, 0, size);
     memcpy(out, all, size < sizeof(all) ? size : sizeof(all));
 }
+
+#ifdef GPUNVME_HAVE_NVTX
+#include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
+
+static nvtxDomainHandle_t domain;
+
+/* Creates the domain. The first call of NVTX loads the tool, if the environment names one. */
+static void make_domain(void)
+{
+    domain = nvtxDomainCreateA("gpunvme");
+}
+
+void nvtx_range_begin(const char *name, uint64_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    nvtxEventAttributes_t what = {
+        .version = NVTX_VERSION,
+        .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+        .payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64,
+        .payload.ullValue = bytes,
+        .messageType = NVTX_MESSAGE_TYPE_ASCII,
+        .message.ascii = name,
+    };
+
+    pthread_once(&once, make_domain);
+    nvtxDomainRangePushEx(domain, &what);
+}
+
+void nvtx_range_end(void)
+{
+    nvtxDomainRangePop(domain);
+}
+#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Structures and functions shared by the files behind gpunvme.h. A file calls only those listed
- * before it: handle_process.c, regions.c, file_direct.c, file.c, file_transfer.c, submit.c,
+ * before it: handle_process.c, regions.c, file_direct.c, file.c, submit.c,
  * handle.c.
  */
 #ifndef CLIENT_LIB_HANDLE_H

@@ -1,16 +1,401 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers one range of a file. The executor cuts the range into units,
- * each of which is a command where it is whole LBAs of one extent. A list is a
- * part of the range whose extents fit into a workspace's map; with a listener
- * it is also at most gq_options.part bytes long, and with a lent queue, for
- * which the device waits.
+ * Transfers a list of reads, or one range of a file.
+ *
+ * A list is executed in runs, one per slice of it. The host reads a piece only
+ * if an error was reported.
+ *
+ * The executor cuts a range into units, each of which is a command where it is
+ * whole LBAs of one extent. A run covers a part of the range whose extents fit
+ * into a workspace's map. With a listener it is also at most gq_options.part
+ * bytes long, and so it is with a lent queue, for which the device waits.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/engine/gq_job.h"
 #include "support/minmax.h"
+
+#define READS_A_QUEUE  8u
+#define QUEUES_OF_LIST 32u
+/*
+ * Sizes of a slice. Between two slices the gate admits threads that wait for
+ * runs to end. A slice occupies the link for about 20 ms, a hundred times the
+ * cost of draining a run and launching the next.
+ */
+#define SLICE_BYTES  (1ull << 30)
+#define SLICE_PIECES (1ull << 20)
+
+/* The result of a run, derived from the states of its queues. */
+struct tally {
+    bool is_known;  /* the pieces have results: all queues are known to have ended */
+    bool bad;       /* some results are errors */
+    uint64_t taken; /* bytes of the pieces that were begun */
+    uint16_t status;
+    uint32_t status_of; /* index of the first piece with a status */
+};
+
+struct readv {
+    struct gq_job job;
+    const struct gq_readv *req;
+    uint64_t queues;                      /* number to reserve */
+    struct gq_reads reads;                /* reads of the slice */
+    bool sums_parts;                      /* req->part_sums is filled in */
+    struct gq_read_desc *desc;            /* all pieces, at the executor's address */
+    volatile struct gq_read_desc *pieces; /* the pieces at the host's address */
+    uint64_t at, n;                       /* the slice: its first piece and its number of pieces */
+    uint64_t slices;                      /* number of slices that may still be cut off */
+    struct tally last;                    /* result of the last run over the slice */
+    struct tally all;                     /* result of the pieces before the slice */
+};
+
+static void take_state(struct tally *t, const struct gq_state *state)
+{
+    t->taken += state->bytes;
+    t->bad |= state->bad != UINT32_MAX;
+    if (state->status && state->status_of < t->status_of) {
+        t->status = (uint16_t)state->status;
+        t->status_of = state->status_of;
+    }
+}
+
+/* Estimates the bytes of the pieces from `first` on. */
+static uint64_t guess_bytes(const struct readv *v, uint64_t first)
+{
+    uint64_t n = v->req->n - first, bytes = 0;
+
+    for (uint32_t i = 0; i < GQ_READ_SAMPLES; i++)
+        bytes += v->pieces[first + gq_read_sample(i, n)].len;
+    return bytes * n / GQ_READ_SAMPLES;
+}
+
+static uint64_t readv_queues_wanted(const struct readv *v)
+{
+    uint64_t a_queue = v->reads.lanes ? 1 : READS_A_QUEUE;
+    uint64_t n = (v->req->n + a_queue - 1) / a_queue;
+    bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
+    uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_OF_LIST;
+
+    return min_u64(n, v->job.result->staged ? GQ_QUEUES_OF_STAGED : enough);
+}
+
+/*
+ * Returns twice the number of slices of the longest permitted list. When they
+ * are used up, the rest of a list whose samples were not typical is a single
+ * slice.
+ */
+static uint64_t slices_enough(const struct gq_readv *req)
+{
+    return 2 * (req->most / SLICE_BYTES + req->n / SLICE_PIECES + 1);
+}
+
+static uint64_t rounded(uint64_t n, uint64_t unit)
+{
+    return n / unit + (n % unit >= unit / 2);
+}
+
+/*
+ * Returns the length of the next slice: all remaining pieces, or an equal part
+ * of them.
+ */
+static uint64_t slice_pieces(struct readv *v)
+{
+    uint64_t left = v->req->n - v->at;
+    uint64_t slices = left ? rounded(guess_bytes(v, v->at), SLICE_BYTES) : 0;
+
+    if (slices < rounded(left, SLICE_PIECES))
+        slices = rounded(left, SLICE_PIECES);
+    if (slices < 2 || !v->slices)
+        return left;
+    v->slices--;
+    return (left + slices - 1) / slices;
+}
+
+/* Cuts the next slice, which starts at the end of the last one. */
+static void cut_slice(struct readv *v)
+{
+    uint64_t n = slice_pieces(v);
+
+    v->n = v->sums_parts ? min_u64(n, GQ_PART_PIECES) : n;
+}
+
+/* Adds the slice to the total and cuts the next. */
+static void pass_slice(struct readv *v)
+{
+    v->all.bad |= v->last.bad;
+    v->all.taken += v->last.taken;
+    if (!v->all.status)
+        v->all.status = v->last.status;
+    v->last = (struct tally){0};
+    v->at += v->n;
+    cut_slice(v);
+}
+
+static int copy_map(struct gq_job *job)
+{
+    struct readv *v = (struct readv *)job;
+
+    return gq_job_put_map(job, v->req->extents, v->req->n_extents, &v->reads.map.extents);
+}
+
+/*
+ * Makes the slice the list. The next slice depends on its results; there is
+ * none if the list is known to be too long.
+ */
+static bool plan_slice(struct gq_job *job, struct gq_list *list)
+{
+    struct readv *v = (struct readv *)job;
+    uint64_t most = v->req->most - v->all.taken;
+
+    if (job->filled > job->ended || v->at >= v->req->n || v->all.taken > v->req->most)
+        return false;
+    v->reads.desc = v->desc + v->at;
+    if (v->sums_parts)
+        gq_part_sums_use(job->e, job->reservation.workspace, v->n, &v->reads);
+    v->reads.most = most ? most : 1; /* the remaining pieces may be empty */
+    list->reads = v->reads;
+    list->n = (uint32_t)v->n;
+    return true;
+}
+
+/*
+ * Merges the words, because earlier runs over other parts of the file may have
+ * filled in those of other pieces.
+ */
+static void take_part_sums(const struct readv *v)
+{
+    uint32_t *out = v->req->part_sums + 2 * v->at;
+
+    for (uint64_t i = 0; i < 2 * v->n; i++)
+        out[i] = v->reads.part_sums[i] ? v->reads.part_sums[i] : out[i];
+}
+
+/* Takes the states of the queues as the result of the slice. */
+static int complete_slice(struct gq_job *job, const struct gq_list *list, int err)
+{
+    struct readv *v = (struct readv *)job;
+
+    (void)list;
+    v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
+    for (unsigned q = 0; q < job->reservation.n; q++)
+        take_state(&v->last, gq_job_state(job, q));
+    if (v->sums_parts)
+        take_part_sums(v);
+    if (!err)
+        pass_slice(v);
+    return err;
+}
+
+static uint64_t readv_want(const struct gq_job *job)
+{
+    return ((const struct readv *)job)->queues;
+}
+
+static const struct gq_job_kind readv_kind = {
+    .want = readv_want,
+    .prepare = copy_map,
+    .plan = plan_slice,
+    .complete = complete_slice,
+};
+
+/*
+ * Returns true if the extent up to `end` is whole LBAs, except the file's last
+ * one, and inside the namespace.
+ */
+static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
+{
+    uint64_t lba_size = e->ns.lba_size, all = gq_ns_lbas(e), lbas;
+
+    if (end <= x->offset || x->offset % lba_size)
+        return false;
+    lbas = (end - x->offset - 1) / lba_size + 1;
+    return x->lba == GQ_LBA_ZERO || (lbas <= all && x->lba <= all - lbas);
+}
+
+static int readv_check_map(const struct gq_engine *e, const struct gq_readv *req)
+{
+    if (req->n_extents > GQ_READV_EXTENTS)
+        return -E2BIG;
+    if (req->n_extents == 0 && req->end != 0)
+        return -EINVAL;
+    for (size_t i = 0; i < req->n_extents; i++) {
+        uint64_t end = i + 1 < req->n_extents ? req->extents[i + 1].offset : req->end;
+
+        if (!extent_is_valid(e, &req->extents[i], end))
+            return -EINVAL;
+    }
+    return 0;
+}
+
+static int readv_check(const struct gq_engine *e, const struct gq_readv *req)
+{
+    uint64_t room = req->list->len / sizeof(struct gq_read_desc);
+    int err = readv_check_map(e, req);
+
+    if (err)
+        return err;
+    if (req->n > GQ_READV_PIECES)
+        return -E2BIG;
+    if (!req->most || !req->list->is_list || req->first > room || req->n > room - req->first)
+        return -EINVAL;
+    return req->buffer->is_list ? -ENOTSUP : 0;
+}
+
+static uint64_t map_start(const struct gq_readv *req)
+{
+    return req->n_extents ? req->extents[0].offset : 0;
+}
+
+static void set_up_reads(struct readv *v)
+{
+    const struct gq_readv *req = v->req;
+    const struct gq_engine *e = v->job.e;
+    const struct gq_buffer *b = req->buffer, *list = req->list;
+    uint64_t first = req->first * sizeof(struct gq_read_desc);
+
+    v->pieces = (struct gq_read_desc *)gq_buffer_list(list) + req->first;
+    v->desc = (struct gq_read_desc *)(uintptr_t)(list->import.base + list->import.head + first);
+    gq_job_set_up_reads(e, b, &v->reads);
+    v->reads.map.end = req->end;
+    v->reads.map.count = (uint32_t)req->n_extents;
+    v->reads.odd_most = b->staged ? UINT64_MAX : req->odd_most;
+    v->reads.goes_on = req->goes_on;
+    v->reads.is_part = req->goes_on || map_start(req) != 0;
+}
+
+/*
+ * Returns true if the piece begins inside the mapped part of the file, which is
+ * always so for the map of a whole file.
+ */
+static bool is_inside(const struct readv *v, uint64_t i)
+{
+    uint64_t offset = v->pieces[i].file_offset;
+
+    return offset >= map_start(v->req) && (!v->req->goes_on || offset < v->req->end);
+}
+
+/*
+ * Sums up the results in the list. The caller may overwrite them, so the sum is
+ * limited to the bytes of the pieces that were begun.
+ */
+static uint64_t count_bytes(const struct readv *v)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < v->at && bytes < v->all.taken; i++) {
+        int32_t result = v->pieces[i].result;
+
+        bytes += result > 0 && is_inside(v, i) ? (uint64_t)result : 0;
+    }
+    return bytes < v->all.taken ? bytes : v->all.taken;
+}
+
+/*
+ * Sets the result of pieces from `at` on, which no run has reached. With a part
+ * of a file only the pieces of a run whose state is unknown are set; the
+ * results of the remaining pieces stay.
+ */
+static void lose_rest(const struct readv *v, int32_t error)
+{
+    uint64_t end = v->req->n;
+
+    if (v->reads.is_part)
+        end = v->job.failed ? v->at + v->n : v->at;
+    for (uint64_t i = v->at; i < end; i++) {
+        if (is_inside(v, i))
+            v->pieces[i].result = error;
+    }
+}
+
+static void readv_conclude(struct readv *v, int err)
+{
+    struct gq_result *result = v->job.result;
+
+    if (v->last.is_known && !v->job.failed)
+        pass_slice(v);
+    lose_rest(v, err ? -ECANCELED : -E2BIG);
+    result->partial = v->all.bad || v->at < v->req->n;
+    result->taken = v->all.taken;
+    result->bytes = result->partial ? count_bytes(v) : v->all.taken;
+    result->nvme_status = v->all.status;
+}
+
+static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    struct readv v = {.job = {.kind = &readv_kind,
+                              .e = e,
+                              .buffer = req->buffer,
+                              .cancel = req->cancel,
+                              .result = result,
+                              .opcode = NVME_IO_READ},
+                      .req = req,
+                      .slices = slices_enough(req)};
+    int err = readv_check(e, req);
+
+    if (err || req->n == 0)
+        return err;
+    set_up_reads(&v);
+    result->staged = req->buffer->staged;
+    v.sums_parts = req->part_sums && e->part_sums.words && !req->buffer->staged;
+    cut_slice(&v);
+    if (result->staged && guess_bytes(&v, 0) / req->n >= e->long_staging)
+        gq_job_lengthen_commands(&v.job, &v.reads);
+    v.queues = readv_queues_wanted(&v);
+    v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
+    err = gq_job_execute(&v.job);
+    readv_conclude(&v, err);
+    return err;
+}
+
+static int readv_from(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    int err = gq_buffer_enter(e, req->list);
+
+    if (err)
+        return err;
+    return gq_buffer_leave(req->list, readv(e, req, result));
+}
+
+int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
+{
+    int err = gq_job_enter(e, req->buffer, result);
+
+    if (!err) {
+        err = readv_from(e, req, result);
+        err = gq_buffer_leave(req->buffer, err);
+    }
+    gq_job_leave(e, false, err, result);
+    return err;
+}
+
+/* --- Maps of files ---------------------------------------------------------------------------- */
+
+int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_t n,
+                   const struct gq_file_extent **out)
+{
+    struct gq_engine *e = j->e;
+    struct gq_workspace *workspace = &e->workspaces[j->reservation.workspace];
+    size_t room = GQ_READV_EXTENTS * sizeof(*workspace->map);
+    size_t len = n * sizeof(*workspace->map);
+    uint64_t at = e->maps.base + j->reservation.workspace * room;
+    int err;
+
+    *out = (const struct gq_file_extent *)(uintptr_t)at;
+    if (workspace->map_extents == n && (len == 0 || !memcmp(workspace->map, extents, len)))
+        return 0;
+    if (!workspace->map)
+        workspace->map = malloc(room);
+    if (!workspace->map)
+        return -ENOMEM;
+    workspace->map_extents = 0;
+    err = e->exec->ops->put(e->exec, at, extents, len);
+    if (err)
+        return err;
+    memcpy(workspace->map, extents, len);
+    workspace->map_extents = n;
+    return 0;
+}
 
 /*
  * Eight commands per queue hide a round trip. More queues can be slower: a warp
@@ -18,8 +403,8 @@
  * data, and delays the start of copies. Sixteen warps slowed reads of 1 MiB
  * commands by up to 18 %, eight by 1 %.
  */
-#define UNITS_A_QUEUE 8u
-#define QUEUES_ENOUGH 8u
+#define UNITS_A_QUEUE   8u
+#define QUEUES_OF_RANGE 8u
 /*
  * Above these sizes staged commands are longer; a shorter transfer is spread
  * over more of them.
@@ -147,7 +532,7 @@ static uint64_t transfer_want(const struct gq_job *job)
     const struct transfer *t = (const struct transfer *)job;
     uint64_t units = (t->req->len - job->result->bytes) / t->reads.unit + 1;
 
-    return min_u64((units + UNITS_A_QUEUE - 1) / UNITS_A_QUEUE, QUEUES_ENOUGH);
+    return min_u64((units + UNITS_A_QUEUE - 1) / UNITS_A_QUEUE, QUEUES_OF_RANGE);
 }
 
 /* Starts from the first unit that was not transferred. */

@@ -435,15 +435,13 @@ static uint64_t may_grow(const struct ffs_attr *a, uint64_t offset, uint64_t len
     return (end + unit - 1) / unit * unit - offset / unit * unit + TREE_BYTES;
 }
 
-int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offset, uint64_t len,
-                        struct caches_charge *charge)
+int caches_charge_in(struct caches *c, struct ffs_inode *inode, uint64_t offset, uint64_t len,
+                     struct caches_charge *charge)
 {
-    int i = caches_word_cache(inode);
+    int i = charge->cache;
     struct ffs_attr a;
 
     *charge = (struct caches_charge){.cache = -1};
-    if (i < 0)
-        return 0;
     ffs_getattr(inode, &a);
     int err = caches_hold(c, i, may_grow(&a, offset, len), charge);
     charge->before = a.blocks * 512;
@@ -455,13 +453,11 @@ int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offs
  * another one, so the charge is limited to the growth that this writer may have
  * caused.
  */
-void caches_charge_end(struct caches *c, struct ffs_inode *inode,
+void caches_charge_out(struct caches *c, struct ffs_inode *inode,
                        const struct caches_charge *charge)
 {
     struct ffs_attr a;
 
-    if (charge->cache < 0)
-        return;
     ffs_getattr(inode, &a);
     uint64_t now = a.blocks * 512, grown = now > charge->before ? now - charge->before : 0;
     caches_let_go(c, charge, charge->held && grown > charge->held ? charge->held : grown);

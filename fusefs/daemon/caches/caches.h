@@ -47,7 +47,21 @@ __BEGIN_DECLS
 #define CACHES_MAX      240
 #define CACHES_FOR_ROOT 30
 
+/* Bits of an inode's word (ffs_user_word()): number of the cache + 1, or 0. */
+#define CACHES_TAG     0xff00u
+#define CACHES_ONE_TAG 0x100u
+
 struct caches;
+
+static inline uint32_t caches_word_get(struct ffs_inode *inode)
+{
+    return __atomic_load_n(ffs_user_word(inode), __ATOMIC_SEQ_CST);
+}
+/* Returns the number of the inode's cache, or -1. */
+static inline int caches_word_cache(struct ffs_inode *inode)
+{
+    return (int)((caches_word_get(inode) & CACHES_TAG) / CACHES_ONE_TAG) - 1;
+}
 
 /*
  * Called by the thread after it has removed a name, so that the kernel forgets
@@ -104,10 +118,23 @@ struct caches_charge {
     int cache; /* -1 if the file is in no cache */
     uint64_t before, held;
 };
-int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offset, uint64_t len,
-                        struct caches_charge *charge);
-void caches_charge_end(struct caches *c, struct ffs_inode *inode,
+/* Begin and end a charge of a file in the cache charge->cache. */
+int caches_charge_in(struct caches *c, struct ffs_inode *inode, uint64_t offset, uint64_t len,
+                     struct caches_charge *charge);
+void caches_charge_out(struct caches *c, struct ffs_inode *inode,
                        const struct caches_charge *charge);
+static inline int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offset,
+                                      uint64_t len, struct caches_charge *charge)
+{
+    charge->cache = caches_word_cache(inode);
+    return charge->cache < 0 ? 0 : caches_charge_in(c, inode, offset, len, charge);
+}
+static inline void caches_charge_end(struct caches *c, struct ffs_inode *inode,
+                                     const struct caches_charge *charge)
+{
+    if (charge->cache >= 0)
+        caches_charge_out(c, inode, charge);
+}
 /*
  * Behave like ffs_link() and ffs_rename(), within the limit of the new
  * directory if it is in another cache (-ENOSPC); an exchange keeps both limits.

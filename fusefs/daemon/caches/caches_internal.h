@@ -15,22 +15,11 @@
 /* Bits of an inode's word that kernel_cache.h does not use. */
 #define WORD_REMOVED  4u          /* removed by the thread; opens fail */
 #define WORD_EXAMINED 8u          /* the directory's attribute has been read */
-#define WORD_TAG      0xff00u     /* number of the cache + 1; 0: no cache */
 #define WORD_OPENS    0xffff0000u /* open descriptions, saturating */
-#define WORD_ONE_TAG  0x100u
 #define WORD_ONE_OPEN 0x10000u
 
-static inline uint32_t caches_word_get(struct ffs_inode *inode)
-{
-    return __atomic_load_n(ffs_user_word(inode), __ATOMIC_SEQ_CST);
-}
 /* Replaces the bits in mask. */
 void caches_word_set(struct ffs_inode *inode, uint32_t mask, uint32_t bits);
-/* Returns the number of the inode's cache, or -1. */
-static inline int caches_word_cache(struct ffs_inode *inode)
-{
-    return (int)((caches_word_get(inode) & WORD_TAG) / WORD_ONE_TAG) - 1;
-}
 /* Sets WORD_REMOVED and returns true, or returns false if the inode is open. */
 bool caches_word_claim(struct ffs_inode *inode);
 

@@ -86,8 +86,8 @@ int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit, uint64
         c->at[i].limit = limit;
         *round = c->at[i].begun + 1;
         caches_ask(c, &c->at[i]);
-        caches_word_set(dir, WORD_TAG | WORD_EXAMINED,
-                        ((uint32_t)i + 1) * WORD_ONE_TAG | WORD_EXAMINED);
+        caches_word_set(dir, CACHES_TAG | WORD_EXAMINED,
+                        ((uint32_t)i + 1) * CACHES_ONE_TAG | WORD_EXAMINED);
     }
     pthread_mutex_unlock(&c->lock);
     return i < 0 ? -ENOSPC : 0;
@@ -102,7 +102,7 @@ void caches_leave(struct caches *c, struct ffs_inode *dir)
         ledger_give(&c->owners, k->owner, 1);
         *k = (struct cache){.owner = k->owner, .waiting = k->waiting, .round = k->round};
         c->used--;
-        caches_word_set(dir, WORD_TAG, 0);
+        caches_word_set(dir, CACHES_TAG, 0);
         pthread_cond_broadcast(&c->ended);
     }
     pthread_mutex_unlock(&c->lock);
@@ -130,12 +130,12 @@ void caches_examine(struct caches *c, struct ffs_inode *inode)
 void caches_adopt(struct caches *c, struct ffs_inode *dir, struct ffs_inode *inode)
 {
     caches_examine(c, inode);
-    uint32_t tag = caches_word_get(dir) & WORD_TAG;
-    if ((caches_word_get(inode) & WORD_TAG) == tag)
+    uint32_t tag = caches_word_get(dir) & CACHES_TAG;
+    if ((caches_word_get(inode) & CACHES_TAG) == tag)
         return;
     pthread_mutex_lock(&c->lock);
     if (caches_find(c, inode) < 0)
-        caches_word_set(inode, WORD_TAG, tag);
+        caches_word_set(inode, CACHES_TAG, tag);
     pthread_mutex_unlock(&c->lock);
 }
 

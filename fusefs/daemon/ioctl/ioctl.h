@@ -16,14 +16,6 @@ void op_ioctl(struct fuse_req *req, uint64_t ino, unsigned cmd, void *arg,
               struct fuse_file_info *fi, unsigned flags, const void *in, size_t in_size,
               size_t out_size);
 
-/*
- * Serves the ioctls that Linux defines for every file system (ioctl_linux.c):
- * inode flags (chattr(1), lsattr(1)), the label, and FITRIM (fstrim(8)), and that
- * of remount.h. Returns false if cmd is another ioctl. `in` has in_size bytes.
- */
-bool ioctl_linux(struct fuse_req *req, struct open_file *file, unsigned cmd, const void *in,
-                 size_t in_size, size_t out_size);
-
 /* The caller of an ioctl other than a transfer. */
 struct ioctl_call {
     struct daemon *daemon;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of leases, shared by lease.c, lease_queues.c and lease_extents.c.
+ * The table of leases, shared by lease.c and lease_extents.c.
  */
 #ifndef FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
 #define FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
@@ -76,7 +76,7 @@ struct leases {
     bool stopping;
 };
 
-/* --- lease_queues.c --- */
+/* --- lease.c --- */
 
 /* Does nothing without a controller. */
 int lease_queues_open(struct leases *t);

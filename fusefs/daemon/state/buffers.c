@@ -48,7 +48,7 @@ struct buffer {
     const void *owner;
     enum buffer_kind kind;
     bool bounces;             /* on the bounce path, also with an engine */
-    struct gq_engine *bounce; /* the bounce engine if it reaches the memory, else NULL */
+    struct gq_engine *engine; /* of the GPU, or the bounce engine if it reaches the memory */
     struct gpu *gpu;          /* in use by this buffer; NULL without one */
     struct gq_buffer *gq;     /* NULL without a GPU and without a bounce engine */
     struct copies *copies;    /* of a list, for the other GPUs; NULL if there are none */
@@ -131,7 +131,8 @@ static int buffers_map_gpu(struct buffers *t, struct buffer *b, const struct gq_
 
     if (err)
         return err;
-    err = gq_buffer_register(gpus_engine(b->gpu), mem, &b->gq);
+    b->engine = gpus_engine(b->gpu);
+    err = gq_buffer_register(b->engine, mem, &b->gq);
     if (err)
         gpus_give(b->gpu);
     return err;
@@ -147,7 +148,7 @@ static int buffers_map_bounced(struct buffers *t, struct buffer *b, const struct
 
     if (!engine || gq_buffer_register(engine, mem, &b->gq))
         return buffers_map_host(b, mem);
-    b->bounce = engine;
+    b->engine = engine;
     return 0;
 }
 
@@ -472,7 +473,7 @@ void *buffer_list(const struct buffer *b)
 
 struct gq_engine *buffer_engine(const struct buffer *b)
 {
-    return b->gpu ? gpus_engine(b->gpu) : b->bounce;
+    return b->engine;
 }
 
 /* The caller holds the copies' lock. */

@@ -145,7 +145,7 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result->nvme_status;
     t->status = result->nvme_status;
-    if (nvme_status_taken(t->status))
+    if (t->status && nvme_status_taken(t->status))
         nvme_ctrlr_set_taken(t->daemon->stack.ctrlr);
     t->needs_recovery |= err == -ENODEV;
     t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t);

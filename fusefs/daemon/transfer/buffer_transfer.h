@@ -3,6 +3,7 @@
 #ifndef FUSEFS_DAEMON_TRANSFER_BUFFER_TRANSFER_H
 #define FUSEFS_DAEMON_TRANSFER_BUFFER_TRANSFER_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "support/clock.h"
 
 struct transfer {
     struct daemon *daemon;
@@ -77,11 +79,14 @@ void transfer_end(struct transfer *t);
 int transfer_read_range(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 
-/*
- * Counts bytes that the engine has moved. Those of the bounce path count as
- * such, and as an access to the file.
- */
-void transfer_count(struct transfer *t, uint64_t bytes);
+/* Counts bytes of the bounce path, and an access to the file (transfer_host.c). */
+void transfer_count_bounced(struct transfer *t, uint64_t bytes);
+/* Counts bytes that the engine has moved. */
+static inline void transfer_count(struct transfer *t, uint64_t bytes)
+{
+    if (t->path == GPUNVME_PATH_BOUNCE)
+        transfer_count_bounced(t, bytes);
+}
 /* Returns the name of the engine's path for messages. */
 const char *transfer_engine_name(const struct transfer *t);
 
@@ -98,12 +103,25 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
 
 /* Limits, and host memory (transfer_host.c). */
 
-bool transfer_is_cancelled(const struct transfer *t);
+static inline bool transfer_is_cancelled(const struct transfer *t)
+{
+    return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
+}
 /*
  * Stores the milliseconds until the caller's deadline, at least 1, or 0 without
  * a deadline. Returns -ETIMEDOUT if it has passed.
  */
-int transfer_time_left(const struct transfer *t, unsigned *ms);
+static inline int transfer_time_left(const struct transfer *t, unsigned *ms)
+{
+    *ms = 0;
+    if (!t->deadline)
+        return 0;
+    int64_t left = t->deadline - (int64_t)now_ms();
+    if (left <= 0)
+        return -ETIMEDOUT;
+    *ms = (unsigned)left;
+    return 0;
+}
 /*
  * Moves at most MAX_IO bytes through host memory, between the file from byte
  * `offset` on and the buffer from byte `at` on. *moved is short at the end of

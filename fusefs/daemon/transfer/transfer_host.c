@@ -16,34 +16,11 @@
 
 /* --- Host memory ----------------------------------------------------------------------------- */
 
-bool transfer_is_cancelled(const struct transfer *t)
-{
-    return atomic_load_explicit(&t->cancel, memory_order_relaxed) != 0;
-}
-
-int transfer_time_left(const struct transfer *t, unsigned *ms)
-{
-    *ms = 0;
-    if (!t->deadline)
-        return 0;
-    int64_t left = t->deadline - (int64_t)now_ms();
-    if (left <= 0)
-        return -ETIMEDOUT;
-    *ms = (unsigned)left;
-    return 0;
-}
-
-static void count_bounced(struct transfer *t, uint64_t bytes)
+void transfer_count_bounced(struct transfer *t, uint64_t bytes)
 {
     t->op.bounced += bytes;
     if (bytes && !t->write)
         file_accessed(t->inode, t->flags);
-}
-
-void transfer_count(struct transfer *t, uint64_t bytes)
-{
-    if (t->path == GPUNVME_PATH_BOUNCE)
-        count_bounced(t, bytes);
 }
 
 const char *transfer_engine_name(const struct transfer *t)
@@ -70,7 +47,7 @@ int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t l
     if (n < 0)
         return (int)n;
     *moved = (uint64_t)n;
-    count_bounced(t, *moved);
+    transfer_count_bounced(t, *moved);
     return 0;
 }
 
@@ -471,10 +448,8 @@ struct transfer_parts *transfer_parts_new(struct transfer *t, uint64_t len)
     return NULL;
 }
 
-void transfer_parts_free(struct transfer_parts *p)
+void transfer_parts_end(struct transfer_parts *p)
 {
-    if (!p)
-        return;
     p->ends = true;
     join(p);
     free(p->sums);

@@ -104,7 +104,13 @@ struct transfer_parts {
  * a WRITE of partial blocks, or if memory is exhausted.
  */
 struct transfer_parts *transfer_parts_new(struct transfer *t, uint64_t len);
-void transfer_parts_free(struct transfer_parts *p);
+/* Ends the thread and frees the parts, which are not NULL. */
+void transfer_parts_end(struct transfer_parts *p);
+static inline void transfer_parts_free(struct transfer_parts *p)
+{
+    if (p)
+        transfer_parts_end(p);
+}
 /*
  * Called after a READ of so many bytes. Waits for the thread and compares the
  * remaining blocks.
