@@ -10,14 +10,18 @@
 #ifndef FUSEFS_DAEMON_BASE_LEDGER_H
 #define FUSEFS_DAEMON_BASE_LEDGER_H
 
+#include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/cdefs.h>
 #include <sys/types.h>
 
-__BEGIN_DECLS
-
 #define LEDGER_USERS 256u /* that hold something at the same time, without root */
+
+struct ledger_user {
+    uid_t uid;
+    uint64_t held; /* above 0 */
+};
 
 /* The first two members are set by the caller, all others are 0 at first. */
 struct ledger {
@@ -26,19 +30,71 @@ struct ledger {
     uint64_t of_root;  /* held by root */
     uint64_t of_users; /* held by all others */
     unsigned n_users;
-    struct ledger_user {
-        uid_t uid;
-        uint64_t held; /* above 0 */
-    } users[LEDGER_USERS];
+    struct ledger_user users[LEDGER_USERS];
 };
 
-/* Returns how many more the user may take. */
-uint64_t ledger_left(const struct ledger *l, uid_t uid);
-/* Charges the user with n. Returns false, without effect, if fewer are left. */
-bool ledger_take(struct ledger *l, uid_t uid, uint64_t n);
-/* Ends a charge of n, which may be part of a larger one. */
-void ledger_give(struct ledger *l, uid_t uid, uint64_t n);
+static inline struct ledger_user *ledger_find(struct ledger *l, uid_t uid)
+{
+    for (unsigned i = 0; i < l->n_users; i++) {
+        if (l->users[i].uid == uid)
+            return &l->users[i];
+    }
+    return NULL;
+}
 
-__END_DECLS
+/* Returns how many more the user may take. */
+static inline uint64_t ledger_left(const struct ledger *l, uid_t uid)
+{
+    uint64_t left = l->total - l->of_root - l->of_users;
+    uint64_t spared = l->of_root < l->for_root ? l->for_root - l->of_root : 0;
+
+    if (uid == 0)
+        return left;
+    left -= spared < left ? spared : left;
+    const struct ledger_user *u = ledger_find((struct ledger *)l, uid);
+    if (!u)
+        return l->n_users < LEDGER_USERS ? left - left / 2 : 0;
+    uint64_t most = u->held + left - (u->held + left) / 2;
+    return most > u->held ? most - u->held : 0;
+}
+
+/* Charges the user with n. Returns false, without effect, if fewer are left. */
+static inline bool ledger_take(struct ledger *l, uid_t uid, uint64_t n)
+{
+    if (n > ledger_left(l, uid))
+        return false;
+    if (uid == 0) {
+        l->of_root += n;
+        return true;
+    }
+    struct ledger_user *u = ledger_find(l, uid);
+    if (!u && n) {
+        u = &l->users[l->n_users++];
+        u->uid = uid;
+        u->held = 0;
+    }
+    if (u)
+        u->held += n;
+    l->of_users += n;
+    return true;
+}
+
+/* Ends a charge of n, which may be part of a larger one. */
+static inline void ledger_give(struct ledger *l, uid_t uid, uint64_t n)
+{
+    if (n == 0)
+        return;
+    if (uid == 0) {
+        assert(l->of_root >= n);
+        l->of_root -= n;
+        return;
+    }
+    struct ledger_user *u = ledger_find(l, uid);
+    assert(u && u->held >= n);
+    u->held -= n;
+    l->of_users -= n;
+    if (u->held == 0)
+        *u = l->users[--l->n_users];
+}
 
 #endif
