@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The parts of the NVMe block device. A file calls only the files above it in
- * this list:
- *   bd_nvme_queue.c    runs and parks the threads that own a queue, cuts transfers into
- *                      commands, posts them, and handles completions
+ * Declares the parts of the NVMe block device. A file calls only the files above
+ * it in this list:
+ *   bd_nvme_queue.c    runs and parks the threads that own a queue, cuts transfers
+ *                      into commands, posts them, and handles completions
  *   bd_nvme_recover.c  handles commands that miss their deadline
- *   bd_nvme.c          opens and closes the device, runs transfers, and lends an only queue
+ *   bd_nvme.c          opens and closes the device, runs transfers, and lends an
+ *                      only queue
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H
@@ -24,7 +25,7 @@
 #define BD_RETRIES       3u           /* retries of a command after failures with DNR clear */
 #define BD_LATE_MS       500u         /* wait for completions after their Aborts were sent */
 
-/* One command and its state. */
+/* Holds one command and its state. */
 struct bd_tracker {
     struct nvme_sqe sqe; /* holds its CID even while idle */
     struct bd_io *io;
@@ -66,7 +67,7 @@ struct bd_queue {
     struct bd_queue *next;
 };
 
-/* One allocation of bd_dma_alloc(). */
+/* Describes one allocation of bd_dma_alloc(). */
 struct bd_region {
     struct nvme_dma dma;
     LIST_ENTRY(bd_region) entry;

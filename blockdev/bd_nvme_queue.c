@@ -572,7 +572,7 @@ static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
            (code == NVME_ERR_INVALID_OPCODE || code == NVME_ERR_INVALID_FIELD);
 }
 
-/* True for an aborted command: one that had missed its deadline. */
+/* Returns true for an aborted command, which had missed its deadline. */
 static bool ended_by_us(uint16_t status)
 {
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;

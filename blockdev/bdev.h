@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The interface to block devices. Offsets and lengths are bytes, aligned to the
- * device's LBA size.
+ * Declares the interface to block devices. Offsets and lengths are bytes,
+ * aligned to the device's LBA size.
  *
  * Any thread may call any function at any time; the caller orders overlapping
  * transfers. Functions return 0 or -errno. When an NVMe controller refuses a
@@ -63,9 +63,9 @@ enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };
 #define BD_ALWAYS 2u /* BD_WRITE: bd_dev.permit is not asked */
 
 /*
- * One transfer. offset and len are multiples of lba_size; len may exceed the
- * limit of one command. buf is any host memory. Memory from bd_dma_alloc() is
- * transferred in place; other memory is bounced.
+ * Describes one transfer. offset and len are multiples of lba_size; len may
+ * exceed the limit of one command. buf is any host memory. Memory from
+ * bd_dma_alloc() is transferred in place; other memory is bounced.
  */
 struct bd_io {
     enum bd_op op;

@@ -14,7 +14,7 @@
 
 #include "blockdev/nvme/nvme_info.h"
 
-/* A command's pages, and the place of its data in the buffer. */
+/* Describes a command's pages, and the place of its data in the buffer. */
 struct data_shape {
     size_t pages, at_page, at_byte;
 };
@@ -78,7 +78,7 @@ int data_check_error(int err, uint16_t status)
     return nvme_status_errno(status) == -EINVAL ? -EPROTO : err;
 }
 
-/* A failure in a message: data_fails(), then data_cause(). */
+/* A message describes a failure by data_fails(), followed by data_cause(). */
 static const char *data_fails(int err)
 {
     return err == -EPROTO ? "is refused by the controller" : "fails: ";

@@ -45,7 +45,7 @@ struct data_check_piece {
 int data_check_error(int err, uint16_t status);
 
 /*
- * A path from the device to a buffer. Its reads return errors of
+ * Reads from the device to a buffer by one path. Its reads return errors of
  * data_check_error().
  */
 struct data_check {

@@ -65,8 +65,8 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
                       struct bd_dev **out, struct reason *why);
 
 /*
- * A device opened for a tool, with the controller below it. ctrlr is NULL for
- * files and block devices.
+ * Holds a device opened for a tool, with the controller below it. ctrlr is NULL
+ * for files and block devices.
  */
 struct bd_opened {
     struct bd_dev *dev;

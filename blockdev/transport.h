@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The interface to an NVMe controller: registers, doorbells, and memory that
- * the controller can reach.
+ * Declares the interface to an NVMe controller: registers, doorbells, and
+ * memory that the controller can reach.
  *
  * The driver (nvme.h) and the GPU queue code know controllers only through this
  * table. It has three implementations: VFIO (a PCI drive), vfio-user (a server)

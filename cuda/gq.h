@@ -34,7 +34,7 @@ enum gq_doorbells {
     GQ_DOORBELLS_DIRECT = 2, /* only the executor; -ENOTSUP if it cannot */
 };
 
-/* Policy for the controller's DMA to device memory. */
+/* Selects a policy for the controller's DMA to device memory. */
 enum gq_p2p {
     GQ_P2P_AUTO = 0, /* where a provider of device memory serves (device_mem.h) */
     GQ_P2P_OFF = 1,  /* data of device memory is staged */
@@ -107,8 +107,8 @@ struct gq_stats {
     uint64_t staged_read, staged_written; /* the part of these bytes of staged buffers */
     uint64_t timeouts, errors, cancelled;
     /*
-     * Recovery: commands ended by an Abort, queue pairs recreated, resets of the
-     * controller.
+     * Counts of recovery: commands ended by an Abort, queue pairs recreated,
+     * resets of the controller.
      */
     uint64_t aborts, recreates, resets;
     uint64_t restarts;    /* transfers that a reset interrupted and that then continued */
@@ -149,7 +149,7 @@ int gq_engine_sum_parts(struct gq_engine *e);
 void gq_engine_grown(struct gq_engine *e, uint64_t bytes);
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);
 
-/* Counters of one queue pair. */
+/* Holds the counters of one queue pair. */
 struct gq_queue_stats {
     uint16_t qid;
     bool in_service;
@@ -176,7 +176,7 @@ struct gq_device {
  */
 unsigned gq_devices(struct gq_device *out, unsigned max);
 
-/* The kind of a buffer's memory. */
+/* Names the kinds of a buffer's memory. */
 enum gq_mem_kind {
     GQ_MEM_HOST = 1,     /* memory of this process at addr; CPU executor only */
     GQ_MEM_FD = 2,       /* memfd or shared file: fd (duplicated), offset; CUDA pins it */
@@ -191,7 +191,10 @@ enum gq_mem_kind {
     GQ_MEM_SEGMENTS = 6,
 };
 
-/* A segment of device memory. Its length and offset are multiples of 4 KiB. */
+/*
+ * Describes a segment of device memory. Its length and offset are multiples of
+ * 4 KiB.
+ */
 struct gq_segment {
     int fd;          /* CUDA: of cuMemExportToShareableHandle(); otherwise of cpu_memories */
     int exported;    /* CUDA: a dma-buf of the whole segment, or -1 */

@@ -45,7 +45,10 @@ struct gq_launch {
     int slot;
 };
 
-/* Memory imported by the executor: whole pages around the requested range. */
+/*
+ * Describes memory imported by the executor: whole pages around the requested
+ * range.
+ */
 struct gq_import {
     struct nvme_mem mem;
     uint64_t base;  /* address of the first page for the executor */
@@ -103,7 +106,7 @@ struct gq_exec_ops {
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l);
     int (*wait)(struct gq_exec *x, struct gq_launch *l);
-    /* Copy from and to host memory. */
+    /* These copy from and to host memory. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
     /*

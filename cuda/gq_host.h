@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Host memory behind a descriptor, mapped into this process; used by all
- * executors.
- */
+/* Maps host memory behind a descriptor into this process, for all executors. */
 #ifndef CUDA_GQ_HOST_H
 #define CUDA_GQ_HOST_H
 

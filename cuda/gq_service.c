@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The host's side of the service. */
+/* Implements the host's side of the service. */
 #include "cuda/gq_service.h"
 
 #include <assert.h>

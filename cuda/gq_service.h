@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service: a persistent kernel that executes items which threads of a host
- * wait for, because launching a kernel takes as long as the rest of a small
- * read. Each block of the kernel serves one tagged slot, a record in host
- * memory. A thread claims a slot, posts an item, waits for its end outside of
- * the slot's words, and releases the slot.
+ * Declares the service, a persistent kernel that executes items for which
+ * threads of a host wait, because launching a kernel takes as long as the rest
+ * of a small read. Each block of the kernel serves one tagged slot, a record in
+ * host memory. A thread claims a slot, posts an item, waits for its end outside
+ * of the slot's words, and releases the slot.
  *
  * The upper half of every word of a slot is the number of the item, so a reader
  * can tell for each word whether it is new, in whatever order the words arrive
@@ -42,15 +42,15 @@ struct gq_service_slot {
 static_assert(sizeof(struct gq_service_slot) == 256,
               "polls of one slot load no line that another slot uses");
 
-/* Host memory that both sides access; initially zero. */
+/* Lies in host memory that both sides access, and is initially zero. */
 struct gq_service_memory {
     struct gq_service_slot slots[GQ_SERVICE_SLOTS];
     uint32_t ended[2]; /* number of the last launch all blocks of which have left; 0 */
 };
 
 /*
- * Words of the blocks in the executor's memory, initially zero. The last block
- * that leaves clears them for the next launch.
+ * Holds the words of the blocks in the executor's memory, which are initially
+ * zero. The last block that leaves clears them for the next launch.
  */
 struct gq_service_stay {
     uint32_t left;    /* number of blocks that have left */

@@ -19,8 +19,8 @@
 #define STREAMS 2
 
 /*
- * The state of one stream: its part of the buffer, and the result of its read
- * in pinned memory.
+ * Holds the state of one stream: its part of the buffer, and the result of its
+ * read in pinned memory.
  */
 struct half {
     cudaStream_t stream;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Correction of one flipped bit of a block from its checksum. Pure
- * functions, like those of layout.h.
+ * Corrects one flipped bit of a block from its checksum, by pure functions like
+ * those of layout.h.
  */
 #ifndef LAYOUT_CORRECT_H
 #define LAYOUT_CORRECT_H

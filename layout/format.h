@@ -28,7 +28,7 @@
 
 /* --- 2. Addresses and heads ------------------------------------------------------------------ */
 
-/* The kinds of logical addresses, bits 60 to 63. */
+/* Names the kinds of logical addresses, bits 60 to 63. */
 enum lay_kind {
     LAY_KIND_LABEL = 0,
     LAY_KIND_MMP = 1,
@@ -554,8 +554,8 @@ LAY_SIZE(lay_tag, 16);
 #define LAY_LOG_TAGS 251u
 
 /*
- * A descriptor; `count` block images follow it in the log. head.tid is the
- * transaction's.
+ * Lays out a descriptor, which `count` block images follow in the log. head.tid
+ * is the transaction's.
  */
 struct lay_log_descriptor {
     struct lay_head head;
@@ -594,8 +594,8 @@ LAY_OFFSET(lay_log_commit, super_age, 96);
 LAY_OFFSET(lay_log_commit, reserved2, 116);
 
 /*
- * A block in the log of a new file system, in which all words differ. It is no
- * record and ends the log.
+ * Lays out a block in the log of a new file system, in which all words differ.
+ * Such a block is no record and ends the log.
  */
 #define LAY_UNUSED_WORDS ((4096u - 48u) / 8u)
 #define LAY_UNUSED_LAST  1022u /* last position; a self-test reads up to it */

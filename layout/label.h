@@ -14,8 +14,8 @@
 __BEGIN_DECLS
 
 /*
- * The caller's device. Each call transfers one whole block, or flushes, and
- * returns 0 or -errno; -EIO of a read means that the block cannot be read.
+ * Calls the caller's device. Each call transfers one whole block, or flushes,
+ * and returns 0 or -errno; -EIO of a read means that the block cannot be read.
  * write and flush may be NULL if nothing is written.
  */
 struct lay_io {

@@ -26,7 +26,7 @@ __BEGIN_DECLS
 #define LAY_ANY_OWNER    UINT64_MAX
 #define LAY_NSEC_PER_SEC 1000000000u
 
-/* A buffer for any metadata block, aligned for its structs. */
+/* Holds any metadata block, aligned for its structs. */
 union lay_block {
     uint8_t bytes[LAY_BLOCK_SIZE];
     struct lay_head head;
@@ -72,7 +72,7 @@ struct lay_geometry {
     uint32_t chunk_shift, reserve; /* as in lay_super */
 };
 
-/* A range of blocks. */
+/* Describes a range of blocks. */
 struct lay_range {
     uint64_t start, len;
 };

@@ -27,7 +27,7 @@ __BEGIN_DECLS
 #define LAY_MMP_PROMPT_NS 100000000ull
 #define LAY_MMP_SETTLE_NS 200000000ull
 
-/* The device and the time. */
+/* Gives access to the device and the time. */
 struct lay_mmp_io {
     /* Transfer block 1. Return 0 or -errno. */
     int (*read)(void *arg, struct lay_mmp *block);

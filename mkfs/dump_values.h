@@ -32,8 +32,8 @@ void dump_put_time(struct json_object *to, const char *key, struct lay_time t);
 void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
 
 /*
- * The output: JSON, or text that indents objects and has a line for each row.
- * The functions below own the objects that they are given.
+ * Writes the output: JSON, or text that indents objects and has a line for each
+ * row. The functions below own the objects that they are given.
  */
 struct dump_out {
     bool json;

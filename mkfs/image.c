@@ -129,7 +129,7 @@ static int image_judge(struct image *img, uint64_t addr, const struct image_name
 
 /* --- Two places ------------------------------------------------------------------------------- */
 
-/* The contents of one place of a block. */
+/* Holds the contents of one place of a block. */
 struct image_place {
     uint64_t block;
     bool unreadable;

@@ -18,7 +18,7 @@
 
 __BEGIN_DECLS
 
-/* The newest image of a block, still in the log. */
+/* Describes the newest image of a block that is still in the log. */
 struct image_patch {
     uint64_t addr; /* logical address */
     uint64_t pos;  /* log position of the image */
@@ -40,7 +40,9 @@ struct image_bad_map {
     const char *why;
 };
 
-/* The result of the comparison of a block with its age (FORMAT.md 2.4). */
+/*
+ * Holds the result of the comparison of a block with its age (FORMAT.md 2.4).
+ */
 enum image_age {
     /* The last version: changed by a repair, an image of the log, or of the named age. */
     IMAGE_AGE_RIGHT,

@@ -23,7 +23,10 @@ enum log_state {
 struct log {
     enum log_state state;
     const char *why; /* what is wrong with the newest commit or with a transaction, or NULL */
-    /* The newest commit, the place of the next transaction, and corrections. */
+    /*
+     * Holds the newest commit, the place of the next transaction, and
+     * corrections.
+     */
     struct lay_log reader;
     struct lay_log_tx *transactions;
     size_t transaction_count;

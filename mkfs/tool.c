@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions shared by the tools: messages, command lines, devices. */
+/*
+ * Implements functions that the tools share: messages, command lines, devices.
+ */
 #include "mkfs/tool.h"
 
 #include <errno.h>

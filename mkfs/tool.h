@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions shared by the tools: messages, command lines, devices. */
+/* Declares functions that the tools share: messages, command lines, devices. */
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
@@ -17,7 +17,7 @@ int tool_error(const char *object, const char *format, ...) __attribute__((forma
 /* Describes an -errno of blockdev or layout. */
 const char *tool_strerror(int err);
 
-/* The DEVICE of a command line, and options for opening it. */
+/* Holds the DEVICE of a command line, and options for opening it. */
 struct tool_device {
     const char *text; /* as given */
     struct bd_name name;
@@ -57,7 +57,7 @@ struct tool_option {
 /* Implements tool_option.take for a text, which a const char * refers to. */
 int tool_take_text(void *at, char *value);
 
-/* The command line of a tool: options, then one DEVICE. */
+/* Describes the command line of a tool: options, then one DEVICE. */
 struct tool_syntax {
     const char *usage;
     const struct tool_option *options; /* {0} ends them */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An NVMe controller in software behind the transport interface of the driver:
- * registers, admin and I/O commands, media, faults, and strict checks of the
- * driver (docs/simulator.md).
+ * Declares an NVMe controller in software behind the transport interface of the
+ * driver: registers, admin and I/O commands, media, faults, and strict checks
+ * of the driver (docs/simulator.md).
  */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
@@ -103,8 +103,8 @@ struct sim_config {
 };
 
 /*
- * Mistakes of the driver. A test fails if an event occurs that it did not
- * provoke.
+ * Names the mistakes of the driver. A test fails if an event occurs that it did
+ * not provoke.
  */
 #define SIM_EVENTS(X)                                                               \
     X(DB_INVALID_QUEUE, "doorbell of a queue that does not exist")                  \
@@ -141,8 +141,8 @@ const char *sim_event_name(enum sim_event e);
 const char *sim_event_text(enum sim_event e);
 
 /*
- * A fault to inject. It matches I/O commands, or with `admin` admin commands,
- * in order of arrival. Fields left 0 match everything.
+ * Describes a fault to inject. It matches I/O commands, or with `admin` admin
+ * commands, in order of arrival. Fields left 0 match everything.
  */
 enum sim_fault_kind {
     SIM_FAULT_STATUS, /* completes with `status` without moving data */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identify: BASE 5.17, NVM 4.1.5. */
+/* Implements Identify (BASE 5.17, NVM 4.1.5). */
 #include <endian.h>
 #include <nvme/types.h>
 #include <stdio.h>

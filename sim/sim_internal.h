@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The simulated controller: its threads, queues, media and memory map.
+ * Declares the simulated controller: its threads, queues, media and memory map.
  *
  * Locking: a controller thread holds its own lock during a round of work and at
  * no other time. State that threads read in a round (queues, memory map,
@@ -43,7 +43,7 @@
 
 #define SIM_IOVA_END (1ull << 52)
 
-/* Memory mapped by the driver. */
+/* Describes memory that the driver has mapped. */
 struct sim_mapping {
     uint64_t iova; /* first, for array_lower() */
     size_t len;
@@ -77,8 +77,9 @@ size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
 /* --- sim_interrupt.c: MSI-X vectors ----------------------------------------------------------- */
 
 /*
- * MSI-X vectors as eventfds of another process. A thread of their own writes
- * them, since a write to an eventfd waits if the other process has filled it.
+ * Holds MSI-X vectors as eventfds of another process. A thread of their own
+ * writes them, since a write to an eventfd waits if the other process has
+ * filled it.
  */
 
 struct sim_interrupts {
@@ -621,8 +622,8 @@ void sim_features_reset(struct sim_features *f);
 uint32_t sim_events_wanted(const struct sim *s); /* CDW11 of the feature */
 
 /*
- * Used in place of a status: the DMA engine or the flusher will complete the
- * command (sim_io.c).
+ * This value in place of a status means that the DMA engine or the flusher will
+ * complete the command (sim_io.c).
  */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Get Log Page: BASE 5.16. */
+/* Implements Get Log Page (BASE 5.16). */
 #include <endian.h>
 #include <nvme/types.h>
 #include <string.h>

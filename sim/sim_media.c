@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Media of a namespace: an image file or anonymous memory, mapped shared. */
+/*
+ * Provides the media of a namespace: an image file or anonymous memory, mapped
+ * shared.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -27,7 +27,7 @@ int confine_capabilities(uint64_t kept);
 
 /* --- Files ----------------------------------------------------------------------------------- */
 
-/* Rights on a file, or on a directory and all files below it. */
+/* Describes rights on a file, or on a directory and all files below it. */
 #define CONFINE_READ   1u /* list directories; read, execute and ioctl(2) files */
 #define CONFINE_WRITE  2u /* the same, and write, truncate and ioctl(2) files */
 #define CONFINE_CREATE 4u /* create and remove regular files */

@@ -42,7 +42,7 @@ int confine_capabilities(uint64_t kept)
 #define SCOPE_ABSTRACT   (1ull << 0)
 #define SCOPE_SIGNAL     (1ull << 1)
 
-/* The struct landlock_ruleset_attr of Landlock version 6. */
+/* Lays out struct landlock_ruleset_attr of Landlock version 6. */
 struct ruleset_attr {
     uint64_t handled_access_fs;
     uint64_t handled_access_net; /* since version 4 */

@@ -29,7 +29,7 @@ struct evict_dir {
     char name[]; /* in the directory `in` */
 };
 
-/* An entry of a directory. bytes and used are those of files. */
+/* Describes an entry of a directory. bytes and used are those of files. */
 struct evict_file {
     const char *name; /* valid until the next call */
     uint64_t ino;
@@ -74,7 +74,7 @@ struct evict {
     size_t most;    /* files that a pass remembers, at most twice as many for a while */
     uint64_t begin; /* files are removed if there are more bytes */
     uint64_t end;   /* the removal ends at this size */
-    /* Results: files that are left, and removed ones. */
+    /* Holds the results: files that are left, and removed ones. */
     uint64_t bytes, files;
     uint64_t fixed; /* bytes of EVICT_FIXED */
     uint64_t removed_files, removed_bytes;

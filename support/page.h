@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The size of a page. */
+/* Defines the size of a page. */
 #ifndef SUPPORT_PAGE_H
 #define SUPPORT_PAGE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Bounded waiting for another thread or a device. */
+/* Waits for another thread or a device for a bounded time. */
 #ifndef SUPPORT_WAIT_H
 #define SUPPORT_WAIT_H
 

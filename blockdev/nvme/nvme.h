@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The user-space NVMe driver: one controller over a transport, its admin queue,
- * its namespaces, and I/O queue pairs whose rings are driven by a CPU thread or
- * a GPU.
+ * Declares the user-space NVMe driver: one controller over a transport, its
+ * admin queue, its namespaces, and I/O queue pairs whose rings are driven by a
+ * CPU thread or a GPU.
  *
  * Functions return 0 or -errno. Every wait is bounded (by CAP.TO for the
  * controller's state, by the deadline in nvme_opts for commands) and ends in
@@ -128,7 +128,7 @@ struct nvme_share {
 struct nvme_share nvme_share_new(struct nvme_ctrlr *c, unsigned pairs);
 
 /*
- * An I/O queue pair. The rings are shared memory (memfd, MAP_SHARED,
+ * Describes an I/O queue pair. The rings are shared memory (memfd, MAP_SHARED,
  * page-aligned, zeroed, phase starts at 1), so they can be registered with
  * CUDA. The driver creates and deletes the queues; head, tail and phase belong
  * to the owner of the pair.
@@ -315,11 +315,10 @@ int nvme_admin(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t le
                struct nvme_cqe *cqe);
 
 /*
- * Zeroed shared memory (memfd), mapped into the controller: for PRP lists,
- * staging and bounce buffers. Because a controller keeps a limited number of
- * regions, allocations share a few of them (arenas), unless addresses are
- * physical. Returns -EINVAL, -ENOMEM, errors of map(), and -E2BIG for more than
- * one large page if addresses are physical.
+ * Describes zeroed shared memory (memfd) that is mapped into the controller, for
+ * PRP lists, staging and bounce buffers. Because a controller keeps a limited
+ * number of regions, allocations share a few of them (arenas), unless addresses
+ * are physical.
  */
 struct nvme_dma {
     void *addr;

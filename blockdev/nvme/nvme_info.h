@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Properties of controllers and namespaces, and NVMe statuses, for callers of
- * the driver.
+ * Describes properties of controllers and namespaces, and NVMe statuses, for
+ * callers of the driver.
  *
  * This header is free of wire formats, because libnvme and nvme_spec.h use the
  * same names. A source file includes either nvme_spec.h or <libnvme.h>, and
@@ -18,7 +18,8 @@
 __BEGIN_DECLS
 
 /*
- * Deviations of controllers from the specification, by the driver's workaround.
+ * Names deviations of controllers from the specification by the driver's
+ * workaround.
  */
 enum nvme_quirk {
     /* After CC.EN = 0 the driver reads no register for NVME_SLOW_DISABLE_MS. */

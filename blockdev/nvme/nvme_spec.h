@@ -40,7 +40,10 @@
 #define NVME_CSTS_SHST_BITS     (3u << 2)
 #define NVME_CSTS_SHST_COMPLETE (2u << 2)
 
-/* Submission queue entry: BASE 3.3.3.1, figure 88. Dwords 10 to 15 belong to the command. */
+/*
+ * Lays out a submission queue entry (BASE 3.3.3.1, figure 88). Dwords 10 to 15
+ * belong to the command.
+ */
 struct nvme_sqe {
     uint8_t opcode;
     uint8_t flags; /* bits 7:6 PSDT, see nvme_psdt */
@@ -74,7 +77,7 @@ enum nvme_psdt {
     NVME_PSDT_SGL = 0x40, /* SGL for data; MPTR is a contiguous buffer */
 };
 
-/* SGL descriptor: BASE 4.1.2. */
+/* Lays out an SGL descriptor (BASE 4.1.2). */
 struct nvme_sgl_desc {
     uint64_t addr;
     uint32_t length;
@@ -86,7 +89,7 @@ static_assert(sizeof(struct nvme_sgl_desc) == 16, "SGL descriptor is 16 bytes");
 #define NVME_SGL_SEGMENT      0x20
 #define NVME_SGL_LAST_SEGMENT 0x30
 
-/* Completion queue entry: BASE 3.3.3.2, figure 90. */
+/* Lays out a completion queue entry (BASE 3.3.3.2, figure 90). */
 struct nvme_cqe {
     uint32_t result;
     uint32_t reserved;
@@ -163,7 +166,7 @@ enum nvme_io_command {
 #define NVME_NSID_BROADCAST  0xffffffffu
 #define NVME_LOG_DWORDS(n)   (((n)-1) << 16) /* NUMDL is 0-based */
 
-/* CDW10 of the reservation commands (BASE 7.2 to 7.5). */
+/* The reservation commands have these bits in CDW10 (BASE 7.2 to 7.5). */
 #define NVME_RESV_REGISTER_KEY  0u
 #define NVME_RESV_UNREGISTER    1u
 #define NVME_RESV_REPLACE_KEY   2u

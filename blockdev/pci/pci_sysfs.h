@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Access to the kernel's text files (sysfs, proc). Their content comes from
- * devices and other users: every text is bounded and made printable, and every
- * number is checked.
+ * Reads and writes the kernel's text files (sysfs, proc). Their content comes
+ * from devices and other users: every text is bounded and made printable, and
+ * every number is checked.
  */
 #ifndef BLOCKDEV_PCI_PCI_SYSFS_H
 #define BLOCKDEV_PCI_PCI_SYSFS_H

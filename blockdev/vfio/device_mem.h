@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Providers of device memory for PCI drives. A provider makes an address range
- * of this process from an exported handle of device memory, and VFIO type 1 maps
- * that range for a drive, whose DMA then goes to the device (peer-to-peer).
+ * Declares the providers of device memory for PCI drives. A provider makes an
+ * address range of this process from an exported handle of device memory, and
+ * VFIO type 1 maps that range for a drive, whose DMA then goes to the device
+ * (peer-to-peer).
  *
  * Nothing pins such memory. The drive reaches it until VFIO_IOMMU_UNMAP_DMA has
  * returned, also after munmap(2) and close(2). Device memory lives as long as its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Device memory for a drive: VFIO type 1 maps the address range that a provider
- * made. device_mem.h describes how such memory ends.
+ * Makes device memory visible to a drive: VFIO type 1 maps the address range
+ * that a provider made. device_mem.h describes how such memory ends.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -23,7 +23,7 @@ __BEGIN_DECLS
 
 struct vfio;
 
-/* One of the kernel's interfaces: how to open a device and map memory. */
+/* Opens a device and maps memory by one of the kernel's interfaces. */
 struct vfio_api {
     /*
      * Opens the device and its address space; fills v->iova's windows. After an error the caller

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * VFIO's noiommu mode: the drive uses physical addresses, and no IOMMU checks
- * them.
+ * Uses VFIO's noiommu mode, in which the drive uses physical addresses that no
+ * IOMMU checks.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The device behind VFIO: registers, doorbells, config space, reset.
+ * Accesses the device behind VFIO: registers, doorbells, config space, reset.
  *
  * Registers are accessed through the device's file. This costs a system call,
  * but registers are rarely used, and an access to a device that is gone, asleep

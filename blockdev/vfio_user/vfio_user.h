@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A controller served by another process over a UNIX socket (the vfio-user
- * protocol), as a transport (transport.h). Memory must be file-backed
+ * Opens a controller that another process serves over a UNIX socket (the
+ * vfio-user protocol), as a transport (transport.h). Memory must be file-backed
  * (nvme_mem.fd), because it is shared by sending the descriptor. Doorbells are
  * a page of the server, mapped here.
  */

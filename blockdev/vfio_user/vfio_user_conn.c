@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Exchanges messages over the socket: one command at a time, with a deadline. */
+/*
+ * Exchanges messages over the socket, one command at a time, with a deadline.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>

@@ -56,7 +56,7 @@ struct vfio_user_conn {
     const char *trouble; /* the server's mistake if it is gone by -EPROTO */
 };
 
-/* A command and its reply. */
+/* Holds a command and its reply. */
 struct vfio_user_msg {
     uint16_t command;
     const void *payload;
@@ -99,15 +99,17 @@ int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
 int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc, struct reason *why);
 
 /*
- * Properties of the server, parsed from the payloads of its replies. Each
- * function checks every field that it uses and returns 0, -EPROTO (invalid) or
- * -ENOTSUP (unusable).
+ * The following functions parse properties of the server from the payloads of
+ * its replies. Each function checks every field that it uses and returns 0,
+ * -EPROTO (invalid) or -ENOTSUP (unusable).
  */
 int vfio_user_parse_version(const void *payload, size_t len, unsigned *max_dma_maps,
                             struct reason *why);
 int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset, struct reason *why);
 
-/* A region and its mappable areas, disjoint and not empty. */
+/*
+ * Describes a region and its mappable areas, which are disjoint and not empty.
+ */
 struct vfio_user_region {
     uint64_t size;
     uint64_t offset; /* offset of the region in its file */
@@ -117,7 +119,7 @@ struct vfio_user_region {
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
                            struct vfio_user_region *out, struct reason *why);
 
-/* The doorbells in BAR0 as a part of a file, in whole pages. */
+/* Describes the doorbells in BAR0 as a part of a file, in whole pages. */
 struct vfio_user_doorbells {
     unsigned area; /* index of the area, which selects the descriptor */
     uint64_t file_offset;

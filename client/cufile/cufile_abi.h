@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The binary interface of cuFile 1.20, written from the facts that programs
- * depend on: names, numbers, sizes and offsets. They are the same on x86-64 and
- * aarch64.
+ * Declares the binary interface of cuFile 1.20, written from the facts that
+ * programs depend on: names, numbers, sizes and offsets. They are the same on
+ * x86-64 and aarch64.
  */
 #ifndef CLIENT_CUFILE_CUFILE_ABI_H
 #define CLIENT_CUFILE_CUFILE_ABI_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parameters of cuFile. Each source overrides the previous one: the defaults,
- * cufile.json ($CUFILE_ENV_PATH_JSON or /etc/cufile.json), the environment, and
- * calls of the program before the driver opens.
+ * Reads the parameters of cuFile. Each source overrides the previous one: the
+ * defaults, cufile.json ($CUFILE_ENV_PATH_JSON or /etc/cufile.json), the
+ * environment, and calls of the program before the driver opens.
  */
 #ifndef CLIENT_CUFILE_CUFILE_CONFIG_H
 #define CLIENT_CUFILE_CUFILE_CONFIG_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters of this process since the first transfer or cuFileStatsReset(). */
+/* Counts in this process since the first transfer or cuFileStatsReset(). */
 #ifndef CLIENT_CUFILE_CUFILE_STATS_H
 #define CLIENT_CUFILE_CUFILE_STATS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bounce path of the library: its options, the checks of its arguments, and the pipeline of a
- * connection.
+ * Implements the bounce path of the library: its options, the checks of its
+ * arguments, and the pipeline of a connection.
  */
 #include <errno.h>
 #include <fcntl.h>

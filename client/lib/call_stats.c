@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts in the process, and for each connection in memory that the mount reads
- * (call_stats_share.c). All accesses are relaxed, because each counter is
+ * Counts calls of the process, and of each connection in memory that the mount
+ * reads (call_stats_share.c). All accesses are relaxed, because each counter is
  * independent and orders no other memory.
  *
  * Shows calls as ranges of the NVTX domain "gpunvme".

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Structures and functions shared by the files of libgpunvme. */
+/* Declares structures and functions that the files of libgpunvme share. */
 #ifndef CLIENT_LIB_CLIENT_INTERNAL_H
 #define CLIENT_LIB_CLIENT_INTERNAL_H
 
@@ -91,7 +91,7 @@ int buffer_alloc_staging(struct connection *g, size_t len, bool local, struct gp
 int buffer_alloc_on(struct connection *g, size_t len, bool host, bool for_lease, int device,
                     struct gpunvme_buffer **out);
 
-/* The bytes of a transfer. */
+/* Describes the bytes of a transfer. */
 struct range {
     bool write;
     bool direct; /* act as if the file were open with O_DIRECT */
@@ -122,7 +122,7 @@ static inline struct range range_of_piece(int fd, const struct gpunvme_piece *p)
  */
 int gpunvme_warm_pipeline(struct connection *g, int device);
 
-/* The path of a transfer. */
+/* Describes the path of a transfer. */
 struct path_taken {
     const char *why; /* why the pipeline moves it; NULL: the mount moves it */
     bool by_size; /* the library chose the pipeline, so the mount moves what the pipeline cannot */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The CUDA driver of a connection. */
+/* Opens the CUDA driver of a connection. */
 #include "client/lib/client_internal.h"
 
 int gpunvme_cuda(struct connection *g, struct cuda_driver **out)

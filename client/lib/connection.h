@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layer below the public header: a connection to one mount, its buffers and
- * their transfers, and the queues and extents that it leases. Files and memory
- * of gpunvme.h are made of these (handle.h). Functions return 0 or a byte count
- * on success, and -errno on failure, which gpunvme_error() describes. Tests use
- * this header from C++.
+ * Declares the layer below the public header: a connection to one mount, its
+ * buffers and their transfers, and the queues and extents that it leases. Files
+ * and memory of gpunvme.h are made of these (handle.h). Functions return 0 or a
+ * byte count on success, and -errno on failure, which gpunvme_error()
+ * describes. Tests use this header from C++.
  */
 #ifndef CLIENT_LIB_CONNECTION_H
 #define CLIENT_LIB_CONNECTION_H

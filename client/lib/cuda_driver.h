@@ -37,7 +37,7 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
  * another stream. Has no effect on memory without this attribute (pools, VMM).
  */
 void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr);
-/* An allocation of CUDA, found by an address in it. */
+/* Describes an allocation of CUDA, which was found by an address in it. */
 struct cuda_allocation {
     int device; /* CUDA_NO_DEVICE for host memory; the other members are then 0 */
     uint64_t base;

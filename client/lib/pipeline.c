@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bounce pipeline: threads that move one transfer, each with a staging pair. */
+/*
+ * Implements the bounce pipeline: its threads move one transfer, each with a
+ * staging pair.
+ */
 #include "client/lib/pipeline.h"
 
 #include <errno.h>
@@ -28,7 +31,7 @@
 /* Minimum of the pieces of a half, unless the list is shorter. */
 #define LEAST_PIECES 256u
 
-/* Pairs with chunks of one size. */
+/* Holds the pairs with chunks of one size. */
 struct pool {
     size_t chunk;
     bool local; /* no ioctl uses the staging, so it is not registered */
@@ -46,8 +49,8 @@ struct pipeline {
 };
 
 /*
- * A transfer and the state of its threads. If it has a list, the members count
- * pieces.
+ * Holds a transfer and the state of its threads. If the transfer has a list,
+ * the members count pieces.
  */
 struct job {
     struct gpunvme_buffer *b;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory of transfers. It has a buffer at each mount with which it is used, registered at the
- * first use.
+ * Describes the memory of transfers. A region has a buffer at each mount with
+ * which it is used, registered at the first use.
  */
 #ifndef CLIENT_LIB_REGIONS_H
 #define CLIENT_LIB_REGIONS_H

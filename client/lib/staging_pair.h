@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A staging pair of the bounce pipeline: two chunks of staging, and the copies between them and the
- * buffer of the transfer. One thread at a time uses a pair.
+ * Declares a staging pair of the bounce pipeline, which has two chunks of
+ * staging, and copies between them and the buffer of the transfer. One thread
+ * at a time uses a pair.
  */
 #ifndef CLIENT_LIB_STAGING_PAIR_H
 #define CLIENT_LIB_STAGING_PAIR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Doorbell proxy, tier 0: a CPU thread stores to the controller's doorbells on
- * behalf of an executor that cannot.
+ * Declares the doorbell proxy of tier 0. A CPU thread stores to the
+ * controller's doorbells on behalf of an executor that cannot.
  *
  * The executor stores its tails and heads to proxied doorbells, in ordinary
  * memory that it reaches; the thread forwards changed values. It polls while

@@ -28,7 +28,7 @@
  * command reads the LBAs around a short piece.
  */
 #define LANE_STAGING_OF_PARTS (16u << 10)
-/* The same for long transfers, with at least LANES_OF_LONG lanes. */
+/* Number of queues for long transfers, with at least LANES_OF_LONG lanes. */
 #define LANE_STAGING_OF_LONG (64u << 10)
 #define LANES_OF_LONG        16u
 

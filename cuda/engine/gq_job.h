@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Jobs: the state machine that all kinds of transfers share (gq_job.c). A job
- * reserves queues and executes lists in turn. The next list may be planned while
- * one is in flight, and is then started as soon as that one has ended.
+ * Declares the state machine that all kinds of transfers share (gq_job.c). A
+ * job reserves queues and executes lists in turn. The next list may be planned
+ * while one is in flight, and is then started as soon as that one has ended.
  *
  * All functions are called by the thread of the job.
  */
@@ -14,8 +14,8 @@
 struct gq_job;
 
 /*
- * The steps that differ between kinds of jobs. None of them calls the state
- * machine.
+ * Declares the steps that differ between kinds of jobs. None of them calls the
+ * state machine.
  */
 struct gq_job_kind {
     /* Returns the number of queues for the remaining work. */
@@ -48,8 +48,8 @@ struct gq_job {
     uint16_t least_portion; /* gq_run.least_portion */
 
     /*
-     * State of the current reservation. Lists are numbered from 0; list i is in
-     * lists[i % GQ_JOB_LISTS] of the workspace.
+     * The current reservation has this state. Lists are numbered from 0; list i
+     * is in lists[i % GQ_JOB_LISTS] of the workspace.
      */
     struct gq_reservation reservation;
     struct gq_launch launch;         /* of the list in flight */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovery: the steps for a queue (abort, recreate, reset), and the engine's
+ * Recovers a queue by steps (abort, recreate, reset), and takes the engine's
  * part in a reset of the controller (nvme.h, nvme_user).
  *
  * Locks are taken in this order: recover_lock, the driver's reset_lock, the
@@ -332,8 +332,8 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
 }
 
 /*
- * The first step. It is skipped for a queue that broke the protocol or has no
- * commands in flight.
+ * Makes the first step, which is skipped for a queue that broke the protocol or
+ * has no commands in flight.
  */
 static bool try_abort(struct gq_engine *e, unsigned i)
 {
@@ -346,8 +346,9 @@ static bool try_abort(struct gq_engine *e, unsigned i)
 }
 
 /*
- * The second step. After a reset it only creates the pair. *refused says that a
- * reset would not help, because the executor does not take the pair.
+ * Makes the second step, which after a reset only creates the pair. *refused
+ * says that a reset would not help, because the executor does not take the
+ * pair.
  */
 static bool try_recreate(struct gq_engine *e, unsigned i, bool *refused)
 {

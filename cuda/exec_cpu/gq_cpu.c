@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CPU executor: the calling thread, or several threads, drive the queues.
- * Memory is host memory, or in tests memory of a device that stands for a GPU.
+ * Implements the CPU executor: the calling thread, or several threads, drive
+ * the queues. Memory is host memory, or in tests memory of a device that stands
+ * for a GPU.
  */
 #include "cuda/exec_cpu/gq_cpu.h"
 

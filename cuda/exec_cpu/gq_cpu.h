@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The protocol's two instantiations for the host, called by the CPU executor. */
+/*
+ * Declares the protocol's two instantiations for the host, which the CPU
+ * executor calls.
+ */
 #ifndef CUDA_EXEC_CPU_GQ_CPU_H
 #define CUDA_EXEC_CPU_GQ_CPU_H
 

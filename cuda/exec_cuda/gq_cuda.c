@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CUDA executor: a warp drives each queue; data is transferred to GPU memory;
- * queues are in host memory (tier 2).
+ * Implements the CUDA executor: a warp drives each queue; data is transferred
+ * to GPU memory; queues are in host memory (tier 2).
  *
  * Rings, doorbells and work lists are host memory that the GPU accesses over
  * the bus. While a run's kernel is on the GPU it may wait for copies that other

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of the CUDA executor: imported GPU memory of applications, host memory
- * mapped for the GPU (rings, doorbells, work lists), and its own allocations.
- * All calls here may make the device wait, and are made while no run is in
- * flight (gq_cuda.c).
+ * Provides memory of the CUDA executor: imported GPU memory of applications,
+ * host memory mapped for the GPU (rings, doorbells, work lists), and its own
+ * allocations. All calls here may make the device wait, and are made while no
+ * run is in flight (gq_cuda.c).
  */
 #include <assert.h>
 #include <cudaTypedefs.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The host's side of the persistent kernel. */
+/* Implements the host's side of the persistent kernel. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions on masks with one bit per lane. */
+/* Declares functions on masks with one bit per lane. */
 #ifndef CUDA_QUEUE_GQ_BITS_H
 #define CUDA_QUEUE_GQ_BITS_H
 

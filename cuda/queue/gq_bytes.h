@@ -249,7 +249,7 @@ GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, 
     gq_copy_bytes(dst, src, len, first, step);
 }
 
-/* A lane's part of 4 KiB. */
+/* Holds a lane's part of 4 KiB. */
 struct gq_page_part {
     unsigned char bytes[4096 / 32];
 };

@@ -35,7 +35,7 @@
 #define GQ_LANES    32u
 #define GQ_LANE_ALL 0xffffffffu
 
-/* A group. Lanes are numbered from 0 in the order of the threads. */
+/* Describes a group. Lanes are numbered from 0 in the order of the threads. */
 struct gq_group {
     uint32_t mask; /* threads of the warp that belong to the group */
     uint32_t rank; /* this thread's number */
@@ -93,7 +93,7 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 /* Lane 0's value of an expression that may differ between lanes. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
-/* The same for a whole warp, without a group. */
+/* Acts like the function above for a whole warp, without a group. */
 #define GQ_UNIFORM32(expr) __shfl_sync(GQ_LANE_ALL, (uint32_t)(expr), 0)
 #define GQ_UNIFORM64(expr) __shfl_sync(GQ_LANE_ALL, (unsigned long long)(expr), 0)
 

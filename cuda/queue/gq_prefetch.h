@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Prefetch warp: a second warp of a block that loads a list of reads for the
- * lanes of the first.
+ * Implements the prefetch warp, a second warp of a block that loads a list of
+ * reads for the lanes of the first.
  *
  * A list may be in host memory. Loads of a warp complete in order with the CQEs
  * at which it peeks, and on a busy link they lengthen a round; results that it

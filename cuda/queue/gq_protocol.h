@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queue protocol: a group of lanes drives one queue pair. It is written
- * once. nvcc compiles it for warps, the C compiler for a host thread that
- * executes 1 or 32 lanes.
+ * Implements the queue protocol, by which a group of lanes drives one queue
+ * pair. The protocol is written once. nvcc compiles it for warps, the C
+ * compiler for a host thread that executes 1 or 32 lanes.
  *
  * The group owns the queue pair: no other thread accesses its rings or
  * doorbells, hence no locks and no atomics. It works through its share of a
@@ -95,7 +95,7 @@ struct gq_worker {
     uint32_t peeks; /* CQEs to peek at in a round that posts */
 };
 
-/* Commands of completions. */
+/* Holds the commands of completions. */
 struct gq_ended {
     uint32_t cmd[GQ_EACH]; /* index of the command; >= GQ_TRACKER_FREE: invalid */
     uint32_t tag[GQ_EACH]; /* tag given to gq_post() */

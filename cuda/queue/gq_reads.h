@@ -110,9 +110,9 @@ struct gq_reads {
     struct gq_file_sums sums;
     struct gq_target target;
     /*
-     * Page-aligned staging. From `head` on each queue has an area, with a part for
-     * each lane that takes reads. prps_iova is used if a part is longer than two
-     * pages; len is not used.
+     * Describes page-aligned staging. From `head` on each queue has an area,
+     * with a part for each lane that takes reads. prps_iova is used if a part
+     * is longer than two pages; len is not used.
      */
     struct gq_target staging;
     /*

@@ -27,7 +27,10 @@ enum gq_lane_state {
     GQ_LANE_WAITING  /* waits for its staged command and, if a read, its copy */
 };
 
-/* The prepared command; if it is staged, also the destination of its bytes. */
+/*
+ * Describes a prepared command and, if it is staged, the destination of its
+ * bytes.
+ */
 struct gq_ready {
     struct gq_cmd cmd;
     uint64_t dst, src;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A queue pair shared by many groups of lanes (kernels of thousands of warps).
- * One group at a time, the leader, drives it; a lock of the caller decides
- * which. The other groups pass their commands to the leader through GPU memory,
- * where each CID of the queue has a command and a state:
+ * Declares a queue pair that many groups of lanes share (kernels of thousands
+ * of warps). One group at a time, the leader, drives it; a lock of the caller
+ * decides which. The other groups pass their commands to the leader through GPU
+ * memory, where each CID of the queue has a command and a state:
  *
  *   claim     a lane claims a CID
  *   publish   it stores the command at the CID's place, then the CID's bit in
@@ -46,7 +46,7 @@
 
 #define GQ_NO_CID UINT32_MAX
 
-/* The state of a lane's command in the queue. */
+/* Names the states of a lane's command in the queue. */
 enum gq_stage {
     GQ_STAGE_NONE,   /* no CID */
     GQ_STAGE_READY,  /* has a CID and a command, not submitted */
@@ -61,7 +61,7 @@ struct gq_mine {
     uint32_t status; /* HIDDEN: the CID as posted; ENDED: 0 or the drive's error */
 };
 
-/* The position of a shared queue, passed from one leader to the next. */
+/* Holds the position of a shared queue, which one leader passes to the next. */
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
     uint32_t phase;         /* phase of the next CQE */
@@ -73,7 +73,7 @@ struct gq_lead {
     uint32_t full;          /* the leader's last round found a completion for each lane */
 };
 
-/* A group of lanes and its place in one queue. */
+/* Describes a group of lanes and its place in one queue. */
 struct gq_sharer {
     struct gq_group group;
     struct gq_cids *cids;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work of the driver of a queue pair (a kernel or a host thread), and its
- * results. Plain data in memory of both sides; C11 and CUDA.
+ * Describes work of the driver of a queue pair (a kernel or a host thread), and
+ * its results, as plain data in memory of both sides, in C11 and CUDA.
  */
 #ifndef CUDA_QUEUE_GQ_WORK_H
 #define CUDA_QUEUE_GQ_WORK_H
@@ -14,7 +14,7 @@
 
 #define GQ_MAX_QUEUES 128u
 
-/* One NVMe command: its LBAs and memory. */
+/* Describes one NVMe command by its LBAs and memory. */
 struct gq_cmd {
     uint64_t slba;
     uint64_t prp1;
@@ -88,7 +88,7 @@ struct gq_tracker {
 #define GQ_TRACKER_CID(tracker) ((tracker)->cid_tag >> 16)
 #define GQ_TRACKER_FREE         0xf0000000u
 
-/* A queue pair at its driver's addresses. */
+/* Describes a queue pair at its driver's addresses. */
 struct gq_port {
     struct nvme_sqe *sq;
     struct nvme_cqe *cq;
@@ -139,14 +139,15 @@ static_assert(sizeof(struct gq_state) == 56, "states lie side by side in memory 
 #define GQ_CID_WORDS 32u
 #define GQ_MAX_CIDS  (GQ_CID_WORDS * 32u)
 
-/* States of a CID, in addition to GQ_ENDED | status. */
+/* Names the states of a CID, in addition to GQ_ENDED | status. */
 #define GQ_CID_PENDING 0x10000u
 #define GQ_CID_POSTED  0x30000u /* includes the bit of PENDING; 15:0: the CID as it was posted */
 #define GQ_CID_LEFT    0x40000u /* added to PENDING or POSTED */
 
 /*
- * The CIDs of a queue, in the executor's memory. Zeroed at the start, except
- * the bits of `taken` beyond the last CID, the pointers and n_cids.
+ * Describes the CIDs of a queue, in the executor's memory. All fields are
+ * zeroed at the start, except the bits of `taken` beyond the last CID, the
+ * pointers and n_cids.
  */
 struct gq_cids {
     uint32_t taken[GQ_CID_WORDS];   /* one bit per CID: claimed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The live file system: the functions for the daemon, the tools and the tests.
- * They do not use FUSE.
+ * Declares the functions of the live file system for the daemon, the tools and
+ * the tests. They do not use FUSE.
  *
  * Functions return 0 (or a byte count where stated) or -errno with its POSIX
  * meaning. -EUCLEAN means that the image is corrupt. If a block of metadata does
@@ -414,7 +414,7 @@ int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
 /* Returns the new offset for SEEK_DATA or SEEK_HOLE, or -ENXIO. */
 int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence);
 
-/* Results of a scrub of a part of a file. Counts are in blocks. */
+/* Holds the results of a scrub of a part of a file, counted in blocks. */
 #define FFS_SCRUB_BAD 512u
 struct ffs_scrub {
     uint64_t next;     /* bytes; the requested end, or where the next call continues */

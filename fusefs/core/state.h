@@ -32,7 +32,7 @@
 #define FFS_DOWN   8u  /* ffs_shutdown() */
 #define FFS_STUCK  16u /* a command may write at any time: no new handles */
 
-/* The thread that commits every commit_ms. */
+/* Describes the thread that commits every commit_ms. */
 struct ffs_background {
     pthread_t thread;
     pthread_mutex_t lock; /* protects the other fields */
@@ -40,7 +40,7 @@ struct ffs_background {
     bool running, stop, hurry;
 };
 
-/* The thread of the background scrub. */
+/* Describes the thread of the background scrub. */
 struct ffs_scrubber {
     pthread_mutex_t control; /* held, before all other locks, to start and to end the thread */
     pthread_t thread;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The storage half of the live file system: metadata blocks in memory, transactions, space, and
- * the inode table. The semantic half (names, extents, data) uses only these.
+ * Declares the storage half of the live file system: metadata blocks in memory,
+ * transactions, space, and the inode table. The semantic half (names, extents,
+ * data) uses only these.
  *
  * The folders of fusefs/core are rooms. The sources of a room call only rooms before it in this
  * list, and include only their headers and those beside the rooms (tests/style/check_circles.py,
@@ -59,7 +60,10 @@ static inline uint64_t ffs_bytes(uint64_t blocks)
 
 /* --- Metadata blocks -------------------------------------------------------------------------- */
 
-/* A block in memory. `data` may be read under ffs.meta, and changed after ffs_tx_dirty(). */
+/*
+ * Describes a block in memory. `data` may be read under ffs.meta, and changed
+ * after ffs_tx_dirty().
+ */
 struct ffs_buf {
     uint64_t block; /* logical address (FORMAT.md 2) */
     void *data;     /* 4096 bytes */

@@ -37,7 +37,7 @@ static int drive_refuse(const char *object, const char *what)
 
 #define DEFAULT_LBA 512
 
-/* A drive simulated in this process. */
+/* Holds a drive simulated in this process. */
 struct image {
     struct sim *sim;
     struct sim_cuda_dma *dma;

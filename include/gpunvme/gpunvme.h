@@ -251,7 +251,10 @@ int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out);
  * pinned memory of the machine or of the mount (docs/ioctl.md).
  */
 int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out);
-/* Copy bytes between host memory and any memory, for callers without CUDA. */
+/*
+ * These copy bytes between host memory and any memory, for callers without
+ * CUDA.
+ */
 int gpunvme_copy_out(struct gpunvme *g, const void *addr, void *dst, size_t len);
 int gpunvme_copy_in(struct gpunvme *g, void *addr, const void *src, size_t len);
 /*
@@ -441,7 +444,7 @@ struct gpunvme_segment {
 
 struct gpunvme_table;
 struct gpunvme_cache;
-/* Options of a table. A field of 0 selects its default. */
+/* Holds the options of a table. A field of 0 selects its default. */
 struct gpunvme_table_options {
     uint64_t row_stride; /* bytes from a row to the next one; default: row_bytes */
     /*

@@ -30,7 +30,8 @@ struct gpunvme_abi {
 #define GPUNVME_EXECUTOR_CPU  2u
 
 /*
- * Workarounds of the driver for a controller that violates the specification.
+ * Names the workarounds of the driver for a controller that violates the
+ * specification.
  */
 #define GPUNVME_QUIRK_SLOW_DISABLE      1u  /* reads no register for 2.3 s after a disable */
 #define GPUNVME_QUIRK_NO_WRITE_ZEROES   2u  /* writes zeros instead of Write Zeroes */
@@ -40,7 +41,7 @@ struct gpunvme_abi {
 #define GPUNVME_QUIRK_SHORT_TRANSFERS   32u /* sends commands of 128 KiB at most */
 #define GPUNVME_QUIRK_NO_ABORT          64u /* does not send Abort */
 
-/* The path that served a transfer. */
+/* Names the path that served a transfer. */
 #define GPUNVME_PATH_GPU    1u /* all of it by queue pairs of the executor */
 #define GPUNVME_PATH_BOUNCE 2u /* all of it through host memory */
 #define GPUNVME_PATH_MIXED  3u
@@ -79,7 +80,7 @@ struct gpunvme_ioc_info {
     uint32_t lease_tier;      /* `tier`, or 1 if only copies by the daemon reach GPU memory */
 };
 
-/* Memory kinds. */
+/* Names the kinds of memory. */
 #define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation; offset from its base */
 #define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
 #define GPUNVME_MEM_DEVICE   3u /* for tests: BAR of a device of the option cpu_memory= */
@@ -117,10 +118,10 @@ struct gpunvme_ioc_info {
 #define GPUNVME_REGISTER_BOUNCE 8u
 
 /*
- * An element of the table of GPUNVME_MEM_SEGMENTS. The table is a memfd with at
- * most GPUNVME_MEMORY_SEGMENTS_MAX elements in the order of the addresses. It
- * and the descriptors of the segments, in the same order, are sent in one
- * message: first the table, then for each segment its handle
+ * Describes an element of the table of GPUNVME_MEM_SEGMENTS. The table is a
+ * memfd with at most GPUNVME_MEMORY_SEGMENTS_MAX elements in the order of the
+ * addresses. It and the descriptors of the segments, in the same order, are
+ * sent in one message: first the table, then for each segment its handle
  * (cuMemExportToShareableHandle), followed by a dma-buf of the whole segment if
  * it has the flag.
  */
@@ -311,8 +312,8 @@ struct gpunvme_ioc_scrub {
 #define GPUNVME_OP_READV 2u
 
 /*
- * Reasons why a transfer took the bounce path. Each piece of a READV that
- * leaves the GPU path counts separately.
+ * Names the reasons why a transfer took the bounce path. Each piece of a READV
+ * that leaves the GPU path counts separately.
  */
 #define GPUNVME_FALLBACK_NO_EXECUTOR  0u /* the mount has none, or it cannot reach the buffer */
 #define GPUNVME_FALLBACK_DRIVE_ERROR  1u /* a command ended with an error status */
@@ -595,7 +596,9 @@ struct gpunvme_ioc_trace {
 #define GPUNVME_LEASE_GRACE_MS 2000u
 #define GPUNVME_LEASE_MAX      64u /* queues per lease */
 
-/* Start of a lease's shared memory, written by the daemon only. */
+/*
+ * Lies at the start of a lease's shared memory, which only the daemon writes.
+ */
 struct gpunvme_lease_page {
     uint32_t state; /* GPUNVME_LEASE_* */
     uint32_t reserved;

@@ -35,7 +35,7 @@ void complain(const std::string &object, const char *problem)
     fprintf(stderr, "nixl GPUNVME: %s: %s\n", object.c_str(), problem);
 }
 
-// A registered file or registered memory.
+// Describes a registered file or registered memory.
 struct Section : nixlBackendMD {
     Section() : nixlBackendMD(true) {}
     Section(const Section &) = delete;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The parts of fsck.gpunvme.
+ * Declares the parts of fsck.gpunvme.
  *
  * In a round the passes read the whole file system through the image, report
  * every fault, and mark what is to be repaired. The repair that follows (fix.c)
@@ -115,8 +115,8 @@ struct fsck_name {
 };
 
 /*
- * A place of a metadata block whose contents differ from the block's other
- * place.
+ * Names a place of a metadata block whose contents differ from the block's
+ * other place.
  */
 struct fsck_copy {
     uint64_t place, addr;
@@ -171,7 +171,7 @@ struct fsck_extent {
     bool damaged;
 };
 
-/* A growing array; see fsck_grow(). */
+/* Describes a growing array; see fsck_grow(). */
 struct fsck_list {
     void *items;
     size_t count;
@@ -193,7 +193,7 @@ bool fsck_has(const struct fsck_list *list, uint64_t value);
 void fsck_sort(struct fsck_list *list, size_t size);
 void *fsck_find(const struct fsck_list *list, uint64_t key, size_t size);
 
-/* The blocks of a group, one bit each. */
+/* Holds one bit for each block of a group. */
 #define FSCK_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)
 struct fsck_group {
     uint64_t claimed[FSCK_GROUP_WORDS];  /* belong to an object */

@@ -7,7 +7,7 @@
 
 #define LARGE_PARTS 32u
 
-/* A record of a large value: its head, or a part. */
+/* Describes a record of a large value: its head, or a part. */
 struct large_part {
     uint8_t name_len; /* without the bytes before it */
     bool head;

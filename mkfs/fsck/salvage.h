@@ -56,7 +56,10 @@ static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const stru
 }
 void salvage_free(struct salvaged *s);
 
-/* A tree under construction. Records are added in ascending order of their keys. */
+/*
+ * Holds a tree under construction. Records are added in ascending order of
+ * their keys.
+ */
 struct build {
     struct fsck *f;
     uint32_t magic;

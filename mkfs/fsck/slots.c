@@ -12,7 +12,7 @@
 
 #define MAX_STEPS 64 /* corrections of one inode; a valid one needs none */
 
-/* The inode being corrected. */
+/* Holds the inode that is being corrected. */
 struct fit {
     struct fsck *f;
     struct lay_inode *inode;

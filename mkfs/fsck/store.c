@@ -39,7 +39,7 @@ struct store {
     bool in_place;           /* the log is damaged: write without it */
     uint64_t skipped; /* bad blocks that are passed over, so that the log begins behind them */
     bool begun;       /* the incarnation is made, and the log's images are in place */
-    /* The newest superblock in place. */
+    /* Holds the newest superblock in place. */
     union lay_block super;
 };
 

@@ -24,7 +24,7 @@ static int empty_block(struct fsck *f, uint64_t index)
     return store_put(f, addr, &b);
 }
 
-/* The entries of a damaged block. */
+/* Holds the entries of a damaged block. */
 struct entries {
     struct fsck *f;
     uint64_t first; /* block of the first entry */

@@ -19,9 +19,9 @@ constexpr unsigned kCopyWarps = SIM_COPY_KERNEL_THREADS / GQ_LANES - 2; /* one w
 constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                    /* one counts */
 
 /*
- * Shared memory of the warps of a block. Batches are numbered; a batch without
- * copies is the last one. A number is stored with release and loaded with
- * acquire.
+ * Lies in the shared memory of the warps of a block. Batches are numbered; a
+ * batch without copies is the last one. A number is stored with release and
+ * loaded with acquire.
  */
 struct desk {
     uint64_t words[kAhead][SIM_COPY_KERNEL_WORDS];

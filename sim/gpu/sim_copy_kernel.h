@@ -32,7 +32,7 @@ cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStre
 cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
                                 cudaStream_t stream);
 
-/* A kernel and its slots; used by one thread. */
+/* Holds a kernel and its slots, which one thread uses. */
 struct sim_copy_kernel;
 
 /*

@@ -35,10 +35,10 @@ struct sim_gather {
 #define SIM_COPY_KERNEL_LONGEST  (64u << 10)
 
 /*
- * A tagged slot. The seven uppermost bits of every word, which no user address
- * has, are the number of the filling modulo 128: each new word is recognised
- * individually, however the bus splits the loads. words[0] holds the length
- * (log2) and number of the copies, words[2 + 2 i] and words[3 + 2 i] the
+ * Lays out a tagged slot. The seven uppermost bits of every word, which no user
+ * address has, are the number of the filling modulo 128: each new word is
+ * recognised individually, however the bus splits the loads. words[0] holds the
+ * length (log2) and number of the copies, words[2 + 2 i] and words[3 + 2 i] the
  * destination and source of copy i.
  */
 struct sim_copy_slot {
@@ -69,7 +69,7 @@ struct sim_copy_slots {
  */
 #define SIM_OWN_LINES __attribute__((aligned(128)))
 
-/* The poster's side; used by one thread. */
+/* Holds the poster's side, which one thread uses. */
 struct sim_poster {
     struct sim_copy_slots *m;
     unsigned blocks;                         /* 1 to SIM_COPY_KERNEL_BLOCKS */
@@ -122,7 +122,7 @@ struct sim_copy_kernel_launch {
  */
 #define SIM_KEEPER_STREAMS 4u
 
-/* The keeper's side; used by the poster's thread. */
+/* Holds the keeper's side, which the poster's thread uses. */
 struct sim_keeper {
     const struct sim_poster *poster;
     struct sim_copy_kernel_launch launch;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The PCI configuration space of the served controller. */
+/* Emulates the PCI configuration space of the served controller. */
 #include <linux/pci_regs.h>
 #include <string.h>
 

@@ -120,7 +120,10 @@ void cli_json_list_end(const struct cli_json_list *l);
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
 
-/* Progress on a terminal: a line, rewritten at most ten times a second. */
+/*
+ * Shows progress on a terminal by a line that is rewritten at most ten times a
+ * second.
+ */
 struct cli_progress {
     const char *what;
     uint64_t total, last_shown_ms;

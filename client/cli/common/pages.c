@@ -13,7 +13,7 @@
 
 enum kind { NUMBER, HEX, FLAG, TEXT, BYTES, ID };
 
-/* A field of a page: bytes at an offset, or one bit of them. */
+/* Describes a field of a page: bytes at an offset, or one bit of them. */
 struct field {
     const char *key, *label;
     uint16_t offset, bytes;

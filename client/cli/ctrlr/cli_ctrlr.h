@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A controller seen through its driver: Identify data through the kernel's
- * driver or ours, registers from its BAR.
+ * Reads a controller: Identify data through the kernel's driver or ours, and
+ * registers from its BAR.
  */
 #ifndef CLIENT_CLI_CTRLR_CLI_CTRLR_H
 #define CLIENT_CLI_CTRLR_CLI_CTRLR_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The allocator: chooses blocks and changes the bitmaps on disk.
+ * Chooses blocks and changes the bitmaps on disk.
  *
  * The search is next fit near a goal. It prefers a range that starts at the
  * goal itself, which extends the existing one; then the first range after the

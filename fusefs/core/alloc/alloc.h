@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free space in memory. Private to the storage half.
+ * Declares free space in memory, for the storage half only.
  *
  * The bitmaps on disk show the blocks in use. Busy blocks are free there but
  * cannot be reused yet: no commit after that of the freeing transaction is
@@ -22,8 +22,8 @@
 #define FFS_GROUP_UNITS (LAY_GROUP_BLOCKS / LAY_GPU_ALIGN)
 
 /*
- * The state of a group. It is small because every group of the device has one:
- * 8.5 MB for 64 TiB.
+ * Holds the state of a group, which is small because every group of the device
+ * has one: 8.5 MB for 64 TiB.
  */
 struct ffs_group {
     uint64_t *map;    /* FFS_GROUP_WORDS words, or NULL if no block is busy */
@@ -172,7 +172,7 @@ int ffs_section_check(struct ffs *fs, uint64_t group);
 /* Marks the group's section as damaged. */
 void ffs_section_give_up(struct ffs *fs, uint64_t group);
 bool ffs_section_is_damaged(const struct ffs *fs, uint64_t group);
-/* The result of reading the bitmaps of a section. */
+/* Holds the result of reading the bitmaps of a section. */
 struct ffs_section {
     uint64_t index;
     int err;      /* -EUCLEAN with `why`, for block `bad` */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chunks (FORMAT.md 5.6 and 5.7): where their segments are, and their free
- * blocks. Private to the storage half; storage.h has the allocation of metadata
- * blocks.
+ * Declares chunks (FORMAT.md 5.6 and 5.7), the places of their segments, and
+ * their free blocks, which are private to the storage half. storage.h has the
+ * allocation of metadata blocks.
  *
  * A block of metadata has a logical address in a segment, and the chunk map says
  * where that is. The map is in memory as a whole, since a read of metadata must
@@ -16,7 +16,7 @@
 #include "fusefs/core/storage.h"
 
 /*
- * The state of a segment. A segment whose entries have been read has
+ * Names the states of a segment. A segment whose entries have been read has
  * FFS_SEGMENT_KNOWN plus the number of its free blocks.
  */
 enum ffs_segment_state {

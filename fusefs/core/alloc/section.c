@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sections: groups of which the bitmaps are read together, so that their free
- * blocks are known (FORMAT.md 5.2), and searches in the map of one group.
+ * Keeps sections, which are groups whose bitmaps are read together, so that
+ * their free blocks are known (FORMAT.md 5.2), and searches the map of one
+ * group.
  */
 #include <assert.h>
 #include <errno.h>

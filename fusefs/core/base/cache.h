@@ -118,7 +118,10 @@ void ffs_cache_forget(struct ffs_cbuf *cb);
  * the cache reads blocks from them, and a checkpoint writes them in place.
  */
 
-/* A sealed block as a transaction left it. It does not change any more once it is in ffs.home. */
+/*
+ * Holds a sealed block as a transaction left it. The block does not change any
+ * more once it is in ffs.home.
+ */
 struct ffs_image {
     struct ffs_item item; /* numbered by the logical address */
     uint8_t data[];       /* 4096 bytes */

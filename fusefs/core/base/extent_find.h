@@ -7,7 +7,7 @@
 
 #include "fusefs/core/base/tree_seek.h"
 
-/* An extent of file blocks: mapped, unwritten, damaged, or a hole. */
+/* Describes an extent of file blocks: mapped, unwritten, damaged, or a hole. */
 struct ffs_extent {
     uint64_t file_block;
     uint64_t block; /* on the device; LAY_NONE: a hole, or damaged without blocks */
@@ -41,9 +41,10 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
                         struct ffs_extent *extents, size_t max);
 
 /*
- * Extents of an inode, sorted by file block: an array in the inode, or the leaves of a tree. Both
- * are seen as an array for a range of file blocks; no extent crosses the range of its leaf. Used by
- * extent_find.c and extents.c only.
+ * Shows the extents of an inode, sorted by file block, which are an array in
+ * the inode or the leaves of a tree, as an array for a range of file blocks; no
+ * extent crosses the range of its leaf. Used by extent_find.c and extents.c
+ * only.
  */
 struct ffs_leaf {
     struct ffs_inode *inode;

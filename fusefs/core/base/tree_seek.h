@@ -17,7 +17,10 @@ struct ffs_tree_step {
     uint32_t at;     /* byte of the payload at which the record or branch begins */
 };
 
-/* A path from the root to a record. It is valid until the tree changes or ffs.meta is released. */
+/*
+ * Describes a path from the root to a record, which is valid until the tree
+ * changes or ffs.meta is released.
+ */
 struct ffs_cursor {
     struct ffs_inode *inode;
     unsigned height;

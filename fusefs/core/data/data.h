@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File data: functions shared by reading, writing, truncation and maps. The
- * caller holds inode->data, exclusively if the mapping changes, and does not
- * hold ffs.meta unless a function requires it.
+ * Declares functions on file data that reading, writing, truncation and maps
+ * share. The caller holds inode->data, exclusively if the mapping changes, and
+ * does not hold ffs.meta unless a function requires it.
  *
  * A file is changed in units of one block, or of 2 MiB if the inode is
  * GPU-bound, so that no extent of such a file ever begins or ends inside a

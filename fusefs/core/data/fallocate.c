@@ -6,7 +6,7 @@
 
 #include "fusefs/core/data/data.h"
 
-/* A range of bytes, and the whole units inside it. */
+/* Describes a range of bytes, and the whole units inside it. */
 struct range {
     uint64_t offset, end;
     uint64_t first, last; /* blocks; first >= last if there is no whole unit */

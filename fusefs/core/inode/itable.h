@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inodes in memory, by number. Private to the storage half.
+ * Finds inodes in memory by number, for the storage half only.
  *
  * Lookups find an inode from the end of the handle that made it until it is evicted. Unreferenced
  * inodes stay for a while in order of last use; unlinked ones are evicted at once.

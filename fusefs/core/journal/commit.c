@@ -18,8 +18,8 @@
 #include "support/trace.h"
 
 /*
- * The committing transaction: the state of the running one when the commit began, and copies of its
- * blocks.
+ * Holds the committing transaction: the state of the running one when the
+ * commit began, and copies of its blocks.
  */
 struct snapshot {
     struct ffs_running from;
@@ -207,14 +207,14 @@ int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how)
     return err;
 }
 
-/* A block of the device that an image belongs to. */
+/* Names a block of the device to which an image belongs. */
 struct home_place {
     uint64_t block;
     const struct ffs_image *image;
     bool lost; /* it cannot be written or read, and the image has another place */
 };
 
-/* The places of all images, sorted by block. */
+/* Holds the places of all images, sorted by block. */
 struct homes {
     struct home_place *places;
     size_t n;

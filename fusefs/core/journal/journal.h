@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The journal: the running transaction, the log ring, and the images that are still to be written
- * to where they belong. Private to the storage half; FORMAT.md 10 has the rules for the disk.
+ * Declares the journal: the running transaction, the log ring, and the images
+ * that are still to be written to where they belong. The storage half alone
+ * uses it; FORMAT.md 10 has the rules for the disk.
  *
  * A transaction lives through three states, one of each kind at most:
  *   running     handles add blocks to it, under ffs.meta
@@ -65,8 +66,8 @@ struct ffs_journal {
     struct ffs_running running; /* under ffs.meta */
     struct ffs_naming naming;
     /*
-     * A transaction whose commit failed. Its blocks stay in the cache, because the device has older
-     * contents.
+     * Holds a transaction whose commit failed. Its blocks stay in the cache,
+     * because the device has older contents.
      */
     struct ffs_running failed;
 };

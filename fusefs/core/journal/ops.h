@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Common parts of operations: checks, times and retries. The caller holds
- * ffs.meta unless a function says otherwise.
+ * Declares common parts of operations: checks, times and retries. The caller
+ * holds ffs.meta unless a function says otherwise.
  */
 #ifndef FUSEFS_CORE_JOURNAL_OPS_H
 #define FUSEFS_CORE_JOURNAL_OPS_H

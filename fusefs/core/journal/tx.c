@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Handles. A handle is one operation, which takes effect as a whole or not at all.
+ * Implements handles. A handle is one operation, which takes effect as a whole
+ * or not at all.
  *
  * A handle keeps the old contents of each block and inode that it changes. At its end the blocks
  * join the running transaction, which a commit writes to the log. An abort restores the old

@@ -63,7 +63,7 @@ int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out)
 
 /* --- New inodes ------------------------------------------------------------------------------ */
 
-/* Properties of a new inode. */
+/* Holds the properties of a new inode. */
 struct birth {
     uint32_t mode;
     uint32_t rdev;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block;
- * a longer value has several records.
+ * Keeps extended attributes as records in a chain of blocks (FORMAT.md 8). A
+ * record lies within one block; a longer value has several records.
  */
 #include "fusefs/core/names/xattr.h"
 
@@ -16,14 +16,14 @@
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* The whole chain of an inode. Its blocks are referenced. */
+/* Holds the whole chain of an inode. Its blocks are referenced. */
 struct chain {
     struct ffs_inode *inode;
     unsigned n;
     struct ffs_buf *buf[LAY_XATTR_BLOCKS_MAX];
 };
 
-/* A record of a chain. rec is NULL if there is no record. */
+/* Points to a record of a chain. rec is NULL if there is no record. */
 struct place {
     unsigned block;
     struct lay_xattr *rec;

@@ -31,7 +31,7 @@ ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, siz
 /* --- ACLs (acl.c) ----------------------------------------------------------------------------- */
 
 /*
- * POSIX ACLs, stored as extended attributes in the form of
+ * Stores POSIX ACLs as extended attributes in the form of
  * <linux/posix_acl_xattr.h>. The kernel uses them to check access; the file
  * system keeps them consistent with the mode and passes them on to new inodes.
  * All functions are called under ffs.meta.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Positions of 31 bits in a directory, for 32-bit programs (-o dir32). Such a
- * program cannot read an entry whose d_off, the key of 63 bits, exceeds 31
- * bits.
+ * Makes positions of 31 bits in a directory, for 32-bit programs (-o dir32).
+ * Such a program cannot read an entry whose d_off, the key of 63 bits, exceeds
+ * 31 bits.
  *
  * A position is the upper 31 bits of the key, or the previous entry's position
  * plus one if that is larger. An open directory records the keys that positions

@@ -105,7 +105,7 @@ int metrics_listen(const struct metrics_address *address)
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
-/* A request for the status and the headers only. */
+/* Answers a request for the status and the headers only. */
 static bool is_head(const char *request)
 {
     return strncmp(request, "HEAD ", 5) == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters for Prometheus. A thread answers GET / and GET /metrics by HTTP/1.0
- * on an address of the loopback interface. Every user of the machine can read
- * them.
+ * Serves counters to Prometheus. A thread answers GET / and GET /metrics by
+ * HTTP/1.0 on an address of the loopback interface. Every user of the machine
+ * can read them.
  *
  * At most 8 connections are open at a time. The thread waits at most 2 s with
  * each of them open; the time in which it prints and sends is not counted.

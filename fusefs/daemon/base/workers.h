@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Worker threads for requests that block. Session threads must remain free:
- * they serve the READ and WRITE requests that a page cache invalidation waits
- * for (WORK_CACHE), and the interrupts that cancel transfers.
+ * Declares worker threads for requests that block. Session threads must remain
+ * free: they serve the READ and WRITE requests that a page cache invalidation
+ * waits for (WORK_CACHE), and the interrupts that cancel transfers.
  *
  * Transfers and buffers have separate threads, so that registration and removal
  * of a buffer, which wait for the executor, do not queue behind transfers: a

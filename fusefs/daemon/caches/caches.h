@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cache directories: directories whose files, including those of
- * subdirectories, use no more space than a limit. The limit is the extended
+ * Limits cache directories, which are directories whose files, including those
+ * of subdirectories, use no more space than a limit. The limit is the extended
  * attribute CACHES_LIMIT_XATTR, so it persists over mounts. A subdirectory with
  * a limit of its own is a separate cache and not part of the outer one.
  *

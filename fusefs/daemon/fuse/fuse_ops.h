@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The FUSE operations. Each decodes its arguments, calls the file system and
- * replies exactly once.
+ * Declares the FUSE operations. Each decodes its arguments, calls the file
+ * system and replies exactly once.
  */
 #ifndef FUSEFS_DAEMON_FUSE_FUSE_OPS_H
 #define FUSEFS_DAEMON_FUSE_FUSE_OPS_H

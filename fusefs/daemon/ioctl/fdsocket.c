@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The descriptor socket: connections, tokens, and the thread that serves them.
+ * Implements the descriptor socket: connections, tokens, and the thread that
+ * serves them.
  */
 #include "fusefs/daemon/ioctl/fdsocket.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The descriptor socket: a UNIX socket that carries the file descriptors which
- * a restricted FUSE ioctl cannot carry. For REGISTER a client sends
- * descriptors and receives a token that stands for them. For a lease a client
- * sends a struct gpunvme_request and receives descriptors.
+ * Declares the descriptor socket, a UNIX socket that carries the file
+ * descriptors which a restricted FUSE ioctl cannot carry. For REGISTER a client
+ * sends descriptors and receives a token that stands for them. For a lease a
+ * client sends a struct gpunvme_request and receives descriptors.
  *
  * The socket has an abstract name, so a killed daemon leaves no file behind. A
  * token is 64 random bits, bound to the connection's user (SO_PEERCRED), valid

@@ -16,7 +16,7 @@ void op_ioctl(struct fuse_req *req, uint64_t ino, unsigned cmd, void *arg,
               struct fuse_file_info *fi, unsigned flags, const void *in, size_t in_size,
               size_t out_size);
 
-/* The caller of an ioctl other than a transfer. */
+/* Describes the caller of an ioctl other than a transfer. */
 struct ioctl_call {
     struct daemon *daemon;
     struct open_file *file;
@@ -25,8 +25,8 @@ struct ioctl_call {
 };
 
 /*
- * The requests (ioctl_requests.c). `arg` is the struct of the request, in and
- * out. Return 0 or -errno.
+ * These serve the requests (ioctl_requests.c). `arg` is the struct of the
+ * request, in and out. They return 0 or -errno.
  */
 int ioctl_info(const struct ioctl_call *call, void *arg);
 int ioctl_register(const struct ioctl_call *call, void *arg);

@@ -446,7 +446,7 @@ static int ioctl_scrub_file(const struct ioctl_call *call, const struct gpunvme_
     return ffs_scrub(call->file->inode, arg->offset, arg->end, arg->flags, found);
 }
 
-/* For root and the user of the daemon. */
+/* Called for root and the user of the daemon. */
 static int ioctl_scrub_metadata(const struct ioctl_call *call, const struct gpunvme_ioc_scrub *arg,
                                 struct ffs_scrub *found)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leases: queue pairs and extents that applications use without the daemon (the
+ * Leases queue pairs and extents, which applications use without the daemon (the
  * direct path).
  *
  * A lease is named by a random id and used with its random key, by the user

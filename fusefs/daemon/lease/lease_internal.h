@@ -15,7 +15,7 @@
 
 #define LEASE_NOT_PROXIED GQ_MAX_QUEUES
 
-/* A leased queue pair. */
+/* Describes a leased queue pair. */
 struct lease_pair {
     struct nvme_qpair qp;
     unsigned proxied; /* index of its proxied doorbells, or LEASE_NOT_PROXIED */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mounter: a process of the daemon that mounts, unmounts, syncs files of
- * the mount, passes log lines to syslog, and answers questions about callers.
- * It keeps the privileges and the view of the file system that the daemon drops
- * (sandbox.h), and does not read the image. It has a fixed mountpoint and exits
- * with the daemon.
+ * Declares the mounter, a process of the daemon that mounts, unmounts, syncs
+ * files of the mount, passes log lines to syslog, and answers questions about
+ * callers. It keeps the privileges and the view of the file system that the
+ * daemon drops (sandbox.h), and does not read the image. It has a fixed
+ * mountpoint and exits with the daemon.
  *
  * Only one thread at a time calls these functions: the main thread, or the
  * thread of shutdown.c while the session serves.

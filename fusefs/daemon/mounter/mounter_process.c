@@ -402,11 +402,11 @@ static uint32_t readahead_raise(const char *mountpoint, uint32_t bytes)
 /* --- Requests of the daemon ------------------------------------------------------------------ */
 
 /*
- * State of the process. Before it mounts, the process changes its working
- * directory to the parent of the mountpoint. Later calls name the mountpoint by
- * one component, so renamed directories above it, or a symbolic link in place
- * of one, do not lead to another mount; the kernel does not rename a
- * mountpoint.
+ * Holds the state of the process. Before it mounts, the process changes its
+ * working directory to the parent of the mountpoint. Later calls name the
+ * mountpoint by one component, so renamed directories above it, or a symbolic
+ * link in place of one, do not lead to another mount; the kernel does not
+ * rename a mountpoint.
  */
 struct process {
     int socket;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages between the daemon and its mounter, over a stream socket between
- * them.
+ * Defines the messages between the daemon and its mounter, over a stream socket
+ * between them.
  */
 #ifndef FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H
 #define FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H

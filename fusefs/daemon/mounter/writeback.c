@@ -44,7 +44,7 @@ static int sync_file(int mount_fd, const struct sync_target *t)
     return err;
 }
 
-/* State of the writing thread. After a timeout the thread owns it. */
+/* Holds the state of the writing thread, which owns it after a timeout. */
 struct work {
     int fd; /* the mount's root */
     size_t count;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A file to sync; passed to the mounter. */
+/* Describes a file to sync, and is passed to the mounter. */
 struct sync_target {
     uint64_t ino;
     uint32_t generation;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Common parts of FUSE operations. A node id is an inode number. The kernel's
- * lookup count of an inode is held as references.
+ * Declares common parts of FUSE operations. A node id is an inode number. The
+ * kernel's lookup count of an inode is held as references.
  */
 #ifndef FUSEFS_DAEMON_REQUEST_FUSE_REQUEST_H
 #define FUSEFS_DAEMON_REQUEST_FUSE_REQUEST_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The threads of a session. Each receives a request and serves it.
+ * Declares the threads of a session. Each receives a request and serves it.
  *
  * Only RECEIVERS threads wait for requests at a time, so that their buffers and
  * stacks stay in the processor's cache. When all of them serve requests,

@@ -32,7 +32,7 @@
 #define CHANGED_MS 1000
 /* Polls until the connection is aborted: 3 s. */
 #define ABORT_ROUNDS 60u
-/* Sums of the values written to the eventfd. */
+/* The eventfd holds the sum of these values. */
 #define LOOP_ENDED      1u
 #define TRANSFERS_ENDED 2u
 /* Time limit of the write-back of mappings before a removal, in seconds. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The parsed command line of the daemon. */
+/* Declares the parsed command line of the daemon. */
 #ifndef FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
 #define FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
 
@@ -15,7 +15,7 @@
 
 __BEGIN_DECLS
 
-/* A GPU named by the option gpus=. */
+/* Describes a GPU named by the option gpus=. */
 struct gpu_name {
     bool by_uuid;
     uint8_t uuid[16]; /* with by_uuid */

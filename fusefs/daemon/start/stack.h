@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layers below the FUSE session: controller, block device, executor, and
- * file system.
+ * Declares the layers below the FUSE session: controller, block device,
+ * executor, and file system.
  */
 #ifndef FUSEFS_DAEMON_START_STACK_H
 #define FUSEFS_DAEMON_START_STACK_H
@@ -27,7 +27,10 @@ struct drive {
     uint8_t host_id[16];           /* of bdev, bd_reserve.h */
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
-    /* Memory of devices that stand for GPUs. It is closed with the stack. */
+    /*
+     * Holds memory of devices that stand for GPUs, and is closed with the
+     * stack.
+     */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The daemon's state, shared by the FUSE operations and the ioctls. */
+/*
+ * Declares the daemon's state, which the FUSE operations and the ioctls share.
+ */
 #ifndef FUSEFS_DAEMON_STATE_DAEMON_H
 #define FUSEFS_DAEMON_STATE_DAEMON_H
 

@@ -18,7 +18,7 @@
 struct activity;
 
 /*
- * Sums over all operations. Accesses are relaxed, since each counter is
+ * Holds sums over all operations. Accesses are relaxed, since each counter is
  * independent and orders no other memory.
  */
 struct op_totals {
@@ -32,7 +32,7 @@ struct op_totals {
 };
 
 /*
- * Further kinds in addition to GPUNVME_OP_*: requests of the kernel, which have
+ * Names kinds in addition to GPUNVME_OP_*: requests of the kernel, which have
  * no latency in STATS.
  */
 #define OP_KERNEL_READ  3u

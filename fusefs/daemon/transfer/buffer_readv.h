@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READV: many reads of one file, described by a list in memory that the client
- * may write to at any time. The daemon copies a piece once, checks it and uses
- * the copy. A piece that changes meanwhile is read in its old or its new form,
- * always within the buffer.
+ * Implements READV, which makes many reads of one file, described by a list in
+ * memory that the client may write to at any time. The daemon copies a piece
+ * once, checks it and uses the copy. A piece that changes meanwhile is read in
+ * its old or its new form, always within the buffer.
  *
  * The executor reads and answers the list in place (gq_readv()); without errors
  * the daemon accesses no piece. Pieces that the executor did not read have an

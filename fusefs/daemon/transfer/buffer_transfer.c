@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READ and WRITE of registered buffers: ranges, fallback to the bounce path,
- * and deadlines.
+ * Implements READ and WRITE of registered buffers: ranges, fallback to the
+ * bounce path, and deadlines.
  */
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 

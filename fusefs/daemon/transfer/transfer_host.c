@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The part of the host in a transfer: limits, moves through host memory, and
+ * Makes the part of the host in a transfer: moves through host memory, and
  * checksums.
  */
 #include "fusefs/daemon/transfer/transfer_host.h"
