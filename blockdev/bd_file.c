@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Block devices behind a file descriptor: plain files and the kernel's block
- * devices.
+ * Implements block devices behind a file descriptor: plain files and the
+ * kernel's block devices.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -97,7 +97,10 @@ struct nvme_bdev {
     struct bd_queue queues[];
 };
 
-/* The transfers of one bd_submit() and how far they have been cut into commands. */
+/*
+ * Holds the transfers of one bd_submit() and how far they have been cut into
+ * commands.
+ */
 struct bd_batch {
     struct bd_io *ios;
     size_t n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovery of commands that do not complete, by the owner of their queue
+ * Recovers commands that do not complete, called by the owner of their queue
  * (nvme.h).
  *
  * No command is reported as ended while the controller may still transfer its

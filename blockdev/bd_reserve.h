@@ -16,7 +16,10 @@
 __BEGIN_DECLS
 
 enum bd_reserve {
-    /* A namespace that others may reach, if its controller has reservations. */
+    /*
+     * Describes a namespace that others may reach, if its controller has
+     * reservations.
+     */
     BD_RESERVE_AUTO,
     BD_RESERVE_OFF,
     BD_RESERVE_REQUIRE, /* it is an error if there are none */

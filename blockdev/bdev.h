@@ -37,7 +37,7 @@ struct bd_info {
     char name[64]; /* name for messages: path, or controller and namespace */
 };
 
-/* Kinds of locks for bd_lock_id(). */
+/* Names the kinds of locks for bd_lock_id(). */
 enum bd_lock { BD_LOCK_FILE = 1, BD_LOCK_BLOCK, BD_LOCK_PCI, BD_LOCK_SOCKET };
 
 /*
@@ -78,8 +78,8 @@ struct bd_io {
 };
 
 /*
- * The methods behind the interface, for its implementations (file, NVMe, test
- * devices).
+ * Holds the methods behind the interface, for its implementations (file, NVMe,
+ * test devices).
  */
 struct bd_ops {
     int (*submit)(struct bd_dev *dev, struct bd_io *ios, size_t n);

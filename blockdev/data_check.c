@@ -19,7 +19,7 @@ struct data_shape {
     size_t pages, at_page, at_byte;
 };
 
-/* A part of the device, with the data that it holds or shall hold. */
+/* Describes a part of the device, with the data that it holds or shall hold. */
 struct data_window {
     unsigned char *data;
     uint64_t start; /* byte of the device */

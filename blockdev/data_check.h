@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Self-test of a controller. Reads by commands of every shape must return the
- * same data as reads of single pages. The shapes are one page, two pages, PRP
- * lists of any length that begin anywhere in a page of a table, and lists of
- * short reads where a path has them. The test only reads, in a window of at
- * most 4 MiB, and takes about ten milliseconds if the controller transfers
- * gigabytes a second. Pages that equal their neighbours reveal little, so the
- * caller chooses a window whose pages differ.
+ * Tests a controller. Reads by commands of every shape must return the same
+ * data as reads of single pages. The shapes are one page, two pages, PRP lists
+ * of any length that begin anywhere in a page of a table, and lists of short
+ * reads where a path has them. The test only reads, in a window of at most 4
+ * MiB, and takes about ten milliseconds if the controller transfers gigabytes a
+ * second. Pages that equal their neighbours reveal little, so the caller
+ * chooses a window whose pages differ.
  *
  * On a scratch area the test fills pages with distinct data, tests writes as
  * well, and restores the former content.

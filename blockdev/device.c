@@ -163,8 +163,8 @@ static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
 }
 
 /*
- * One region for the admin queue, and three for queues, commands and data of a
- * mount without the executor.
+ * A mount without the executor has one region for the admin queue, and three
+ * for queues, commands and data.
  */
 #define REGIONS_LEAST 4u
 
@@ -194,7 +194,7 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, struct reason *why)
     return true;
 }
 
-/* True, with a sentence in `why`, if a limit explains the error. */
+/* Returns true, with a sentence in `why`, if a limit explains the error. */
 static bool lacks_memory(const struct nvme_transport *t, int err, struct reason *why)
 {
     if (err != -ENOMEM)

@@ -37,9 +37,9 @@ struct nvme_mem_part {
 };
 
 /*
- * Memory of the host or of a GPU that is offered to a controller. Addresses and
- * len are multiples of 4 KiB. The caller owns the memory and keeps it in place
- * until unmap() has returned.
+ * Describes memory of the host or of a GPU that is offered to a controller.
+ * Addresses and len are multiples of 4 KiB. The caller owns the memory and
+ * keeps it in place until unmap() has returned.
  *
  * GPU memory has two names: an address that its executor uses, and the handle
  * that exported it (device_mem.h). The controller uses the one that it can

@@ -27,7 +27,7 @@ enum gq_executor_kind {
     GQ_EXECUTOR_CPU = 2,
 };
 
-/* The side that stores to the controller's doorbells. */
+/* Names the side that stores to the controller's doorbells. */
 enum gq_doorbells {
     GQ_DOORBELLS_AUTO = 0,   /* the executor if it can reach them, else a CPU thread */
     GQ_DOORBELLS_CPU = 1,    /* tier 0: a CPU thread for the executor (gq_doorbell_proxy.h) */
@@ -269,8 +269,8 @@ void *gq_buffer_list(const struct gq_buffer *b);
  */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /*
- * The buffer's addresses for the controller, valid until it is unregistered
- * (engine/gq_internal.h).
+ * Holds the buffer's addresses for the controller, valid until it is
+ * unregistered (engine/gq_internal.h).
  */
 struct gq_buffer_iova {
     uint64_t iova;  /* IOVA of the first page; the pages are contiguous */
@@ -279,7 +279,7 @@ struct gq_buffer_iova {
     uint64_t head;  /* bytes from the first page to the buffer's first byte */
 };
 /*
- * For commands of another process. Returns -ENOTSUP if the controller cannot
+ * Serves commands of another process. Returns -ENOTSUP if the controller cannot
  * reach the memory, or reaches it only by copies of this process
  * (nvme_transport.copies_device_memory).
  */

@@ -60,7 +60,7 @@ struct gq_service_stay {
 /* A unit of about a microsecond, whose differences fit into 32 bits. */
 #define GQ_SERVICE_TICKS(ns) ((uint32_t)((ns) >> 10))
 
-/* Arguments of a launch. */
+/* Holds the arguments of a launch. */
 struct gq_service_launch {
     struct gq_service_memory *memory; /* the executor's address */
     uint32_t number;                  /* of the launch */

@@ -159,7 +159,7 @@ static void print_counter(const struct metrics_mount *mounts, size_t n,
     }
 }
 
-/* Calls of one kind by one path, the subject of one metric. */
+/* Describes calls of one kind by one path, the subject of one metric. */
 struct kind {
     const struct metrics_mount *mount;
     unsigned op, path;

@@ -21,7 +21,7 @@ static inline int lay_bad(const char **why, const char *what)
 bool lay_time_ok(struct lay_time t);
 /* Returns the one bits in len bytes, a multiple of 8. */
 uint32_t lay_count_ones(const uint8_t *bits, size_t len);
-/* True for an incarnation that a writer may have made. */
+/* Returns true for an incarnation that a writer may have made. */
 bool lay_incarnation_ok(const struct lay_incarnation *incarnation);
 /* Checks that extents of an inode are valid, ordered, and within blocks [lo, hi]. */
 int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,

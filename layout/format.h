@@ -90,7 +90,7 @@ struct lay_time {
 };
 LAY_SIZE(lay_time, 12);
 
-/* A range of file blocks that are adjacent on the device. len > 0. */
+/* Describes a range of file blocks that are adjacent on the device; len > 0. */
 struct lay_extent {
     le64 file_block;
     le64 block;  /* on the device; in the inode file the address of a block in a chunk */
@@ -105,7 +105,7 @@ LAY_SIZE(lay_extent, 24);
 #define LAY_EXTENT_FLAGS     (LAY_EXTENT_UNWRITTEN | LAY_EXTENT_DAMAGED)
 #define LAY_MAX_FILE_BLOCKS  (1ull << 51) /* the largest off_t, in blocks */
 
-/* The encoding of an inode's `map` area. */
+/* Names the encodings of an inode's `map` area. */
 enum lay_map_kind {
     LAY_MAP_EMPTY = 0,  /* devices, FIFOs, sockets */
     LAY_MAP_INLINE = 1, /* map_count extents, sorted */
@@ -394,7 +394,10 @@ LAY_OFFSET(lay_sums, sums, 64);
 #define LAY_AGES       1008u /* in a block of ages */
 #define LAY_MAX_LEVELS 5u    /* of an area */
 
-/* Ages of the blocks 1008 * number + i one level below, as of the last checkpoint. */
+/*
+ * Lays out the ages of the blocks 1008 * number + i one level below, at the
+ * last checkpoint.
+ */
 struct lay_ages {
     struct lay_head head;
     le64 reserved[2];
@@ -474,7 +477,7 @@ LAY_OFFSET(lay_node, u, 64);
 /* --- 7. Directories -------------------------------------------------------------------------- */
 
 /*
- * A name. key is the hash of the name (55 bits) << 8 | a number that
+ * Lays out a name. key is the hash of the name (55 bits) << 8 | a number that
  * distinguishes equal hashes. It is unique in a directory and serves as the
  * entry's d_off. Records follow each other in key order, each padded with zeros
  * to 8 bytes.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pure functions on blocks of the on-disk format: seal, check, hash, walk. They
- * do no I/O, logging or allocation and have no global state.
+ * Declares pure functions on blocks of the on-disk format: seal, check, hash,
+ * walk. They do no I/O, logging or allocation and have no global state.
  *
  * Everything read from a device is untrusted. A lay_check_* function accepts a
  * block only if every field is within the limits of FORMAT.md. It returns 0, or
@@ -47,10 +47,10 @@ union lay_block {
 };
 
 /*
- * What a file system looks like: lay_label_geometry() fills the first part from
- * the label, and lay_check_super() the rest from a superblock. Until then the
- * fields of the second part are 0, and `blocks` is the size of the member, which
- * is at least the size of the file system.
+ * Describes what a file system looks like. lay_label_geometry() fills the first
+ * part from the label, and lay_check_super() the rest from a superblock. Until
+ * then the fields of the second part are 0, and `blocks` is the size of the
+ * member, which is at least the size of the file system.
  */
 struct lay_geometry {
     uint8_t uuid[16]; /* the sealing UUID */
@@ -501,8 +501,8 @@ uint64_t lay_siphash(const uint8_t key[16], const void *data, size_t len);
  */
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len);
 /*
- * True for a name of 1 to 255 bytes without '/' and NUL, other than "." and
- * "..".
+ * Returns true for a name of 1 to 255 bytes without '/' and NUL, other than "."
+ * and "..".
  */
 bool lay_name_ok(const char *name, size_t len);
 

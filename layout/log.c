@@ -148,7 +148,7 @@ int lay_check_image(const struct lay_geometry *geo, const struct lay_tag *tag, c
     return magic == LAY_MAGIC_SUPER ? lay_check_super(image, geo, NULL, why) : 0;
 }
 
-/* State of the transaction that is being read. */
+/* Holds the state of the transaction that is being read. */
 struct reading {
     struct lay_log *log;
     struct lay_log_tx tx;

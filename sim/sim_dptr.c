@@ -26,8 +26,8 @@ size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
 #define SGL_MAX_SEGMENTS 256u
 
 /*
- * State of a walk, which either adds spans to the list of the thread or checks
- * them against a mapping.
+ * Holds the state of a walk, which either adds spans to the list of the thread
+ * or checks them against a mapping.
  */
 struct walk {
     struct sim_thread *th;

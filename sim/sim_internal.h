@@ -241,7 +241,7 @@ struct sim_sq {
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
 
-/* A command, from its fetch to its completion. */
+/* Describes a command, from its fetch to its completion. */
 struct sim_cmd {
     _Alignas(SIM_CACHE_LINE) struct nvme_sqe sqe;
     struct sim_sq *sq;

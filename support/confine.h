@@ -80,8 +80,8 @@ struct confine_path {
     unsigned rights;  /* mask of CONFINE_READ, _WRITE, _CREATE */
 };
 /*
- * For programs that read a device and end. Drops everything above except the
- * paths and the capabilities `kept`; a build with a sanitizer drops only
+ * Confines programs that read a device and end. Drops everything above except
+ * the paths and the capabilities `kept`; a build with a sanitizer drops only
  * capabilities. Skips mechanisms that the kernel or the build lacks.
  */
 void confine_program(const struct confine_path *paths, unsigned count, uint64_t kept);

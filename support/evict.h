@@ -21,7 +21,7 @@ __BEGIN_DECLS
 
 struct evict;
 
-/* A directory that has been found. It exists until the pass ends. */
+/* Describes a directory that has been found, and exists until the pass ends. */
 struct evict_dir {
     const struct evict_dir *in; /* NULL for the root */
     struct evict_dir *next;     /* found after this one */
@@ -78,7 +78,7 @@ struct evict {
     uint64_t bytes, files;
     uint64_t fixed; /* bytes of EVICT_FIXED */
     uint64_t removed_files, removed_bytes;
-    /* State of evict.c. */
+    /* Holds the state of evict.c. */
     struct evict_dir *first, *last, *at;
     void *seen; /* tsearch(3) */
     struct evict_victim *victims;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A trace of the process, in a ring of records in memory that keeps the most
+ * Traces the process in a ring of records in memory, which keeps the most
  * recent ones. While the trace is off, an event costs a load and a branch.
  */
 #ifndef SUPPORT_TRACE_H
@@ -11,7 +11,8 @@
 #include <stdint.h>
 
 /*
- * Kinds of records. The comments list the values of id, a, b, len and result.
+ * Names the kinds of records. The comments list the values of id, a, b, len and
+ * result.
  */
 enum trace_kind {
     TRACE_REQUEST = 1,   /* of the kernel: opcode, unique, node id, bytes; 0 */

@@ -16,7 +16,7 @@ __BEGIN_DECLS
 #define NVME_IDENTIFY_LEN 4096u
 
 /*
- * Facts of Identify Controller that the driver needs in addition to
+ * Holds facts of Identify Controller that the driver needs in addition to
  * nvme_ctrlr_info.
  */
 struct nvme_id_facts {

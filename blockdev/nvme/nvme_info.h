@@ -108,8 +108,8 @@ bool nvme_status_retryable(uint16_t status);
 /* Returns true if the command may succeed when it is sent again a little later. */
 bool nvme_status_not_yet(uint16_t status);
 /*
- * True for those of them that end with a change of the access to the namespace
- * (ANA), within transition_ms.
+ * Returns true for those of these statuses that end with a change of the access
+ * to the namespace (ANA), within transition_ms.
  */
 bool nvme_status_transition(uint16_t status);
 /* Returns true for Reservation Conflict: see nvme_ctrlr_set_taken(). */

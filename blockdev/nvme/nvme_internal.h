@@ -28,8 +28,8 @@ __BEGIN_DECLS
 #define NVME_ARENA_MIN       (256u << 10) /* bytes */
 
 /*
- * DMA memory that its user has abandoned but that the controller may still
- * reach.
+ * Describes DMA memory that its user has abandoned but that the controller may
+ * still reach.
  */
 struct nvme_orphan {
     struct nvme_dma dma;

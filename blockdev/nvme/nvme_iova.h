@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Allocator of IOVAs, for transports that may choose them (VFIO, vfio-user).
+ * Allocates IOVAs, for transports that may choose them (VFIO, vfio-user).
  *
  * Ranges lie in windows that the system allows. One page between two ranges
  * remains unmapped, and page 0 is never allocated, so that a wrong address of a

@@ -19,7 +19,9 @@
 /* Reserved for leases: staging must not be staged itself. */
 #define LEASES 4u
 
-/* A region that is a part of a file, and the number of its mappings. */
+/*
+ * Describes a region that is a part of a file, and the number of its mappings.
+ */
 struct nvme_file_map {
     int fd;
     uint64_t offset, len; /* range of the file in bytes */
@@ -51,7 +53,7 @@ static void count_late(struct nvme_ctrlr *c, int change)
     __atomic_store_n(&c->late_regions, c->late_regions + (unsigned)change, __ATOMIC_RELEASE);
 }
 
-/* A region that the controller has not unmapped in time. */
+/* Describes a region that the controller has not unmapped in time. */
 struct nvme_leaving {
     uint64_t iova;
     LIST_ENTRY(nvme_leaving) entry;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Physical region pages (BASE 4.1.1), the data pointer of a command, for data
- * that is contiguous for the controller.
+ * Fills physical region pages (BASE 4.1.1), the data pointer of a command, for
+ * data that is contiguous for the controller.
  *
  * A list is one page and is never chained: some controllers do not follow the
  * chain pointer and take the last entry of a list page for a data page.

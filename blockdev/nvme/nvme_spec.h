@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NVMe wire format: structures that travel between a driver and a controller.
+ * Defines the NVMe wire format: structures that a driver and a controller
+ * exchange.
  *
  * Names and sections follow the NVM Express Base Specification 2.0 (BASE) and
  * the NVM Command Set Specification 1.0 (NVM). Identify data comes from
@@ -189,7 +190,7 @@ enum nvme_cns {
     NVME_CNS_CTRL_NVM = 0x06, /* I/O command set specific, CSI 0 in CDW11 */
 };
 
-/* The statuses that this project uses by name (BASE 3.3.3.2.1): SCT << 8 | SC. */
+/* Names the statuses that this project uses (BASE 3.3.3.2.1): SCT << 8 | SC. */
 enum nvme_status_value {
     NVME_OK = 0x000,
     NVME_ERR_INVALID_OPCODE = 0x001,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NVMe controllers on the PCI bus as the kernel shows them in sysfs: their
- * identity, driver and users, and how to hand them from the kernel's driver to
- * VFIO and back.
+ * Shows NVMe controllers on the PCI bus as the kernel does in sysfs, by their
+ * identity, driver and users, and hands them from the kernel's driver to VFIO
+ * and back.
  *
  * `root` is the folder that holds sys/, proc/ and dev/: "" for the running
  * system; tests have a tree of their own. Functions return 0 or -errno. On an

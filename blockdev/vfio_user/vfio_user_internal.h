@@ -35,7 +35,7 @@ __BEGIN_DECLS
 #define VFIO_USER_REST_MS 20000u
 /* Time that an access or reset waits at once for a late reply. */
 #define VFIO_USER_LATE_MS 100u
-/* The same for a map or unmap after a second deadline has passed. */
+/* Time that a map or unmap waits after a second deadline has passed. */
 #define VFIO_USER_MOMENT_MS 1u
 
 /* One connection, with one call at a time. The caller locks. */

@@ -19,7 +19,7 @@ __BEGIN_DECLS
 
 #define CUFILE_VERSION 1200 /* 1000 x major + 10 x minor */
 
-/* The errors of cuFile that this library returns. */
+/* Names the errors of cuFile that this library returns. */
 enum {
     CU_FILE_SUCCESS = 0,
     CU_FILE_DRIVER_NOT_INITIALIZED = 5001,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The driver of cuFile, which is the state of the library, and its handles. */
+/*
+ * Implements the driver of cuFile, which is the state of the library, and its
+ * handles.
+ */
 #include "client/cufile/cufile_driver.h"
 
 #include <errno.h>

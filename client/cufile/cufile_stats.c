@@ -11,9 +11,9 @@
 #include "support/page.h"
 
 /*
- * Counters of level 3, which includes the other levels. All GPUs are counted as
- * one. Bytes of the mount's GPU path count as peer to peer, and bytes of the
- * pipeline or of the mount's host memory as POSIX.
+ * Holds the counters of level 3, which includes the other levels. All GPUs are
+ * counted as one. Bytes of the mount's GPU path count as peer to peer, and
+ * bytes of the pipeline or of the mount's host memory as POSIX.
  */
 static struct {
     pthread_mutex_t lock; /* protects the rest */

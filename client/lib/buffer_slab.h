@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Host memory of small buffers, which are pieces of files (memfd) of some MiB. A vfio-user server
- * that keeps few DMA regions maps each file once for all buffers in it (blockdev/nvme/nvme_map.c).
+ * Allocates host memory of small buffers, which are pieces of files (memfd) of
+ * some MiB. A vfio-user server that keeps few DMA regions maps each file once
+ * for all buffers in it (blockdev/nvme/nvme_map.c).
  */
 #ifndef CLIENT_LIB_BUFFER_SLAB_H
 #define CLIENT_LIB_BUFFER_SLAB_H
@@ -14,7 +15,7 @@
 
 struct slab;
 
-/* The slabs of one handle. */
+/* Holds the slabs of one handle. */
 struct slabs {
     pthread_mutex_t lock; /* protects the list and the slabs' tables, not the contents of pieces */
     LIST_HEAD(, slab) all;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ioctls of the mount of a connection. */
+/* Makes the ioctls of the mount of a connection. */
 #include <errno.h>
 #include <sys/ioctl.h>
 

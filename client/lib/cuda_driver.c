@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The CUDA driver, loaded with dlopen(3) so that programs start on machines without it. */
+/*
+ * Loads the CUDA driver with dlopen(3), so that programs start on machines
+ * without it.
+ */
 #include "client/lib/cuda_driver.h"
 
 #include <dlfcn.h>

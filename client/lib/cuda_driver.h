@@ -68,7 +68,7 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
  */
 int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len);
 
-/* An allocation of VMM, at the address at which it is mapped. */
+/* Describes an allocation of VMM, at the address at which it is mapped. */
 struct cuda_segment {
     uint64_t base;
     size_t len;

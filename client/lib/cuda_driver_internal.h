@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The part of the CUDA driver's ABI that the library uses. */
+/* Declares the part of the CUDA driver's ABI that the library uses. */
 #ifndef CLIENT_LIB_CUDA_DRIVER_INTERNAL_H
 #define CLIENT_LIB_CUDA_DRIVER_INTERNAL_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The text of the last error of each thread, and the log of the process. */
+/*
+ * Keeps the text of the last error of each thread, and the log of the process.
+ */
 #include "client/lib/error.h"
 
 #include <stdarg.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The text of gpunvme_error() for each thread, and the log of gpunvme_set_log(). */
+/*
+ * Keeps the text of gpunvme_error() for each thread, and the log of
+ * gpunvme_set_log().
+ */
 #ifndef CLIENT_LIB_ERROR_H
 #define CLIENT_LIB_ERROR_H
 

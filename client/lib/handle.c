@@ -164,7 +164,7 @@ static int check_type(int fd, struct stat *st)
     return 0;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void choose_mount(struct gpunvme_file *f, const struct stat *st)
 {
     struct gpunvme *g = f->g;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state of the process that a handle depends on: the CUDA driver that it has loaded, and forks.
+ * Watches the state of the process on which a handle depends: the loaded CUDA
+ * driver, and forks.
  */
 #include <dlfcn.h>
 #include <errno.h>

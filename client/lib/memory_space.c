@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The memory space in which leased queues are driven: that of a GPU or of the host. */
+/*
+ * Implements the memory space in which leased queues are driven: that of a GPU
+ * or of the host.
+ */
 #include "client/lib/memory_space.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Begin and end a range of a thread; ranges nest. `name` is a literal. */
+/* These begin and end a range of a thread; ranges nest. `name` is a literal. */
 #ifdef GPUNVME_HAVE_NVTX
 void nvtx_range_begin(const char *name, uint64_t bytes);
 void nvtx_range_end(void);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The persistent kernel, which drives short lists from tagged slots. */
+/*
+ * Implements the persistent kernel, which drives short lists from tagged slots.
+ */
 #include "cuda/exec_cuda/gq_persistent.h"
 
 /* Short lists have a waiting caller: one entry per lane is the fastest. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Structs of the ioctl interface that queue code reads and writes in the memory
- * of programs. Each has the layout of a struct of gq_reads.h.
+ * Declares structs of the ioctl interface that queue code reads and writes in
+ * the memory of programs. Each has the layout of a struct of gq_reads.h.
  */
 #ifndef CUDA_QUEUE_GQ_ABI_H
 #define CUDA_QUEUE_GQ_ABI_H

@@ -21,7 +21,7 @@
 #define GQ_PORTIONS_OF_SHARE 8u
 #define GQ_LEAST_PORTION     8u /* in reads; used if gq_run.least_portion is 0 */
 
-/* The portion that a group took last. Zeroed at the start. */
+/* Holds the portion that a group took last, and is zeroed at the start. */
 struct gq_portion {
     uint32_t at, end; /* reads of the list */
     uint32_t seen;    /* end of the last portion with a counter; else the number taken */

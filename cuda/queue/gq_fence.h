@@ -35,8 +35,8 @@
 #define GQ_CALLED_FN static __device__ __noinline__
 
 /*
- * A step of a read. It is inlined too, unless a source asks for few registers;
- * then it is called.
+ * Marks a step of a read. It is inlined too, unless a source asks for few
+ * registers; then it is called.
  */
 #ifdef GPUNVME_DEVICE_SMALL
 #define GQ_STEP static inline __device__ __noinline__

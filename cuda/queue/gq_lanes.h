@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A group of lanes that work in lockstep. On a GPU it is a warp, or converged
- * threads of a warp. On a host it is one thread that executes GQ_LANES lanes
- * one after the other, region by region.
+ * Declares a group of lanes that work in lockstep. On a GPU it is a warp, or
+ * converged threads of a warp. On a host it is one thread that executes
+ * GQ_LANES lanes one after the other, region by region.
  *
  * Code is written in regions, GQ_FOR_LANES(lane) { ... }. Every lane executes
  * the region, and its stores are visible to all lanes in the next one. A
@@ -82,15 +82,15 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
 /* Returns the least value of all lanes. */
 #define GQ_MIN32(name) __reduce_min_sync(w->group.mask, (uint32_t)(name))
-/* The sum over all lanes, modulo 2. */
+/* Returns the sum over all lanes, modulo 2. */
 #define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))
-/* The value of lane i, which may differ between lanes. */
+/* Returns the value of lane i, which may differ between lanes. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
 #define GQ_FROM64(name, i) \
     __shfl_sync(w->group.mask, (unsigned long long)(name), (int)gq_thread_of(w->group, i))
 #define GQ_PART_FROM64(name, i, part) GQ_FROM64((name).part, i)
-/* Lane 0's value of an expression that may differ between lanes. */
+/* Returns lane 0's value of an expression that may differ between lanes. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
 /* Acts like the function above for a whole warp, without a group. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rounds of the leader of a shared queue (gq_shared.h). A round loads the
+ * Makes rounds of the leader of a shared queue (gq_shared.h). A round loads the
  * pending words and the next CQEs together, stores the statuses of completions,
  * and posts commands. If it has posted any, it fences and rings the doorbells.
  * If the previous round was full, it then takes further CQEs, at which it
@@ -13,7 +13,7 @@
 
 #include "cuda/queue/gq_shared.h"
 
-/* The words that a round has loaded. */
+/* Holds the words that a round has loaded. */
 struct gq_lead_round {
     GQ_LANE_MEMBER(uint32_t, pending); /* pending bits of word w->scan + lane */
     GQ_LANE_MEMBER(uint32_t, dw3);     /* last dword of the CQE number `lane` */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A block of a kernel that executes a list of reads. The first warp drives a
- * queue. If the list has words to load, a prefetch warp loads them
+ * Implements a block of a kernel that executes a list of reads. The first warp
+ * drives a queue. If the list has words to load, a prefetch warp loads them
  * (gq_prefetch.h). If data is staged, copy warps copy it (gq_copy_warps.h). The
  * kernels of the daemon and of the library consist of such blocks.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PRPs for memory with a table of entries built in advance, for host and
+ * Makes PRPs for memory with a table of entries built in advance, for host and
  * device.
  *
  * Entry i of the table is the address of page i of the memory. A page of the

@@ -19,8 +19,8 @@
 #define GQ_LBA_ZERO UINT64_MAX /* instead of an LBA: zeros */
 
 /*
- * An extent of a file, from `offset` up to that of the next entry, or to the
- * map's end.
+ * Describes an extent of a file, from `offset` up to that of the next entry, or
+ * to the map's end.
  */
 struct gq_file_extent {
     uint64_t offset; /* offset in the file; bytes, whole LBAs */
@@ -58,7 +58,10 @@ GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uin
     return len < map->end - offset ? len : map->end - offset;
 }
 
-/* Memory that the controller reaches, with a table of PRPs (gq_prp.h). */
+/*
+ * Describes memory that the controller reaches, with a table of PRPs
+ * (gq_prp.h).
+ */
 struct gq_target {
     uint64_t base;      /* the executor's address of the first page */
     uint64_t iova;      /* IOVA of the first page */
@@ -67,14 +70,17 @@ struct gq_target {
     uint64_t len;       /* bytes of the target */
 };
 
-/* One read, with any alignment. */
+/* Describes one read, with any alignment. */
 struct gq_read {
     uint64_t file_offset;
     uint64_t at; /* offset of its first byte in the target */
     uint64_t len;
 };
 
-/* A read with its result: bytes (fewer only at the file's end) or -errno. */
+/*
+ * Describes a read with its result: bytes (fewer only at the file's end) or
+ * -errno.
+ */
 struct gq_read_desc {
     uint64_t file_offset;
     uint64_t at;
@@ -175,11 +181,11 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
 }
 
 /*
- * The result of a read or unit. GQ_READ_OK: all its bytes up to the file's end
- * are there. GQ_ENDED | status: one of its commands failed. GQ_READ_LOST:
- * unknown or never posted. GQ_READ_INVALID: it starts before the map or leaves
- * the target. The starter of a run sets all to GQ_READ_OK; only failures are
- * stored.
+ * Names the results of a read or unit. GQ_READ_OK means that all its bytes up
+ * to the file's end are there; GQ_ENDED | status, that one of its commands
+ * failed; GQ_READ_LOST, that its end is unknown or it was never posted;
+ * GQ_READ_INVALID, that it starts before the map or leaves the target. The
+ * starter of a run sets all to GQ_READ_OK; only failures are stored.
  */
 #define GQ_READ_OK      0u
 #define GQ_READ_LOST    0x40000000u

@@ -27,14 +27,14 @@ static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 /* The result of a command is GQ_ENDED | status when its completion was seen. */
 #define GQ_ENDED 0x80000000u
 
-/* Bits of *gq_run.flags, which the host sets during a run. */
+/* Names the bits of *gq_run.flags, which the host sets during a run. */
 #define GQ_FLAG_CANCEL 1u /* post no more, drain, end */
 #define GQ_FLAG_LEAVE  2u /* before a reset: end now, with commands in flight */
 
 /*
- * Words in the executor's memory by which the queues of a run of reads deal its
- * list among themselves. The first two are zero between runs, because the last
- * group resets them.
+ * Holds words in the executor's memory by which the queues of a run of reads
+ * deal its list among themselves. The first two are zero between runs, because
+ * the last group resets them.
  */
 struct gq_dealing {
     uint32_t next; /* the first read that no group has taken */
@@ -110,8 +110,8 @@ enum gq_outcome {
 };
 
 /*
- * The mutable part of a queue pair, which the host carries from one run to the
- * next.
+ * Holds the mutable part of a queue pair, which the host carries from one run
+ * to the next.
  */
 struct gq_state {
     uint32_t sq_tail;

@@ -21,8 +21,8 @@
 #include "layout/label.h"
 
 /*
- * Restrictions of the file system, as bits of ffs.health that are set once and
- * never cleared.
+ * Names restrictions of the file system, as bits of ffs.health that are set
+ * once and never cleared.
  */
 #define FFS_READ_ONLY 1u /* mounted read-only */
 #define FFS_CORRUPT                                                                                \

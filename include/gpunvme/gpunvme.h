@@ -51,7 +51,7 @@ struct gpunvme_file;
  */
 #define GPUNVME_UNVERIFIED 1u
 
-/* Options of a handle. Zero in a field means its default. */
+/* Holds the options of a handle. Zero in a field means its default. */
 struct gpunvme_options {
     /*
      * GPUNVME_PATH_GPU or GPUNVME_PATH_BOUNCE restricts transfers to this path;
@@ -328,8 +328,8 @@ int gpunvme_readv(struct gpunvme_file *f, void *addr, size_t len, struct gpunvme
                   size_t n, struct gpunvme_result *result);
 
 /*
- * A transfer made by a thread of the handle. The library owns it and uses the
- * memory until it has ended.
+ * Describes a transfer made by a thread of the handle. The library owns it and
+ * uses the memory until it has ended.
  */
 struct gpunvme_transfer {
     void *reserved[2]; /* used by the library */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ioctls of a gpunvmefs mount: the binary interface between applications
- * and the daemon.
+ * Declares the ioctls of a gpunvmefs mount, the binary interface between
+ * applications and the daemon.
  *
  * Every struct starts with its size and the ABI version that the caller was
  * built with. Padding and undefined bits of `flags` must be zero. The daemon
@@ -24,7 +24,7 @@ struct gpunvme_abi {
     uint32_t version;
 };
 
-/* The processor that runs the queue code. */
+/* Names the processor that runs the queue code. */
 #define GPUNVME_EXECUTOR_NONE 0u /* no executor: every transfer takes the bounce path */
 #define GPUNVME_EXECUTOR_CUDA 1u
 #define GPUNVME_EXECUTOR_CPU  2u
@@ -203,7 +203,7 @@ struct gpunvme_ioc_rw {
     uint32_t nvme_status; /* out: SC | SCT << 8 | DNR << 14 of the first error; 0: none */
 };
 
-/* One read of a batch, in memory registered as a list. */
+/* Describes one read of a batch, in memory registered as a list. */
 struct gpunvme_piece {
     uint64_t file_offset;
     uint64_t buffer_offset;
@@ -500,7 +500,7 @@ struct gpunvme_ioc_queues {
 #define GPUNVME_DISTANCE_ROOT    2u /* the same root complex */
 #define GPUNVME_DISTANCE_FAR     3u /* different root complexes */
 
-/* A GPU of the mount. Counters are those since the mount. */
+/* Describes a GPU of the mount. Counters are those since the mount. */
 struct gpunvme_gpu {
     uint8_t uuid[16];
     char name[64];
@@ -530,8 +530,8 @@ struct gpunvme_ioc_gpus {
 };
 
 /*
- * Kinds of trace records. Each comment lists the values of id, a, b, len and
- * result.
+ * Names the kinds of trace records. Each comment lists the values of id, a, b,
+ * len and result.
  */
 #define GPUNVME_TRACE_REQUEST       1u  /* of the kernel: opcode, unique, node id, bytes */
 #define GPUNVME_TRACE_REQUEST_DONE  2u  /* its thread is free: opcode, unique, node id */

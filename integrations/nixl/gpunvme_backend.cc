@@ -128,7 +128,7 @@ nixl_status_t register_memory(const nixlBlobDesc &desc, Section *out)
 
 class Transfer;
 
-// The descriptors that one call of the library transfers.
+// Holds the descriptors that one call of the library transfers.
 struct Part : gpunvme_transfer {
     Part(Transfer *transfer, bool is_write, Section *of_file, Section *of_memory)
         : gpunvme_transfer{}, owner(transfer), file_section(of_file), memory(of_memory)

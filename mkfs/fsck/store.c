@@ -584,8 +584,8 @@ static void remove_sums(struct fsck *f)
 
 /*
  * Writes the transaction that enters the ages of the log's images in the blocks
- * that name them (FORMAT.md 10.2). A crafted log may lack the room for it: then
- * the log is written anew later.
+ * that name them (FORMAT.md 10.2). If a crafted log lacks the room for it, the
+ * log is written again later.
  */
 static int checkpoint_write(struct fsck *f, union lay_block *super)
 {

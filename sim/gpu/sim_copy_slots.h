@@ -104,7 +104,9 @@ void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsi
  * copies from the device).
  */
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket);
-/* Arguments of one launch: its blocks, and the first batch of each. */
+/*
+ * Holds the arguments of one launch: its blocks, and the first batch of each.
+ */
 struct sim_copy_kernel_launch {
     const struct sim_copy_slot *slots; /* SIM_COPY_KERNEL_SLOTS for each block */
     uint32_t *done;                    /* total batches done, by block */

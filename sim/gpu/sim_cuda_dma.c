@@ -33,7 +33,7 @@
  */
 #define BLOCKS_ENOUGH 4u
 
-/* A submission, which ends when all its parts have ended. */
+/* Describes a submission, which ends when all its parts have ended. */
 struct submission {
     cudaEvent_t event;
     bool by_event;       /* a part was launched and ends with the event */

@@ -32,7 +32,7 @@ static const char *const way_names[WAYS] = {"table", "table, again through a cac
                                             "READV of each row", "16 threads, page cache",
                                             "16 threads, O_DIRECT"};
 
-/* Rows of a file, and the memory that each way reads them into. */
+/* Describes rows of a file, and the memory into which each way reads them. */
 struct rows {
     const char *file;
     size_t row;
@@ -101,7 +101,7 @@ static int rows_readv(struct rows *r, uint32_t n)
     return 0;
 }
 
-/* A thread that reads every THREADS-th row. */
+/* Describes a thread that reads every THREADS-th row. */
 struct rows_thread {
     pthread_t id;
     struct rows *r;

@@ -12,7 +12,7 @@
 #include "client/cli/common/pages.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-/* A page, aligned for the structs that are read from it. */
+/* Holds a page, aligned for the structs that are read from it. */
 struct page {
     uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };

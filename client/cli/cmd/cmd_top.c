@@ -28,7 +28,7 @@
 #include "support/array.h"
 #include "support/clock.h"
 
-/* A reading of the counters of open files and queues. */
+/* Holds a reading of the counters of open files and queues. */
 struct cli_counts {
     struct gpunvme_open_file *files; /* in order of id */
     size_t n_files, room;
@@ -558,7 +558,7 @@ static void keys_end(struct keys *k)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* The mounts, with the previous readings of files and queues. */
+/* Holds the mounts, with the previous readings of files and queues. */
 struct top {
     struct cli_watch watch;
     struct cli_counts before[CLI_WATCH_MOUNTS];

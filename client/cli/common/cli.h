@@ -16,7 +16,7 @@
 
 #define CLI_SCHEMA_VERSION 1
 
-/* Values of the options that several subcommands share. */
+/* Holds values of the options that several subcommands share. */
 struct cli_options {
     bool json;
     bool prometheus; /* for stats only */
@@ -106,9 +106,9 @@ struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root, FILE *to);
 
 /*
- * A document whose last member is a list with possibly millions of elements.
- * Each element is printed when it is added. The functions take ownership of
- * root and the elements.
+ * Prints a document whose last member is a list with possibly millions of
+ * elements. Each element is printed when it is added. The functions take
+ * ownership of root and the elements.
  */
 struct cli_json_list {
     uint64_t n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The gpunvmefs mounts that this process sees. */
+/* Lists the gpunvmefs mounts that this process sees. */
 #ifndef CLIENT_CLI_COMMON_MOUNTS_H
 #define CLIENT_CLI_COMMON_MOUNTS_H
 

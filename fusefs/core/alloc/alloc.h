@@ -34,7 +34,7 @@ struct ffs_group {
 };
 static_assert(LAY_GROUP_BLOCKS <= UINT16_MAX, "blocks of a group are counted in 16 bits");
 
-/* A range of bits in the map of a group. */
+/* Describes a range of bits in the map of a group. */
 struct ffs_found {
     uint32_t bit, len;
 };

@@ -114,8 +114,9 @@ int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age);
 void ffs_cache_forget(struct ffs_cbuf *cb);
 
 /*
- * Committed images of metadata blocks that are not in place yet. Commits and recovery add images,
- * the cache reads blocks from them, and a checkpoint writes them in place.
+ * Holds committed images of metadata blocks that are not in place yet. Commits
+ * and recovery add images, the cache reads blocks from them, and a checkpoint
+ * writes them in place.
  */
 
 /*

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A growing list of ranges of blocks.
- */
+/* Keeps a growing list of ranges of blocks. */
 #ifndef FUSEFS_CORE_BASE_RANGES_H
 #define FUSEFS_CORE_BASE_RANGES_H
 

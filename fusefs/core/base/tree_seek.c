@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Nodes of B+trees, descent from the root, and walks from leaf to leaf. */
+/*
+ * Reads nodes of B+trees, descends from the root, and walks from leaf to leaf.
+ */
 #include <errno.h>
 #include <string.h>
 

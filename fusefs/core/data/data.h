@@ -50,7 +50,7 @@ static inline void ffs_batch_init(struct ffs_batch *b, struct ffs *fs)
 }
 
 /*
- * Properties of an inode that do not change while a file operation holds
+ * Holds properties of an inode that do not change while a file operation holds
  * inode->data.
  */
 struct ffs_file {

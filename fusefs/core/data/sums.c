@@ -14,7 +14,7 @@
 #include "fusefs/core/state.h"
 
 /*
- * A checksum that is not stored yet. Its index is its block number modulo
+ * Holds a checksum that is not stored yet. Its index is its block number modulo
  * SLOTS. If two blocks have the same index, the later one is kept, and the
  * other block remains without a checksum.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The old contents that a handle keeps for an abort. Private to the storage
- * half.
+ * Declares the old contents that a handle keeps for an abort, for the storage
+ * half only.
  */
 #ifndef FUSEFS_CORE_INODE_TX_H
 #define FUSEFS_CORE_INODE_TX_H

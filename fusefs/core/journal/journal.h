@@ -182,7 +182,10 @@ uint64_t ffs_log_most(const struct ffs *fs);
 /* Returns the position so many blocks after `pos`, at most log_blocks. */
 uint64_t ffs_log_after(const struct ffs *fs, uint64_t pos, uint64_t blocks);
 
-/* A transaction that is written to the log. The caller owns the arrays. */
+/*
+ * Describes a transaction that is written to the log. The caller owns the
+ * arrays.
+ */
 struct ffs_log_tx {
     struct ffs_image **images; /* sealed with journal.tid */
     size_t n;

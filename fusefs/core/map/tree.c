@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Changes of B+trees. A removal frees empty nodes and merges thin ones with a neighbour under the
- * same parent. The only child of a root replaces it.
+ * Changes B+trees. A removal frees empty nodes and merges thin ones with a
+ * neighbour under the same parent. The only child of a root replaces it.
  */
 #include "fusefs/core/map/tree.h"
 

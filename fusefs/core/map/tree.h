@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Changes of the B+tree of FORMAT.md 6, which extents and names share.
+ * Changes the B+tree of FORMAT.md 6, which extents and names share.
  *
  * Functions that take a handle may leave the tree half changed when they fail: the caller aborts.
  */

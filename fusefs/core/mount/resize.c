@@ -354,7 +354,10 @@ static int resize_write_bitmaps(struct resize *r)
 
 /* --- Checksums of data, and the chunk map ----------------------------------------------------- */
 
-/* An area whose blocks of level 0 keep their contents and their logical addresses. */
+/*
+ * Describes an area whose blocks of level 0 keep their contents and their
+ * logical addresses.
+ */
 struct resize_area {
     enum lay_kind kind;
     uint64_t from, to; /* first blocks of the old place and of the new one */

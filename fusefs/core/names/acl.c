@@ -113,7 +113,7 @@ static int acl_drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
     return err ? err : ffs_xattr_drop(tx, inode, name);
 }
 
-/* The entries that correspond to the three digits of a mode. */
+/* Holds the entries that correspond to the three digits of a mode. */
 struct digits {
     struct entry *owner, *group, *other;
 };

@@ -9,7 +9,7 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/names/dir.h"
 
-/* A name and its inode. */
+/* Holds a name and its inode. */
 struct side {
     struct ffs_inode *dir;
     struct ffs_name name;

@@ -53,8 +53,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /*
- * A name for READDIRPLUS. Names are collected first, since emit must not call
- * into the file system.
+ * Holds a name for READDIRPLUS. Names are collected first, since emit must not
+ * call into the file system.
  */
 struct name {
     uint64_t ino, cookie;

@@ -365,7 +365,7 @@ static const struct request {
     {GPUNVME_IOC_TRACE, handle_trace, false, false},
 };
 
-/* A transfer, or with `list` a READV. */
+/* Describes a transfer, or with `list` a READV. */
 struct transfer_job {
     struct job job;
     fuse_req_t req;

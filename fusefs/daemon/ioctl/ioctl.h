@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ioctls and the requests that implement them. ioctl.c decodes and replies.
+ * Declares the ioctls and the requests that implement them. ioctl.c decodes and
+ * replies.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_IOCTL_H
 #define FUSEFS_DAEMON_IOCTL_IOCTL_H

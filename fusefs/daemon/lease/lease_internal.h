@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The table of leases, shared by lease.c and lease_extents.c.
- */
+/* Declares the table of leases, which lease.c and lease_extents.c share. */
 #ifndef FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
 #define FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
 

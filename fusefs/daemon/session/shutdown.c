@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The thread that ends the session on a signal or on removal of the drive. */
+/*
+ * Runs the thread that ends the session on a signal or on removal of the drive.
+ */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/session/shutdown.h"

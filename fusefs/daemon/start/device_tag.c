@@ -29,7 +29,10 @@
 #define NSIDS_MAX    128u /* namespaces checked per drive */
 #define PROBE_MS     3000u
 
-/* The state of the search and its result, in memory that both processes share. */
+/*
+ * Holds the state of the search and its result, in memory that both processes
+ * share.
+ */
 struct answer {
     unsigned steps;    /* atomic; devices that were begun */
     char at[PATH_MAX]; /* the last one of them */

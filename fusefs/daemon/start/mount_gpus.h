@@ -93,7 +93,7 @@ void gpus_tend(struct gpus *t);
  */
 int gpus_recover(struct gpus *t);
 
-/* The state of one GPU of the mount. */
+/* Describes the state of one GPU of the mount. */
 struct gpu_status {
     uint8_t uuid[16];
     char name[64];

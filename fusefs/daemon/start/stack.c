@@ -27,7 +27,8 @@
 #define PATH_BYTES (DATA_CHECK_BUFFER + LIST_BYTES)
 
 /*
- * A buffer followed by a list in one file, registered as an application does.
+ * Describes a buffer followed by a list in one file, registered as an
+ * application does.
  */
 struct test_path {
     struct stack *s;

@@ -59,7 +59,7 @@ struct buffer {
     LIST_HEAD(, buffer_use) uses; /* protected by the table's lock */
 };
 
-/* Registrations of a list with the executors of further GPUs. */
+/* Holds registrations of a list with the executors of further GPUs. */
 struct copies {
     struct gq_mem mem;    /* with a descriptor of its own */
     pthread_mutex_t lock; /* held during a registration; protects stores to the following */
@@ -331,7 +331,7 @@ static int buffers_check(const struct buffer *b, uint64_t key, uid_t uid)
     return b->key == key && b->uid == uid ? 0 : -EACCES;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void cancel_uses(struct buffer *b)
 {
     for (struct buffer_use *u = LIST_FIRST(&b->uses); u; u = LIST_NEXT(u, entry))

@@ -69,8 +69,8 @@ struct open_file {
 };
 
 /*
- * Page-aligned memory of MAX_IO bytes after a head of BOUNCE_HEAD bytes. It is
- * DMA memory of the device unless plain.
+ * Describes page-aligned memory of MAX_IO bytes after a head of BOUNCE_HEAD
+ * bytes. It is DMA memory of the device unless plain.
  */
 struct bounce {
     void *data;   /* memory after the head */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The record of one operation that moves bytes. It begins where the request
- * arrives, and ends once. STATS, Prometheus, `gpunvme top` and the trace take
- * their data about operations from these records.
+ * Declares the record of one operation that moves bytes. It begins where the
+ * request arrives, and ends once. STATS, Prometheus, `gpunvme top` and the
+ * trace take their data about operations from these records.
  */
 #ifndef FUSEFS_DAEMON_STATE_OP_H
 #define FUSEFS_DAEMON_STATE_OP_H
@@ -75,8 +75,8 @@ struct open_file;
 enum activity_path { ACTIVITY_GPU, ACTIVITY_BOUNCE, ACTIVITY_KERNEL, ACTIVITY_PATHS };
 
 /*
- * Counters of an open file. Accesses are relaxed, since each counter is
- * independent and orders no other memory.
+ * Holds the counters of an open file. Accesses are relaxed, since each counter
+ * is independent and orders no other memory.
  */
 struct activity {
     uint64_t id;             /* larger than those of earlier descriptions */
@@ -110,8 +110,8 @@ bool activity_visible(uid_t uid, uint32_t owner);
 int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *arg);
 
 /*
- * Counters that programs share with the daemon for what libgpunvme does without
- * it.
+ * Holds counters that programs share with the daemon for what libgpunvme does
+ * without it.
  */
 
 /*

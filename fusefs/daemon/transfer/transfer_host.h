@@ -62,8 +62,8 @@ void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_of
 void transfer_sums_end(struct transfer_sums *s);
 
 /*
- * Checksums of a READ or WRITE by the executor, of one part while the next
- * parts are in flight. They are used only on file systems with checksums
+ * Holds checksums of a READ or WRITE by the executor, of one part while the
+ * next parts are in flight. They are used only on file systems with checksums
  * (stack.data_csum).
  *
  * READ: blocks are compared when they have arrived. Their checksums are looked
