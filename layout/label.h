@@ -54,7 +54,7 @@ struct lay_labels {
 int lay_labels_read(const struct lay_io *io, uint64_t device_blocks, bool reclaim,
                     struct lay_labels *labels);
 
-/* The label that counts. */
+/* Holds the label that counts. */
 static inline const struct lay_label *lay_labels_newest(const struct lay_labels *labels)
 {
     return &labels->copies[labels->newest].label;
@@ -78,7 +78,7 @@ void lay_label_next(struct lay_label *label, uint64_t id);
  */
 int lay_labels_write(const struct lay_io *io, struct lay_labels *labels, struct lay_label *label);
 
-/* The places of the superblock as they were found. */
+/* Holds the places of the superblock as they were found. */
 struct lay_supers {
     struct lay_super copies[LAY_SUPER_COPIES]; /* with a flipped bit corrected */
     int errors[LAY_SUPER_COPIES];              /* 0, -EUCLEAN or -EIO */

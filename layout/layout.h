@@ -524,7 +524,8 @@ static inline const uint8_t *lay_xattr_value(const struct lay_xattr *x)
 }
 
 /*
- * Convert between a time and seconds since 1970. nsec is below LAY_NSEC_PER_SEC.
+ * These convert between a time and seconds since 1970. nsec is below
+ * LAY_NSEC_PER_SEC.
  */
 static inline struct lay_time lay_time_make(int64_t sec, uint32_t nsec)
 {

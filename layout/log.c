@@ -450,7 +450,10 @@ static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos
            lay_get64(c->head.tid) > tid;
 }
 
-/* True in *later if a log has something later than transaction tid at a position. */
+/*
+ * Sets *later to true if a log has something later than transaction tid at a
+ * position.
+ */
 static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
 {
     *later = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Multi-mount protection: rule R3 of FORMAT.md. */
+/* Implements multi-mount protection by rule R3 of FORMAT.md. */
 #include "layout/mmp.h"
 
 #include <errno.h>

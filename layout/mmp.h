@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multi-mount protection by block 1: rule R3 of FORMAT.md. The functions use
- * the device and the time only through callbacks.
+ * Protects a device against several mounts by block 1 (rule R3 of FORMAT.md).
+ * The functions use the device and the time only through callbacks.
  *
  * A holder of the block may send writes to the device until the time `until`,
  * twice the interval after it last wrote the block, and renews the block in
@@ -29,7 +29,7 @@ __BEGIN_DECLS
 
 /* Gives access to the device and the time. */
 struct lay_mmp_io {
-    /* Transfer block 1. Return 0 or -errno. */
+    /* These transfer block 1. They return 0 or -errno. */
     int (*read)(void *arg, struct lay_mmp *block);
     int (*write)(void *arg, const struct lay_mmp *block, bool durable);
     /* Returns ns of a clock that also runs while the host is suspended. */

@@ -48,8 +48,8 @@ void dump_out_start(struct dump_out *out, bool json);
 void dump_out_head(struct dump_out *out, const char *key, struct json_object *value);
 void dump_out_value(struct dump_out *out, const char *key, struct json_object *value);
 /*
- * Print an array row by row. `key` stays valid until its end. An array that
- * `failed` without a row is not printed.
+ * These print an array row by row. `key` stays valid until its end. An array
+ * that `failed` without a row is not printed.
  */
 void dump_out_begin_rows(struct dump_out *out, const char *key);
 void dump_out_row(struct dump_out *out, struct json_object *row);

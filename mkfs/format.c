@@ -251,19 +251,19 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
 #define SINGLE_BLOCKS 64u    /* read at once by one command each */
 
-/* A block that was written and whose age another block names. */
+/* Describes a block that was written and whose age another block names. */
 struct format_aged {
     uint64_t addr;
     uint32_t age;
 };
 
-/* A block that was written, and the checksum of its contents. */
+/* Describes a block that was written, and the checksum of its contents. */
 struct format_written {
     uint64_t block;
     uint32_t sum;
 };
 
-/* State shared by the steps of one format. */
+/* Holds the state that the steps of one format share. */
 struct format {
     struct bd_dev *dev;
     const struct mkfs_params *params;

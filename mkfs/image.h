@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Read-only access to the blocks of a file system that is not mounted, with the
- * log replayed in memory. fsck and dump use this; neither trusts the live file
- * system's code.
+ * Reads the blocks of a file system that is not mounted, with the log replayed
+ * in memory. fsck and dump use this; neither trusts the live file system's
+ * code.
  */
 #ifndef MKFS_IMAGE_H
 #define MKFS_IMAGE_H

@@ -94,7 +94,10 @@ static void target_close(struct target *t, bool failed)
         unlink(t->device->name.path);
 }
 
-/* The signature of gpunvmefs, which libblkid does not know. 1, 0 or -errno. */
+/*
+ * Looks for the signature of gpunvmefs, which libblkid does not know. Returns
+ * 1, 0 or -errno.
+ */
 static int find_own(int fd, struct bd_signature *s)
 {
     le32 magic;

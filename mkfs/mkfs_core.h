@@ -40,7 +40,10 @@ struct mkfs_params {
 #define MKFS_INODE_BLOCK LAY_ADDR_CHUNK(0, 1)
 #define MKFS_ROOT_NODE   LAY_ADDR_CHUNK(0, 2)
 
-/* The places of everything in a new file system, which follow from the parameters. */
+/*
+ * Holds the places of everything in a new file system, which follow from the
+ * parameters.
+ */
 struct mkfs_plan {
     struct lay_geometry geo;
     uint32_t chunks;                            /* that are mapped: 0 to chunks - 1 */

@@ -112,7 +112,7 @@ static int replay_transactions(struct log *log)
     return 0;
 }
 
-/* True in *clean if one of the superblocks is that of a clean unmount. */
+/* Sets *clean to true if one of the superblocks is that of a clean unmount. */
 static int replay_is_clean(struct log *log, const struct lay_supers *supers, bool *clean)
 {
     int found = 0;

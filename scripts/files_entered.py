@@ -81,7 +81,7 @@ def entered(folder, times):
 
 
 class Profiled:
-    """A process under callgrind."""
+    """Runs a process under callgrind."""
 
     def __init__(self, folder, command):
         self.folder = folder
@@ -100,7 +100,7 @@ class Profiled:
 
 
 class Mount:
-    """A mount whose daemon runs under callgrind."""
+    """Makes a mount whose daemon runs under callgrind."""
 
     def __init__(self, build, folder):
         self.build, self.folder = build, folder

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The memory of transfers, and its buffers at each mount. */
+/* Keeps the memory of transfers, and its buffers at each mount. */
 #include "client/lib/regions.h"
 
 #include <errno.h>

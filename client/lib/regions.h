@@ -24,7 +24,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
 /* Removes a region of the caller. Returns -ENOENT if none begins there. */
 int regions_remove(struct regions *rs, void *addr);
 
-/* A buffer that contains [addr, addr + len) until region_release(). */
+/* Holds a buffer that contains [addr, addr + len) until region_release(). */
 struct region_use {
     struct region *region;
     struct gpunvme_buffer *buffer;

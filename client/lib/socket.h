@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mount's UNIX socket, which carries descriptors, since ioctls cannot. */
+/*
+ * Uses the mount's UNIX socket, which carries descriptors, since ioctls cannot.
+ */
 #ifndef CLIENT_LIB_SOCKET_H
 #define CLIENT_LIB_SOCKET_H
 

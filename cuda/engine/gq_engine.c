@@ -19,8 +19,8 @@
 /* A part is large compared to a launch, small compared to typical transfers. */
 #define DEFAULT_PART ((uint64_t)64 << 20)
 /*
- * Staging per lane if all data of device memory is staged: the length of its
- * commands.
+ * Length of commands, and so staging per lane, if all data of device memory is
+ * staged.
  */
 #define LANE_STAGING_OF_ALL (16u << 10)
 /*

@@ -41,7 +41,10 @@ struct gq_queue {
      * read.
      */
     uint64_t commands;
-    /* Memory that late data may reach until the queue's commands have ended: */
+    /*
+     * Late data may reach the following memory until the queue's commands have
+     * ended:
+     */
     bool holds;
     struct gq_buffer *held_buffer; /* NULL if the buffer was unregistered */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Jobs: the state machine of a transfer (enum step).
+ * Runs jobs, the state machine of a transfer (enum step).
  *
  *   RESERVE -> SUBMIT <-> PLAN -> WAIT -> COMPLETE -> SUBMIT ... RELEASE -> END
  *

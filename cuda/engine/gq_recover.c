@@ -26,7 +26,7 @@
  * executor that failed.
  */
 #define TRIES_FOR_A_QUEUE 3u
-/* State of a queue that has no commands and cannot get any. */
+/* Describes a queue that has no commands and cannot get any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
 static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)

@@ -19,8 +19,8 @@ struct gq_cpu_drive {
 };
 
 /*
- * Drive ranks first, first + step, ... of the run to their end, with 1 or 32
- * lanes.
+ * These drive ranks first, first + step, ... of the run to their end, with 1 or
+ * 32 lanes.
  */
 void gq_cpu_drive_1(const struct gq_cpu_drive *d, unsigned first, unsigned step);
 void gq_cpu_drive_32(const struct gq_cpu_drive *d, unsigned first, unsigned step);

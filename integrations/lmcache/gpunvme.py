@@ -52,7 +52,7 @@ class Backend(FileGDSBackend):
 
 
 class AsyncHandle(FDGDSHandle):
-    """A slab whose transfers are in the order of a stream."""
+    """Is a slab whose transfers are in the order of a stream."""
 
     def _submit(self, write: bool, buf_base: int, submission: Submission,
                 raw_stream: int) -> Submission:

@@ -144,7 +144,7 @@ int fsck_attach(struct fsck *f)
 
 /* --- Files that are kept ---------------------------------------------------------------------- */
 
-/* A file to be made in lost+found. */
+/* Describes a file to be made in lost+found. */
 struct attach_file {
     uint8_t name;         /* FSCK_NAME_* */
     uint64_t size;        /* bytes */

@@ -30,7 +30,7 @@ struct fsck_chunk {
     bool won;               /* it was chosen as the place of its chunk, or of the copy */
 };
 
-/* The map as it was read, and as it is to be. */
+/* Holds the map as it was read, and as it is to be. */
 struct chunk_map {
     struct fsck *f;
     struct fsck_list chunks; /* struct fsck_chunk: places where chunks may be */

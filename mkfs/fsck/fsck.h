@@ -38,7 +38,7 @@ enum fsck_mode {
     FSCK_YES,
 };
 
-/* Facts about an inode, known after the pass over the inode file. */
+/* Holds facts about an inode, known after the pass over the inode file. */
 struct inode_info {
     uint64_t parent;
     uint32_t nlink;
@@ -74,7 +74,7 @@ struct inode_block_info {
     bool reseal; /* its content is kept though its checksum failed */
 };
 
-/* A range of a file that occupies blocks of another object. */
+/* Describes a range of a file that occupies blocks of another object. */
 struct fsck_conflict {
     uint64_t ino, file_block, block, len;
     bool metadata; /* the range becomes damaged, else it gets a copy */
@@ -94,20 +94,23 @@ struct fsck_name_fix {
 #define FSCK_NAME_REPORT     3 /* "report-TID" */
 
 /*
- * A name that the child's parent field does not confirm. It is judged when all
- * names are known.
+ * Describes a name that the child's parent field does not confirm, and that is
+ * judged when all names are known.
  */
 struct fsck_stray {
     uint64_t dir, key, ino;
 };
 
-/* A valid leaf that no node refers to, of an inode whose tree is to be rebuilt. */
+/*
+ * Describes a valid leaf, to which no node refers, of an inode whose tree is to
+ * be rebuilt.
+ */
 struct fsck_lost_leaf {
     uint64_t ino, addr;
     uint32_t magic;
 };
 
-/* A name of an inode. */
+/* Describes a name of an inode. */
 struct fsck_name {
     uint64_t ino, dir;
     uint8_t len;
@@ -123,7 +126,10 @@ struct fsck_copy {
     bool heal; /* it will be written from the other one */
 };
 
-/* A block of a log behind the newest commit that cannot be read or written. */
+/*
+ * Describes a block of a log behind the newest commit that cannot be read or
+ * written.
+ */
 struct fsck_ahead {
     uint64_t pos, place; /* in the log, and on the device */
     bool bad;            /* until the repair has written it */
@@ -131,12 +137,17 @@ struct fsck_ahead {
 /* Maximum number of blocks behind the newest commit that are checked. */
 #define FSCK_AHEAD 256u
 
-/* The count of blocks that an inode stated before its fields were corrected. */
+/*
+ * Holds the count of blocks that an inode stated before its fields were
+ * corrected.
+ */
 struct fsck_doubt {
     uint64_t ino, blocks;
 };
 
-/* Device blocks whose data a repair of checksums has left in doubt. */
+/*
+ * Describes device blocks whose data a repair of checksums has left in doubt.
+ */
 struct fsck_suspect {
     uint64_t block, len;
     bool unverified; /* it has no checksum now; otherwise it differs from it */
@@ -164,7 +175,7 @@ struct fsck_loss {
     char *path;  /* in the report; NULL if unknown */
 };
 
-/* An extent of a file whose losses are sought. */
+/* Describes an extent of a file whose losses are sought. */
 struct fsck_extent {
     uint64_t ino, size; /* of the file, bytes */
     uint64_t file_block, block, len;
@@ -177,7 +188,10 @@ struct fsck_list {
     size_t count;
 };
 
-/* The extents (struct lay_extent) of a map to be built, and the nodes (uint64_t) of the old one. */
+/*
+ * Holds the extents (struct lay_extent) of a map to be built, and the nodes
+ * (uint64_t) of the old one.
+ */
 struct fsck_plan {
     uint64_t ino;
     struct fsck_list extents, nodes;
@@ -200,7 +214,7 @@ struct fsck_group {
     uint64_t metadata[FSCK_GROUP_WORDS]; /* fixed areas and valid metadata blocks */
 };
 
-/* Blocks of a group that records of blocks with wrong checksums name. */
+/* Holds blocks of a group that records of blocks with wrong checksums name. */
 struct fsck_nominees {
     uint64_t once[FSCK_GROUP_WORDS];
     uint64_t twice[FSCK_GROUP_WORDS];
@@ -486,7 +500,10 @@ int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept);
 int fsck_run(struct fsck *f);
 /* True after fsck_run() if a round found nothing that is left, and every place can be written. */
 bool fsck_all_repaired(const struct fsck *f);
-/* True in *clean if labels, superblocks and log agree that it is clean. */
+/*
+ * Sets *clean to true if labels, superblocks and log agree that the file system
+ * is clean.
+ */
 int fsck_says_clean(struct fsck *f, bool *clean);
 /* Frees all memory of a run. */
 void fsck_end(struct fsck *f);

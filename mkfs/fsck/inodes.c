@@ -14,12 +14,12 @@
 /* Bound of the file's length, since a damaged map can state any. */
 #define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
-/* An extent of the inode file that no other object has claimed. */
+/* Describes an extent of the inode file that no other object has claimed. */
 struct extent {
     uint64_t first, addr, len;
 };
 
-/* State of the search for the blocks of the inode file. */
+/* Holds the state of the search for the blocks of the inode file. */
 struct locate {
     struct fsck *f;
     struct fsck_list extents;

@@ -25,7 +25,7 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
     return true;
 }
 
-/* True for a valid leaf of an inode whose tree is to be rebuilt. */
+/* Returns true for a valid leaf of an inode whose tree is to be rebuilt. */
 static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic, uint64_t addr)
 {
     uint64_t ino = lay_get64(b->head.owner);

@@ -5,7 +5,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* A name that was found. */
+/* Describes a name that was found. */
 struct salvaged_name {
     uint64_t key, ino;
     uint32_t at; /* index of its bytes in salvaged.bytes */
@@ -18,8 +18,8 @@ struct salvaged_range {
 };
 
 /*
- * In memory only, a flag of an extent: the checksum of its block failed, so
- * that it may be anything.
+ * This flag of an extent, which is in memory only, means that the checksum of
+ * its block failed, so that it may be anything.
  */
 #define SALVAGED_UNPROVEN 0x8000u
 

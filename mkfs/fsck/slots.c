@@ -484,7 +484,10 @@ static unsigned slots_wrong_fields(const struct fsck *f, const struct lay_inode_
            (memcmp(head->uuid, f->img.geo.uuid, sizeof(head->uuid)) != 0);
 }
 
-/* True for a whole block that belongs to another place: a write went astray. */
+/*
+ * Returns true for a whole block that belongs to another place, to which a
+ * write went astray.
+ */
 static bool slots_is_foreign(const struct fsck *f, const struct lay_inode_block *ib)
 {
     return lay_check_head(ib, lay_get32(ib->head.magic), f->img.geo.uuid, lay_get64(ib->head.block),

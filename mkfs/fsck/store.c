@@ -910,7 +910,7 @@ int store_finish(struct fsck *f)
         f->set_aside = false;
         err = store_commit(f);
     }
-    /* The commit behind the transaction that has these fields. */
+    /* These fields name the commit behind the transaction that has them. */
     f->sb.clean_incarnation = lay_labels_newest(&f->labels)->incarnation;
     f->sb.clean_tid = lay_put64(s->tid + 1);
     f->sb.clean_pos = lay_put64((s->pos + SUPER_BLOCKS) % geo->log_blocks);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocks that a repair has changed. They stay in memory until they are written
- * in a transaction of the log. The first write of a repair makes a new
+ * Keeps blocks that a repair has changed. They stay in memory until they are
+ * written in a transaction of the log. The first write of a repair makes a new
  * incarnation (FORMAT.md 4.2), and the last one notes that the log holds
  * nothing.
  *
@@ -64,7 +64,7 @@ int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool to
  * is reported and then left alone, if the block's other place can.
  */
 int store_commit(struct fsck *f);
-/* After the last commit: notes that the log holds nothing. */
+/* Notes after the last commit that the log holds nothing. */
 int store_finish(struct fsck *f);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A small language model whose n-gram table stays in its checkpoint.
+"""Runs a small language model whose n-gram table stays in its checkpoint.
 
     engram.py FOLDER [--rows N] [--tokens N] [--device DEVICE] [--cache MIB]
 
@@ -46,7 +46,7 @@ def make_checkpoint(folder: str, rows: int) -> None:
 
 
 class Model(nn.Module):
-    """A model with a recurrent state that reads rows of a table by hashes of the last tokens."""
+    """Is a model with a recurrent state that reads rows of a table by hashes of the last tokens."""
 
     embed: torch.Tensor
     mix: torch.Tensor

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A small mixture of experts, most of which stay in their file.
+"""Runs a small mixture of experts, most of which stay in their file.
 
     experts.py FOLDER [--layers N] [--experts N] [--hidden N] [--slots N] [--steps N]
                [--device DEVICE] [--policy lfu|lru]

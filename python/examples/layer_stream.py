@@ -42,7 +42,7 @@ def make_file(path: str, layers: int, hidden: int, device: str) -> None:
 
 
 def block(x: torch.Tensor, weights: Weights) -> torch.Tensor:
-    """A layer: attention and a perceptron, both with a residual connection."""
+    """A layer has attention and a perceptron, both with a residual connection."""
     by_name = {name.split(".")[-2]: weight for name, weight in weights.items()}
     tokens, hidden = x.shape
     normed = functional.layer_norm(x, (hidden,))

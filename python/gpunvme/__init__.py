@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Files straight into GPU memory.
+"""Reads files straight into GPU memory.
 
     import gpunvme
     with gpunvme.open("/mnt/weights/model.bin") as f:
@@ -23,5 +23,5 @@ __all__ = ["CallStats", "Catalogue", "CuFile", "File", "Gpu", "IOFuture", "IOFut
 
 
 def open(file: Any, mode: str = "r", *, direct: bool = False) -> File:
-    """File(): a path ("r", "r+", "w", "w+") or a descriptor; direct: by leased queues."""
+    """Opens a path ("r", "r+", "w", "w+") or a descriptor; direct: by leased queues."""
     return File(file, mode, direct=direct)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Open files."""
+"""Reads and writes open files."""
 
 import array
 import asyncio
@@ -121,7 +121,7 @@ def _position(file_offset: int) -> int:
 
 
 class IOFuture(Future[int]):
-    """A transfer made by a thread. The result is the bytes moved; coroutines may await it."""
+    """Is a transfer made by a thread. The result is the bytes moved; coroutines may await it."""
 
     get = Future.result
     _all: "weakref.WeakSet[IOFuture]" = weakref.WeakSet()
@@ -228,7 +228,7 @@ class IOFutureStream:
         return True
 
     def get(self, timeout: float | None = None) -> int:
-        """The bytes moved, when the stream has come to it."""
+        """Returns the bytes moved, when the stream has come to it."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self.done():
             if self._generation != process.generation:
@@ -315,7 +315,7 @@ class _NumpyPieces:
         return found
 
     def are_whole(self) -> bool:
-        """True if every read has all of its bytes."""
+        """Is true if every read has all of its bytes."""
         return bool((self.array["result"] == self.array["len"]).all())
 
 
@@ -363,7 +363,7 @@ class _Pieces:
         return array.array("i", self.words.tobytes())[5::6].tolist()
 
     def are_whole(self) -> bool:
-        """True if every read has all of its bytes."""
+        """Is true if every read has all of its bytes."""
         halves = array.array("i", self.words.tobytes())
         return halves[4::6] == halves[5::6]
 
@@ -383,7 +383,7 @@ def _packed(lengths: "array.array[int]") -> "array.array[int]":
 
 
 class File:
-    """An open file of a gpunvmefs mount or of any other file system.
+    """Represents an open file of a gpunvmefs mount or of any other file system.
 
     file is a path, or a descriptor, which the object duplicates. With direct=True, reads use queues
     that the mount lends (-o direct=) and make no call into its daemon. Such reads see the file as
@@ -603,7 +603,7 @@ class File:
 
     @property
     def on_mount(self) -> bool:
-        """True if a gpunvmefs mount serves the file."""
+        """Is true if a gpunvmefs mount serves the file."""
         call = object()
         try:
             handle = self._begin(call, threading.get_ident())
@@ -621,12 +621,12 @@ class File:
         return self._fd
 
     def size(self) -> int:
-        """Of the file, in bytes."""
+        """Is the size of the file in bytes."""
         return os.fstat(self.fileno()).st_size
 
     @property
     def closed(self) -> bool:
-        """True after close()."""
+        """Is true after close()."""
         return self._calls.closing
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The GPUs of a mount, as `gpunvme info` shows them."""
+"""Lists the GPUs of a mount, as `gpunvme info` shows them."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _DISTANCES = ("unknown", "switch", "root complex", "far")
 
 
 class Gpu(NamedTuple):
-    """A GPU that a mount serves. Counters are those since the mount."""
+    """Describes a GPU that a mount serves. Counters are those since the mount."""
 
     uuid: str
     name: str

@@ -33,7 +33,7 @@ class _Buffer(ctypes.Structure):
 
 
 class _Export:
-    """A buffer that is held until this is gone; BufferError as the object raises it."""
+    """Holds a buffer until this object is gone; BufferError as the object raises it."""
 
     def __init__(self, obj: Any, writable: bool) -> None:
         self._held = None
@@ -135,7 +135,7 @@ def _of_dlpack(obj: Any) -> Memory:
 
 
 def _has_objects(obj: Any) -> bool:
-    """True for an array of references to Python objects. A file's bytes would destroy them."""
+    """Returns true for an array of references to Python objects, which bytes would destroy."""
     dtype = getattr(obj, "dtype", None)
     if dtype is not None:
         return bool(getattr(dtype, "hasobject", False))
@@ -144,7 +144,7 @@ def _has_objects(obj: Any) -> bool:
 
 
 def memory_of(obj: Any, writable: bool) -> Memory:
-    """The contiguous memory of an object; TypeError or BufferError if it has none."""
+    """Returns the contiguous memory of an object; TypeError or BufferError if it has none."""
     if isinstance(obj, Memory):
         return obj
     found = _of_torch(obj)
@@ -195,7 +195,7 @@ def allocation_of(memory: Memory) -> int:
 
 
 def stream_of(stream: Any) -> int | None:
-    """The handle of a stream of torch, cupy, numba, of any with __cuda_stream__, or a number."""
+    """Returns the handle of a stream (torch, cupy, numba, __cuda_stream__), or a number."""
     if stream is None or isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""libgpunvme.so, and the one handle of this process."""
+"""Loads libgpunvme.so, and keeps the one handle of this process."""
 
 import ctypes
 import errno
@@ -163,7 +163,7 @@ library = _load()
 
 
 def check(result: int, what: str = "") -> int:
-    """The result, or the OSError that a negative one is."""
+    """Returns the result, or raises the OSError that a negative one is."""
     if result >= 0:
         return result
     reason = library.gpunvme_error().decode()
@@ -177,7 +177,7 @@ def refuse_after_fork(what: str, name: object = None) -> NoReturn:
 
 
 class _Process:
-    """The library's handle. A child of fork() makes a handle and locks of its own."""
+    """Returns the library's handle. A child of fork() makes a handle and locks of its own."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # protects io
@@ -217,7 +217,7 @@ process = _Process()
 
 def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
               crossover: int = 0) -> None:
-    """Options of all transfers of this process, before its first file is opened.
+    """Sets options of all transfers of this process, before its first file is opened.
 
     path: "gpu" or "bounce" only, None: chosen for each transfer; threads and chunk (bytes) of
     the bounce pipeline; reads and writes of GPU memory below crossover bytes bounce. 0: the

@@ -65,7 +65,7 @@ class Records:
 
 
 class Catalogue(Mapping[str, Records]):
-    """The kinds of a catalogue: a JSON file
+    """Reads the kinds of a catalogue from a JSON file
 
     {"version": 1, "kinds": {"image": {"file": "images.bin", "offset": 0, "size": 12288,
                                        "count": 50000}}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The format of safetensors: an 8-byte length, a JSON header, and the tensors' bytes."""
+"""Reads the format of safetensors: an 8-byte length, a JSON header, and the tensors' bytes."""
 
 import collections
 import contextlib
@@ -67,7 +67,7 @@ Header = tuple[list[tuple[str, str, list[int]]], dict[str, str]]  # in the order
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object, in which a name may be repeated."""
+    """Returns the members of a JSON object, in which a name may be repeated."""
 
     def once(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Returns a dictionary. Raises ValueError if one of these names is repeated."""
@@ -204,7 +204,7 @@ def read_header(file: File) -> tuple[list[Entry], dict[str, str]]:
 
 
 class Shard(NamedTuple):
-    """A file, and the tensors that its index assigns to it. None means all tensors."""
+    """Describes a file, and the tensors that its index assigns to it. None means all tensors."""
 
     path: Any
     names: set[str] | None = None
@@ -261,7 +261,7 @@ def shards_of(paths: Any) -> Iterator[Shard]:
 
 
 def shard(entries: Iterable[tuple[Any, Entry]], rank: int, ranks: int) -> list[tuple[Any, Entry]]:
-    """The rank's part of the tensors, so that all ranks read about the same number of bytes."""
+    """Returns the rank's part of the tensors. All ranks read about the same number of bytes."""
     loads = [0] * ranks
     mine = []
     for file, entry in sorted(entries, key=lambda e: (-e[1].nbytes, e[1].name)):
@@ -304,7 +304,7 @@ def slice_of(entry: Entry, slices: Slices, rank: int, ranks: int) -> Entry:
 
 
 def print_progress(done: int, total: int, seconds: float) -> None:
-    """A line on standard error."""
+    """Prints a line on standard error."""
     rate = done / seconds / 1e9 if seconds else 0.0
     end = "\n" if done == total else ""
     print(f"\r{done / 1e9:.2f} of {total / 1e9:.2f} GB, {rate:.2f} GB/s", end=end, file=sys.stderr,
@@ -460,7 +460,7 @@ def opened(paths: Any) -> Iterator[list[tuple[File, Entry]]]:
 def load(paths: Any, empty: Callable[[Entry], Any], *, rank: int = 0, ranks: int = 1,
          slices: Slices | None = None, progress: bool | Progress = False, threads: int = 8,
          reserve: Callable[[list[Entry]], None] | None = None) -> dict[str, Any]:
-    """Tensors by name. Each owns its memory, which empty() makes and the file is read into.
+    """Returns tensors by name. Each owns its memory, which empty() makes and the file is read into.
 
     slices: dimensions in which the ranks share tensors, each of which has a slice; they all have
     the others. Without it they share the tensors. reserve: called before the first of them is made.
@@ -630,7 +630,7 @@ def save(filename: Any, memory: dict[str, Any], entries: Iterable[Entry],
 
 
 class Slice:
-    """A tensor of which a part is read: some rows of the first dimension."""
+    """Represents a tensor of which a part is read: some rows of the first dimension."""
 
     def __init__(self, opened: "SafeOpen", entry: Entry) -> None:
         self._opened, self._entry = opened, entry

@@ -15,7 +15,7 @@ _HEADER = struct.Struct("<I")
 
 
 class Sample(NamedTuple):
-    """A sample of a shard: offset and length of each field in the file."""
+    """Describes a sample of a shard: offset and length of each field in the file."""
 
     key: str
     fields: dict[str, tuple[int, int]]

@@ -36,7 +36,7 @@ def stats() -> dict[tuple[str, str], CallStats]:
 
 
 def metrics() -> str:
-    """The same as Prometheus' text: counters of bytes, and histograms of seconds."""
+    """Returns these as Prometheus' text: counters of bytes, and histograms of seconds."""
     lines = ["# TYPE gpunvme_process_bytes_total counter",
              "# TYPE gpunvme_process_call_seconds histogram"]
     for (op, path), one in stats().items():

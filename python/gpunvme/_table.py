@@ -26,7 +26,7 @@ class CacheOptions(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A tensor of a file whose rows belong to the table."""
+    """Describes a tensor of a file whose rows belong to the table."""
 
     path: Any
     entry: Entry
@@ -116,7 +116,7 @@ def _close(handle: int, caches: list[int], generation: int) -> None:
 
 
 class RawTable:
-    """A table of the library, with the files that it reads."""
+    """Holds a table of the library, with the files that it reads."""
 
     def __init__(self, parts: Sequence[Part], max_rows: int, on_gpu: bool, unit: int,
                  staging: int, cache: CacheOptions) -> None:

@@ -40,7 +40,7 @@ class Prefetched:
 
 
 class Table:
-    """Rows of one or several tensors of files, by numbers that may be in GPU memory.
+    """Gathers rows of one or several tensors of files, by numbers that may be in GPU memory.
 
         table = Table("/mnt/model.safetensors.index.json", "engram.table", device="cuda")
         rows = table.gather(ids)               # [*ids.shape, *table.row_shape]

@@ -28,14 +28,14 @@ def _empty(entry: Entry) -> Any:
 
 def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, slices: Slices | None = None,
               progress: bool | Progress = False, threads: int = 8) -> dict[str, Any]:
-    """The arrays of files by name; arguments as gpunvme.torch.load_file()."""
+    """Returns the arrays of files by name; arguments as of gpunvme.torch.load_file()."""
     return load(filename, _empty, rank=rank, ranks=ranks, slices=slices, progress=progress,
                 threads=threads)
 
 
 def save_file(tensor_dict: dict[str, Any], filename: Any,
               metadata: dict[str, str] | None = None) -> None:
-    """As safetensors.numpy.save_file(). The file is synced and appears as a whole."""
+    """Acts like safetensors.numpy.save_file(). The file is synced and appears as a whole."""
     arrays = {name: numpy.asarray(array, order="C") for name, array in tensor_dict.items()}
     entries = []
     for name, array in arrays.items():
@@ -46,7 +46,7 @@ def save_file(tensor_dict: dict[str, Any], filename: Any,
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
-    """As safetensors.safe_open(filename, framework="numpy")."""
+    """Acts like safetensors.safe_open(filename, framework="numpy")."""
 
     def __init__(self, filename: Any, framework: str = "numpy", device: Any = "cpu", *,
                  backend: str = "mmap") -> None:

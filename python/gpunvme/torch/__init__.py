@@ -100,7 +100,7 @@ def _reserve(entries: list[Entry], device: Any) -> None:
 def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int = 1,
               group: "torch.distributed.ProcessGroup | None" = None, slices: Slices | None = None,
               progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
-    """The tensors by name: of a file, a folder, an index of shards, or a list of these.
+    """Returns the tensors by name: of a file, a folder, an index of shards, or a list of these.
 
     Each tensor owns its memory, and bytes are read straight into it: memory beyond it is the
     bounce pipeline's, where a tensor does not take the GPU path. On a GPU the tensors come from
@@ -191,7 +191,7 @@ def _writes(file: File, placed: list[tuple[Any, int]]) -> Iterator[Callable[[], 
 
 def save_file(tensors: dict[str, torch.Tensor], filename: Any,
               metadata: dict[str, str] | None = None) -> None:
-    """As safetensors.torch.save_file(), from the memory of the GPU or the host.
+    """Acts like safetensors.torch.save_file(), from the memory of the GPU or the host.
 
     The file is written under another name, synced, and renamed: after a crash there is the old file
     or the new one. Work of all streams on the tensors' devices is waited for first.
@@ -204,7 +204,7 @@ def save_file(tensors: dict[str, torch.Tensor], filename: Any,
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
-    """As safetensors.safe_open(filename, framework="pt", device=...)."""
+    """Acts like safetensors.safe_open(filename, framework="pt", device=...)."""
 
     def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu", *,
                  backend: str = "mmap") -> None:
@@ -218,7 +218,7 @@ ALIGN = 4096
 _AHEAD = 64  # layers that are placed at a time
 
 def _first_number(name: str) -> int | None:
-    """The layer of a tensor's name: model.layers.12.mlp.weight is of layer 12."""
+    """Returns the layer of a tensor's name: model.layers.12.mlp.weight is of layer 12."""
     found = re.search(r"(?:^|[._])(\d+)(?:[._]|$)", name)
     return int(found.group(1)) if found else None
 
@@ -339,7 +339,7 @@ class _Ring:
 
 
 class LayerStream:
-    """The tensors of safetensors files, layer by layer, read ahead through a ring of GPU memory.
+    """Yields tensors of safetensors files by layers, read ahead through a ring of GPU memory.
 
         with LayerStream("/mnt/model.safetensors", device="cuda") as layers:
             for weights in layers:            # {name: tensor}, good until the next turn
@@ -494,7 +494,7 @@ class IndexedDataset:
         return make, (self._catalogue.path, self._kind)
 
     def _empty(self, n: int) -> tuple[torch.Tensor, Any]:
-        """Memory for n records, and the event after which earlier work does not use it any more."""
+        """Returns memory for n records, and the event after which earlier work has left it."""
         out = torch.empty((n, *self.shape), dtype=self.dtype, device=self.device)
         return out, _event(out.device) if out.is_cuda else None
 
@@ -504,7 +504,7 @@ class IndexedDataset:
         return self.gather(index, out)
 
     def gather(self, index: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The records of these numbers. out: memory for them, not in use."""
+        """Returns the records of these numbers. out: memory for them, not in use."""
         if out is None:
             return self._gather_after(index, *self._empty(len(index)))
         if isinstance(index, torch.Tensor) and index.is_cuda:
@@ -549,7 +549,7 @@ class IndexedDataset:
                                              *self._empty(len(parts[i + 2]))))
 
     def close(self) -> None:
-        """The catalogue, if it was opened here."""
+        """Returns the catalogue, if it was opened here."""
         if self._owned:
             self._catalogue.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Experts of a mixture that do not fit into GPU memory, read from files into slots.
+"""Reads experts of a mixture that do not fit into GPU memory from files into slots.
 
     from gpunvme.torch.experts import ExpertBank
 
@@ -186,7 +186,7 @@ class _Direct:
 
 
 class _Slot:
-    """Memory of one expert. Its fields are protected by the lock of the bank."""
+    """Holds memory of one expert. Its fields are protected by the lock of the bank."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -205,7 +205,7 @@ class _Slot:
 
 
 class ExpertBank:
-    """Experts of several layers in `slots` slots of memory of the device.
+    """Keeps experts of several layers in `slots` slots of memory of the device.
 
     paths: files of safetensors or GGUF, folders, indexes of shards, or a list of these; layers: the
     names of each layer's tensors, where {} stands for the number of an expert, or of tensors whose
@@ -286,7 +286,7 @@ class ExpertBank:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of one expert."""
+        """Is the number of bytes of one expert."""
         return sum(entry.nbytes for entry in self._plan.parts)
 
     def stats(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ _ALIGN = 16  # of a field in memory, for views of other types
 
 
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
-    """The samples of shards (NAME.tar of WebDataset, NAME.mds of MosaicML) as bytes in tensors.
+    """Reads samples of shards (NAME.tar of WebDataset, NAME.mds of MosaicML) as bytes in tensors.
 
         data = SampleDataset(["/mnt/0.tar", "/mnt/1.tar"], device="cuda")
         data[17]                        # {"__key__": "n01/17", "jpg": tensor, "cls": tensor}
