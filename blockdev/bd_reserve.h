@@ -22,7 +22,7 @@ enum bd_reserve {
      */
     BD_RESERVE_AUTO,
     BD_RESERVE_OFF,
-    BD_RESERVE_REQUIRE, /* it is an error if there are none */
+    BD_RESERVE_REQUIRE, /* a controller without reservations is an error */
     BD_RESERVE_PREEMPT, /* as REQUIRE; takes the reservation away from another host */
 };
 

@@ -316,9 +316,9 @@ LAY_OFFSET(lay_mmp, lock, 176);
 
 struct lay_area {
     le64 bitmaps[2]; /* first blocks of the bitmap area and of its copy, or LAY_NONE */
-    le64 sums[2];    /* the same of the checksum area; 0 without LAY_INCOMPAT_DATA_CSUM */
+    le64 sums[2];    /* like bitmaps, of the checksum area; 0 without LAY_INCOMPAT_DATA_CSUM */
     le32 bitmap_age; /* age of the top block of the bitmaps */
-    le32 sums_age;   /* the same of the checksums */
+    le32 sums_age;   /* age of the top block of the checksums */
     le64 blocks;     /* size of the file system */
     le64 free_blocks;
     le64 reserved;
@@ -340,7 +340,7 @@ struct lay_super {
     le32 reserve; /* chunks' worth of free blocks that mapped chunks keep: FORMAT.md 5.7 */
     /* The last clean unmount: valid while the label has this incarnation. */
     struct lay_incarnation clean_incarnation;
-    le64 clean_tid; /* its last commit */
+    le64 clean_tid; /* commit of that unmount */
     le64 clean_pos;
     le64 map[2];     /* first blocks of the chunk map and of its copy, or LAY_NONE */
     le64 map_blocks; /* of its level 0 */

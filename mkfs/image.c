@@ -133,7 +133,7 @@ static int image_judge(struct image *img, uint64_t addr, const struct image_name
 struct image_place {
     uint64_t block;
     bool unreadable;
-    enum image_age age; /* its age before any correction */
+    enum image_age age; /* age before any correction */
     union lay_block b;
 };
 

@@ -84,7 +84,7 @@ static uint8_t identify_rescap(const struct sim *s)
 
 static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
 {
-    struct sim_ns *ns = &s->ns[nsid - 1]; /* it exists: identify_nsid_valid() */
+    struct sim_ns *ns = &s->ns[nsid - 1]; /* the namespace exists: identify_nsid_valid() */
 
     sim_media_refresh(ns);
     id->nsze = id->ncap = id->nuse = htole64(ns->lbas);

@@ -235,7 +235,7 @@ struct sim_sq {
     uint16_t id;
     bool deleting;     /* no more fetches */
     bool kept;         /* see sim_cq */
-    _Atomic bool lent; /* its owner executes its commands: sim_kick_queue() */
+    _Atomic bool lent; /* the owner executes the commands: sim_kick_queue() */
     uint64_t iova;
 };
 

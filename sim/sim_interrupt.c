@@ -83,7 +83,7 @@ static void interrupts_stop(struct sim_interrupts *is)
     pthread_cancel(is->thread);
     pthread_join(is->thread, NULL);
     is->started = false;
-    if (is->current >= 0) /* it was cancelled before or after the signal */
+    if (is->current >= 0) /* the vector was cancelled before or after the signal */
         sim_interrupt_raise(is, (unsigned)is->current);
     is->current = -1;
 }

@@ -29,7 +29,7 @@ int confine_capabilities(uint64_t kept);
 
 /* Describes rights on a file, or on a directory and all files below it. */
 #define CONFINE_READ   1u /* list directories; read, execute and ioctl(2) files */
-#define CONFINE_WRITE  2u /* the same, and write, truncate and ioctl(2) files */
+#define CONFINE_WRITE  2u /* read, write, truncate and ioctl(2) files */
 #define CONFINE_CREATE 4u /* create and remove regular files */
 
 /*

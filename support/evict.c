@@ -116,7 +116,7 @@ static int evict_next_dir(struct evict *e)
     if (e->ops->aim)
         e->ops->aim(e->arg, e);
     e->removes = true;
-    e->at = NULL; /* its entries have been read */
+    e->at = NULL; /* the entries have been read */
     if (e->bytes <= e->begin)
         return 0;
     evict_sort(e);

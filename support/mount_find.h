@@ -10,7 +10,7 @@
 __BEGIN_DECLS
 
 struct mount_found {
-    struct mntent entry; /* its fields lie in text */
+    struct mntent entry; /* the fields lie in text */
     char text[2][8192];  /* longer lines lose options */
 };
 

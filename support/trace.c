@@ -102,7 +102,7 @@ unsigned trace_read(uint64_t *next, struct trace_record *out, unsigned max, uint
         else if (found == *next)
             n++;
         else
-            break; /* its thread is still storing it: the next call has it */
+            break; /* a thread is still storing the record, which the next call returns */
     }
     return n;
 }

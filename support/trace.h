@@ -16,7 +16,7 @@
  */
 enum trace_kind {
     TRACE_REQUEST = 1,   /* of the kernel: opcode, unique, node id, bytes; 0 */
-    TRACE_REQUEST_DONE,  /* its thread is free: opcode, unique, node id, 0; 0 */
+    TRACE_REQUEST_DONE,  /* the thread of a request is free: opcode, unique, node id, 0; 0 */
     TRACE_OP,            /* a transfer began: GPUNVME_OP_*, inode, offset, bytes; 0 */
     TRACE_OP_DONE,       /* GPUNVME_OP_*, inode, NVMe commands, bytes moved; 0 or -errno */
     TRACE_SUBMIT,        /* NVMe: CID, first LBA, QID, opcode; 0 */

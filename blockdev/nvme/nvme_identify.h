@@ -22,7 +22,7 @@ __BEGIN_DECLS
 struct nvme_id_facts {
     uint64_t mdts;     /* bytes; 0: no limit */
     uint32_t rtd3e_us; /* maximum duration of an orderly shutdown; 0: not reported */
-    bool ns_events;    /* it reports changed namespaces (OAES) */
+    bool ns_events;    /* reports changed namespaces (OAES) */
 };
 
 /* Names what is wrong, and returns rc. */

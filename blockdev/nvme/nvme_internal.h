@@ -96,7 +96,7 @@ struct nvme_ctrlr {
     struct nvme_watch watch;
     struct nvme_known_ns *known;
     uint64_t live_qids[NVME_QID_WORDS]; /* pairs that exist in the controller */
-    bool keeps_queues;                  /* it has kept queues over CC.EN = 0, with their commands */
+    bool keeps_queues;                  /* has kept queues over CC.EN = 0, with their commands */
 
     pthread_mutex_t lock; /* protects qids, lost_qids and orphans */
     uint64_t qids[NVME_QID_WORDS];

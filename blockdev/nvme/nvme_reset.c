@@ -348,7 +348,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     if (rc == -ENXIO)
         __atomic_store_n(&c->replaced, true, __ATOMIC_RELEASE);
     if (rc) {
-        if (nvme_is_paused(c)) /* it may resume, with its earlier commands */
+        if (nvme_is_paused(c)) /* the controller may resume, with its earlier commands */
             nvme_gone(c);
         settled = nvme_quiesce(c);
         nvme_ctrlr_fail(c, settled);

@@ -44,7 +44,7 @@ struct vfio_user_conn {
     unsigned timeout_ms; /* per call */
     unsigned silence_ms; /* see bd_open_opts; 0 during open: no reply may be late */
     uint16_t id;         /* ID of the last command */
-    bool late;           /* its reply is still missing; atomic, read without the lock */
+    bool late;           /* a reply is still missing; atomic, read without the lock */
     uint16_t late_command;
     uint64_t late_since; /* ns, while late: the time when its deadline passed */
     /*

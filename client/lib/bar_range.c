@@ -34,7 +34,7 @@ static int bar_range_lock(int fd, uint64_t *at, uint64_t len, uint64_t size, uin
             return -errno;
         if (fcntl(fd, F_OFD_GETLK, &lock) != 0)
             return -errno;
-        if (lock.l_type == F_UNLCK) /* it has ended in the meantime */
+        if (lock.l_type == F_UNLCK) /* the other lock has ended meanwhile */
             continue;
         if (lock.l_len == 0) /* up to the end of the file */
             return -ENOMEM;

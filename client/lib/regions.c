@@ -12,7 +12,7 @@ struct region {
     uint64_t addr;
     size_t len;
     uint64_t id;    /* id of the CUDA allocation that contains it; 0 if there is none */
-    bool spans;     /* it continues in further allocations (VMM), whose ids differ */
+    bool spans;     /* memory continues in further allocations (VMM), whose ids differ */
     unsigned users; /* this and the rest are under regions->lock */
     bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */

@@ -24,8 +24,8 @@
  */
 #define LANE_STAGING_OF_ALL (16u << 10)
 /*
- * The same if only partial LBAs and bytes for odd addresses are staged: one
- * command reads the LBAs around a short piece.
+ * Length of commands if only partial LBAs and bytes for odd addresses are
+ * staged: one command reads the LBAs around a short piece.
  */
 #define LANE_STAGING_OF_PARTS (16u << 10)
 /* Number of queues for long transfers, with at least LANES_OF_LONG lanes. */

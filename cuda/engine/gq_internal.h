@@ -26,7 +26,7 @@ struct gq_region {
 enum gq_queue_use {
     GQ_QUEUE_FREE,
     GQ_QUEUE_RESERVED,
-    GQ_QUEUE_QUARANTINED, /* its commands may still transfer data, or it could not be created */
+    GQ_QUEUE_QUARANTINED, /* commands may still transfer data, or the queue could not be created */
     GQ_QUEUE_RECOVERING,  /* pair and state belong to the recovering thread */
     GQ_QUEUE_GONE,        /* deleted for good, because the executor has failed */
 };
@@ -95,7 +95,7 @@ struct gq_engine {
     struct gq_staging staging;
     uint32_t queue_area;   /* bytes of staging per queue */
     uint32_t lane_staging; /* bytes of an area per lane */
-    uint32_t long_staging; /* the same for a long transfer, which uses fewer lanes */
+    uint32_t long_staging; /* bytes per lane of a long transfer, which uses fewer lanes */
     bool stages;           /* the controller does not reach device memory */
     struct reason reach;   /* the provider that maps device memory, or why none does */
     struct gq_part_sums part_sums;

@@ -46,7 +46,7 @@ struct gq_reader {
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
     struct gq_copy_jobs *copies;  /* jobs of the copy warps; NULL: the lanes copy */
-    struct gq_portion portion;    /* its rest is not loaded; unused with a prefetch warp */
+    struct gq_portion portion;    /* the rest is not loaded; unused with a prefetch warp */
     bool is_dry;                  /* no portion is left */
     uint32_t rest;                /* result of reads that no group takes: GQ_READ_LOST or _OVER */
     uint32_t held_first;          /* lane i holds number held_first + i of the list */

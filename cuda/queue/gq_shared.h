@@ -52,7 +52,7 @@ enum gq_stage {
     GQ_STAGE_READY,  /* has a CID and a command, not submitted */
     GQ_STAGE_HIDDEN, /* posted by this group as leader; the CID's state is not set */
     GQ_STAGE_PUBLIC, /* published: the CID's state will be the status */
-    GQ_STAGE_ENDED   /* its status is known; the CID is still claimed */
+    GQ_STAGE_ENDED   /* the status is known; the CID is still claimed */
 };
 
 struct gq_mine {

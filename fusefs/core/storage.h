@@ -190,7 +190,7 @@ struct ffs_inode {
     pthread_rwlock_t data; /* the first lock above */
     _Atomic uint64_t map_generation; /* incremented by every change of the extents */
     _Atomic uint64_t tid;            /* last transaction that changed it */
-    _Atomic uint64_t data_tid;       /* the same for changes that matter to fdatasync */
+    _Atomic uint64_t data_tid;       /* last transaction that changed what matters to fdatasync */
     _Atomic bool times_seen;         /* the times were read since they last changed */
     uint32_t user_word;              /* ffs_user_word() */
     uint32_t user_count;             /* ffs_user_count() */

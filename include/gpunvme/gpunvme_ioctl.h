@@ -268,7 +268,7 @@ struct gpunvme_scrub_block {
 };
 #define GPUNVME_SCRUB_DIFFERS    1u /* a block differs from its checksum in two reads */
 #define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
-#define GPUNVME_SCRUB_CORRECTED  3u /* it differed by one bit, which has been written again */
+#define GPUNVME_SCRUB_CORRECTED  3u /* the block differed by one bit, and has been written again */
 #define GPUNVME_SCRUB_COPIED     4u /* metadata; it has been written from its other place */
 #define GPUNVME_SCRUB_BLOCKS_MAX 512u
 
@@ -437,7 +437,7 @@ struct gpunvme_open_file {
     uint32_t pid; /* thread of the last request, in the daemon's PID namespace; 0: unknown */
     uint64_t calls;
     uint64_t gpu_read_bytes, gpu_written_bytes;       /* READ, READV and WRITE by the executor */
-    uint64_t bounce_read_bytes, bounce_written_bytes; /* the same through host memory */
+    uint64_t bounce_read_bytes, bounce_written_bytes; /* those through host memory */
     uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
     uint32_t closed;                                  /* 1: closed recently */
     /*
@@ -489,7 +489,7 @@ struct gpunvme_ioc_queues {
     struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
 };
 
-#define GPUNVME_GPU_CLOSED 0u /* it has no executor, because no buffer is registered there */
+#define GPUNVME_GPU_CLOSED 0u /* the GPU has no executor, because no buffer is registered there */
 #define GPUNVME_GPU_OPEN   1u
 /* The executor has failed or does not start. Buffers of the GPU take the bounce path. */
 #define GPUNVME_GPU_LOST 2u
@@ -534,7 +534,7 @@ struct gpunvme_ioc_gpus {
  * len and result.
  */
 #define GPUNVME_TRACE_REQUEST       1u  /* of the kernel: opcode, unique, node id, bytes */
-#define GPUNVME_TRACE_REQUEST_DONE  2u  /* its thread is free: opcode, unique, node id */
+#define GPUNVME_TRACE_REQUEST_DONE  2u  /* a request left its thread: opcode, unique, node id */
 #define GPUNVME_TRACE_OP            3u  /* a transfer began: operation, inode, offset, bytes */
 #define GPUNVME_TRACE_OP_DONE       4u  /* operation, inode, NVMe commands, bytes, -errno */
 #define GPUNVME_TRACE_SUBMIT        5u  /* an NVMe command: CID, first LBA, QID, opcode */

@@ -27,7 +27,7 @@ struct fsck_chunk {
     bool mapped;            /* a sound block of the map says so */
     bool second;            /* a block of the map names it as the copy */
     bool empty;             /* found by a search, and no block of it is in use */
-    bool won;               /* it was chosen as the place of its chunk, or of the copy */
+    bool won;               /* chosen as the place of the chunk, or of the copy */
 };
 
 /* Holds the map as it was read, and as it is to be. */

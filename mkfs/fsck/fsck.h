@@ -47,8 +47,8 @@ struct inode_info {
     uint16_t fix; /* FIX_*: pending repairs */
     uint8_t type; /* DT_*; 0 if not in use */
 };
-#define INODE_UNKNOWN   0x01u /* its block is damaged */
-#define INODE_ORPHAN    0x02u /* its own fields place it on the orphan list */
+#define INODE_UNKNOWN   0x01u /* the block is damaged */
+#define INODE_ORPHAN    0x02u /* the fields place the inode on the orphan list */
 #define INODE_ON_LIST   0x04u /* found on the orphan list */
 #define INODE_NAMED     0x08u /* a directory that its parent names */
 #define INODE_REACHED   0x10u /* reachable from the root */
@@ -71,7 +71,7 @@ struct inode_block_info {
     uint64_t addr; /* 0 if none */
     uint64_t next_free;
     bool damaged, has_free, on_list;
-    bool reseal; /* its content is kept though its checksum failed */
+    bool reseal; /* the content is kept though its checksum failed */
 };
 
 /* Describes a range of a file that occupies blocks of another object. */
@@ -123,7 +123,7 @@ struct fsck_name {
  */
 struct fsck_copy {
     uint64_t place, addr;
-    bool heal; /* it will be written from the other one */
+    bool heal; /* will be written from the other place */
 };
 
 /*
@@ -150,7 +150,7 @@ struct fsck_doubt {
  */
 struct fsck_suspect {
     uint64_t block, len;
-    bool unverified; /* it has no checksum now; otherwise it differs from it */
+    bool unverified; /* the block has no checksum now; otherwise they differ */
 };
 
 /* What is lost of a file. The ranges are those that the file system has now. */
@@ -165,7 +165,7 @@ enum fsck_loss_kind {
     LOSS_TARGET,
     LOSS_FIELDS, /* the inode comes from a block whose checksum failed */
     LOSS_NAME,   /* its name */
-    LOSS_ENTRY,  /* its name comes from a block whose checksum failed */
+    LOSS_ENTRY,  /* the name comes from a block whose checksum failed */
 };
 struct fsck_loss {
     uint64_t ino;

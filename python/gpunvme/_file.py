@@ -574,7 +574,7 @@ class File:
                               True, stream_of(stream))
 
     def alloc_host(self, nbytes: int) -> memoryview:
-        """Zeroed host memory that the mount of the file reaches by itself.
+        """Returns zeroed host memory that the mount of the file reaches by itself.
 
         It is freed when nothing (a numpy array made from it, for example) refers to it any more.
         """

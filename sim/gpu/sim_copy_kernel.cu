@@ -15,8 +15,9 @@ constexpr uint64_t kStayNs = 100000000; /* limit, as calls like cudaFree() wait 
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
 constexpr unsigned kAhead = 4; /* batches taken before the first of them is counted */
-constexpr unsigned kCopyWarps = SIM_COPY_KERNEL_THREADS / GQ_LANES - 2; /* one warp takes, */
-constexpr unsigned kCopying = kCopyWarps * GQ_LANES;                    /* one counts */
+/* One warp takes batches and one counts them; the others copy. */
+constexpr unsigned kCopyWarps = SIM_COPY_KERNEL_THREADS / GQ_LANES - 2;
+constexpr unsigned kCopying = kCopyWarps * GQ_LANES;
 
 /*
  * Lies in the shared memory of the warps of a block. Batches are numbered; a

@@ -181,7 +181,7 @@ struct search {
     unsigned align;
     bool patient;     /* the caller cannot try again: reads all sections if necessary */
     uint64_t best;    /* address of the best range */
-    uint32_t len;     /* its length; 0: none found yet */
+    uint32_t len;     /* length of the range; 0: none found yet */
     unsigned further; /* groups searched since then */
     unsigned reads;   /* sections read */
 };

@@ -29,7 +29,7 @@ enum ffs_segment_state {
 
 /* The number of this chunk can be used again when transaction `tid` is in place. */
 struct ffs_gone {
-    uint64_t segment; /* its first one */
+    uint64_t segment; /* the first segment of the chunk */
     uint64_t tid;     /* of the running transaction that unmapped it */
 };
 
@@ -61,7 +61,7 @@ struct ffs_chunks {
      * The search is repeated when that has changed.
      */
     uint64_t refused;
-    _Atomic uint64_t copies_refused; /* the same of space for a copy; needs no lock */
+    _Atomic uint64_t copies_refused; /* like refused, for space of a copy; needs no lock */
 };
 
 /* Returns how many blocks a chunk has. */

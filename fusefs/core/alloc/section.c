@@ -301,7 +301,7 @@ int ffs_sections_look(struct ffs *fs, bool wait)
     if (atomic_load(&a->wanted) == 0)
         return 0;
     if (wait)
-        pthread_mutex_lock(&a->look_lock); /* its holder's reads end by the device's deadline */
+        pthread_mutex_lock(&a->look_lock); /* the holder's reads end by the device's deadline */
     else if (pthread_mutex_trylock(&a->look_lock))
         return 0;
     pthread_rwlock_rdlock(&fs->shape_lock);

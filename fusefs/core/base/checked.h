@@ -66,7 +66,7 @@ struct ffs_scrubbed {
     bool wrong;     /* when it was first read */
     bool unreadable;
     bool corrected; /* one flipped bit was corrected, or another read was right */
-    bool copied;    /* it was written from the other place */
+    bool copied;    /* was written from the other place */
 };
 /*
  * Reads all places of a block, which has the age `age` there, and corrects them

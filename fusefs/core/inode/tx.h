@@ -25,7 +25,7 @@ struct ffs_tx_buf {
 struct ffs_tx_inode {
     struct ffs_tx_inode *next;
     struct ffs_inode *inode; /* referenced, except for the inode file */
-    struct ffs_buf *buf;     /* its inode block or the superblock; tx->bufs holds the reference */
+    struct ffs_buf *buf;     /* inode block or the superblock; tx->bufs holds the reference */
     struct lay_inode before;
     bool fresh; /* made by this handle; not visible to lookups yet */
 };
@@ -35,7 +35,7 @@ struct ffs_tx {
     unsigned credits;
     bool use_reserve;
     struct ffs_tx_inode *inodes;
-    bool mapped;                        /* it has mapped a chunk; it maps no other one */
+    bool mapped;                        /* the handle has mapped a chunk, and maps no other one */
     struct ffs_ranges allocated, freed; /* blocks of the device */
     struct ffs_ranges forgotten;        /* addresses of the metadata blocks that it freed */
     struct ffs_ranges unmapped;         /* addresses of the chunks that it unmapped */

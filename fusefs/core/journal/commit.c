@@ -211,7 +211,7 @@ int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how)
 struct home_place {
     uint64_t block;
     const struct ffs_image *image;
-    bool lost; /* it cannot be written or read, and the image has another place */
+    bool lost; /* the block cannot be written or read, and the image has another place */
 };
 
 /* Holds the places of all images, sorted by block. */

@@ -96,7 +96,7 @@ void ffs_running_put(struct ffs_running *r);
 enum ffs_commit_how {
     FFS_COMMIT_PLAIN,
     FFS_COMMIT_NAMES,  /* with all naming blocks, as a checkpoint needs them (R7c) */
-    FFS_COMMIT_FROZEN, /* the same for a caller that holds ffs.meta exclusively */
+    FFS_COMMIT_FROZEN, /* like FFS_COMMIT_NAMES, for a caller that holds ffs.meta exclusively */
 };
 /*
  * Commits the running transaction. The caller holds commit_lock. Returns -ENODATA
@@ -177,7 +177,10 @@ uint64_t ffs_log_need(uint64_t images);
  */
 uint64_t ffs_log_free(const struct ffs *fs);
 uint64_t ffs_log_room(const struct ffs *fs);
-/* Returns the same after a checkpoint. Needs no lock. */
+/*
+ * Returns the log blocks that the next transaction may use after a checkpoint.
+ * Needs no lock.
+ */
 uint64_t ffs_log_most(const struct ffs *fs);
 /* Returns the position so many blocks after `pos`, at most log_blocks. */
 uint64_t ffs_log_after(const struct ffs *fs, uint64_t pos, uint64_t blocks);

@@ -104,7 +104,7 @@ static void recover_apply(struct recovery *r, bool whole)
     struct ffs_item *next;
 
     for (struct ffs_item *item = r->images; item; item = next) {
-        struct ffs_image *image = (struct ffs_image *)item; /* its first member */
+        struct ffs_image *image = (struct ffs_image *)item; /* the first member */
 
         next = item->next;
         if (whole)

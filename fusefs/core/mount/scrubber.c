@@ -79,7 +79,7 @@ static bool scrubber_spend(struct scrubber *s, const struct ffs_scrub_counts *n)
 struct scrubber_found {
     struct ffs_scrubbed places[FFS_PLACES];
     unsigned n;
-    bool pending;     /* its newest version is not in place */
+    bool pending;     /* the newest version is not in place */
     uint64_t written; /* blocks of a chunk that has got a second place */
     uint64_t read;    /* blocks of the log that were only read */
     uint64_t last;    /* address of the last one */

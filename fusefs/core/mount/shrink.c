@@ -208,7 +208,7 @@ static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint6
     uint64_t blocks = ffs_chunk_blocks(&fs->geo), to, len;
     uint64_t from = ffs_segment_start(&fs->chunks, first, place);
 
-    ffs_tx_use_reserve(tx); /* it frees as much as it takes */
+    ffs_tx_use_reserve(tx); /* the handle frees as much as it takes */
     int err = ffs_alloc(tx, 0, blocks, blocks, LAY_GPU_ALIGN, &to, &len);
     if (!err)
         err = shrink_copy_any(s, first, place, to);

@@ -15,7 +15,7 @@
 
 enum mounter_ask {
     MOUNTER_MOUNT,           /* value: bytes of read-ahead; the answer carries the connection */
-    MOUNTER_MOUNT_READ_ONLY, /* the same, with the option ro */
+    MOUNTER_MOUNT_READ_ONLY, /* like MOUNTER_MOUNT, with the option ro */
     MOUNTER_UNMOUNT,
     MOUNTER_DETACH, /* lazy unmount */
     MOUNTER_ABORT,

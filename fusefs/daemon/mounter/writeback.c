@@ -77,7 +77,7 @@ static int open_mount(const char *mountpoint)
 
     if (fd < 0 || (fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC))
         return fd;
-    close(fd); /* it was lazily unmounted */
+    close(fd); /* the mount was lazily unmounted */
     return -1;
 }
 

@@ -43,7 +43,7 @@ struct gpus {
     struct gpus_config config;
     unsigned n;
     struct gpu gpus[GPUS_MAX];
-    struct gpu *main; /* its executor is opened with the mount, and stays open without buffers */
+    struct gpu *main; /* the executor is opened with the mount, and stays open without buffers */
     struct gq_info first;  /* of its first executor */
     bool sums;             /* set before there are users */
     _Atomic uint64_t size; /* of the namespace, if it has grown */

@@ -98,8 +98,8 @@ struct gpu_status {
     uint8_t uuid[16];
     char name[64];
     struct placement place;
-    bool open;             /* it has an executor at present */
-    bool lost;             /* its executor has failed, or does not start */
+    bool open;             /* the GPU has an executor at present */
+    bool lost;             /* the executor has failed, or does not start */
     struct gq_info info;   /* of its executor, or of the first GPU before there was one */
     struct gq_stats stats; /* of all its executors since the mount */
 };

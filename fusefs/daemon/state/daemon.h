@@ -58,8 +58,8 @@ struct open_file {
     bool directory;
     struct dir_cookies *cookies; /* directory with dir32; otherwise NULL */
     /*
-     * A lease was taken through it. Written under the leases' lock, read at
-     * RELEASE.
+     * A lease was taken through the file. Written under the leases' lock, read
+     * at RELEASE.
      */
     bool leases;
     struct activity activity;
@@ -124,7 +124,7 @@ struct daemon {
 
 /* Returns a buffer, or NULL if memory is exhausted. May wait until the device has mapped it. */
 struct bounce *bounce_get(struct bounce_pool *pool);
-/* Returns the same without waiting for the device: a new buffer is plain. */
+/* Returns a buffer without waiting for the device: a new one is plain. */
 struct bounce *bounce_get_now(struct bounce_pool *pool);
 /*
  * Replaces the memory of a plain buffer, which holds no request, by memory of the
