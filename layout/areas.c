@@ -104,7 +104,8 @@ bool lay_chunk_addr_ok(const struct lay_geometry *geo, uint64_t addr)
 
 /*
  * Returns the blocks of level 0 of the area that a kind of address belongs to.
- * The geometry may be that of the label alone; then it is the largest number.
+ * The geometry may be only that of the label; then the result is the largest
+ * number.
  */
 static uint64_t areas_lowest(const struct lay_geometry *geo, unsigned kind)
 {

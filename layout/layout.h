@@ -129,8 +129,8 @@ unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t plac
 
 /*
  * Returns true if the log may hold an image for this address: superblock, map,
- * bitmap, checksums, or a block in a chunk. The geometry may be that of the
- * label alone; then only limits that all file systems have are checked. A block
+ * bitmap, checksums, or a block in a chunk. The geometry may be only that of
+ * the label; then only limits that all file systems have are checked. A block
  * in a chunk has a home only if the final map has a place for its segment.
  */
 bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
@@ -315,8 +315,8 @@ static inline uint32_t lay_chunk_segments(const struct lay_geometry *geo)
     return 1u << geo->chunk_shift;
 }
 /*
- * Returns how many segments can be mapped: the slots of whole chunks. With the
- * geometry of the label alone it returns LAY_MAX_SEGMENTS.
+ * Returns how many segments can be mapped: the slots of whole chunks. With only
+ * the geometry of the label it returns LAY_MAX_SEGMENTS.
  */
 uint64_t lay_segments(const struct lay_geometry *geo);
 /*

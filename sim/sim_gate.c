@@ -29,7 +29,7 @@ void sim_resume(struct sim *s)
     pthread_mutex_unlock(&s->gate_lock);
 }
 
-/* An unlocked mutex alone does not guarantee that the threads run. */
+/* An unlocked mutex does not guarantee that the threads run. */
 void sim_nap(void)
 {
     struct timespec ts = {.tv_nsec = 100 * 1000};

@@ -71,7 +71,7 @@ struct evict {
     const struct evict_ops *ops;
     void *arg;
     uint64_t root;  /* inode number */
-    size_t most;    /* files that a pass remembers, at most twice as many for a while */
+    size_t most;    /* files that a pass stores, at most twice as many for a while */
     uint64_t begin; /* files are removed if there are more bytes */
     uint64_t end;   /* the removal ends at this size */
     /* Holds the results: files that are left, and removed ones. */

@@ -25,7 +25,7 @@ __BEGIN_DECLS
 
 /*
  * Default of silence_ms: the connection ends when register accesses have found
- * the server silent for this long. Maps and unmaps alone never end it.
+ * the server silent for this long. Maps and unmaps never end it.
  */
 #define VFIO_USER_SILENCE_MS 20000u
 /*

@@ -69,7 +69,7 @@ struct gq_lead {
     uint32_t in_flight;     /* the SQ's tail is head + in_flight */
     uint32_t lost;          /* CIDs in state LEFT, as of the last round */
     uint32_t broken;        /* a completion named no command in flight */
-    uint32_t rang;          /* the CQ doorbell was stored alone, without a fence since */
+    uint32_t rang;          /* only the CQ doorbell was stored, without a fence since */
     uint32_t full;          /* the leader's last round found a completion for each lane */
 };
 

@@ -449,14 +449,14 @@ int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned f
               struct ffs_scrub *out);
 
 /*
- * Starts the background scrub, or starts it anew with another rate: a thread
- * that reads all metadata in place, by its age, and all data that has checksums,
- * at most `rate` bytes per second, and begins again pause_ms after the end.
- * Metadata that is wrong is corrected, or counted as damaged, as if an operation
- * had read it; data is only counted and logged. A lock is held for one read at a
- * time, of at most 1 MiB. Blocks that are in use or in the log are left to the
- * next pass. Returns 0, -EROFS if nothing can be written, or the error of
- * pthread_create().
+ * Starts the background scrub, or restarts it with another rate: a thread that
+ * reads all metadata in place, by its age, and all data that has checksums, at
+ * most `rate` bytes per second, and begins again pause_ms after the end.
+ * Metadata that is wrong is corrected, or counted as damaged, as if an
+ * operation had read it; data is only counted and logged. A lock is held for
+ * one read at a time, of at most 1 MiB. Blocks that are in use or in the log
+ * are left to the next pass. Returns 0, -EROFS if nothing can be written, or
+ * the error of pthread_create().
  */
 int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
 /* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */

@@ -274,7 +274,7 @@ struct gpunvme_scrub_block {
 
 #define GPUNVME_SCRUB_ADD      1u /* adds the missing checksums, of the present content */
 #define GPUNVME_SCRUB_CORRECT  2u /* corrects one flipped bit of a block that differs */
-#define GPUNVME_SCRUB_METADATA 4u /* alone: reads metadata instead of the file */
+#define GPUNVME_SCRUB_METADATA 4u /* the only flag: reads metadata instead of the file */
 
 /*
  * Reads a part of a file from the device and compares it with its checksums.

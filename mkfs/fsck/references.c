@@ -248,7 +248,7 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
     int xattr_err = check_xattrs(&w, inode);
     if (xattr_err && xattr_err != -EUCLEAN)
         return xattr_err;
-    /* The map decides about the count if it is built anew. */
+    /* The map decides about the count if the map is rebuilt. */
     if (err || xattr_err || w.data == lay_get64(inode->blocks) || w.proposed ||
         f->inodes[ino].fix & FIX_COUNTS)
         return 0;

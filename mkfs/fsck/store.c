@@ -225,8 +225,8 @@ static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
 /* --- Ages ------------------------------------------------------------------------------------- */
 
 /*
- * Puts the blocks that name a block, up to the superblock, as they are. One that
- * is damaged or stale gets all its ages when it is built anew.
+ * Puts the blocks that name a block, up to the superblock, as they are. One
+ * that is damaged or stale gets all its ages when it is rebuilt.
  */
 static int store_put_names(struct fsck *f, uint64_t addr)
 {
@@ -493,7 +493,7 @@ static int store_write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
 }
 
 /*
- * Begins the log anew, behind the newest commit of the old one, with the
+ * Begins the log again, behind the newest commit of the old one, with the
  * transaction that is in memory. It counts when the labels have the new id
  * (FORMAT.md 10.6).
  */

@@ -61,7 +61,7 @@ int store_put_data(struct fsck *f, uint64_t block, const void *data);
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant);
 /*
  * Writes all blocks and the superblocks durably. A place that cannot be written
- * is reported and then left alone, if the block's other place can.
+ * is reported and then skipped, if the block's other place can.
  */
 int store_commit(struct fsck *f);
 /* Notes after the last commit that the log holds nothing. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares the journal: the running transaction, the log ring, and the images
- * that are still to be written to where they belong. The storage half alone
- * uses it; FORMAT.md 10 has the rules for the disk.
+ * that are still to be written to where they belong. Only the storage half uses
+ * it; FORMAT.md 10 has the rules for the disk.
  *
  * A transaction lives through three states, one of each kind at most:
  *   running     handles add blocks to it, under ffs.meta

@@ -505,7 +505,7 @@ static void *scrubber_run(void *arg)
                          .block = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE),
                          .data = malloc(sizeof(*s.data))};
 
-    setpriority(PRIO_PROCESS, 0, SCRUBBER_NICE); /* on Linux of this thread alone */
+    setpriority(PRIO_PROCESS, 0, SCRUBBER_NICE); /* on Linux only of this thread */
     while (s.block && s.data && scrubber_metadata(&s) && scrubber_data(&s)) {
         scrubber_end_pass(&fs->scrubber);
         if (!scrubber_wait(fs, deadline_after_ms(fs->scrubber.pause_ms)))

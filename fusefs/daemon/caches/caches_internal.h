@@ -26,8 +26,8 @@ bool caches_word_claim(struct ffs_inode *inode);
 /* The thread starts to remove files at this size. */
 #define CACHES_BEGIN(limit) ((limit) - (limit) / 20)
 /*
- * Files that a walk remembers, with their names: a few megabytes. A round of
- * more files has several walks.
+ * Number of files that a walk stores with their names, which takes a few
+ * megabytes. A round of more files has several walks.
  */
 #define CACHES_VICTIMS 16384u
 #define CACHES_ENTRIES 128u /* read from a directory at a time */

@@ -96,7 +96,7 @@ struct transfer_parts {
     _Atomic uint64_t known; /* number of them with entries in sums */
     pthread_t thread;       /* looks up the rest */
     bool has_thread;
-    _Atomic bool ends; /* tells the thread to end */
+    _Atomic bool ends; /* set to end the thread */
 };
 
 /*
