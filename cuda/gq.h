@@ -264,8 +264,8 @@ unsigned gq_engine_revoke_gone(struct gq_engine *e);
 /* Returns the first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
 /*
- * False if the memory is not mapped for the controller: transfers are staged,
- * and leases are not possible.
+ * Returns false if the memory is not mapped for the controller, so that
+ * transfers are staged, and leases are not possible.
  */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /*

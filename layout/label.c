@@ -23,7 +23,7 @@ static int utf8_tail(uint8_t lead)
     return lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
 }
 
-/* False for an overlong form, a surrogate, or one past U+10FFFF. */
+/* Returns false for an overlong form, a surrogate, or a code past U+10FFFF. */
 static bool utf8_second_ok(uint8_t lead, uint8_t second)
 {
     uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;

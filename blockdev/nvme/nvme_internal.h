@@ -143,7 +143,7 @@ static inline const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_
  */
 
 /* nvme_state.c */
-/* True once the controller has failed for good. */
+/* Returns true once the controller has failed for good. */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
 /* Makes admin commands fail until a reset has succeeded. */
 void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);

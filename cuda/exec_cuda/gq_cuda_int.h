@@ -27,7 +27,7 @@ struct cuda_rings {
     void *sq, *cq;
 };
 
-/* Arguments and results of a launch, for 256 MiB of data. */
+/* Holds arguments and results of a launch, for 256 MiB of data. */
 #define GQ_CUDA_SUMS 65536u
 struct gq_cuda_sums {
     uint64_t at[GQ_CUDA_SUMS];

@@ -498,7 +498,10 @@ int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept);
 
 /* Runs the rounds with the repairs of f->mode; fsck_end() follows. */
 int fsck_run(struct fsck *f);
-/* True after fsck_run() if a round found nothing that is left, and every place can be written. */
+/*
+ * Returns true after fsck_run() if a round found nothing that is left, and
+ * every place can be written.
+ */
 bool fsck_all_repaired(const struct fsck *f);
 /*
  * Sets *clean to true if labels, superblocks and log agree that the file system

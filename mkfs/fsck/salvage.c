@@ -123,7 +123,7 @@ static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
                              struct salvaged_range keys);
 
 /*
- * Takes what is below a node. If the node is not sound, its keys do not tell
+ * Takes what is below a node. If the node is not sound, its keys do not show
  * what its children cover, and `keys` is empty.
  */
 static int salvage_take_children(struct salvage *s, const struct lay_node *node,

@@ -6,9 +6,9 @@
  * nothing.
  *
  * If the log itself is damaged, blocks are written in place until the log has
- * been kept in a file. The next transaction then begins it anew. If only blocks
- * ahead in the log are bad, the log's images are written in place, and it begins
- * anew behind those blocks.
+ * been kept in a file. The next transaction then begins the log again. If only
+ * blocks ahead in the log are bad, the log's images are written in place, and
+ * the log begins again behind those blocks.
  *
  * A power cut after any write leaves the file system as it was, or with some of
  * the transactions, in a state that another run can repair. This holds because
@@ -16,8 +16,8 @@
  * reused only when nothing refers to them.
  *
  * The store enters the ages of what it writes in the blocks that name them. A
- * naming block that is damaged or stale is left alone; who builds it anew takes
- * the ages from the blocks (fsck_fill_ages()).
+ * naming block that is damaged or stale is skipped; the pass that rebuilds it
+ * takes the ages from the blocks (fsck_fill_ages()).
  */
 #ifndef MKFS_FSCK_STORE_H
 #define MKFS_FSCK_STORE_H
@@ -40,8 +40,8 @@ void store_destroy(struct fsck *f);
 
 /*
  * Sets the next transaction and its position in the log. If the log is damaged,
- * or has no room for the first commits, writes are in place until it begins anew
- * there.
+ * or has no room for the first commits, writes are in place until the log
+ * begins again there.
  */
 void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place);
 
