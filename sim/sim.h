@@ -149,8 +149,8 @@ enum sim_fault_kind {
     SIM_FAULT_LOSE,   /* never completes; the controller keeps the command */
     SIM_FAULT_LATE,   /* completes after delay_ns */
     /*
-     * As LATE, and the last completed command of the queue is completed once
-     * more at once.
+     * Acts like LATE, and the last completed command of the queue is completed
+     * once more at once.
      */
     SIM_FAULT_REPEAT,
     SIM_FAULT_FATAL,   /* sets CSTS.CFS and stops */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Dealing a list of reads to the queues of a run. Each group takes portions.
- * With gq_run.dealing it takes them from a counter that all groups share, so
- * that a queue whose commands take longer gets fewer reads and all queues end
+ * Deals a list of reads to the queues of a run. Each group takes portions. With
+ * gq_run.dealing it takes them from a counter that all groups share, so that a
+ * queue whose commands take longer gets fewer reads and all queues end
  * together. Without it each group takes every n_queues-th portion.
  *
  * A portion from the counter is a group of 1 << group_shift reads, and smaller

@@ -223,8 +223,9 @@ GQ_LOAD(gq_load_word, uint64_t, "l", "ld.relaxed.sys.u64", __ATOMIC_RELAXED)
 GQ_LOAD(gq_acquire_word, uint64_t, "l", "ld.acquire.sys.u64", __ATOMIC_ACQUIRE)
 
 /*
- * For use between warps of a block. Stores before the release, also those of
- * lanes that had converged with the storing one, are visible after the acquire.
+ * Orders accesses between warps of a block. Stores before the release, also
+ * those of lanes that had converged with the storing one, are visible after the
+ * acquire.
  */
 GQ_LOAD(gq_acquire_block, uint32_t, "r", "ld.acquire.cta.u32", __ATOMIC_ACQUIRE)
 GQ_STORE(gq_release_block, uint32_t, "r", "st.release.cta.u32", __atomic_store_n, __ATOMIC_RELEASE)

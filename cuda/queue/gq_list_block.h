@@ -23,8 +23,8 @@ struct gq_list_block {
 };
 
 /*
- * Neighbouring reads of a list, as words that a warp loads and stores side by
- * side, each cache line once.
+ * Holds neighbouring reads of a list, as words that a warp loads and stores
+ * side by side, each cache line once.
  */
 struct gq_neighbours {
     uint64_t *at;

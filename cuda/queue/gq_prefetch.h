@@ -40,7 +40,7 @@ GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
  */
 #define GQ_PREFETCH_LEFT (2 * GQ_PREFETCH_TURN + 1)
 
-/* Neighbouring reads of a list, from number `first` on. */
+/* Holds neighbouring reads of a list, from number `first` on. */
 struct gq_span {
     uint32_t first, n;
 };

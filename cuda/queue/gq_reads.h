@@ -191,8 +191,8 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
 #define GQ_READ_LOST    0x40000000u
 #define GQ_READ_INVALID 0x20000000u
 /*
- * For desc only: left to the host; left because the group had begun too many
- * bytes.
+ * Results of desc only: the read is left to the host; it is left because the
+ * group had begun too many bytes.
  */
 #define GQ_READ_LEFT 0x10000000u
 #define GQ_READ_OVER 0x08000000u

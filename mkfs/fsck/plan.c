@@ -2,9 +2,9 @@
 /*
  * Chooses the extents of the maps that are rebuilt.
  *
- * Records of a block whose checksum is right are believed. A record of any
- * other block only nominates device blocks, and yields to every sound owner: if
- * one of its blocks is not in use, belongs to another object, or is nominated
+ * Records of a block whose checksum is right are used. A record of any other
+ * block only nominates device blocks, and yields to every sound owner: if one
+ * of its blocks is not in use, belongs to another object, or is nominated
  * twice, its range becomes damaged. So does what lies between the records of a
  * block that is lost or not sound, unless the inode's count of blocks proves
  * that no record is missing.

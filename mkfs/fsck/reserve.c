@@ -78,7 +78,10 @@ static int fsck_find_leaves(struct fsck *f)
     return err ? err : fsck_each_lost(f, lost_leaves_look, &kinds[1]);
 }
 
-/* Claims nodes, and the extents of records that are believed; nominates those of others. */
+/*
+ * Claims nodes, and the extents of records with a right checksum; nominates
+ * those of others.
+ */
 static int reserve_salvaged(struct fsck *f, const struct salvaged *s)
 {
     const uint64_t *nodes = s->nodes.items;

@@ -116,7 +116,7 @@ class Catalogue(Mapping[str, Records]):
         return Catalogue, (self.path,)
 
     def close(self) -> None:
-        """Waits for reads, as File.close()."""
+        """Waits for reads, like File.close()."""
         for file in self._files.values():
             file.close()
 

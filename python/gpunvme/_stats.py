@@ -20,9 +20,9 @@ class CallStats(NamedTuple):
 
 
 def stats() -> dict[tuple[str, str], CallStats]:
-    """By ("read", "write" or "readv", path), since the process began; kinds without calls are left out.
+    """Returns counters since the process began by ("read", "write" or "readv", path).
 
-    Paths are those of File.path_taken.
+    Kinds without calls are left out. Paths are those of File.path_taken.
     """
     all_of = _native.Calls()
     _native.library.gpunvme_calls(ctypes.byref(all_of), ctypes.sizeof(all_of))

@@ -241,8 +241,8 @@ int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age)
 }
 
 /*
- * Reads a block from the log, or from its place, where it must have the age that
- * is named. It is believed without one if the block that names it is damaged.
+ * Reads a block from the log, or from its place, where it must have the age
+ * that is named. The age is not checked if the block that names it is damaged.
  */
 static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct lay_expect *want,
                             const char **why)

@@ -412,7 +412,7 @@ class LayerStream:
 
     @property
     def nbytes(self) -> int:
-        """Of one turn through all layers."""
+        """Is the number of bytes of one turn through all layers."""
         return sum(layer.nbytes for layer in self._layers)
 
     def __iter__(self) -> "LayerStream":
