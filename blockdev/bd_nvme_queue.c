@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs of the block device: cuts transfers into commands of at most MDTS
- * bytes, with PRPs to the caller's buffer or the bounce buffer, posts them, and
- * handles completions. Threads wait in order for a queue, own it exclusively,
- * and park while the controller is reset.
+ * Drives the queue pairs of the block device: cuts transfers into commands of
+ * at most MDTS bytes, with PRPs to the caller's buffer or the bounce buffer,
+ * posts them, and handles completions. Threads wait in order for a queue, own
+ * it exclusively, and park while the controller is reset.
  */
 #include <assert.h>
 #include <errno.h>

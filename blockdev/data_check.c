@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Self-test of a controller: reads of many shapes, compared with reads of
- * single pages.
+ * Tests a controller by reads of many shapes, compared with reads of single
+ * pages.
  */
 #include "blockdev/data_check.h"
 

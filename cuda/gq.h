@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Block I/O by the GPU: NVMe queue pairs driven by a kernel, and the buffers
- * that they fill.
+ * Declares block I/O by the GPU: NVMe queue pairs driven by a kernel, and the
+ * buffers that they fill.
  *
  * One C API has two executors of the same queue protocol (gq_protocol.h): CUDA,
  * and host threads if there is no GPU. Functions return 0 or -errno, and any

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums, and the head at the start of every metadata block (FORMAT.md 2).
+ * Computes checksums, and checks the head at the start of every metadata block
+ * (FORMAT.md 2).
  */
 #include <assert.h>
 #include <isa-l/crc.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The on-disk format as structs, in the order and with the section numbers of
- * FORMAT.md.
+ * Declares the on-disk format as structs, in the order and with the section
+ * numbers of FORMAT.md.
  *
  * Every metadata block has 4096 bytes: a 48-byte head, 16 bytes that depend on
  * the kind of block, and 4032 bytes of payload.

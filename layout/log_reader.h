@@ -54,7 +54,10 @@ struct lay_log_lack {
     unsigned log;
 };
 
-/* The contents of a commit, in the byte order of the machine, and its position. */
+/*
+ * Holds the contents of a commit, in the byte order of the machine, and its
+ * position.
+ */
 struct lay_log_mark {
     uint64_t tid, pos;
     uint64_t counter, id; /* incarnation of its writer */

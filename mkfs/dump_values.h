@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What dump.gpunvme shows: adds values to objects, which own them, and prints
- * each object and row when it is complete, so that memory does not grow with
- * the output.
+ * Shows values in dump.gpunvme: adds values to objects, which own them, and
+ * prints each object and row when it is complete, so that memory does not grow
+ * with the output.
  */
 #ifndef MKFS_DUMP_VALUES_H
 #define MKFS_DUMP_VALUES_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of admin commands share. All threads are paused there. */
+/*
+ * Declares what the files of admin commands share. All threads are paused
+ * there.
+ */
 #ifndef SIM_SIM_ADMIN_H
 #define SIM_SIM_ADMIN_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The volatile write cache. The media has the newest data, and a sparse copy of
- * it has the contents of each written LBA as of the last flush. A power cut
- * chooses one of the two for each written LBA.
+ * Implements the volatile write cache. The media has the newest data, and a
+ * sparse copy of it has the contents of each written LBA as of the last flush.
+ * A power cut chooses one of the two for each written LBA.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -65,7 +65,7 @@ static void sim_copy_copy_in(void *media, const void *target, size_t len)
 }
 #endif
 
-/* The copy of this thread, with its exit and the range of the media. */
+/* Holds the copy of this thread, with its exit and the range of the media. */
 static _Thread_local struct {
     sigjmp_buf env;
     uintptr_t media; /* whole pages */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Set and Get Features: BASE 5.27 and 5.15, NVM 4.1.3. None is saved. */
+/*
+ * Implements Set and Get Features (BASE 5.27 and 5.15, NVM 4.1.3). None is
+ * saved.
+ */
 #include <nvme/types.h>
 #include <string.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Monotonic time (CLOCK_MONOTONIC), its units, and waits until such a time. */
+/*
+ * Reads monotonic time (CLOCK_MONOTONIC), converts its units, and waits until
+ * such a time.
+ */
 #ifndef SUPPORT_CLOCK_H
 #define SUPPORT_CLOCK_H
 

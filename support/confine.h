@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Functions by which a process drops rights before it reads untrusted data:
- * capabilities, files (Landlock) and system calls (seccomp). Each function
- * permanently restricts the calling thread and the threads and processes that
- * it starts later. A process calls them before it starts threads.
+ * Declares functions by which a process drops rights before it reads untrusted
+ * data: capabilities, files (Landlock) and system calls (seccomp). Each
+ * function permanently restricts the calling thread and the threads and
+ * processes that it starts later. A process calls them before it starts
+ * threads.
  *
  * The functions return 0 or -errno; -ENOSYS means that the kernel or the build
  * lacks the mechanism.

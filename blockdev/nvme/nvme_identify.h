@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Identify data, checked and converted to the driver's own structs. This header
+ * Checks Identify data and converts it to the driver's own structs. This header
  * is free of wire formats: the source behind it uses libnvme's structs, and its
  * callers use nvme_spec.h.
  */

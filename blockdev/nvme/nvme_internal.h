@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The controller as seen inside the driver, for blockdev's own sources and
- * their tests.
+ * Declares the controller as seen inside the driver, for blockdev's own sources
+ * and their tests.
  */
 #ifndef BLOCKDEV_NVME_NVME_INTERNAL_H
 #define BLOCKDEV_NVME_NVME_INTERNAL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The guard of memory that nothing pins: that of a noiommu drive, and mappings of
+ * Guards memory that nothing pins: that of a noiommu drive, and mappings of
  * device memory (device_mem.h).
  *
  * When a process is killed, the kernel frees its memory first and closes its

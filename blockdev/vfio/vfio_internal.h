@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The parts of the VFIO transport, for its own files and their tests. */
+/*
+ * Declares the parts of the VFIO transport, for its own files and their tests.
+ */
 #ifndef BLOCKDEV_VFIO_VFIO_INTERNAL_H
 #define BLOCKDEV_VFIO_VFIO_INTERNAL_H
 

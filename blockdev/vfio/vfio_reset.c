@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slow device operations with a time limit. While the kernel resets a device,
- * for this process or another, it waits up to a minute for the device to come
- * back. No signal ends the reset itself or an access to config space meanwhile.
- * A separate thread makes these calls and is abandoned when the time is up.
+ * Makes slow device operations with a time limit. While the kernel resets a
+ * device, for this process or another, it waits up to a minute for the device
+ * to come back. No signal ends the reset itself or an access to config space
+ * meanwhile. A separate thread makes these calls and is abandoned when the time
+ * is up.
  */
 #include <errno.h>
 #include <fcntl.h>

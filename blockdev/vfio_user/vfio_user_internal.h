@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The parts of the vfio-user client, for its own files and their tests. */
+/*
+ * Declares the parts of the vfio-user client, for its own files and their
+ * tests.
+ */
 #ifndef BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
 #define BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * vfio-user wire format: the messages between a client and a server of a device
- * in another process, over a UNIX stream socket. The transport (vfio_user.h)
- * and the test server share this header.
+ * Defines the wire format of vfio-user: the messages between a client and a
+ * server of a device in another process, over a UNIX stream socket. The
+ * transport (vfio_user.h) and the test server share this header.
  *
  * Names in quotes are sections of the vfio-user protocol specification (QEMU's
  * docs/interop/vfio-user.rst); the version number on the wire is 0.1. Flags and

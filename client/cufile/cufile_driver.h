@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state of the library, opened by cuFileDriverOpen() or by the first call
- * that needs it.
+ * Declares the state of the library, which cuFileDriverOpen() or the first call
+ * that needs it opens.
  */
 #ifndef CLIENT_CUFILE_CUFILE_DRIVER_H
 #define CLIENT_CUFILE_CUFILE_DRIVER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The end of every transfer: it is counted and logged, and its result is
- * converted to that of cuFile.
+ * Ends every transfer: counts and logs it, and converts its result to that of
+ * cuFile.
  */
 #ifndef CLIENT_CUFILE_CUFILE_TRANSFER_H
 #define CLIENT_CUFILE_CUFILE_TRANSFER_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The CUDA driver API, found at run time. An application that links libgpunvme needs no CUDA, and
- * one that uses CUDA shares its driver and contexts with the library. Functions return 0 or -errno
- * and set gpunvme_error(). A context is current only during a call.
+ * Finds the CUDA driver API at run time. An application that links libgpunvme
+ * needs no CUDA, and one that uses CUDA shares its driver and contexts with the
+ * library. Functions return 0 or -errno and set gpunvme_error(). A context is
+ * current only during a call.
  */
 #ifndef CLIENT_LIB_CUDA_DRIVER_H
 #define CLIENT_LIB_CUDA_DRIVER_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NVTX ranges of the domain "gpunvme", which Nsight and other tools show: the calls of the library,
- * on the calling thread, with their bytes (pieces for a list) as payload. Without a tool a range
- * costs a call and two loads. Without the headers of NVTX at build time it costs nothing.
+ * Makes NVTX ranges of the domain "gpunvme", which Nsight and other tools show:
+ * the calls of the library, on the calling thread, with their bytes (pieces for
+ * a list) as payload. Without a tool a range costs a call and two loads.
+ * Without the headers of NVTX at build time it costs nothing.
  */
 #ifndef CLIENT_LIB_NVTX_RANGE_H
 #define CLIENT_LIB_NVTX_RANGE_H

@@ -20,7 +20,7 @@ struct region {
     struct region *next_dropped;
 };
 
-/* The regions in order of their addresses. No two regions overlap. */
+/* Holds the regions in order of their addresses. No two regions overlap. */
 struct region_list {
     struct region **at;
     size_t n, room;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two chunks of staging, and the copies between them and a buffer. */
+/*
+ * Implements two chunks of staging, and the copies between them and a buffer.
+ */
 #include "client/lib/staging_pair.h"
 
 #include <errno.h>

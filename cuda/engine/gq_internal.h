@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Structures that the files of the engine share. */
+/* Declares structures that the files of the engine share. */
 #ifndef CUDA_ENGINE_GQ_INTERNAL_H
 #define CUDA_ENGINE_GQ_INTERNAL_H
 

@@ -27,7 +27,7 @@
 #define SLICE_BYTES  (1ull << 30)
 #define SLICE_PIECES (1ull << 20)
 
-/* The result of a run, derived from the states of its queues. */
+/* Holds the result of a run, derived from the states of its queues. */
 struct tally {
     bool is_known;  /* the pieces have results: all queues are known to have ended */
     bool bad;       /* some results are errors */

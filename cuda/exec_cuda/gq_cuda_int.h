@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Structures that the files of the CUDA executor share. */
+/* Declares structures that the files of the CUDA executor share. */
 #ifndef CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 #define CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A reader-writer lock with bounded waits for readers. */
+/* Implements a reader-writer lock with bounded waits for readers. */
 #include "cuda/exec_cuda/gq_gate.h"
 
 #include <errno.h>

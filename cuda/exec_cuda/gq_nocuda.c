@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Entry points of the CUDA executor in a build without a CUDA toolkit. */
+/*
+ * Provides entry points of the CUDA executor in a build without a CUDA toolkit.
+ */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loads, stores and fences that concern the controller or the host. All PTX is
- * here.
+ * Declares loads, stores and fences that concern the controller or the host.
+ * All PTX is here.
  *
  * Five orders matter, and each function names the one that it makes:
  * - SQEs before the doorbell: a controller that sees the new tail must see the

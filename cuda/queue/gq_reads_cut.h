@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The part of one lane in reads (gq_reads_protocol.h). It takes a read, cuts it
- * into commands, of which it prepares the next one, and stores errors.
+ * Does the part of one lane in reads (gq_reads_protocol.h). The lane takes a
+ * read, cuts it into commands, of which it prepares the next one, and stores
+ * errors.
  *
  * Unless noted otherwise, every function is called by one lane inside a region.
  */

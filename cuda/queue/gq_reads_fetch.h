@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Distribution of the portions (gq_dealing.h) of a list of reads. Neighbouring
+ * Distributes the portions (gq_dealing.h) of a list of reads. Neighbouring
  * reads are loaded together, one per lane, and assigned to lanes without a
  * read. The lanes load them while earlier ones are assigned, or the prefetch
  * warp does (gq_prefetch.h), which then takes the portions. At the end of

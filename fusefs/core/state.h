@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mounted file system, and how its parts report trouble. Private to the storage half.
+ * Declares the mounted file system, and how its parts report errors. Private to
+ * the storage half.
  *
  * Order of locks, outermost first: trim_lock, shape_lock, journal.commit_lock, ffs.meta, then the
  * leaf locks (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock,

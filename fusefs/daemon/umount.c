@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * umount.fuse.gpunvmefs, the helper of umount(8) for mounts of gpunvmefs. The
+ * umount.fuse.gpunvmefs is the helper of umount(8) for mounts of gpunvmefs. The
  * kernel does not wait for the daemon of a mount of type fuse, so this program
  * does. It has no privileges of its own.
  */

@@ -13,7 +13,7 @@
 #define BLOCK_SIZE 4096
 #define BLOCKS_MIN 4096
 
-/* The label in block 0, in little-endian byte order. */
+/* Lays out the label in block 0, in little-endian byte order. */
 struct gpunvme_label {
 	uint8_t magic[4];
 	uint32_t crc;

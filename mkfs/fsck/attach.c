@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * lost+found: gives names to inodes that have none, and keeps a damaged log in
- * a file.
+ * Fills lost+found: gives names to inodes that have none, and keeps a damaged
+ * log in a file.
  */
 #include <dirent.h>
 #include <errno.h>

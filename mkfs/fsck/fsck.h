@@ -516,7 +516,7 @@ void fsck_end(struct fsck *f);
  * superblock is usable, -ENOMEM or a device error.
  */
 int fsck_read_log(struct fsck *f);
-/* The passes in order; fsck_inodes() calls fsck_map() per inode. */
+/* These are the passes in order; fsck_inodes() calls fsck_map() per inode. */
 void fsck_labels(struct fsck *f);
 int fsck_journal(struct fsck *f);
 void fsck_supers(struct fsck *f);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * fsck.gpunvme: finds every violation of FORMAT.md, and repairs it.
- */
+/* fsck.gpunvme finds every violation of FORMAT.md, and repairs it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

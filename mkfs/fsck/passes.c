@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The rounds of fsck, and the order of the passes in each round. */
+/* Runs the rounds of fsck, and orders the passes in each round. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A transformer whose weights do not stay in GPU memory: each forward pass streams them from a file.
+"""Runs a transformer whose weights each forward pass streams from a file into GPU memory.
 
     layer_stream.py FILE [--layers N] [--hidden N] [--tokens N]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""gpunvme in place of safetensors, for programs that are not changed."""
+"""Puts gpunvme in place of safetensors, for programs that are not changed."""
 
 import sys
 from typing import Any

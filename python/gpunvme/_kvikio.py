@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The names and arguments of KvikIO, so that its programs run with `import gpunvme as kvikio`."""
+"""Has KvikIO's names and arguments, so that its programs run with `import gpunvme as kvikio`."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the bytes of an object are: torch, cupy, numba, jax, numpy, and the buffer protocol."""
+"""Finds the bytes of an object: torch, cupy, numba, jax, numpy, and the buffer protocol."""
 
 import ctypes
 import functools

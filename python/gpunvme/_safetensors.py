@@ -183,7 +183,7 @@ def _by_ourselves(fd: int, end: int) -> Header:
 
 
 def read_header(file: File) -> tuple[list[Entry], dict[str, str]]:
-    """The tensors in the order of their bytes, and the metadata."""
+    """Returns the tensors in the order of their bytes, and the metadata."""
     fd = file.fileno()
     try:
         if hasattr(reference, "offset_keys") and os.path.exists(f"/proc/self/fd/{fd}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What this process moved: by kind of call and path."""
+"""Counts what this process moved by kind of call and path."""
 
 import ctypes
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _PATHS = ("gpu", "bounce", "mixed", "direct")
 
 
 class CallStats(NamedTuple):
-    """The calls of one kind by one path."""
+    """Counts the calls of one kind by one path."""
 
     calls: int
     bytes: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""safetensors for numpy: as safetensors.numpy, read by gpunvme."""
+"""Acts like safetensors.numpy, but reads by gpunvme."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A plug-in of SGLang, whose entry point sglang.srt.plugins calls register()."""
+"""Is a plug-in of SGLang, whose entry point sglang.srt.plugins calls register()."""
 
 import os
 

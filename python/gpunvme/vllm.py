@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The load format "gpunvme" of vLLM, whose entry point vllm.general_plugins calls register()."""
+"""Is vLLM's load format "gpunvme", whose entry point vllm.general_plugins calls register()."""
 # mypy: allow-subclassing-any
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A store of Zarr 3 in a folder, which reads its values by gpunvme.
+"""Implements a store of Zarr 3 in a folder, which reads its values by gpunvme.
 
     import zarr
     from gpunvme.zarr import Store

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The host's side of a copy kernel in this process. */
+/* Implements the host's side of a copy kernel in this process. */
 #include "sim/gpu/sim_copy_kernel.h"
 
 #include <errno.h>

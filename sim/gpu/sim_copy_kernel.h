@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small copies between pinned host memory and a GPU's memory by a persistent
- * kernel. It takes batches from tagged slots in host memory (sim_copy_slots.h) and
- * stores the number of finished batches to host memory. A launch for each batch
- * would be slower: launches wait behind each warp that polls host memory.
+ * Makes small copies between pinned host memory and a GPU's memory by a
+ * persistent kernel. The kernel takes batches from tagged slots in host memory
+ * (sim_copy_slots.h) and stores the number of finished batches to host memory.
+ * A launch for each batch would be slower: launches wait behind each warp that
+ * polls host memory.
  *
  * The kernel ends after an idle time, or after 0.1 s, and is launched again
  * with the next batch. Calls that wait for running kernels therefore wait for a

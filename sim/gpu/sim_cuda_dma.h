@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The DMA engine of a simulated drive (sim_dma_engine) over CUDA's copy
- * engines and copy kernels.
+ * Declares the DMA engine of a simulated drive (sim_dma_engine) over CUDA's
+ * copy engines and copy kernels.
  */
 #ifndef SIM_GPU_SIM_CUDA_DMA_H
 #define SIM_GPU_SIM_CUDA_DMA_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parts that the commands on files share: their files, a mount with a buffer,
- * and the totals of a file.
+ * Declares parts that the commands on files share: their files, a mount with a
+ * buffer, and the totals of a file.
  */
 #ifndef CLIENT_CLI_CMD_CLI_COPY_H
 #define CLIENT_CLI_CMD_CLI_COPY_H

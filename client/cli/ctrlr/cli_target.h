@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The drive that a command names, by a device string (blockdev/device.h), a
- * node of the kernel's driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI
+ * Finds the drive that a command names, by a device string (blockdev/device.h),
+ * a node of the kernel's driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI
  * address, which selects the current driver.
  */
 #ifndef CLIENT_CLI_CTRLR_CLI_TARGET_H

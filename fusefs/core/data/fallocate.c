@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* fallocate(2): allocation, zeroing and holes. */
+/* Implements fallocate(2): allocation, zeroing and holes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""safetensors for torch: as safetensors.torch and safetensors.safe_open, read by gpunvme.
+"""Acts like safetensors.torch and safetensors.safe_open, but reads by gpunvme.
 
     from gpunvme.torch import load_file, safe_open
     weights = load_file("/mnt/weights/model.safetensors", device="cuda:0")
