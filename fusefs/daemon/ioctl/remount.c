@@ -74,7 +74,7 @@ static int tell_daemon(const struct options *opts, int root)
     return ioctl(root, REMOUNT_IOCTL, &args) == 0 ? 0 : -errno;
 }
 
-static int tell_kernel(const struct options *opts, const struct statvfs *st)
+static int remount_in_kernel(const struct options *opts, const struct statvfs *st)
 {
     unsigned long flags = flags_wanted(opts, st);
 
@@ -108,10 +108,10 @@ static int remount(const struct options *opts, int root)
     int err = fstatvfs(root, &st) == 0 ? 0 : -errno;
 
     if (!err && read_only)
-        err = tell_kernel(opts, &st);
+        err = remount_in_kernel(opts, &st);
     if (!err)
         err = tell_daemon(opts, root);
-    return err || read_only ? err : tell_kernel(opts, &st);
+    return err || read_only ? err : remount_in_kernel(opts, &st);
 }
 
 int remount_run(const struct options *opts)
