@@ -372,8 +372,7 @@ TEST_F(ServiceLaunch, AContextThatFailsEndsTheWait)
     EXPECT_TRUE(service_rig_settle()) << "nothing runs there";
 }
 
-// --- Reads of files through their queues
-// ----------------------------------------------------------
+// --- Reads of files through their queues --------------------------------------------------------
 
 using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
