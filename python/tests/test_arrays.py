@@ -63,7 +63,7 @@ def test_kernels_of_numba_use_what_was_read(numba, path, content):
     assert weigh(memory) == int((np.arange(SIZE) % 7 * content.astype(np.int64)).sum())
 
 
-def test_device_arrays_of_numba(path, content):
+def test_reads_into_device_arrays_of_numba(path, content):
     cuda = pytest.importorskip("numba.cuda", reason="numba, or its part for CUDA, is not installed")
     if not cuda.is_available():
         pytest.skip("numba has no CUDA device")
@@ -73,7 +73,7 @@ def test_device_arrays_of_numba(path, content):
     assert np.array_equal(memory.copy_to_host(), content)
 
 
-def test_device_arrays_of_jax(jax, path, content):
+def test_reads_into_device_arrays_of_jax(jax, path, content):
     if not any(device.platform == "gpu" for device in jax.devices()):
         pytest.skip("jax has no GPU")
     array = jax.device_put(content[:8192][::-1].copy(), jax.devices("gpu")[0])

@@ -73,7 +73,7 @@ def test_other_files_are_refused(tmpfs):
         gpunvme.open(name, direct=True)
 
 
-def test_torch_on_the_gpu(path, content):
+def test_reads_into_torch_on_the_gpu(path, content):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if not torch.cuda.is_available():
         pytest.skip("torch has no CUDA device")

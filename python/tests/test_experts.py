@@ -168,7 +168,7 @@ def fixture_bank(torch, mount, weights):  # pylint: disable=unused-argument
     os.unlink(name)
 
 
-def test_reads_of_the_direct_path(torch, bank, weights, monkeypatch):
+def test_the_direct_path_reads_experts(torch, bank, weights, monkeypatch):
     from gpunvme.torch import experts
     monkeypatch.setattr(experts.File, "read", None)  # kernels read everything
     rng = random.Random(7)
@@ -180,7 +180,7 @@ def test_reads_of_the_direct_path(torch, bank, weights, monkeypatch):
 
 
 @pytest.mark.parametrize("result, match", [(-5, "Input/output"), (3167, "ends within")])
-def test_reads_of_the_direct_path_that_fail(torch, bank, weights, monkeypatch, result, match):
+def test_a_failed_direct_read_is_reported(torch, bank, weights, monkeypatch, result, match):
     """The other experts are kept."""
     from gpunvme.torch import experts
     number = iter(range(4))
@@ -249,7 +249,7 @@ def test_what_is_no_expert_is_refused(torch, path):
             ExpertBank(path, NAMES, device="cpu", **given)
 
 
-def test_experts_in_rows_of_one_tensor(torch, path, weights, device):
+def test_reads_experts_in_rows_of_one_tensor(torch, path, weights, device):
     from gpunvme.torch.experts import ExpertBank
     names = [f"{layer}.stacked" for layer in range(LAYERS)]
     with ExpertBank(path, names, slots=3, device=device) as bank:
@@ -257,7 +257,7 @@ def test_experts_in_rows_of_one_tensor(torch, path, weights, device):
             expect(torch, bank, weights, layer, [9, 0, 4])
 
 
-def test_experts_of_a_catalogue(torch, folder):
+def test_reads_experts_of_a_catalogue(torch, folder):
     from gpunvme.torch.experts import ExpertBank
     path, size = os.path.join(folder, "experts.bin"), 5000
     content = os.urandom(100 + 2 * 6 * size)
@@ -280,7 +280,7 @@ def test_experts_of_a_catalogue(torch, folder):
             ExpertBank(other, ["one", "two"], slots=3, device="cpu")
 
 
-def test_experts_that_cannot_be_read(torch, tmpfs, weights):
+def test_an_expert_that_cannot_be_read_is_reported(torch, tmpfs, weights):
     """No slot has wrong bytes afterwards, and the others are kept."""
     from gpunvme.torch import save_file
     from gpunvme.torch.experts import ExpertBank
@@ -341,7 +341,7 @@ def test_needs_the_process_that_made_it(torch, path):  # pylint: disable=unused-
         bank.fetch(0, [1])
 
 
-def test_the_mixture_of_the_example(torch, mount, tmp_path, capsys, monkeypatch):
+def test_the_example_of_a_mixture_runs(torch, mount, tmp_path, capsys, monkeypatch):
     """The results equal those of the model with all experts in memory."""
     example = os.path.join(os.path.dirname(__file__), "..", "examples", "experts.py")
     for folder in (mount, str(tmp_path)):

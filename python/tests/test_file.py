@@ -56,7 +56,7 @@ def test_writes(path, content):
         assert file.read() == content.tobytes() + b"abc"
 
 
-def test_modes(path):
+def test_opens_in_every_mode(path):
     buf = bytearray(10)
     with gpunvme.open(path) as f, pytest.raises(OSError) as error:
         f.write(buf)
@@ -85,7 +85,7 @@ def test_descriptors_stay_the_callers(path, content):
     os.close(fd)
 
 
-def test_futures(path, content):
+def test_futures_give_the_bytes_moved(path, content):
     parts = [bytearray(10000) for _ in range(50)]
     with gpunvme.open(path) as f:
         futures = [f.pread(part, file_offset=i * 10000) for i, part in enumerate(parts)]
@@ -121,7 +121,7 @@ def test_a_cancelled_future_holds_nothing(path):
 
 
 @pytest.mark.parametrize("offset", [1 << 63, (1 << 64) + 1, np.uint64((1 << 64) - 1)])
-def test_offsets_that_no_file_has(path, offset):
+def test_refuses_offsets_that_no_file_has(path, offset):
     buf = bytearray(10)
     with gpunvme.open(path, "r+") as f:
         for call in (f.read, f.write, f.pread, f.pwrite, f.read_async, f.write_async):
@@ -134,7 +134,7 @@ def test_offsets_that_no_file_has(path, offset):
     assert not any(buf)
 
 
-def test_numbers_of_numpy(path, content):
+def test_takes_numbers_of_numpy(path, content):
     buf = np.zeros(100, dtype=np.uint8)
     with gpunvme.open(path) as f:
         assert f.read(buf, np.int64(10), np.uint32(7), np.int16(3)) == 10
@@ -169,7 +169,7 @@ assert "numpy" not in sys.modules
 """
 
 
-def test_lists_without_numpy(path):
+def test_takes_lists_without_numpy(path):
     subprocess.run([sys.executable, "-B", "-c", WITHOUT_NUMPY, path], check=True, timeout=60)
 
 
@@ -237,7 +237,7 @@ def test_other_files_bounce_and_say_why(tmpfs):
         assert "not on a gpunvmefs mount" in f.why
 
 
-def test_device_memory(path, content, cuda):
+def test_reads_into_device_memory(path, content, cuda):
     array = cuda.array(100000)
     with gpunvme.open(path, "r+") as f:
         assert f.read(array, 50000, 3, buf_offset=5) == 50000
@@ -253,7 +253,7 @@ def test_device_memory(path, content, cuda):
     array.free()
 
 
-def test_streams(path, content, cuda):
+def test_reads_in_the_order_of_streams(path, content, cuda):
     array, stream = cuda.array(4096), cuda.stream()
     with gpunvme.open(path, "r+") as f:
         futures = [f.read_async(array, file_offset=i, stream=stream) for i in range(50)]
@@ -275,7 +275,7 @@ def test_closing_waits_for_streams(path, content, cuda):
     array.free()
 
 
-def test_dlpack_of_the_host(path, content):
+def test_takes_dlpack_of_the_host(path, content):
     class Tensor:
         """DLPack, and nothing else."""
 
@@ -294,7 +294,7 @@ def test_dlpack_of_the_host(path, content):
 
 
 @pytest.mark.parametrize("bits, lanes", [(1, 1), (4, 1), (6, 1), (1, 4)])
-def test_dlpack_of_less_than_a_byte(path, bits, lanes):
+def test_elements_must_be_whole_bytes(path, bits, lanes):
     """Its elements are packed."""
     from gpunvme._memory import _DLTensor
     memory, shape = (ctypes.c_ubyte * 4096)(), (ctypes.c_int64 * 1)(256)
@@ -339,7 +339,7 @@ def test_lazy_views_of_torch_are_refused(path, torch):
                     call(view)
 
 
-def test_memory_of_cuda_in_a_child(path, cuda):
+def test_a_child_refuses_memory_of_cuda(path, cuda):
     array, child = cuda.array(4096), 0
     with gpunvme.open(path) as f:
         assert f.read(array) == 4096
@@ -354,7 +354,7 @@ def test_memory_of_cuda_in_a_child(path, cuda):
     array.free()
 
 
-def test_what_has_no_memory_is_told(path):
+def test_what_has_no_memory_is_named(path):
     with gpunvme.open(path) as f:
         with pytest.raises(TypeError):
             f.read(object())
@@ -364,7 +364,7 @@ def test_what_has_no_memory_is_told(path):
             f.read(np.zeros((10, 10))[:, ::2])
 
 
-def test_registrations(path):
+def test_memory_is_registered_once(path):
     buf = np.zeros(10000, dtype=np.uint8)
     gpunvme.register(buf)
     with pytest.raises(FileExistsError):
@@ -376,7 +376,7 @@ def test_registrations(path):
         gpunvme.deregister(buf)
 
 
-def test_children_of_fork(path, content):
+def test_a_child_of_fork_reads_by_its_own_handle(path, content):
     buf = bytearray(1000)
     f = gpunvme.open(path)
     assert f.pread(buf).get() == 1000
@@ -401,7 +401,7 @@ def test_a_path_that_does_not_exist_is_named():
         gpunvme.configure(path="direct")
 
 
-def test_programs_of_kvikio(path, content):
+def test_runs_programs_of_kvikio(path, content):
     buf = np.zeros(4096, dtype=np.uint8)
     with gpunvme.CuFile(path, "r+") as f:
         assert f.read(buf, 4096, 100) == 4096

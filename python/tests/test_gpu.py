@@ -55,7 +55,7 @@ def test_torch_reads_and_writes(torch, path, content):
         assert torch.equal(back, flipped)
 
 
-def test_interior_pointers_of_the_caching_allocator(torch, path, content):
+def test_reads_to_interior_pointers_of_the_caching_allocator(torch, path, content):
     tensors = [torch.zeros(n, dtype=torch.uint8, device="cuda") for n in (1 << 20, 300, 4096, 77)]
     torch.cuda.synchronize()
     with gpunvme.open(path) as f:
@@ -66,7 +66,7 @@ def test_interior_pointers_of_the_caching_allocator(torch, path, content):
                                   content[i * 1001:i * 1001 + tensor.numel()])
 
 
-def test_torch_many_reads_by_an_index_tensor(torch, path, content):
+def test_torch_reads_many_by_an_index_tensor(torch, path, content):
     rows = torch.randperm(SIZE // 4096)[:1000]
     records = torch.zeros((1000, 4096), dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
@@ -77,7 +77,7 @@ def test_torch_many_reads_by_an_index_tensor(torch, path, content):
     assert np.array_equal(records.cpu().numpy(), expected)
 
 
-def test_torch_streams(torch, path, content):
+def test_reads_in_streams_of_torch(torch, path, content):
     stream = torch.cuda.Stream()
     tensor = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def test_cupy_reads_writes_and_streams(cupy, path, content):
         assert file.read(5000) == content[100:5100].tobytes()
 
 
-def test_dlpack_of_the_gpu(torch, path, content):
+def test_takes_dlpack_of_the_gpu(torch, path, content):
     class Tensor:
         """DLPack, and nothing else."""
 
@@ -144,7 +144,7 @@ def test_tensors_come_from_one_segment(torch, folder):
     assert bytes(tensors["t9"][:64].cpu().numpy()) == bytes(range(64))
 
 
-def test_safetensors_on_the_gpu(torch, folder):
+def test_loads_safetensors_to_the_gpu(torch, folder):
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     from gpunvme.torch import load_file, safe_open
     names = [os.path.join(folder, f"gpu-{i}.safetensors") for i in range(2)]
@@ -183,7 +183,7 @@ with open(sys.argv[1], "rb") as file:
 """
 
 
-def test_expandable_segments(torch, path):
+def test_reads_into_expandable_segments(torch, path):
     """Memory of the virtual memory API, in a process whose allocator uses that."""
     environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     subprocess.run([sys.executable, "-c", EXPANDABLE, path], env=environment, check=True, timeout=120)

@@ -469,7 +469,7 @@ def in_processes(run, size, *arguments):
 @pytest.mark.parametrize("size, backend, where, shares", [
     (2, "gloo", "mount", ""), (4, "gloo", "tmpfs", ""), (2, "nccl", "mount", ""),
     (3, "gloo", "mount", "all"), (3, "gloo", "tmpfs", "not all")])
-def test_process_groups(torch, request, tmp_path, size, backend, where, shares):
+def test_loads_in_process_groups(torch, request, tmp_path, size, backend, where, shares):
     if backend == "nccl" and torch.cuda.device_count() < size:
         pytest.skip(f"torch has no {size} CUDA devices")
     paths = [os.path.join(request.getfixturevalue(where), f"process-{i}.safetensors") for i in (1, 2)]

@@ -57,7 +57,7 @@ def test_programs_read_by_gpunvme(model):
     run("import sys\n" + PROGRAM, model)
 
 
-def test_modules_that_were_imported_before(model):
+def test_replaces_modules_that_were_imported_before(model):
     run("import sys\nfrom safetensors.torch import load_file, safe_open\nimport safetensors\n"
         "before = [safetensors.safe_open]  # a list is left as it is\n"
         "from gpunvme._install import install\ninstall()\ninstall()\n"
@@ -86,7 +86,7 @@ def test_the_systems_sitecustomize_has_its_turn(tmp_path):
     assert done.stdout.splitlines() == ["mine", str(tmp_path / "sitecustomize.py")]
 
 
-def test_a_python_without_the_package(tmp_path):
+def test_a_python_without_the_package_starts(tmp_path):
     pytest.importorskip("safetensors", reason="safetensors is not installed")
     done = run("import safetensors\nprint('goes on')", PYTHONPATH=START, cwd=tmp_path)
     assert "cannot use the package gpunvme" in done.stderr and done.stdout == "goes on\n"
@@ -117,7 +117,7 @@ assert same(again) and moved() == 2 * total
 """
 
 
-def test_transformers_and_checkpoints_of_torch(tmpfs):
+def test_serves_transformers_and_checkpoints_of_torch(tmpfs):
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     run(MODEL, tmpfs)
@@ -147,7 +147,7 @@ assert same(again) and moved() == 2 * total
 """
 
 
-def test_diffusers_and_accelerate(tmpfs):
+def test_serves_diffusers_and_accelerate(tmpfs):
     for name in ("torch", "accelerate", "diffusers"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     run(DIFFUSERS, tmpfs)

@@ -38,7 +38,7 @@ def lmcache_packages():
             sys.modules[name] = package
 
 
-def test_lmcache(torch, folder, device):
+def test_serves_lmcache(torch, folder, device):
     lmcache_packages()
     backend = of_folder("lmcache/gpunvme.py", "lmcache_gpunvme").Backend()
     backend.validate_environment()
@@ -67,7 +67,7 @@ def test_lmcache(torch, folder, device):
     os.unlink(slab.path)
 
 
-def test_lmcache_wheel(tmp_path):
+def test_serves_the_wheel_of_lmcache(tmp_path):
     """The wheel puts the file where LMCache looks for backends."""
     setuptools = pytest.importorskip("setuptools", minversion="77", reason="no setuptools 77")
     assert setuptools
@@ -81,7 +81,7 @@ def test_lmcache_wheel(tmp_path):
         assert not [name for name in wheel.namelist() if name.endswith("__init__.py")]
 
 
-def test_fastsafetensors(torch, folder, device):
+def test_serves_fastsafetensors(torch, folder, device):
     pytest.importorskip("fastsafetensors", reason="fastsafetensors is not installed")
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     of_folder("fastsafetensors/gpunvme_copier.py", "gpunvme_copier")
@@ -102,7 +102,7 @@ def test_fastsafetensors(torch, folder, device):
     os.unlink(path)
 
 
-def test_vllm(torch, folder):
+def test_serves_vllm(torch, folder):
     """The loader with vLLM's search for files; a model of vLLM needs its compiled kernels."""
     pytest.importorskip("vllm.model_executor.model_loader", reason="vllm is not installed")
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
@@ -146,7 +146,7 @@ assert sum(call.bytes for call in gpunvme.stats().values()) == 80_000
 
 
 @pytest.mark.parametrize("plugins", ["gpunvme, another", ""])
-def test_sglang(torch, tmpfs, plugins):
+def test_serves_sglang(torch, tmpfs, plugins):
     pytest.importorskip("sglang.srt.plugins", reason="sglang is not installed")
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     path = os.path.join(tmpfs, "model.safetensors")
@@ -157,7 +157,7 @@ def test_sglang(torch, tmpfs, plugins):
     assert done.returncode == 0, done.stderr
 
 
-def test_hicache(torch, folder):
+def test_serves_hicache(torch, folder):
     """Pages in SGLang's files; its own backend and ours read each other's."""
     storage = pytest.importorskip("sglang.srt.mem_cache.hicache_storage",
                                   reason="sglang is not installed")

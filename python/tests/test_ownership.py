@@ -177,7 +177,7 @@ HOW = {"exit": at_exit}
 
 
 @pytest.mark.parametrize("name, event, expected", CELLS)
-def test_life(folder, request, name, event, expected):
+def test_each_object_ends_as_documented(folder, request, name, event, expected):
     if name == "Direct" and "mount" not in request.node.callspec.id:
         with pytest.raises(OSError, match="not on a gpunvmefs mount"):
             ownership.Direct(folder)

@@ -27,7 +27,7 @@ def fixture_catalogue(path):
     os.unlink(name)
 
 
-def test_records(catalogue, content):
+def test_reads_records(catalogue, content):
     images = content[4096:4096 + 3072 * 1000].reshape(1000, 3072)
     out = np.zeros((64, 3072), dtype=np.uint8)
     with gpunvme.Catalogue(catalogue) as kinds:
@@ -55,7 +55,7 @@ def test_records(catalogue, content):
     '{"version": 1, "kinds": {"a": {"file": "f", "offset": 0, "size": 0, "count": 1}}}',
     '{"version": 1, "kinds": {"a": {"file": "f", "offset": 0, "size": 1, "count": 1e3}}}',
     '{"version": 1, "kinds": {"a": {"file": "f", "offset": 50, "size": 51, "count": 1}}}'])
-def test_catalogues_that_are_wrong(tmpfs, text):
+def test_refuses_wrong_catalogues(tmpfs, text):
     with open(os.path.join(tmpfs, "f"), "wb") as file:
         file.write(b"x" * 100)
     name = os.path.join(tmpfs, "catalogue.json")
@@ -78,7 +78,7 @@ def layers_of(n):
 
 
 @pytest.mark.parametrize("loop", [False, True])
-def test_layer_stream(torch, folder, device, loop):
+def test_streams_layers(torch, folder, device, loop):
     from gpunvme.torch import LayerStream, SafetensorError
     names = [os.path.join(folder, f"layers-{i}.safetensors") for i in range(2)]
     arrays = layers_of(12)
@@ -106,7 +106,7 @@ def test_layer_stream(torch, folder, device, loop):
         os.unlink(name)
 
 
-def test_indexed_dataset(torch, catalogue, content, device):
+def test_reads_an_indexed_dataset(torch, catalogue, content, device):
     from gpunvme.torch import IndexedDataset
     images = torch.from_numpy(content[4096:4096 + 3072 * 1000].reshape(1000, 3, 32, 32))
     with IndexedDataset(catalogue, "image", shape=(3, 32, 32), device=device) as data:
@@ -138,7 +138,7 @@ def test_indexed_dataset(torch, catalogue, content, device):
 
 
 @pytest.mark.parametrize("workers, start", [(0, None), (2, "fork"), (2, "spawn")])
-def test_dataset_in_loaders(torch, catalogue, content, workers, start):
+def test_serves_loaders_of_datasets(torch, catalogue, content, workers, start):
     """With the loader's own collate function."""
     from gpunvme.torch import IndexedDataset
     images = torch.from_numpy(content[4096:4096 + 3072 * 1000].reshape(1000, 3, 32, 32))
@@ -150,7 +150,7 @@ def test_dataset_in_loaders(torch, catalogue, content, workers, start):
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_records_in_workers(catalogue, content, start):
+def test_reads_records_in_workers(catalogue, content, start):
     images = content[4096:4096 + 3072 * 1000].reshape(1000, 3072)
     with gpunvme.Catalogue(catalogue) as kinds:
         with multiprocessing.get_context(start).Pool(2) as pool:

@@ -34,7 +34,7 @@ def store_of(path, group, device="cpu", **options):
     return FeatureStore({(group, name): (path, name) for name in "xy"}, device, **options)
 
 
-def test_indexes(torch, pyg, given, path, device):  # pylint: disable=unused-argument
+def test_takes_indexes_of_pyg(torch, pyg, given, path, device):  # pylint: disable=unused-argument
     """All indexes of PyG select what they select of a tensor, also more rows than of a gather."""
     mask = torch.rand(NODES) < 0.3
     with store_of(path, "paper", device, max_rows=64) as store:
@@ -67,7 +67,7 @@ def test_a_cache_has_features_of_frequent_nodes(torch, pyg, given, path):  # pyl
             assert torch.equal(other[None, "x", nodes], given["x"][nodes])
 
 
-def test_read_only(torch, pyg, given, path):  # pylint: disable=unused-argument
+def test_refuses_writes(torch, pyg, given, path):  # pylint: disable=unused-argument
     with store_of(path, None) as store:
         with pytest.raises(OSError, match="read-only"):
             store[None, "x", None] = given["x"]
@@ -98,7 +98,7 @@ def sampler_of(torch):
 
 
 @pytest.mark.parametrize("workers", [0, "fork", "pickle"])
-def test_loader(torch, pyg, given, path, device, workers):  # pylint: disable=unused-argument
+def test_feeds_loaders(torch, pyg, given, path, device, workers):  # pylint: disable=unused-argument
     """Mini-batches have the features of their nodes, in the process and in workers."""
     if workers and device == "cuda":
         pytest.skip("workers have no GPU")

@@ -175,12 +175,12 @@ def test_other_slices_are_not_read(files, dim, part):
 @pytest.mark.parametrize("name, dim, error", [
     ("1.one", 0, "has no dimension 0"), ("1.weight", 2, "has no dimension 2"),
     ("1.weight", -3, "has no dimension -3")])
-def test_slices_that_are_wrong(files, name, dim, error):
+def test_refuses_wrong_slices(files, name, dim, error):
     with pytest.raises(ValueError, match=f"{name}: .*{error}"):
         gpunvme.numpy.load_file(files, ranks=2, slices={name: dim})
 
 
-def test_slices_of_half_bytes():
+def test_slices_of_half_bytes_are_whole_bytes():
     entry = _safetensors.Entry("a", "F4", (4, 6), 100, 12)
     half = _safetensors.slice_of(entry, {"a": 0}, 1, 2)
     assert half[2:] == ((2, 6), 106, 6, 1, 12)
@@ -189,7 +189,7 @@ def test_slices_of_half_bytes():
     assert _safetensors.slice_of(entry, {"a": 1}, 1, 3)[2:] == ((4, 2), 101, 4, 4, 3)
 
 
-def test_tells_its_progress(files, capsys):
+def test_reports_its_progress(files, capsys):
     told = []
     gpunvme.numpy.load_file(files, progress=lambda *numbers: told.append(numbers))
     total = sum(a.nbytes for i in (1, 2) for a in tensors(i).values())
@@ -241,7 +241,7 @@ def header_of(text):
     header_of(b'{"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 1]}}') + b"1",
     header_of(b'{"a": {"dtype": "U8", "shape": [-1], "data_offsets": [0, -1]}}') + b"1",
     header_of(b'{"a": {"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}}') + b"1"])
-def test_files_that_are_wrong(tmp_path, content):
+def test_refuses_wrong_files(tmp_path, content):
     path = tmp_path / "wrong.safetensors"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="wrong.safetensors"):
@@ -341,7 +341,7 @@ def index_of(folder, weights):
     return path
 
 
-def test_indexes_and_folders(tmp_path):
+def test_loads_indexes_and_folders(tmp_path):
     both = tensors(1) | tensors(2)
     names = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     for i, name in enumerate(names, 1):
@@ -372,7 +372,7 @@ def test_indexes_and_folders(tmp_path):
 
 
 @pytest.mark.parametrize("padding", [0, 64 << 10, 300_000])
-def test_headers_of_any_length(tmp_path, padding):
+def test_reads_headers_of_any_length(tmp_path, padding):
     path = tmp_path / "long.safetensors"
     header = {"t": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}}
     text = json.dumps(header).encode() + b" " * padding
@@ -384,7 +384,7 @@ def test_headers_of_any_length(tmp_path, padding):
 
 
 @pytest.mark.parametrize("ahead", [1, 8])
-def test_tensors_one_after_the_other(files, ahead):
+def test_reads_tensors_one_after_the_other(files, ahead):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from gpunvme.torch import iter_tensors
     expected = tensors(1) | tensors(2)
@@ -398,7 +398,7 @@ def test_tensors_one_after_the_other(files, ahead):
         next(iter_tensors("/none"))
 
 
-def test_a_name_in_two_files(files):
+def test_refuses_a_name_in_two_files(files):
     with pytest.raises(ValueError, match="in two files"):
         gpunvme.numpy.load_file([files[0], files[0]])
 

@@ -56,7 +56,7 @@ def test_reads_tars_by_number(torch, place, device, monkeypatch):
 
 
 @pytest.mark.parametrize("workers", ["none", "fork", "spawn"])
-def test_samples_in_a_loader(torch, place, workers):
+def test_serves_a_loader_of_samples(torch, place, workers):
     from gpunvme.torch.samples import SampleDataset
     path = os.path.join(place, "0.tar")
     expected = make_tar(path)

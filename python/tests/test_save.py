@@ -103,7 +103,7 @@ def test_torch(torch, folder, device):
         os.unlink(path)
 
 
-def test_what_torch_cannot_save(torch, tmpfs):
+def test_refuses_what_torch_cannot_save(torch, tmpfs):
     from gpunvme.torch import SafetensorError, save_file
     path, whole = os.path.join(tmpfs, "file"), torch.ones(8, 8)
     for wrong, text in (({"a": whole, "b": whole[2:]}, "share memory"),

@@ -165,7 +165,7 @@ def test_a_cache_has_rows_that_repeat(torch, path, weights, device):
             assert table.stats()["reads"] == stats["reads"] + once
 
 
-def test_a_cache_of_shards(torch, folder, weights):
+def test_a_cache_serves_shards(torch, folder, weights):
     from gpunvme.torch import Table, save_file
     names = [os.path.join(folder, f"c{i}.safetensors") for i in range(2)]
     for i, name in enumerate(names):
@@ -189,7 +189,7 @@ def test_a_cache_of_shards(torch, folder, weights):
         os.unlink(name)
 
 
-def test_ids_that_are_no_rows(torch, path, weights):
+def test_refuses_ids_that_are_no_rows(torch, path, weights):
     from gpunvme.torch import Table
     ids = torch.tensor([1, -1, ROWS, 2])
     with Table(path, "engram") as table:
@@ -244,7 +244,7 @@ def test_shards_are_one_table(torch, folder, weights):
         os.unlink(os.path.join(folder, name))
 
 
-def test_rows_of_gguf(torch, folder, weights):
+def test_gathers_rows_of_gguf(torch, folder, weights):
     from gpunvme.torch import Table
     path = os.path.join(folder, "t.gguf")
     blocks = torch.randint(0, 256, (100, 2 * 34), dtype=torch.uint8)  # Q8_0: 34 bytes of 32 elements
@@ -271,7 +271,7 @@ def test_rows_of_gguf(torch, folder, weights):
     os.unlink(path)
 
 
-def test_headers_of_gguf_with_wrong_bytes(torch, tmpfs):  # pylint: disable=unused-argument
+def test_refuses_headers_of_gguf_with_wrong_bytes(torch, tmpfs):  # pylint: disable=unused-argument
     """Every damaged header is refused or describes tensors inside the file."""
     from gpunvme._gguf import read_header
     path = os.path.join(tmpfs, "t.gguf")
@@ -332,7 +332,7 @@ def test_needs_the_process_that_made_it(torch, path):
         table.gather(torch.tensor([1]))
 
 
-def test_the_model_of_the_example(torch, mount, tmp_path, capsys, monkeypatch):
+def test_the_model_of_the_example_runs(torch, mount, tmp_path, capsys, monkeypatch):
     """The tokens equal those of the model with the table in memory."""
     example = os.path.join(os.path.dirname(__file__), "..", "examples", "engram.py")
     for folder, cache, path in ((mount, 0, "direct path"), (mount, 1, "direct path"),

@@ -11,7 +11,7 @@ import pytest
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
-def test_mypy(tmp_path):
+def test_types_satisfy_mypy(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
     programs = []
     for name in "docs/python.md", "README.md", "integrations/README.md":
