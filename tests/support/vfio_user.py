@@ -22,7 +22,8 @@ DATA_NONE, DATA_BOOL, DATA_EVENTFD, ACTION_MASK, ACTION_TRIGGER = 1, 2, 4, 8, 32
 # NVMe
 CAP, VS, CC, CSTS, AQA, ASQ, ACQ, DOORBELLS = 0, 8, 0x14, 0x1c, 0x24, 0x28, 0x30, 0x1000
 ENABLE, SHUTDOWN, READY, FATAL = 1, 1 << 14, 1, 2
-CREATE_SQ, CREATE_CQ, IDENTIFY, ASYNC_EVENT = 1, 5, 6, 12
+CREATE_SQ, GET_LOG_PAGE, CREATE_CQ, IDENTIFY, SET_FEATURES, GET_FEATURES, ASYNC_EVENT = (
+    1, 2, 5, 6, 9, 10, 12)
 WRITE, READ = 1, 2
 INVALID_FIELD, UNRECOVERED_READ = 2, 0x281
 
@@ -214,22 +215,28 @@ class Driver:
 
     def run(self, qid, opcode, prp1=0, cdw10=0, cdw11=0, nsid=0, seconds=SECONDS):
         """The status of a command, or None if there is no completion within the time."""
-        base, tail, head = qid * self.RINGS, self.tail[qid], self.head[qid]
-        self.memory[base + 64 * tail:base + 64 * (tail + 1)] = struct.pack(
-            "<BBHIQQQQ6I", opcode, 0, tail, nsid, 0, 0, prp1, 0, cdw10, cdw11, 0, 0, 0, 0)
-        self.tail[qid] = (tail + 1) % self.DEPTH
+        at = qid * self.RINGS + 64 * self.tail[qid]
+        self.memory[at:at + 64] = struct.pack("<BBHIQQQQ6I", opcode, 0, self.tail[qid], nsid, 0, 0,
+                                              prp1, 0, cdw10, cdw11, 0, 0, 0, 0)
+        self.tail[qid] = (self.tail[qid] + 1) % self.DEPTH
         self.doorbell(2 * qid, self.tail[qid])
+        done = self.complete(qid, seconds)
+        return done[2] if done else None
+
+    def complete(self, qid, seconds=SECONDS):
+        """The result, the CID and the status of the next completion."""
         end = time.monotonic() + seconds
         while True:
-            status, = struct.unpack_from("<H", self.memory, base + self.CQ + 16 * head + 14)
+            result, _, _, _, cid, status = struct.unpack_from(
+                "<IIHHHH", self.memory, qid * self.RINGS + self.CQ + 16 * self.head[qid])
             if status & 1 == self.phase[qid]:
                 break
             if time.monotonic() > end:
                 return None
-        self.head[qid] = (head + 1) % self.DEPTH
+        self.head[qid] = (self.head[qid] + 1) % self.DEPTH
         self.phase[qid] ^= self.head[qid] == 0
         self.doorbell(2 * qid + 1, self.head[qid])
-        return status >> 1
+        return result, cid, status >> 1
 
     def identify(self, seconds=SECONDS, to=IOVA + DATA):
         return self.run(0, IDENTIFY, to, 1, seconds=seconds)
