@@ -16,12 +16,6 @@
 
 #include "client/device/gd_queue.h"
 
-/* Returns the offset of the queue's staging in gd_set.staging, in bytes. */
-GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
-{
-    return s->staging.head + (uint64_t)queue * GD_QUEUE_STAGING(s->lane_bytes);
-}
-
 /*
  * Returns the bytes of staging of each of the GD_GROUP lanes of a queue, and of
  * a command: at most the bytes that a command can carry, and at least a page,

@@ -168,13 +168,6 @@ GQ_FENCE(gq_fence_entries, "fence.acq_rel.sys")
 #endif
 
 /*
- * Executed only by lane 0 after the lanes have converged. Acts like
- * gq_fence_entries(), but acquires nothing, because the lane has not peeked at a
- * CQE.
- */
-GQ_FENCE(gq_fence_entry, GQ_RELEASE)
-
-/*
  * Executed by a lane after the lanes have converged. Orders all their earlier
  * loads and stores before its later store of the queue's state for the host.
  */
