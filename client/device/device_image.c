@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The images of the library's kernels, loaded at their first use. */
+/* Loads the images of the library's kernels at their first use. */
 #include "client/device/device_image.h"
 
 #include <stddef.h>

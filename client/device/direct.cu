@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The library's own kernel for short reads: gpunvme_read_async() in a stream.
+// Implements the library's kernel for short reads in a stream (gpunvme_submit_stream()).
 #include "client/device/gd_launch.h"
 #include "client/device/gd_shared_pread.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The words of a cache of a leased file (gd_cache.h), in memory of the executor.
- * Plain data; C11 and CUDA.
+ * Lays out the words of a cache of a leased file (gd_cache.h) in memory of the
+ * executor, as plain data in C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_CACHE_TYPES_H
 #define CLIENT_DEVICE_GD_CACHE_TYPES_H

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of data that a kernel launched by the host has read, compared by many warps of a second
- * kernel, at the speed of memory:
+ * Compares data that a kernel launched by the host has read with its checksums. Many warps of a
+ * second kernel do that at the speed of memory:
  *
- *   read      as without checksums, but parts of blocks, which are staged, are compared at once
- *   compare   whole blocks; those that differ, and the pieces that have them, are refused
- *   conclude  refused data is read again through shared queues, and compared by the group that
- *             reads it
+ *   read      reads as without checksums, but compares parts of blocks, which are staged, at once
+ *   compare   compares whole blocks, and refuses those that differ and the pieces that have them
+ *   conclude  reads refused data again through shared queues, by a group that compares it
  *
  * A kernel sees the stores of the kernel before it in the stream. Words of checksums are loaded
  * after the data has arrived (gq_data_sums.h). A struct gd_check belongs to one check until its

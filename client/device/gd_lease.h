@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checks of the leases that reads use. */
+/* Checks the leases that reads use. */
 #ifndef CLIENT_DEVICE_GD_LEASE_H
 #define CLIENT_DEVICE_GD_LEASE_H
 

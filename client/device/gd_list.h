@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads through leased queues, for gpunvme_submit_stream(), and long reads, which are
+ * Reads lists through leased queues, for gpunvme_submit_stream(), and makes long reads, which are
  * lists of their units. A group reads its share by a queue of its own, which it keeps full: the
  * next pieces are loaded while commands are in flight. Many groups take pieces from a counter
  * (gd_parts.h), so that a slow queue gets fewer; that is worth 5 to 20 % on a controller of eight

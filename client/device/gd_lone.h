@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The short path of the shared queues (gd_shared.h): a read by a warp of at most a page that is one
- * command. It uses the same words and locks as all reads, but has no loops and no reads of single
- * lanes, whose instructions take 2 us, twice a trip over the bus.
+ * Implements the short path of the shared queues (gd_shared.h), for a read by a warp of at most a
+ * page that is one command. The path uses the words and locks of all reads, but has no loops and no
+ * reads of single lanes, whose instructions take 2 us, twice a trip over the bus.
  *
  *   gd_lone_claim    claims a CID and the lead while the tables are loaded, in one trip to memory
  *                    of the GPU

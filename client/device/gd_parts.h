@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Functions on the words of a launch (struct gd_parts). The groups of a launch
+ * Uses the words of a launch (struct gd_parts). The groups of a launch
  * find the same words by the number of the launch, so the host assigns nothing.
  * A captured kernel has a number in each instance of its graph, and an instance
  * does not run twice at a time.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Taking a leased queue, and giving it back. Every function is called by all lanes of a group
- * together; w is shared by them.
+ * Takes a leased queue for a group, and returns it. Every function is called by all lanes of a
+ * group together; w is shared by them.
  */
 #ifndef CLIENT_DEVICE_GD_QUEUE_H
 #define CLIENT_DEVICE_GD_QUEUE_H

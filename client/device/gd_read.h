@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads through leased queues, by groups of lanes. Every function is called by all lanes of the
- * group together; but for those of lists, with the same arguments. They return 0 or -errno.
+ * Drives a leased queue that a group has for itself. Every function is called by all lanes of the
+ * group together.
  *
  * When a function has returned, the data read is in memory and loads of the group see it: one lane
  * loaded each command's completion with acquire at system scope (gq_load_cqe), and the lanes

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A block of the service, which is one warp: it serves the reads of one thread of the host after
- * another, through shared queues. Every function is called by all lanes together; variables are the
- * same for all lanes.
+ * Implements a block of the service, which is one warp. It serves the reads of one thread of the
+ * host after another, through shared queues. Every function is called by all lanes together;
+ * variables are the same for all lanes.
  */
 #ifndef CLIENT_DEVICE_GD_SERVE_H
 #define CLIENT_DEVICE_GD_SERVE_H
@@ -15,8 +15,8 @@
     gq_serve_pair(w, offsetof(struct gd_request, member) / sizeof(uint32_t))
 
 /*
- * Makes the read and stores its end for the host. Lane 0's fence orders what all lanes have stored
- * before the answer.
+ * Makes the read and stores its result for the host. Lane 0's fence orders what all lanes have
+ * stored before the answer.
  */
 GQ_FN void gd_serve_read(struct gq_server *w)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads that a host passes to the service (cuda/gq_service.h). */
+/* Declares the reads that a host passes to the service (cuda/gq_service.h). */
 #ifndef CLIENT_DEVICE_GD_SERVICE_H
 #define CLIENT_DEVICE_GD_SERVICE_H
 
 #include "client/device/gd_types.h"
 #include "cuda/gq_service.h"
 
-/* A read as requested by the host. */
+/* Describes a read as requested by the host. */
 struct gd_request {
     uint64_t file; /* struct gpunvme_device_file, where the GPU has it */
     uint64_t addr, len, offset;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads through leased queues that are shared: many groups have commands in one queue at a time
- * (cuda/queue/gq_shared.h). A group is a warp, or the converged threads of a warp; each lane has a
- * read of its own (struct gd_part), or its part of one.
+ * Prepares reads through leased queues that many groups share: they have commands in one queue at a
+ * time (cuda/queue/gq_shared.h). A group is a warp, or the converged threads of a warp; each lane
+ * has a read of its own (struct gd_part), or its part of one.
  *
  * The lock of a queue is the same as of reads that need the queue for themselves (gd_queue.h). A
  * group that holds it here leads the queue, and unlocks it when its own commands have ended; the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads by a warp through shared queues. Each lane reads a piece, and takes the next one
+ * Reads lists by a warp through shared queues. Each lane reads a piece, and takes the next one
  * that no lane has when it has ended. Every function is called by all lanes of the warp together
  * unless noted otherwise.
  */
@@ -64,7 +64,7 @@ GQ_FN void gd_take_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane,
 
 /*
  * Ends the list if a lane has found that the leases have ended, or has waited in vain for a
- * command, as each further command might. Commands in flight end as usual.
+ * command, because each further command might time out, too. Commands in flight end as usual.
  */
 GQ_STEP void gd_check_list(struct gd_share *s, struct gd_pieces *p)
 {

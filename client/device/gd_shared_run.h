@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine of the shared queues (gd_shared.h): the reads of a group from their first command to
- * the end of the last one.
+ * Implements the engine of the shared queues (gd_shared.h), which runs the reads of a group from
+ * their first command to the end of the last one.
  *
  *   gd_submit    claims CIDs for lanes without one, prepares their commands, and publishes or
  *                posts them

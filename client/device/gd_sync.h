@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The locks of leased queues, and the words around them. Readers share queues
- * with all warps of all kernels of the process, or with all its threads. This
- * file has all PTX of the direct path that the queue code (cuda/queue/gq_fence.h)
- * does not have.
+ * Accesses the locks of leased queues, and the words around them. Readers
+ * share queues with all warps of all kernels of the process, or with all its
+ * threads. This file has all PTX of the direct path that the queue code
+ * (cuda/queue/gq_fence.h) does not have.
  *
  * A lock orders what its owners do to the queue: gd_try_lock() acquires,
  * gd_unlock() releases. On a GPU one lane does both, at device scope. The lanes

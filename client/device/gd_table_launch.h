@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The passes of a gather of rows (gd_table.h): the words that they share and
- * their argument. Plain data for C11 and CUDA.
+ * Declares the argument of the passes of a gather of rows (gd_table.h), and the
+ * words that they share, as plain data for C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_TABLE_LAUNCH_H
 #define CLIENT_DEVICE_GD_TABLE_LAUNCH_H

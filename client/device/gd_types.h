@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The library's tables for kernels that read through leased queues: in GPU memory, or in memory of
- * the process on mounts without a GPU. Plain data; C11 and CUDA.
+ * Lays out the library's tables for kernels that read through leased queues. They are plain data in
+ * C11 and CUDA, and lie in GPU memory, or in memory of the process on mounts without a GPU.
  */
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H

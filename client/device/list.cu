@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The library's own kernel for lists and for long reads: gpunvme_submit_stream().
+// Implements the library's kernel for lists and for long reads (gpunvme_submit_stream()).
 #include "client/device/gd_compare.h"
 #include "client/device/gd_launch.h"
 #include "client/device/gd_list.h"

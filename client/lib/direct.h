@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The direct path: leased queues, leased files, and their tables in the memory space. */
+/* Declares the direct path: leased queues, leased files, and their tables in the memory space. */
 #ifndef CLIENT_LIB_DIRECT_H
 #define CLIENT_LIB_DIRECT_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads, and long reads, through queues of their own. One block reads on each queue. On
- * mounts without a GPU the calling thread executes lists.
+ * Launches lists of reads, and long reads, which have queues of their own. One block reads on each
+ * queue. On mounts without a GPU the calling thread executes lists.
  */
 #define GQ_LANES 1
 #include "client/device/gd_list.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Leased queue pairs: their rings, doorbells and states in the memory space. */
+/* Leases queue pairs, and places their rings, doorbells and states in the memory space. */
 #include "client/lib/direct.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads of the direct path by kernels of the library, in a stream. */
+/* Makes reads of the direct path by kernels of the library, in a stream or by the service. */
 #include <errno.h>
 
 #include "client/device/gd_launch.h"

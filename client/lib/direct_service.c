@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The host's side of reads that a persistent kernel serves while their threads wait. */
+/* Implements the host's side of reads that a persistent kernel serves while their threads wait. */
 #include "client/lib/direct_service.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads that a host waits for without a launch (cuda/gq_service.h). A block of the persistent
- * kernel serves the reads of one thread at a time.
+ * Makes reads for which a host waits without a launch (cuda/gq_service.h). A block of the
+ * persistent kernel serves the reads of one thread at a time.
  */
 #ifndef CLIENT_LIB_DIRECT_SERVICE_H
 #define CLIENT_LIB_DIRECT_SERVICE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slots of words in the memory space, one for each check of data in flight. A kernel
+ * Keeps slots of words in the memory space, one for each check of data in flight. A kernel
  * increments the runs of its slot when it has ended, so the host finds free slots without a call at
  * the end.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data on the direct path: the table of their kernel, and blocks that differ. */
+/* Makes the table of the kernel that compares checksums, and reports blocks that differ. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
