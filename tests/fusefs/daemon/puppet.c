@@ -11,8 +11,6 @@
  * fault KIND OPCODE QID SKIP TIMES STATUS DELAY_MS   sim_add_fault(); OPCODE -1: any
  * clear | remove | stick | ask_back                  sim_clear_faults(), sim_remove(), ...
  * power_cut SEED                                     sim_power_cut()
- * open PATH                                          open(2) for reading; an error: "not
- * understood"
  *
  * The environment removes abilities of the drive: PUPPET_NO_RESET,
  * PUPPET_NO_ABORT. With PUPPET_KEEP_DOORBELLS its doorbells are not shared.
@@ -93,19 +91,6 @@ static int add_fault(struct sim *s, const char *arguments)
     return -1;
 }
 
-static int try_open(const char *line)
-{
-    char path[256];
-    size_t len = strcspn(line, "\n");
-
-    snprintf(path, sizeof(path), "%.*s", (int)len, line);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    close(fd);
-    return 0;
-}
-
 static int obey(struct sim *s, const char *line)
 {
     static const char cut[] = "power_cut ";
@@ -113,8 +98,6 @@ static int obey(struct sim *s, const char *line)
 
     if (strncmp(line, "fault ", 6) == 0)
         return add_fault(s, line + 6);
-    if (strncmp(line, "open ", 5) == 0)
-        return try_open(line + 5);
     if (strncmp(line, cut, strlen(cut)) == 0)
         return take_numbers(line + strlen(cut), &seed, 1) ? sim_power_cut(s, (uint64_t)seed) : -1;
     if (strcmp(line, "clear\n") == 0)

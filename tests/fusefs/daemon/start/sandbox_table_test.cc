@@ -357,38 +357,33 @@ class SandboxTable : public ::testing::Test
     }
     // Returns true if this version of Landlock has scopes.
     static bool scopes() { return syscall(SYS_landlock_create_ruleset, nullptr, 0, 1) >= 6; }
-    void check_mount(const std::string &level)
-    {
-        if (!why_no_mount().empty())
-            GTEST_SKIP() << why_no_mount();
-        Mounted m(64u << 20);
-        ASSERT_TRUE(m.mount("executor=cpu,sandbox=" + level)) << m.log();
-        {
-            Traced daemon(m.pid());
-            ASSERT_TRUE(daemon.stopped());
-            ASSERT_EQ(daemon.call(SYS_getpid, {}), m.pid());
-            check(daemon, "`" + level + "`", m.image());
-        }
-        std::ofstream(m.path("file")) << "content";
-        EXPECT_TRUE(m.unmount()) << m.log();
-    }
     Outside outside_;
 };
 
-TEST_F(SandboxTable, MatchesTheDaemonAtLevelCaps)
+class SandboxLevels : public SandboxTable, public ::testing::WithParamInterface<const char *>
 {
-    check_mount("caps");
+};
+
+TEST_P(SandboxLevels, MatchTheDaemon)
+{
+    if (!why_no_mount().empty())
+        GTEST_SKIP() << why_no_mount();
+    Mounted m(64u << 20);
+    ASSERT_TRUE(m.mount(std::string("executor=cpu,sandbox=") + GetParam())) << m.log();
+    {
+        Traced daemon(m.pid());
+        ASSERT_TRUE(daemon.stopped());
+        ASSERT_EQ(daemon.call(SYS_getpid, {}), m.pid());
+        check(daemon, std::string("`") + GetParam() + "`", m.image());
+        for (const char *other : {"/", "/proc/self/status"})
+            EXPECT_EQ(open_file(daemon, other, O_RDONLY) < 0, GetParam() != std::string("caps"))
+                << other;
+    }
+    std::ofstream(m.path("file")) << "content";
+    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
-TEST_F(SandboxTable, MatchesTheDaemonAtLevelFiles)
-{
-    check_mount("files");
-}
-
-TEST_F(SandboxTable, MatchesTheDaemonAtLevelFull)
-{
-    check_mount("full");
-}
+INSTANTIATE_TEST_SUITE_P(Levels, SandboxLevels, ::testing::Values("caps", "files", "full"));
 
 // The process has only the capabilities that the daemon keeps for CUDA, because
 // one attempt is ptrace(2).
