@@ -3,6 +3,8 @@
 #ifndef TESTS_DAEMON_RIG_TEST_H
 #define TESTS_DAEMON_RIG_TEST_H
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -38,6 +40,19 @@ class RigTest : public ::testing::Test
         content_.resize(bytes);
         content_fill(31, 0, content_.data(), bytes);
         ASSERT_EQ(rig_write_file(rig_, 0, content_.data(), bytes), 0);
+    }
+    // Returns how many reads the drive has served.
+    uint64_t reads()
+    {
+        sim_stats now = {};
+        sim_get_stats(rig_sim(rig_), &now);
+        return now.reads;
+    }
+    // Waits until it has served more than that.
+    void await_read(uint64_t before)
+    {
+        for (int i = 0; i < 20000 && reads() <= before; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Returns a transfer of the first bytes of the file and of the buffer.
     static gpunvme_ioc_rw request_of(const rig_buffer &b, uint64_t len, uint32_t flags = 0)

@@ -424,29 +424,30 @@ TEST_P(BadBatchTest, IsRefusedAndChangesNothing)
 
 INSTANTIATE_TEST_SUITE_P(
     Batches, BadBatchTest,
-    ::testing::Values(BadBatch{"size", [](auto &v) { v.abi.size = 80; }, -EINVAL},
-                      BadBatch{"version", [](auto &v) { v.abi.version = 0; }, -EPROTO},
-                      BadBatch{"unknown_flag", [](auto &v) { v.flags = 4; }, -EINVAL},
-                      BadBatch{"empty", [](auto &v) { v.count = 0; }, -EINVAL},
-                      BadBatch{"too_long", [](auto &v) { v.count = GPUNVME_PIECES_MAX + 1; },
-                               -EINVAL},
-                      BadBatch{"past_the_list", [](auto &v) { v.first = 4096 / 24; }, -ERANGE},
-                      BadBatch{"far_past_the_list", [](auto &v) { v.first = UINT64_MAX; }, -ERANGE},
-                      BadBatch{"list_key", [](auto &v) { v.list_key++; }, -EACCES},
-                      BadBatch{"list_id", [](auto &v) { v.list_id++; }, -ENOENT},
-                      BadBatch{"buffer_key", [](auto &v) { v.key++; }, -EACCES},
-                      BadBatch{"buffer_as_list",
-                               [](auto &v) {
-                                   v.list_id = v.id;
-                                   v.list_key = v.key;
-                               },
-                               -EINVAL},
-                      BadBatch{"list_as_buffer",
-                               [](auto &v) {
-                                   v.id = v.list_id;
-                                   v.key = v.list_key;
-                               },
-                               -EINVAL}),
+    ::testing::Values(
+        BadBatch{"size", [](auto &v) { v.abi.size = 80; }, -EINVAL},
+        BadBatch{"version", [](auto &v) { v.abi.version = 0; }, -EPROTO},
+        BadBatch{"unknown_flag", [](auto &v) { v.flags = 4; }, -EINVAL},
+        BadBatch{"empty", [](auto &v) { v.count = 0; }, -EINVAL},
+        BadBatch{"too_long", [](auto &v) { v.count = GPUNVME_PIECES_MAX + 1; }, -EINVAL},
+        BadBatch{"past_the_list", [](auto &v) { v.first = 4096 / 24; }, -ERANGE},
+        BadBatch{"longer_than_the_list", [](auto &v) { v.count = 4096 / 24 + 1; }, -ERANGE},
+        BadBatch{"far_past_the_list", [](auto &v) { v.first = UINT64_MAX; }, -ERANGE},
+        BadBatch{"list_key", [](auto &v) { v.list_key++; }, -EACCES},
+        BadBatch{"list_id", [](auto &v) { v.list_id++; }, -ENOENT},
+        BadBatch{"buffer_key", [](auto &v) { v.key++; }, -EACCES},
+        BadBatch{"buffer_as_list",
+                 [](auto &v) {
+                     v.list_id = v.id;
+                     v.list_key = v.key;
+                 },
+                 -EINVAL},
+        BadBatch{"list_as_buffer",
+                 [](auto &v) {
+                     v.id = v.list_id;
+                     v.key = v.list_key;
+                 },
+                 -EINVAL}),
     [](const auto &info) { return info.param.name; });
 
 TEST_F(IoctlTest, TransfersRefuseLists)
