@@ -27,4 +27,19 @@ inline void connect_ends(int ends[2])
     close(listener);
 }
 
+// A TCP socket whose close(2) blocks for a minute, unless the peer reads or
+// exits.
+inline int slow_socket(int *peer)
+{
+    int ends[2] = {-1, -1};
+    char block[65536] = {};
+    linger slow = {1, 60};
+    connect_ends(ends);
+    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
+        ;
+    EXPECT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    *peer = ends[1];
+    return ends[0];
+}
+
 #endif

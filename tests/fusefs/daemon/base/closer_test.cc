@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The daemon's end waits for slow close calls, for a bounded time.
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,16 +29,6 @@ using Clock = std::chrono::steady_clock;
 bool is_set_back; // the time of day, by an hour, each time that it has been looked at
 constexpr time_t kHour = 3600;
 std::atomic<int> blocking{-1}; // close(2) of this descriptor takes half a minute
-
-// Its close(2) blocks until the peer has read the data or has exited.
-void fill_up(int fd, int seconds)
-{
-    char block[65536] = {};
-    linger slow = {1, seconds};
-    while (send(fd, block, sizeof(block), MSG_DONTWAIT) > 0)
-        ;
-    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
-}
 
 TEST(Closer, WaitDoesNotDependOnTheRealTimeClock)
 {
@@ -85,13 +74,11 @@ TEST(Closer, SlotsAreLimitedPerUserAndReservedForRoot)
 
 TEST(Closer, ASocketThatLingersIsClosedAtOnce)
 {
-    int ends[2];
-    ASSERT_NO_FATAL_FAILURE(connect_ends(ends));
-    ASSERT_NO_FATAL_FAILURE(fill_up(ends[0], 30));
+    int peer, slow = slow_socket(&peer);
     auto start = Clock::now();
-    closer_discard(ends[0]);
+    closer_discard(slow);
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
-    close(ends[1]);
+    close(peer);
 }
 
 // On a busy machine the closing thread may start late: the test repeats.

@@ -88,42 +88,36 @@ class Workers : public ::testing::Test
     std::vector<uid_t> begun_; // whose jobs, in order
 };
 
-TEST_F(Workers, OneUserLeavesThreadsForBuffersToOthers)
-{
-    add(WORK_BUFFER, 1, 100);
-    EXPECT_TRUE(begin(1, kOfUser));
-    add(WORK_BUFFER, 2, 100);
-    EXPECT_TRUE(begin(2, kOfUser));
-    std::lock_guard<std::mutex> hold(lock_);
-    EXPECT_EQ(begun_of(1), kOfUser);
-}
+// The threads of a kind of work that the first and the second user get.
+struct Shares {
+    work kind;
+    size_t first, second;
+};
 
-TEST_F(Workers, OneUserLeavesThreadsForFlushesToOthers)
+class WorkersOfAKind : public Workers, public ::testing::WithParamInterface<Shares>
 {
-    add(WORK_SYNC, 1, 100);
-    EXPECT_TRUE(begin(1, kOfUser));
-    add(WORK_SYNC, 2, 100);
-    EXPECT_TRUE(begin(2, kOfUser));
-    add(WORK_SYNC, 3);
-    add(WORK_SYNC, 0);
-    EXPECT_TRUE(begin(0, 1)) << "a thread is root's";
-    std::lock_guard<std::mutex> hold(lock_);
-    EXPECT_EQ(begun_of(1) + begun_of(2) + begun_of(3), 2 * kOfUser);
-}
+};
 
 // Eight transfers were all threads once, and one user could occupy them.
-TEST_F(Workers, OneUserLeavesThreadsForTransfersToOthers)
+TEST_P(WorkersOfAKind, AUserLeavesThreadsToAnotherAndToRoot)
 {
-    add(WORK_TRANSFER, 1, 100);
-    EXPECT_TRUE(begin(1, kTransfersOfUser));
-    add(WORK_TRANSFER, 2, 100);
-    EXPECT_TRUE(begin(2, kTransfers - kTransfersOfUser - 1));
-    add(WORK_TRANSFER, 0);
+    const auto [kind, first, second] = GetParam();
+    add(kind, 1, 100);
+    EXPECT_TRUE(begin(1, first));
+    add(kind, 2, 100);
+    EXPECT_TRUE(begin(2, second));
+    add(kind, 3);
+    add(kind, 0);
     EXPECT_TRUE(begin(0, 1)) << "a thread is root's";
     std::lock_guard<std::mutex> hold(lock_);
-    EXPECT_EQ(begun_of(1), kTransfersOfUser);
-    EXPECT_EQ(begun_of(2), kTransfers - kTransfersOfUser - 1);
+    EXPECT_EQ(begun_of(1), first);
+    EXPECT_EQ(begun_of(2) + begun_of(3), second);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, WorkersOfAKind,
+    ::testing::Values(Shares{WORK_BUFFER, kOfUser, kOfUser}, Shares{WORK_SYNC, kOfUser, kOfUser},
+                      Shares{WORK_TRANSFER, kTransfersOfUser, kTransfers - kTransfersOfUser - 1}));
 
 TEST_F(Workers, TheUserWithTheFewestJobsIsNext)
 {
@@ -140,12 +134,6 @@ TEST_F(Workers, TheUserWithTheFewestJobsIsNext)
     EXPECT_TRUE(begin(6, 1)) << "before the user that was first, and has 92 waiting";
     std::lock_guard<std::mutex> hold(lock_);
     EXPECT_EQ(begun_of(1), kTransfersOfUser);
-}
-
-TEST_F(Workers, RootRunsAsManyTransfersAsAnotherUser)
-{
-    add(WORK_TRANSFER, 0, 100);
-    EXPECT_TRUE(begin(0, kTransfersOfUser));
 }
 
 TEST_F(Workers, JobsOfRootDoNotReduceTheShareOfUsers)

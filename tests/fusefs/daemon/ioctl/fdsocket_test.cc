@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -238,16 +237,6 @@ TEST_F(FdSocket, ATokenExpiresAfterSomeSeconds)
     ahead = 0;
 }
 
-TEST_F(FdSocket, SilentConnectionsDoNotKeepOthersOut)
-{
-    int idle[8];
-    for (int &s : idle)
-        s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
-    EXPECT_NE(token(memory_), 0u);
-    for (int s : idle)
-        close(s);
-}
-
 TEST_F(FdSocket, ConnectionsAreLimited)
 {
     std::vector<int> idle;
@@ -474,21 +463,15 @@ TEST_F(FdSocket, AFileSystemThatDoesNotReplyIsNotCalled)
 // socket's thread until its own is closed.
 TEST_F(FdSocket, ADescriptorThatClosesSlowlyBlocksNothing)
 {
-    int ends[2];
-    char block[65536] = {};
-    linger slow = {1, 60};
-    ASSERT_NO_FATAL_FAILURE(connect_ends(ends));
-    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
-        ;
-    ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    int peer, slow = slow_socket(&peer);
     gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
     gpunvme_reply reply;
     std::unique_lock<std::mutex> busy(gate_);
     int before = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
     int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
-    EXPECT_TRUE(send_word(s, ends[0], 0));
-    close(ends[0]);
+    EXPECT_TRUE(send_word(s, slow, 0));
+    close(slow);
     busy.unlock();
     EXPECT_EQ(reply_fds(before, &reply), 1);
     close(before);
@@ -496,21 +479,7 @@ TEST_F(FdSocket, ADescriptorThatClosesSlowlyBlocksNothing)
     EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "kept waiting, or taken";
     EXPECT_NE(token(memory_), 0u);
     close(s);
-    close(ends[1]);
-}
-
-// A TCP socket whose close(2) blocks for a minute.
-int slow_socket(int *peer)
-{
-    int ends[2] = {-1, -1};
-    char block[65536] = {};
-    linger slow = {1, 60};
-    connect_ends(ends);
-    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
-        ;
-    EXPECT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
-    *peer = ends[1];
-    return ends[0];
+    close(peer);
 }
 
 // Sends `n` times the same descriptor with a word, and closes it.

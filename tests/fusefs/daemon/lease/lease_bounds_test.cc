@@ -114,17 +114,6 @@ TEST_F(LeaseBounds, ALeaseInCreationLeavesRoomForOthers)
     EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
 }
 
-TEST_F(QueueLeases, OtherUsersLeaveQueuesForRoot)
-{
-    open();
-    gpunvme_ioc_queue_lease lease;
-    int err = 0;
-    for (unsigned i = 0; !err && i < 1000; i++)
-        err = rig_lease_queue(rig_, 1 + i % 5, &lease);
-    EXPECT_EQ(err, -EBUSY);
-    EXPECT_EQ(rig_lease_queue(rig_, 0, &lease), 0);
-}
-
 // The page of the lease needs a descriptor, and none is free.
 TEST_F(QueueLeases, ALeaseThatFailsPinsNoBlocks)
 {

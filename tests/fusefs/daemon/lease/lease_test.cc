@@ -215,17 +215,6 @@ TEST_F(LeaseTest, QueuesOfTheBouncePathAreNotCountedAsFree)
     EXPECT_EQ(all.reply().queues, most);
 }
 
-TEST_F(LeaseTest, LeasesAreLimited)
-{
-    ASSERT_NO_FATAL_FAILURE(start());
-    int made = 0;
-    while (made < 10000 && Extents(fd_).error() == 0)
-        made++;
-    EXPECT_GE(made, 1000);
-    EXPECT_LT(made, 10000);
-    EXPECT_EQ(Extents(fd_).error(), -EMFILE);
-}
-
 TEST_F(LeaseTest, OnlyTheHolderEndsALeaseAndOnlyOnce)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
