@@ -29,6 +29,7 @@ class Inode
         i_ = nullptr;
     }
     operator ffs_inode *() const { return i_; }
+    ffs_inode *operator->() const { return i_; }
     // A function that stores a reference gets this.
     ffs_inode **out()
     {

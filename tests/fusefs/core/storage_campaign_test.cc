@@ -13,7 +13,6 @@
 #include <sstream>
 #include <string_view>
 
-#include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 #include "tests/rounds.h"

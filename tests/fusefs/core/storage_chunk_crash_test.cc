@@ -3,11 +3,9 @@
 // operation.
 #include <string.h>
 
-#include <algorithm>
 #include <iterator>
 #include <set>
 
-#include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 #include "tests/rounds.h"
@@ -42,13 +40,9 @@ class ChunkFiles : public StorageTest
     // The file that has value `n`; made if there is none. -errno if that fails.
     int file_of(unsigned n, Inode *out)
     {
-        Inode root;
-        std::string name = "f" + std::to_string(n / VALUES_OF_FILE);
-        int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
-        if (!err)
-            err = ffs_lookup(root, name.c_str(), out->out());
-        return err == -ENOENT ? ffs_mknod(root, name.c_str(), S_IFREG | 0644, 0, &CRED, out->out())
-                              : err;
+        const std::string name = "f" + std::to_string(n / VALUES_OF_FILE);
+        int err = ffs_lookup(root(), name.c_str(), out->out());
+        return err == -ENOENT ? new_file(name.c_str(), out->out()) : err;
     }
     static std::string name_of(unsigned n) { return "user." + std::to_string(n); }
     static std::string value_of(unsigned n, unsigned blocks)
@@ -244,10 +238,10 @@ class ChunkCrash : public ChunkFiles
     }
     std::string look_at_data()
     {
-        Inode root, file;
+        Inode file = lookup("data");
         ffs_attr attr;
         std::string bytes(1u << 20, 0);
-        if (ffs_iget(fs, LAY_INO_ROOT, root.out()) || ffs_lookup(root, "data", file.out()))
+        if (!file)
             return "no data";
         ffs_getattr(file, &attr);
         for (uint64_t at = 0; at < attr.size;) {

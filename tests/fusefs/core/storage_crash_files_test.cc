@@ -17,25 +17,12 @@ class CrashFiles : public StorageTest
         ASSERT_EQ(mount(), 0) << why;
         dev->record();
     }
-    ffs_inode *root()
-    {
-        ffs_inode *inode;
-        EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &inode), 0);
-        return inode;
-    }
     // Runs body with a file, made if need be; whatever happens to it is the caller's business.
     void with(const std::string &name, const std::function<void(ffs_inode *)> &body)
     {
-        ffs_inode *dir = root(), *inode;
-        ffs_cred cred = {0, 0, 0};
-        int err = ffs_lookup(dir, name.c_str(), &inode);
-        if (err)
-            err = ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &inode);
-        if (!err) {
-            body(inode);
-            ffs_iput(inode, 1);
-        }
-        ffs_iput(dir, 1);
+        Inode file = lookup(name);
+        if (file || new_file(name.c_str(), file.out()) == 0)
+            body(file);
     }
     std::string content(const std::string &name)
     {
@@ -157,12 +144,11 @@ TEST_F(CrashFiles, FdatasyncKeepsTheNewSize)
 
 TEST_F(CrashFiles, UnlinkedButOpenIsFreedByTheNextMount)
 {
-    ffs_inode *dir = root();
     uint64_t before = free_blocks();
     std::string data(500000, 'o');
     with("open", [&](ffs_inode *inode) {
         ffs_write(inode, 0, data.data(), data.size());
-        ASSERT_EQ(ffs_unlink(dir, "open"), 0);
+        ASSERT_EQ(remove_file("open"), 0);
         ASSERT_EQ(ffs_sync(fs), 0);
         Device cut = dev->cut(dev->ops(), CRASH_DROP, 0);
         struct ffs *whole = fs;
@@ -172,7 +158,6 @@ TEST_F(CrashFiles, UnlinkedButOpenIsFreedByTheNextMount)
         EXPECT_EQ(image_check(cut->dev()), 0);
         fs = whole;
     });
-    ffs_iput(dir, 1);
 }
 
 } // namespace

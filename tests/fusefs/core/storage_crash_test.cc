@@ -24,11 +24,9 @@ class Crash : public StorageTest
         opts.discard = true; // a block freed too early is lost
         ASSERT_EQ(mount(), 0) << why;
         for (unsigned i = 0; i < FILES; i++) {
-            ffs_inode *inode;
-            std::string name = "file" + std::to_string(i);
-            ASSERT_EQ(new_file(name.c_str(), &inode), 0);
+            Inode inode;
+            ASSERT_EQ(new_file(("file" + std::to_string(i)).c_str(), inode.out()), 0);
             inos.push_back(ffs_ino(inode));
-            ffs_iput(inode, 1);
         }
         // Near the end of the log, so that what follows lies across its seam.
         for (uint32_t i = 0; tail_position() < 230; i++) {
@@ -44,23 +42,17 @@ class Crash : public StorageTest
 
     int set_all(uint32_t value)
     {
-        std::vector<ffs_inode *> inodes;
-        int err = 0;
-        for (uint64_t ino : inos) {
-            inodes.push_back(nullptr);
-            EXPECT_EQ(ffs_iget(fs, ino, &inodes.back()), 0);
-        }
-        err = handle([&](ffs_tx *tx) {
+        std::vector<Inode> inodes(inos.size());
+        for (size_t i = 0; i < inos.size(); i++)
+            EXPECT_EQ(ffs_iget(fs, inos[i], inodes[i].out()), 0);
+        return handle([&](ffs_tx *tx) {
             int e = 0;
-            for (ffs_inode *inode : inodes) {
+            for (const Inode &inode : inodes) {
                 e = e ? e : ffs_inode_dirty(tx, inode);
                 inode->d.uid = lay_put32(value);
             }
             return e;
         });
-        for (ffs_inode *inode : inodes)
-            ffs_iput(inode, 1);
-        return err;
     }
 
     // Rounds of changes; remembers after how many operations each commit had returned.

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "mkfs/mkfs_core.h"
-#include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/space_probe.h"
 
 int storage_format(CrashDevice *d, uint64_t log_blocks)
@@ -127,19 +126,30 @@ int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credi
     return err;
 }
 
+Inode StorageTest::root()
+{
+    Inode root;
+    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, root.out()), 0);
+    return root;
+}
+
+Inode StorageTest::lookup(const std::string &name)
+{
+    Inode file;
+    int err = ffs_lookup(root(), name.c_str(), file.out());
+    EXPECT_TRUE(!err || err == -ENOENT) << err << " " << name;
+    return file;
+}
+
 int StorageTest::new_file(const char *name, ffs_inode **out)
 {
     const ffs_cred cred = {0, 0, 0};
-    Inode root;
-    int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
-    return err ? err : ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
+    return ffs_mknod(root(), name, S_IFREG | 0644, 0, &cred, out);
 }
 
 int StorageTest::remove_file(const std::string &name)
 {
-    Inode root;
-    int err = ffs_iget(fs, LAY_INO_ROOT, root.out());
-    return err ? err : ffs_unlink(root, name.c_str());
+    return ffs_unlink(root(), name.c_str());
 }
 
 uint64_t StorageTest::fill_data(const char *name)
@@ -208,30 +218,27 @@ int StorageTest::new_inode(ffs_inode **out)
 
 int StorageTest::set_uid(uint64_t ino, uint32_t value)
 {
-    ffs_inode *inode;
-    int err = ffs_iget(fs, ino, &inode);
+    Inode inode;
+    int err = ffs_iget(fs, ino, inode.out());
     if (err)
         return err;
-    err = handle([&](ffs_tx *tx) {
+    return handle([&](ffs_tx *tx) {
         int e = ffs_inode_dirty(tx, inode);
         if (!e)
             inode->d.uid = lay_put32(value);
         return e;
     });
-    ffs_iput(inode, 1);
-    return err;
 }
 
 int64_t StorageTest::uid(uint64_t ino)
 {
-    ffs_inode *inode;
-    int err = ffs_iget(fs, ino, &inode);
+    Inode inode;
+    int err = ffs_iget(fs, ino, inode.out());
     if (err)
         return err;
     ffs_meta_read(fs);
     int64_t value = lay_get32(inode->d.uid);
     ffs_meta_done(fs);
-    ffs_iput(inode, 1);
     return value;
 }
 

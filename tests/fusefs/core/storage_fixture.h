@@ -29,6 +29,7 @@ extern "C" {
 #include "tests/fusefs/core/crash_device.h"
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/inode_ref.h"
 
 using Device = std::unique_ptr<CrashDevice>;
 
@@ -68,6 +69,9 @@ class StorageTest : public ::testing::Test
 
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
+    Inode root();
+    // A file of the root directory; null: there is none.
+    Inode lookup(const std::string &name);
     // An empty file of the root directory; referenced.
     int new_file(const char *name, ffs_inode **out);
     int remove_file(const std::string &name);

@@ -60,10 +60,9 @@ TEST_F(Inodes, ManyRemainDistinct)
 {
     std::set<uint64_t> inos;
     for (int i = 0; i < 1000; i++) {
-        ffs_inode *inode;
-        ASSERT_EQ(new_inode(&inode), 0);
+        Inode inode;
+        ASSERT_EQ(new_inode(inode.out()), 0);
         inos.insert(ffs_ino(inode));
-        ffs_iput(inode, 1);
     }
     EXPECT_EQ(inos.size(), 1000u);
     EXPECT_EQ(in_use(), 1001u);
@@ -130,10 +129,9 @@ TEST_F(Inodes, EvictedOnesAreReadAgainFromDisk)
 {
     std::vector<uint64_t> inos;
     for (uint32_t i = 0; i < 9000; i++) {
-        ffs_inode *inode;
-        ASSERT_EQ(new_inode(&inode), 0);
+        Inode inode;
+        ASSERT_EQ(new_inode(inode.out()), 0);
         inos.push_back(ffs_ino(inode));
-        ffs_iput(inode, 1);
     }
     ASSERT_EQ(set_uid(inos[0], 123), 0);
     for (uint64_t ino : inos)
@@ -143,9 +141,9 @@ TEST_F(Inodes, EvictedOnesAreReadAgainFromDisk)
 
 TEST_F(Inodes, TheOrphanListLosesAnyOfItsMembers)
 {
-    ffs_inode *inode[6];
-    for (ffs_inode *&i : inode) {
-        ASSERT_EQ(new_inode(&i), 0);
+    Inode inode[6];
+    for (Inode &i : inode) {
+        ASSERT_EQ(new_inode(i.out()), 0);
         ASSERT_EQ(orphan(i, true), 0);
         ASSERT_EQ(orphan(i, true), 0) << "adding twice changes nothing";
     }
@@ -158,18 +156,16 @@ TEST_F(Inodes, TheOrphanListLosesAnyOfItsMembers)
     ASSERT_EQ(orphan(inode[0], false), 0);
     ASSERT_EQ(orphan(inode[0], false), 0) << "removing twice changes nothing";
     EXPECT_EQ(orphans(), (std::vector<uint64_t>{ino(4), ino(1)}));
-    for (ffs_inode *i : inode) {
+    for (const Inode &i : inode)
         ASSERT_EQ(orphan(i, false), 0);
-        ffs_iput(i, 1);
-    }
     EXPECT_TRUE(orphans().empty());
 }
 
 TEST_F(Inodes, AWrongHintIntoTheOrphanListIsNotFollowed)
 {
-    ffs_inode *inode[4];
-    for (ffs_inode *&i : inode) {
-        ASSERT_EQ(new_inode(&i), 0);
+    Inode inode[4];
+    for (Inode &i : inode) {
+        ASSERT_EQ(new_inode(i.out()), 0);
         ASSERT_EQ(orphan(i, true), 0);
     }
     inode[1]->orphan_prev = ffs_ino(inode[0]);
@@ -177,10 +173,8 @@ TEST_F(Inodes, AWrongHintIntoTheOrphanListIsNotFollowed)
     inode[0]->orphan_prev = 12345;
     ASSERT_EQ(orphan(inode[0], false), 0);
     EXPECT_EQ(orphans(), (std::vector<uint64_t>{ffs_ino(inode[3]), ffs_ino(inode[2])}));
-    for (ffs_inode *i : inode) {
+    for (const Inode &i : inode)
         ASSERT_EQ(orphan(i, false), 0);
-        ffs_iput(i, 1);
-    }
 }
 
 } // namespace

@@ -77,33 +77,26 @@ class Resize : public StorageTest
     }
     void add_file(const std::string &name)
     {
-        ffs_inode *file;
-        ASSERT_EQ(new_file(name.c_str(), &file), 0);
+        Inode file;
+        ASSERT_EQ(new_file(name.c_str(), file.out()), 0);
         EXPECT_EQ(ffs_write(file, 0, std::string(LEN, name[0]).data(), LEN),
                   static_cast<ssize_t>(LEN));
-        ffs_iput(file, 1);
     }
     std::string read_file(const std::string &name)
     {
-        ffs_inode *root, *file;
         std::string data(LEN, 0);
-        EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-        int err = ffs_lookup(root, name.c_str(), &file);
-        ffs_iput(root, 1);
-        if (err)
-            return "";
-        EXPECT_EQ(ffs_read(file, 0, data.data(), LEN), static_cast<ssize_t>(LEN));
-        ffs_iput(file, 1);
-        return data;
+        Inode file = lookup(name);
+        ssize_t n = file ? ffs_read(file, 0, data.data(), LEN) : 0;
+        return n == static_cast<ssize_t>(LEN) ? data : "";
     }
     std::string zoo; // what describe_zoo() says
     std::vector<std::string> fill_before(uint64_t from);
     void make_attributes(const char *name, size_t values, size_t len);
-    void make_names(ffs_inode *root);
+    void make_names();
     void make_data();
     void make_zoo();
     std::string describe_zoo();
-    std::string describe_file(ffs_inode *root, const char *name);
+    std::string describe_file(const char *name);
     std::string describe_sums(ffs_inode *file, size_t len);
     uint64_t blocks()
     {
@@ -202,11 +195,11 @@ class Resize : public StorageTest
 std::vector<std::string> Resize::fill_before(uint64_t from)
 {
     std::vector<std::string> before, past;
-    ffs_inode *file;
     ffs_map map;
     for (int err = 0; !err;) {
+        Inode file;
         std::string name = "ballast" + std::to_string(before.size() + past.size());
-        EXPECT_EQ(new_file(name.c_str(), &file), 0);
+        EXPECT_EQ(new_file(name.c_str(), file.out()), 0);
         err = ffs_fallocate(file, 0, 0, BALLAST << LAY_BLOCK_SHIFT);
         if (!err && ffs_write(file, 0, "x", 1) == 1 && ffs_map_read(file, 0, 1, &map) == 0) {
             (map.segments[0].device >> LAY_BLOCK_SHIFT < from ? before : past).push_back(name);
@@ -214,7 +207,6 @@ std::vector<std::string> Resize::fill_before(uint64_t from)
         } else {
             past.push_back(name);
         }
-        ffs_iput(file, 1);
     }
     for (const std::string &name : past)
         EXPECT_EQ(remove_file(name), 0);
@@ -225,64 +217,53 @@ std::vector<std::string> Resize::fill_before(uint64_t from)
 // Fills the first chunks, so that what follows needs further ones.
 void Resize::make_attributes(const char *name, size_t values, size_t len)
 {
-    ffs_inode *file;
-    ASSERT_EQ(new_file(name, &file), 0);
+    Inode file;
+    ASSERT_EQ(new_file(name, file.out()), 0);
     for (size_t i = 0; i < values; i++) {
         const std::string value(len, static_cast<char>('a' + i));
         ASSERT_EQ(ffs_setxattr(file, ATTRIBUTES[i], value.data(), value.size(), 0), 0);
     }
-    ffs_iput(file, 1);
 }
 
-void Resize::make_names(ffs_inode *root)
+void Resize::make_names()
 {
     const ffs_cred cred = {};
-    ffs_inode *dir, *file;
-    ASSERT_EQ(ffs_mkdir(root, "names", S_IFDIR | 0755, &cred, &dir), 0);
+    Inode dir, other;
+    ASSERT_EQ(ffs_mkdir(root(), "names", S_IFDIR | 0755, &cred, dir.out()), 0);
     for (int i = 0; i < NAMES; i++) {
         std::string name = std::string(60, 'n') + std::to_string(i);
-        ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &file), 0);
-        ffs_iput(file, 1);
+        ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, other.out()), 0);
     }
-    ffs_iput(dir, 1);
+    ASSERT_EQ(ffs_symlink(root(), "link", std::string(4090, 't').c_str(), &cred, other.out()), 0);
 }
 
 void Resize::make_data()
 {
-    ffs_inode *file;
-    ASSERT_EQ(new_file("pieces", &file), 0); // a tree of extents
+    Inode file;
+    ASSERT_EQ(new_file("pieces", file.out()), 0); // a tree of extents
     for (uint64_t i = 0; i < 200; i++)
         ASSERT_EQ(ffs_write(file, i * 8192, &i, sizeof(i)), static_cast<ssize_t>(sizeof(i)));
-    ffs_iput(file, 1);
-    ASSERT_EQ(new_file("bound", &file), 0);
+    ASSERT_EQ(new_file("bound", file.out()), 0);
     ffs_attr attr = {};
     attr.flags = LAY_INODE_GPU_BOUND;
     ASSERT_EQ(ffs_setattr(file, &attr, FFS_SET_FLAGS, &attr), 0);
     for (uint64_t at : {uint64_t{0}, uint64_t{3} << 20, (uint64_t{5} << 20) + 4096})
         ASSERT_EQ(ffs_write(file, at, "bound", 5), 5);
-    ffs_iput(file, 1);
-    ASSERT_EQ(new_file("unwritten", &file), 0);
+    ASSERT_EQ(new_file("unwritten", file.out()), 0);
     ASSERT_EQ(ffs_fallocate(file, 0, 0, 100000), 0);
-    ffs_iput(file, 1);
 }
 
 // Everything that can lie past a new end, behind files that are removed afterwards.
 void Resize::make_zoo()
 {
-    const ffs_cred cred = {};
-    ffs_inode *root, *link;
     const std::vector<std::string> ballast = fill_before(ZOO);
     for (const char *name : {"fat0", "fat1", "fat2", "fat3"})
         make_attributes(name, std::size(ATTRIBUTES), 60000);
     make_attributes("attributes", 2, 3000);
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    make_names(root);
+    make_names();
     make_data();
-    ASSERT_EQ(ffs_symlink(root, "link", std::string(4090, 't').c_str(), &cred, &link), 0);
-    ffs_iput(link, 1);
     for (const std::string &name : ballast)
-        ASSERT_EQ(ffs_unlink(root, name.c_str()), 0);
-    ffs_iput(root, 1);
+        ASSERT_EQ(remove_file(name), 0);
     zoo = describe_zoo();
 }
 
@@ -300,14 +281,14 @@ std::string Resize::describe_sums(ffs_inode *file, size_t len)
     return std::to_string(n) + "," + std::to_string(std::hash<std::string>{}(text));
 }
 
-std::string Resize::describe_file(ffs_inode *root, const char *name)
+std::string Resize::describe_file(const char *name)
 {
     // The string is static, since filling it for each file would take most of
     // the time of the test.
     static std::string data(8 << 20, 0);
-    ffs_inode *file;
     std::string text = std::string(name) + ":";
-    if (ffs_lookup(root, name, &file))
+    Inode file = lookup(name);
+    if (!file)
         return text + "lost;";
     ssize_t n = ffs_read(file, 0, data.data(), data.size());
     std::string_view bytes(data.data(), n < 0 ? 0 : static_cast<size_t>(n));
@@ -320,35 +301,28 @@ std::string Resize::describe_file(ffs_inode *root, const char *name)
         ssize_t len = ffs_getxattr(file, x, data.data(), 1 << 16);
         text += "," + std::to_string(len) + (len > 0 ? data.substr(len - 1, 1) : "");
     }
-    ffs_iput(file, 1);
     return text + ";";
 }
 
 std::string Resize::describe_zoo()
 {
-    ffs_inode *root, *other;
     std::string text;
-    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
     for (const char *name : {"old", "pieces", "bound", "attributes", "unwritten", "fat0", "fat3"})
-        text += describe_file(root, name);
+        text += describe_file(name);
     std::string target(LAY_SYMLINK_MAX, 0);
-    if (ffs_lookup(root, "link", &other) == 0) {
-        text += std::to_string(ffs_readlink(other, target.data(), target.size())) + target;
-        ffs_iput(other, 1);
-    }
-    if (ffs_lookup(root, "names", &other) == 0) {
+    if (Inode link = lookup("link"))
+        text += std::to_string(ffs_readlink(link, target.data(), target.size())) + target;
+    if (Inode dir = lookup("names")) {
         int names = 0;
         ffs_readdir(
-            other, 0,
+            dir, 0,
             [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
                 ++*static_cast<int *>(arg);
                 return 0;
             },
             &names);
         text += std::to_string(names);
-        ffs_iput(other, 1);
     }
-    ffs_iput(root, 1);
     return text;
 }
 
@@ -466,13 +440,8 @@ TEST_F(Resize, HandlesContinueDuringGrowth)
 TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
 {
     ASSERT_EQ(mount(), 0);
-    ffs_inode *root, *file;
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    ASSERT_EQ(ffs_lookup(root, "old", &file), 0);
     ffs_map map;
-    ASSERT_EQ(ffs_map_read(file, 0, LEN, &map), 0);
-    ffs_iput(file, 1);
-    ffs_iput(root, 1);
+    ASSERT_EQ(ffs_map_read(lookup("old"), 0, LEN, &map), 0);
     ASSERT_EQ(remove_file("old"), 0);
     ASSERT_EQ(ffs_grow(fs, NEW), 0);
     std::vector<char> held(LEN);

@@ -23,10 +23,9 @@ class Threads : public StorageTest
         make(64u << 20, 256);
         ASSERT_EQ(mount(), 0) << why;
         for (int i = 0; i < 40; i++) {
-            ffs_inode *inode;
-            ASSERT_EQ(new_inode(&inode), 0);
+            Inode inode;
+            ASSERT_EQ(new_inode(inode.out()), 0);
             inos.push_back(ffs_ino(inode));
-            ffs_iput(inode, 1);
         }
     }
     // One round of a thread that allocates, pins, changes, frees and syncs.

@@ -17,29 +17,20 @@ class Tx : public StorageTest
         make(32u << 20, 256);
         ASSERT_EQ(mount(), 0) << why;
     }
-    lay_inode root_on_record()
-    {
-        ffs_inode *root;
-        EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-        lay_inode d = root->d;
-        ffs_iput(root, 1);
-        return d;
-    }
 };
 
 TEST_F(Tx, AbortRestoresInodesBlocksAndSpace)
 {
-    lay_inode before = root_on_record();
+    const lay_inode before = root()->d;
     uint64_t free_before = free_blocks();
     uint64_t block[2], len;
     for (uint64_t &b : block) {
-        ffs_inode *root, *fresh = nullptr;
-        ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+        Inode root = this->root(), fresh;
         EXPECT_EQ(handle([&](ffs_tx *tx) {
                       ffs_buf *buf;
                       EXPECT_EQ(ffs_inode_dirty(tx, root), 0);
                       memset(&root->d.map, 0xee, sizeof(root->d.map));
-                      EXPECT_EQ(ffs_inode_new(tx, S_IFREG, &fresh), 0);
+                      EXPECT_EQ(ffs_inode_new(tx, S_IFREG, fresh.out()), 0);
                       EXPECT_EQ(ffs_alloc(tx, 5000, 1, 100, 1, &b, &len), 0);
                       EXPECT_EQ(ffs_tx_new(tx, b, LAY_MAGIC_XATTR, 1, &buf), 0);
                       ffs_buf_put(buf);
@@ -47,12 +38,10 @@ TEST_F(Tx, AbortRestoresInodesBlocksAndSpace)
                       return -EINTR;
                   }),
                   -EINTR);
-        ffs_iput(fresh, 1);
-        ffs_iput(root, 1);
     }
     EXPECT_EQ(block[0], block[1]);
     EXPECT_EQ(free_blocks(), free_before);
-    lay_inode after = root_on_record();
+    const lay_inode after = root()->d;
     EXPECT_EQ(memcmp(&before, &after, sizeof(before)), 0);
 }
 
@@ -93,17 +82,16 @@ TEST_F(Tx, AHandleThatDirtiesTooMuchFails)
 
 TEST_F(Tx, MoreBlocksThanTheJournalHoldsAreCommitted)
 {
-    std::vector<ffs_inode *> inodes(200);
-    for (ffs_inode *&inode : inodes)
-        ASSERT_EQ(new_inode(&inode), 0);
+    std::vector<Inode> inodes(200);
+    for (Inode &inode : inodes)
+        ASSERT_EQ(new_inode(inode.out()), 0);
     for (uint32_t round = 0; round < 20; round++) {
-        for (ffs_inode *inode : inodes)
+        for (const Inode &inode : inodes)
             ASSERT_EQ(set_uid(ffs_ino(inode), round + 1), 0);
         ASSERT_EQ(commit(), 0);
     }
     uint64_t last = ffs_ino(inodes.back());
-    for (ffs_inode *inode : inodes)
-        ffs_iput(inode, 1);
+    inodes.clear();
     remount();
     EXPECT_EQ(uid(last), 20);
 }
@@ -324,16 +312,15 @@ TEST_F(MkfsCrash, OverAnOldFileSystemLeavesOneOfThem)
 {
     make(32u << 20, 256);
     ASSERT_EQ(mount(), 0) << why;
-    ffs_inode *inode;
     for (int i = 0; i < 50; i++) {
-        ASSERT_EQ(new_inode(&inode), 0);
+        Inode inode;
+        ASSERT_EQ(new_inode(inode.out()), 0);
         ASSERT_EQ(handle([&](ffs_tx *tx) {
                       int e = ffs_inode_dirty(tx, inode);
                       inode->d.nlink = lay_put32(0);
                       return e ? e : ffs_orphan_add(tx, inode);
                   }),
                   0);
-        ffs_iput(inode, 1);
     }
     ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(cut_everywhere(false), "");
