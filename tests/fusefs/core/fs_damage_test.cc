@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include <set>
-
 #include "tests/fusefs/core/fs_everything.h"
 #include "tests/fusefs/core/sealed_blocks.h"
 #include "tests/rounds.h"
@@ -218,7 +216,7 @@ TEST_F(FsDamage, ABlockThatStaysBadCostsItsOwnObjects)
     EXPECT_EQ(lookup_error(root, "file"), -ENOENT);
     check_at_end = false;
     unmount();
-    EXPECT_NE(fsck(), "") << "the superblock asks for fsck";
+    EXPECT_NE(fsck().find("F406"), std::string::npos) << "the superblock asks for fsck";
 }
 
 TEST_F(FsDamage, AReadOnlyMountOnlyTellsOfDamage)

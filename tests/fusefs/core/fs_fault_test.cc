@@ -218,7 +218,9 @@ TEST_F(FsFault, AfterShutdownEverythingFails)
     EXPECT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), -EIO);
     EXPECT_EQ(ffs_fsync(f, true), -EIO);
     f.reset();
-    check_at_end = false;
+    end_mount();
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(lookup_error(root, "f"), 0) << "what was there has been flushed";
 }
 
 TEST_F(FsFault, AReadOnlyMountReadsAndRefusesToChange)

@@ -45,21 +45,6 @@ TEST_F(Tx, AbortRestoresInodesBlocksAndSpace)
     EXPECT_EQ(memcmp(&before, &after, sizeof(before)), 0);
 }
 
-TEST_F(Tx, EndedHandlesSurviveARemount)
-{
-    ffs_inode *inode;
-    ASSERT_EQ(new_inode(&inode), 0);
-    uint64_t ino = ffs_ino(inode);
-    uint32_t generation = ffs_generation(inode);
-    ffs_iput(inode, 1);
-    ASSERT_EQ(set_uid(ino, 4711), 0);
-    remount();
-    EXPECT_EQ(uid(ino), 4711);
-    ASSERT_EQ(ffs_iget(fs, ino, &inode), 0);
-    EXPECT_EQ(ffs_generation(inode), generation);
-    ffs_iput(inode, 1);
-}
-
 TEST_F(Tx, AHandleThatDirtiesTooMuchFails)
 {
     int err = handle(
@@ -140,20 +125,6 @@ TEST_F(Tx, AFailedCheckpointLosesNothing)
     EXPECT_EQ(uid(LAY_INO_ROOT), 7);
 }
 
-TEST_F(Tx, AfterShutdownEveryCallFailsWithEio)
-{
-    ffs_inode *root;
-    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    ASSERT_EQ(set_uid(LAY_INO_ROOT, 5), 0);
-    ASSERT_EQ(ffs_shutdown(fs, true), 0);
-    EXPECT_EQ(set_uid(LAY_INO_ROOT, 6), -EIO);
-    EXPECT_EQ(uid(LAY_INO_ROOT), -EIO);
-    EXPECT_EQ(ffs_sync(fs), -EIO);
-    ffs_iput(root, 1);
-    remount();
-    EXPECT_EQ(uid(LAY_INO_ROOT), 5);
-}
-
 TEST_F(Tx, ShutdownWithoutFlushDropsUncommittedChanges)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 5), 0);
@@ -162,27 +133,6 @@ TEST_F(Tx, ShutdownWithoutFlushDropsUncommittedChanges)
     ASSERT_EQ(ffs_shutdown(fs, false), 0);
     remount();
     EXPECT_EQ(uid(LAY_INO_ROOT), 5);
-}
-
-TEST_F(Tx, ADamagedBlockRequestsFsckAndStopsNothingElse)
-{
-    lay_expect expect = {};
-    expect.magic = LAY_MAGIC_BITMAP;
-    ASSERT_EQ(set_uid(LAY_INO_ROOT, 9), 0);
-    remount();
-    uint8_t *bitmap = dev->bytes() + (ffs_geometry(fs)->bitmap_start << 12);
-    bitmap[100] ^= 6;
-    ffs_buf *buf;
-    ASSERT_EQ(set_uid(LAY_INO_ROOT, 10), 0);
-    ffs_meta_read(fs);
-    EXPECT_EQ(ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, 0), &expect, &buf), -EUCLEAN);
-    ffs_meta_done(fs);
-    EXPECT_EQ(set_uid(LAY_INO_ROOT, 11), 0);
-    EXPECT_EQ(unmount(), 0);
-    bitmap[100] ^= 6;
-    EXPECT_EQ(lay_get32(super_of(dev.get())->state), LAY_STATE_ERROR);
-    ASSERT_EQ(mount(), 0) << why;
-    EXPECT_EQ(uid(LAY_INO_ROOT), 11);
 }
 
 // --- Recovery: what it costs, and how it ends early ----------------------------------------------
@@ -247,24 +197,6 @@ TEST_F(Recover, ImagesOfSegmentsThatAreNotMappedAreDropped)
             EXPECT_EQ(memcmp(&before[block << 12], cut->bytes() + (block << 12), 4096), 0) << block;
         }
     }
-}
-
-TEST_F(Recover, AnUnreadableSuperblockIsReadFromItsOtherPlace)
-{
-    make(32u << 20, 256);
-    ASSERT_EQ(mount(), 0) << why;
-    ffs_inode *inode;
-    ASSERT_EQ(new_inode(&inode), 0);
-    uint64_t ino = ffs_ino(inode);
-    ffs_iput(inode, 1);
-    const uint64_t place = ffs_geometry(fs)->supers[0];
-    ASSERT_EQ(unmount(), 0);
-    dev->fail_reads(place << LAY_BLOCK_SHIFT, 4096);
-    EXPECT_GE(image_check(dev->dev()), 1) << "fsck finds it, and goes on";
-    opts.read_only = true;
-    ASSERT_EQ(mount(), 0) << why;
-    EXPECT_EQ(uid(ino), 0);
-    EXPECT_EQ(unmount(), 0);
 }
 
 // --- Power cuts while mkfs writes: nothing can be mounted, or a whole file system ----------------
