@@ -34,6 +34,18 @@ class FsCrafted : public FsTest
         return nullptr;
     }
 
+    // The slot of an inode; `change` changes it, and the block is sealed again.
+    void change_inode(uint64_t ino, const std::function<void(lay_inode &)> &change)
+    {
+        for (uint64_t block = 1; block < geo.blocks; block++) {
+            auto &ib = at<lay_inode_block>(block);
+            if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES ||
+                lay_get64(ib.head.owner) != ino - ino % LAY_INODES_PER_BLOCK)
+                continue;
+            change(ib.inodes[ino % LAY_INODES_PER_BLOCK]);
+            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&ib));
+        }
+    }
     void fill_log(uint64_t pos, uint64_t n, const lay_log_commit *commit);
 
     lay_geometry geo = {};
@@ -182,19 +194,9 @@ TEST_F(TwoBranches, ANodeOfALaterRangeIsNotUsedInAnEarlierOne)
 // The search of its predecessor visits the inodes of the list, and keeps a reference of none.
 TEST_F(FsCrafted, AnInodeFalselyOnTheOrphanListTakesNoReference)
 {
-    constexpr uint64_t SIZE = 123456;
-    ASSERT_EQ(truncate(create("liar"), SIZE), 0);
+    const uint64_t ino = ffs_ino(create("liar"));
     unmount();
-    for (uint64_t block = 1; block < geo.blocks; block++) {
-        auto &inodes = at<lay_inode_block>(block);
-        if (lay_get32(inodes.head.magic) != LAY_MAGIC_INODES)
-            continue;
-        for (lay_inode &slot : inodes.inodes) {
-            if (lay_get64(slot.size) == SIZE)
-                slot.next_orphan = lay_put64(LAY_NONE);
-        }
-        image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&inodes));
-    }
+    change_inode(ino, [](lay_inode &slot) { slot.next_orphan = lay_put64(LAY_NONE); });
     ASSERT_EQ(mount(), 0);
     Inode open = create("open"), liar = lookup("liar");
     ASSERT_EQ(ffs_unlink(root, "open"), 0);
@@ -207,25 +209,10 @@ TEST_F(FsCrafted, AnInodeFalselyOnTheOrphanListTakesNoReference)
 // Each inode leaves the list before the next is finished, so the ring is found where it begins.
 TEST_F(FsCrafted, AnOrphanListThatIsARingEnds)
 {
-    constexpr uint64_t SIZE = 123456;
-    uint64_t inos[2];
-    for (int i = 0; i < 2; i++) {
-        Inode f = create("f" + std::to_string(i));
-        ASSERT_EQ(truncate(f, SIZE), 0);
-        inos[i] = ffs_ino(f);
-    }
+    const uint64_t inos[] = {ffs_ino(create("f0")), ffs_ino(create("f1"))};
     unmount();
-    for (uint64_t block = 1; block < geo.blocks; block++) {
-        auto &inodes = at<lay_inode_block>(block);
-        if (lay_get32(inodes.head.magic) != LAY_MAGIC_INODES)
-            continue;
-        for (uint64_t i = 0; i < LAY_INODES_PER_BLOCK; i++) {
-            if (lay_get64(inodes.inodes[i].size) == SIZE)
-                inodes.inodes[i].next_orphan =
-                    lay_put64(lay_get64(inodes.head.owner) + i == inos[0] ? inos[1] : inos[0]);
-        }
-        image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&inodes));
-    }
+    for (int i = 0; i < 2; i++)
+        change_inode(inos[i], [&](lay_inode &slot) { slot.next_orphan = lay_put64(inos[1 - i]); });
     super().orphan = lay_put64(inos[0]);
     image_seal_super(device.bytes(), &geo);
     EXPECT_EQ(mount(), -EUCLEAN);
@@ -281,16 +268,10 @@ class HoleInAUnit : public FsCrafted
         Inode f = create("f");
         ASSERT_EQ(ffs_setattr(f, &flags, FFS_SET_FLAGS, nullptr), 0);
         write(f, 0, std::string((units - 1) * (2u << 20) + 1, 'd'));
-        uint64_t slot = ffs_ino(f) % LAY_INODES_PER_BLOCK, first = ffs_ino(f) - slot;
+        const uint64_t ino = ffs_ino(f);
         f.reset();
         unmount();
-        for (uint64_t block = 1; block < geo.blocks; block++) {
-            auto &ib = at<lay_inode_block>(block);
-            if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
-                continue;
-            change(ib.inodes[slot]);
-            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&ib));
-        }
+        change_inode(ino, change);
     }
     void expect_refused(const std::string &data)
     {
@@ -338,18 +319,6 @@ class CraftedChunks : public FsCrafted
         image_seal_super(device.bytes(), &geo);
         EXPECT_EQ(mount(), -EUCLEAN) << what;
         unmount();
-    }
-    // The slot of an inode; `change` changes it, and the block is sealed again.
-    void change_inode(uint64_t ino, const std::function<void(lay_inode &)> &change)
-    {
-        for (uint64_t block = 1; block < geo.blocks; block++) {
-            auto &ib = at<lay_inode_block>(block);
-            if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES ||
-                lay_get64(ib.head.owner) != ino - ino % LAY_INODES_PER_BLOCK)
-                continue;
-            change(ib.inodes[ino % LAY_INODES_PER_BLOCK]);
-            image_seal_block(device.bytes(), &geo, reinterpret_cast<uint8_t *>(&ib));
-        }
     }
 };
 
