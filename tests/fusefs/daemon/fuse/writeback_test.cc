@@ -405,24 +405,6 @@ bool same_time(const timespec &a, const timespec &b)
 
 // --- Errors that come late -----------------------------------------------------------------------
 
-TEST_F(WritebackTest, AFullFileSystemIsReportedAtFsync)
-{
-    int fd = make("big");
-    std::string data(1 << 20, 'b');
-    int err = 0;
-    for (int i = 0; i < 80 && !err; i++) {
-        if (write(fd, data.data(), data.size()) < 0 || (i % 8 == 7 && fsync(fd) != 0))
-            err = errno;
-    }
-    EXPECT_EQ(err, ENOSPC);
-    close(fd);
-    EXPECT_EQ(unlink(mounted_->path("big").c_str()), 0);
-    fd = make("small");
-    EXPECT_EQ(write(fd, "fits", 4), 4);
-    EXPECT_EQ(fsync(fd), 0);
-    close(fd);
-}
-
 // The kernel takes a short reply to its own write for a complete one.
 TEST_F(WritebackTest, NoFsyncedDataIsMissing)
 {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -61,17 +62,6 @@ class LifetimeTest : public MountedTest
             usleep(10000);
         return stats_of(fd_).buffers == count;
     }
-    // A process that registers a buffer and reads the whole file into it.
-    pid_t reading_process() const
-    {
-        pid_t pid = fork();
-        if (pid == 0) {
-            int fd = open_on(mounted_->path("file"), O_RDONLY);
-            Buffer buffer(fd, kFile);
-            _exit(buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile) ? 0 : 1);
-        }
-        return pid;
-    }
     // A process with two buffers that reads such a batch.
     pid_t batching_process() const
     {
@@ -95,16 +85,17 @@ class LifetimeTest : public MountedTest
             n = buffer.read(fd_, 0, 0, kFile);
         return n;
     }
-    // Starts a process that reads the file into memory of a GPU until a read fails.
-    pid_t endless_process(uint8_t gpu) const
+    // Starts a process that reads the file into memory of a GPU so many times, or until a read
+    // fails.
+    pid_t reading_process(uint8_t gpu, int times = INT_MAX) const
     {
         pid_t pid = fork();
         if (pid == 0) {
             int fd = open_on(mounted_->path("file"), O_RDONLY);
             Buffer buffer(fd, kFile, 0, gpu);
-            while (buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile))
-                ;
-            _exit(1);
+            while (times > 0 && buffer.read(fd, 0, 0, kFile) == static_cast<ssize_t>(kFile))
+                times--;
+            _exit(times > 0);
         }
         return pid;
     }
@@ -150,7 +141,7 @@ TEST_F(LifetimeTest, BuffersDoNotRunOutOfDescriptors)
 
 TEST_F(LifetimeTest, KilledClientLeavesNoBuffer)
 {
-    pid_t pid = endless_process(0);
+    pid_t pid = reading_process(0);
     ASSERT_TRUE(buffers_become(1));
     usleep(200000);
     ASSERT_EQ(kill(pid, SIGKILL), 0);
@@ -198,7 +189,7 @@ TEST_F(LifetimeTest, KilledClientsOfOneGpuTakeNoTransferOfAnotherAlong)
     };
     for (int i = 0; i < kKills; i++) {
         uint64_t before = read_by_second_gpu();
-        pid_t pid = endless_process(1);
+        pid_t pid = reading_process(1);
         while (read_by_second_gpu() == before && waitpid(pid, nullptr, WNOHANG) == 0)
             ASSERT_NO_FATAL_FAILURE(read_all());
         EXPECT_GT(read_by_second_gpu(), before);
@@ -246,52 +237,30 @@ TEST_F(LifetimeTest, SignalEndsABatch)
     EXPECT_EQ(v.bytes % kPiece, 0u);
 }
 
-TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
-{
-    pid_t pid = endless_process(0);
-    ASSERT_TRUE(buffers_become(1));
-    usleep(200000);
-    close(fd_);
-    fd_ = -1;
-    ASSERT_EQ(kill(mounted_->pid(), SIGTERM), 0);
-    EXPECT_TRUE(mounted_->ended()) << mounted_->log();
-    int status;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_NE(status, 0) << "the read did not get all of it";
-}
-
 // The end of the mount joins the session threads, of which one runs the batch.
-TEST_F(LifetimeTest, SignalToTheDaemonEndsBatchesAndTheMount)
+TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersBatchesAndTheMount)
 {
-    pid_t pid = batching_process();
-    ASSERT_TRUE(buffers_become(2));
+    const pid_t pids[] = {reading_process(0), batching_process()};
+    ASSERT_TRUE(buffers_become(3));
     usleep(300000);
     int status = 0;
-    EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "the batch is still running";
+    for (pid_t pid : pids)
+        EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "it is still running";
     close(fd_);
     fd_ = -1;
     ASSERT_EQ(kill(mounted_->pid(), SIGTERM), 0);
     EXPECT_TRUE(mounted_->ended()) << mounted_->log();
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status)) << status;
-    EXPECT_EQ(WEXITSTATUS(status), 1) << "the batch ended with an error";
-}
-
-TEST_F(LifetimeTest, OrdinaryOperationsGoOnDuringALongTransfer)
-{
-    pid_t pid = reading_process();
-    ASSERT_TRUE(buffers_become(1));
-    ASSERT_EQ(mkdir(mounted_->path("d").c_str(), 0755), 0);
-    int status = -1;
-    EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "the read is still running";
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(status, 0);
+    for (pid_t pid : pids) {
+        ASSERT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_TRUE(WIFEXITED(status)) << status;
+        EXPECT_EQ(WEXITSTATUS(status), 1) << "it ended with an error";
+    }
 }
 
 // The long read occupies the executor's only queue; the short ones wait.
 TEST_F(LifetimeTest, OrdinaryOperationsGoOnWhileShortReadsWait)
 {
-    pid_t pid = reading_process();
+    pid_t pid = reading_process(0, 1);
     ASSERT_TRUE(buffers_become(1));
     Buffer buffer(fd_, 32 * 4096);
     std::vector<std::thread> readers;
@@ -305,6 +274,7 @@ TEST_F(LifetimeTest, OrdinaryOperationsGoOnWhileShortReadsWait)
     for (std::thread &t : readers)
         t.join();
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
 }
 
 } // namespace

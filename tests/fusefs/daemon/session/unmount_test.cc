@@ -15,7 +15,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <thread>
 
@@ -284,23 +283,17 @@ TEST_F(BlockMountTest, IsTheDefaultAndShowsItsImage)
     EXPECT_EQ(line_of(m.mountpoint()).type, "fuse.gpunvmefs");
 }
 
-TEST_F(BlockMountTest, AnImageIsCompleteWhenUmountReturns)
+TEST_F(BlockMountTest, AnImageIsCompleteAndFreeWhenUmountReturns)
 {
     make_files(m);
     ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
+    {
+        Fd fd = open(m.image().c_str(), O_RDWR | O_CLOEXEC);
+        EXPECT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << strerror(errno);
+    }
     ASSERT_TRUE(copy(m.image(), m.image() + ".copy"));
     EXPECT_TRUE(m.ended()) << m.log();
     EXPECT_EQ(files_of(m.image() + ".copy"), kFiles);
-}
-
-TEST_F(BlockMountTest, NoProcessWritesTheImageAfterUmount)
-{
-    make_files(m);
-    ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
-    int fd = open(m.image().c_str(), O_RDWR | O_CLOEXEC);
-    EXPECT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << strerror(errno);
-    close(fd);
-    EXPECT_TRUE(m.ended()) << m.log();
 }
 
 TEST_F(BlockMountTest, ASignalEndsADaemonWhoseUnmountWaitsForIt)
