@@ -246,14 +246,10 @@ uint64_t direct_bytes(int fd)
 
 std::vector<gpunvme_open_file> programs_of(int fd)
 {
-    auto told = std::make_unique<gpunvme_ioc_open_files>(abi_struct<gpunvme_ioc_open_files>());
-    std::vector<gpunvme_open_file> found;
+    auto found = files_of(fd);
 
-    EXPECT_EQ(issue(fd, GPUNVME_IOC_OPEN_FILES, told.get()), 0);
-    for (uint32_t i = 0; i < told->count; i++) {
-        if (told->files[i].shared_calls)
-            found.push_back(told->files[i]);
-    }
+    found.erase(std::remove_if(found.begin(), found.end(), [](auto &f) { return !f.shared_calls; }),
+                found.end());
     return found;
 }
 
