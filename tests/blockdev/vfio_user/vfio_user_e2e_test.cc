@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -23,6 +22,7 @@
 #include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/vfio_user/vfio_user.h"
+#include "tests/blockdev/load.h"
 #include "tests/sim/server.h"
 
 namespace
@@ -218,66 +218,13 @@ TEST_F(VfioUserE2e, DataOutlivesTheServer)
     std::filesystem::remove(image);
 }
 
-/* Each thread works on a part of its own, and each of its calls must end. */
-class Load
-{
-  public:
-    explicit Load(bd_dev *dev)
-    {
-        for (unsigned i = 0; i < 4; i++)
-            threads.emplace_back([this, dev, i] {
-                for (unsigned round = 0; !stopping && is_good(dev, i, round); round++)
-                    rounds++;
-                ended++;
-            });
-    }
-
-    /* The longest time until a call of any thread has failed. */
-    double wait_all()
-    {
-        double from = now_s();
-        for (auto &thread : threads)
-            thread.join();
-        return now_s() - from;
-    }
-
-    /* n more, unless a call fails. */
-    void wait_rounds(unsigned n)
-    {
-        unsigned until = rounds + n;
-        while (rounds < until && ended == 0)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-
-    /* Returns true if no call has failed, and each read had the bytes of the thread. */
-    bool stop()
-    {
-        bool good = ended == 0;
-        stopping = true;
-        wait_all();
-        return good;
-    }
-
-  private:
-    static bool is_good(bd_dev *dev, unsigned i, unsigned round)
-    {
-        Bytes data(256 << 10, static_cast<unsigned char>(i + 4 * round)), got(data.size());
-        return bd_write(dev, i * MIB, data.data(), data.size(), 0) == 0 &&
-               bd_read(dev, i * MIB, got.data(), got.size()) == 0 && got == data;
-    }
-
-    std::atomic<bool> stopping{false};
-    std::atomic<unsigned> rounds{0}, ended{0};
-    std::vector<std::thread> threads;
-};
-
 TEST_F(VfioUserE2e, ThreadsDoNotMixTheirData)
 {
     serve({"--threads=2", "--reorder"});
     ASSERT_NO_FATAL_FAILURE(open());
-    Load load(dev);
+    Load load(dev, 4);
     load.wait_rounds(40);
-    EXPECT_TRUE(load.stop());
+    EXPECT_TRUE(load.stop()) << load.text();
 }
 
 /* --- Faults, and all steps of recovery ------------------------------------------------------- */
@@ -359,7 +306,7 @@ class ServerEnds : public VfioUserE2e
         serve();
         ASSERT_NO_FATAL_FAILURE(open());
         expect_works(0);
-        load = std::make_unique<Load>(dev);
+        load = std::make_unique<Load>(dev, 4);
         load->wait_rounds(20);
     }
 
@@ -370,7 +317,7 @@ class ServerEnds : public VfioUserE2e
         ASSERT_NO_FATAL_FAILURE(begin());
         kill(server->pid, signal);
         double bound = command_ms / 1000.0 + nvme_ctrlr_reset_ms(c) / 1000.0 + SLACK_S;
-        EXPECT_LT(load->wait_all(), bound);
+        EXPECT_LT(load->seconds_until_errors(), bound);
         Bytes page(4096);
         EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
         EXPECT_EQ(bd_write(dev, 0, page.data(), page.size(), 0), -EIO);
@@ -422,7 +369,7 @@ TEST_F(ServerEnds, AServerThatContinuesIsNotGone)
     std::this_thread::sleep_for(std::chrono::seconds(5));
     server->go_on();
     load->wait_rounds(20);
-    EXPECT_TRUE(load->stop());
+    EXPECT_TRUE(load->stop()) << load->text();
     expect_works(1);
 }
 
@@ -432,7 +379,7 @@ TEST_F(ServerEnds, SilenceIsLimitedByTheOption)
     silence_ms = 1000;
     ASSERT_NO_FATAL_FAILURE(begin());
     server->pause();
-    EXPECT_LT(load->wait_all(), 15) << "not the default, of 20 s";
+    EXPECT_LT(load->seconds_until_errors(), 15) << "not the default, of 20 s";
     close();
     server->stop(SIGKILL);
 }
