@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Device strings: their devices, and the errors for strings without one.
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <string>

@@ -5,8 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

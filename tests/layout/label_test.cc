@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "layout/label.h"
 #include "tests/layout/objects.h"

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>

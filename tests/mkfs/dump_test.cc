@@ -5,7 +5,6 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <cstring>
 

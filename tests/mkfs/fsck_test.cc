@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstring>
 #include <dirent.h>
-#include <functional>
 #include <random>
 #include <set>
 #include <thread>

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <memory>
 
 #include "fusefs/core/ffs.h"
 #include "mkfs/replay.h"

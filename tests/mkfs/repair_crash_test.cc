@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The power fails after every write of a repair: the next repair ends as the first would have. */
-#include <cstring>
 #include <memory>
 #include <set>
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <random>
 #include <set>

@@ -4,7 +4,6 @@
 // or explains why not, reports properties that its users can rely on, moves no
 // data outside a transfer, ends each transfer in time, and leaves no memory
 // mapped.
-#include <errno.h>
 #include <nvme/types.h>
 #include <stdio.h>
 #include <stdlib.h>

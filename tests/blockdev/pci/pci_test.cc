@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "blockdev/pci/pci.h"
 #include "layout/format.h"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "blockdev/vfio/vfio_internal.h"

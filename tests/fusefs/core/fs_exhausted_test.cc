@@ -2,7 +2,6 @@
 // Memory that cannot be had at any one allocation, and a disk that is full at any one step: errors
 // come back, and the image stays sound.
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // rename in all its cases, links, symbolic links, attributes and their inheritance.
-#include <stdio.h>
 #include <sys/sysmacros.h>
 
 #include "tests/fusefs/core/fs_fixture.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // A daemon in the full sandbox may make the calls that writeback_cache needs. It is a program of
 // its own because it must run without sanitizers; the other cases run with them.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The ring of the trace: what remains of many records, and what their readers are told.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
