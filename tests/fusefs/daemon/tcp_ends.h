@@ -34,6 +34,7 @@ inline int slow_socket(int *peer)
     int ends[2] = {-1, -1};
     char block[65536] = {};
     linger slow = {1, 60};
+
     connect_ends(ends);
     while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
         ;
