@@ -11,7 +11,7 @@
 #include "support/clock.h"
 #include "support/wait.h"
 
-#define SLEEPS_PER_CHECK 512u /* about 50 ms: a vfio-user register read takes milliseconds */
+#define SLEEPS_PER_CHECK 64u /* in the end 64 ms: a vfio-user register read takes milliseconds */
 #define POLLS_PER_CHECK  64u
 
 static void nvme_run_fill(struct bd_queue *q, struct bd_batch *b)

@@ -23,11 +23,15 @@ static inline void wait_ms(unsigned ms)
 /*
  * The stages of a wait between polls. A fast device answers within the first
  * polls, which do not pause. Then the thread yields, because with few cores a
- * controller in software may need its core. Then it sleeps.
+ * controller in software may need its core. Then it sleeps, longer each time,
+ * because a reset or a lost command takes seconds. It grows so slowly that it
+ * stays a small part of the time that the wait has already taken.
  */
 #define POLL_WAIT_SPINS    256u
 #define POLL_WAIT_YIELDS   128u
 #define POLL_WAIT_SLEEP_NS 50000
+#define POLL_WAIT_STEP_NS  3000 /* by which a sleep is longer than the previous one */
+#define POLL_WAIT_MAX_NS   1000000
 
 struct poll_wait {
     unsigned polls; /* consecutive polls without success */
@@ -39,20 +43,20 @@ static inline void poll_wait_reset(struct poll_wait *w)
     w->polls = 0;
 }
 
-/* Waits once. True after a sleep: rarer checks are due then. */
+/* Waits once. Returns true after a sleep: rarer checks are due then. */
 static inline bool poll_wait_once(struct poll_wait *w)
 {
-    struct timespec ts = {.tv_sec = 0, .tv_nsec = POLL_WAIT_SLEEP_NS};
+    const unsigned awake = POLL_WAIT_SPINS + POLL_WAIT_YIELDS;
 
-    if (w->polls < POLL_WAIT_SPINS) {
-        w->polls++;
+    if (w->polls < awake) {
+        if (w->polls++ >= POLL_WAIT_SPINS)
+            sched_yield();
         return false;
     }
-    if (w->polls < POLL_WAIT_SPINS + POLL_WAIT_YIELDS) {
+    struct timespec ts = {.tv_nsec =
+                              POLL_WAIT_SLEEP_NS + (long)(w->polls - awake) * POLL_WAIT_STEP_NS};
+    if (ts.tv_nsec < POLL_WAIT_MAX_NS)
         w->polls++;
-        sched_yield();
-        return false;
-    }
     nanosleep(&ts, NULL);
     return true;
 }
