@@ -19,7 +19,9 @@ struct limits {
 struct job_queue {
     pthread_cond_t wake;
     TAILQ_HEAD(, job) jobs;
-    struct limits limits; /* user is 0 without limits */
+    struct limits limits;      /* user is 0 without limits */
+    struct worker *next, *end; /* the thread to start next; behind the last one */
+    unsigned waiting, idle;    /* jobs in the queue; started threads without a job */
 };
 
 struct worker {
@@ -31,10 +33,10 @@ struct worker {
 };
 
 struct workers {
-    pthread_mutex_t lock; /* protects all fields below except wanted, count and thread ids */
+    pthread_mutex_t lock;                /* protects all fields below except all */
     struct job_queue queues[WORK_KINDS]; /* indexed by enum work */
     bool closing;
-    unsigned wanted, count; /* threads requested, threads started */
+    unsigned all; /* threads that may be started */
     struct worker threads[];
 };
 
@@ -45,7 +47,7 @@ static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 {
     struct limits n = {0};
 
-    for (unsigned i = 0; i < w->wanted; i++) {
+    for (unsigned i = 0; i < w->all; i++) {
         const struct worker *other = &w->threads[i];
         bool counts = other->kind == kind && other->busy;
         n.user += counts && other->uid == uid;
@@ -90,11 +92,14 @@ static struct job *workers_take(struct worker *self)
     struct job *job;
 
     pthread_mutex_lock(&w->lock);
+    queue->idle += self->busy;
     self->busy = false;
     while (!(job = workers_find(w, self->kind)) && !w->closing)
         pthread_cond_wait(&queue->wake, &w->lock);
     if (job) {
         TAILQ_REMOVE(&queue->jobs, job, entry);
+        queue->waiting--;
+        queue->idle--;
         self->busy = true;
         self->uid = job->uid;
     }
@@ -115,14 +120,34 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void assign_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
+/* The caller holds the lock. Returns 0 or -errno. */
+static int start_one(struct job_queue *queue)
+{
+    int err = -pthread_create(&queue->next->thread, NULL, work, queue->next);
+
+    queue->next += !err;
+    queue->idle += !err;
+    return err;
+}
+
+/* Starts the first thread of each kind, so that every job runs. */
+static int start_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
 {
     struct worker *next = w->threads;
+    int err = 0;
 
+    pthread_mutex_lock(&w->lock);
     for (unsigned kind = 0; kind < WORK_KINDS; kind++) {
+        struct job_queue *queue = &w->queues[kind];
+
+        queue->next = next;
         for (unsigned i = 0; i < of_kind[kind]; i++)
             *next++ = (struct worker){.all = w, .kind = (enum work)kind};
+        queue->end = next;
+        err = err ? err : start_one(queue);
     }
+    pthread_mutex_unlock(&w->lock);
+    return err;
 }
 
 int workers_open(unsigned n_transfers, struct workers **out)
@@ -133,7 +158,7 @@ int workers_open(unsigned n_transfers, struct workers **out)
 
     if (!w)
         return -ENOMEM;
-    w->wanted = all;
+    w->all = all;
     w->queues[WORK_TRANSFER].limits = (struct limits){(n_transfers * 2 + 2) / 3, n_transfers - 1};
     w->queues[WORK_BUFFER].limits = (struct limits){BUFFER_THREADS / 2, BUFFER_THREADS - 1};
     w->queues[WORK_SYNC].limits = (struct limits){SYNC_THREADS / 2, SYNC_THREADS - 1};
@@ -142,25 +167,24 @@ int workers_open(unsigned n_transfers, struct workers **out)
         TAILQ_INIT(&w->queues[i].jobs);
         pthread_cond_init(&w->queues[i].wake, NULL);
     }
-    assign_kinds(w, of_kind);
-    for (; w->count < all; w->count++) {
-        struct worker *self = &w->threads[w->count];
-        int err = pthread_create(&self->thread, NULL, work, self);
-        if (err) {
-            workers_close(w);
-            return -err;
-        }
+    int err = start_kinds(w, of_kind);
+    if (err) {
+        workers_close(w);
+        return err;
     }
     *out = w;
     return 0;
 }
 
+/* If a thread cannot be started, the job waits until one is free. */
 void workers_add(struct workers *w, enum work kind, struct job *job)
 {
     struct job_queue *queue = &w->queues[kind];
 
     pthread_mutex_lock(&w->lock);
     TAILQ_INSERT_TAIL(&queue->jobs, job, entry);
+    if (++queue->waiting > queue->idle && queue->next < queue->end)
+        (void)start_one(queue);
     pthread_cond_signal(&queue->wake);
     pthread_mutex_unlock(&w->lock);
 }
@@ -172,10 +196,13 @@ void workers_close(struct workers *w)
     for (unsigned i = 0; i < WORK_KINDS; i++)
         pthread_cond_broadcast(&w->queues[i].wake);
     pthread_mutex_unlock(&w->lock);
-    for (unsigned i = 0; i < w->count; i++)
-        pthread_join(w->threads[i].thread, NULL);
-    for (unsigned i = 0; i < WORK_KINDS; i++)
+    struct worker *first = w->threads;
+    for (unsigned i = 0; i < WORK_KINDS; i++) {
+        for (; first < w->queues[i].next; first++)
+            pthread_join(first->thread, NULL);
+        first = w->queues[i].end;
         pthread_cond_destroy(&w->queues[i].wake);
+    }
     pthread_mutex_destroy(&w->lock);
     free(w);
 }

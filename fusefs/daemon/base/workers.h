@@ -35,8 +35,9 @@ struct job {
 };
 
 /*
- * Starts the threads, `transfers` of them (at least 2) for WORK_TRANSFER.
- * Returns 0 or -errno.
+ * Starts the first thread of each kind. A job that finds no idle thread starts
+ * another one, up to a limit, which for WORK_TRANSFER is `transfers` (at least
+ * 2). Returns 0 or -errno.
  */
 int workers_open(unsigned transfers, struct workers **out);
 void workers_add(struct workers *w, enum work kind, struct job *job);

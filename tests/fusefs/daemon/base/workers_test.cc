@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Distribution of worker threads among users.
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -144,6 +145,28 @@ TEST_F(Workers, JobsOfRootDoNotReduceTheShareOfUsers)
         add(WORK_TRANSFER, uid);
         EXPECT_TRUE(begin(uid, 1)) << uid;
     }
+}
+
+// Each thread of the process is a directory, which is a link to the parent directory.
+unsigned long threads()
+{
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 ? tasks.st_nlink : 0;
+}
+
+TEST_F(Workers, AThreadStartsForAJobThatFindsNoneIdle)
+{
+    unsigned long before = threads();
+
+    add(WORK_SYNC, 1, 2);
+    ASSERT_TRUE(begin(1, 2));
+    EXPECT_EQ(threads(), before + 1) << "the first thread was there";
+    let_go();
+    add(WORK_SYNC, 1, 20);
+    add(WORK_TRANSFER, 2);
+    ASSERT_TRUE(begin(2, 1));
+    ASSERT_TRUE(begin(1, 22));
+    EXPECT_LE(threads(), before + 8) << "there are at most nine";
 }
 
 TEST_F(Workers, EveryJobIsRunInTheEnd)
