@@ -12,7 +12,7 @@
 #define PARK_FIRST_NS (50 * 1000ull)
 #define PARK_WATCH_NS (1000 * 1000ull) /* thread 0, which polls all doorbells */
 #define PARK_LONG_NS  (4000 * 1000ull) /* thread 0 after a long idle time */
-#define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
+#define LONG_IDLE_NS  (100 * 1000 * 1000ull)
 #define POLLED_NS     (20 * 1000ull) /* thread 0 if holders cannot kick */
 #define POLLED_SPIN   (10 * 1000 * 1000ull)
 #define POLLED_IDLE   (100 * 1000 * 1000ull) /* idle time after which PARK_FIRST_NS applies */
