@@ -167,11 +167,10 @@ GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part 
 }
 
 /*
- * Like gq_copy_bytes(), for a caller that waits: a warp copies 4 KiB in one
- * trip over the bus, with more registers. If it is called instead of inlined
- * (GPUNVME_DEVICE_SMALL), it needs two trips.
+ * Copies like gq_copy_bytes(), for a caller that waits: a warp copies 4 KiB in
+ * one trip over the bus, or with fewer registers (GPUNVME_DEVICE_SMALL) in two.
  */
-GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
 #ifdef GPUNVME_DEVICE_SMALL
     gq_copy_ahead<4>(dst, src, len, first, step);
