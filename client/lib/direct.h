@@ -81,6 +81,7 @@ struct leased_file {
     uint64_t device_at;                /* addresses in the memory space */
     uint64_t checked_at;
     uint64_t bad_block_at;
+    uint64_t bad_block; /* atomic; 1 + offset of the last one that was reported; 0: none */
     uint64_t ino;
     LIST_HEAD(, gpunvme_cache) caches; /* under d->lease_lock */
 };

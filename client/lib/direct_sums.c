@@ -96,31 +96,40 @@ int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *st
                               direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
 }
 
-/* Stores 1 + the offset of a block that did not match, or 0. */
-static int load_bad_block(struct leased_file *f, uint64_t *out)
+/*
+ * Moves the block that kernels have found last into f->bad_block, so that a later error of the
+ * drive is not taken for that block's. Stores 1 + its offset in *found, or 0. Returns 0 or -errno.
+ */
+static int take_bad_block(struct leased_file *f, uint64_t *found)
 {
-    *out = 0;
-    return memory_space_get(&f->d->space, out, f->bad_block_at, sizeof(*out));
+    const uint64_t none = 0;
+    int err = memory_space_get(&f->d->space, found, f->bad_block_at, sizeof(*found));
+
+    if (err || !*found)
+        return err;
+    __atomic_store_n(&f->bad_block, *found, __ATOMIC_RELAXED);
+    return memory_space_put(&f->d->space, f->bad_block_at, &none, sizeof(none));
 }
 
 int direct_bad_block(struct leased_file *f, uint64_t *offset)
 {
-    const uint64_t none = 0;
     uint64_t found;
-    int err = load_bad_block(f, &found);
+    int err = take_bad_block(f, &found);
 
-    if (err || !found)
+    if (err)
         return err;
+    found = __atomic_exchange_n(&f->bad_block, 0, __ATOMIC_RELAXED);
+    if (!found)
+        return 0;
     *offset = found - 1;
-    err = memory_space_put(&f->d->space, f->bad_block_at, &none, sizeof(none));
-    return err ? err : 1;
+    return 1;
 }
 
 int direct_say_failed(struct leased_file *f, int err)
 {
     uint64_t found;
 
-    if (err == -EIO && load_bad_block(f, &found) == 0 && found)
+    if (err == -EIO && take_bad_block(f, &found) == 0 && found)
         return gpunvme_fail(err, "inode %llu: block %llu of the file does not match its checksum",
                             (unsigned long long)f->ino,
                             (unsigned long long)((found - 1) / GQ_SUM_BLOCK));
