@@ -191,6 +191,7 @@ int leased_file_renew(struct leased_file *f)
     if (err)
         return err;
     struct gpunvme_device_file device = device_file(f, &fresh);
+    (void)direct_service_settle(f->d->service); /* a read that was given up may load the struct */
     err = memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
     if (err) {
         lease_drop(f, &fresh);
