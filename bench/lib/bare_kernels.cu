@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
         ;
     r->in_flight = gq_in_flight(w);
     r->outcome = w->outcome;
-    r->position = (struct gq_position){.entry = w->cq_head, .phase = w->phase};
+    r->position = (struct gd_position){.entry = w->cq_head, .phase = w->phase};
     gq_end(w);
     gd_give(r);
     for (uint32_t j = gq_thread(); j < w->share; j += GQ_LANES)
@@ -288,7 +288,7 @@ __device__ void send(const struct gd_reader *r, const struct gq_run *run, const 
 /* Called by the same lane. Returns false if the command has failed or did not end in time. */
 __device__ bool await(struct gd_reader *r, uint64_t limit_ns)
 {
-    struct gq_position *at = &r->position;
+    struct gd_position *at = &r->position;
     const struct nvme_cqe *cqe = &r->port.cq[at->entry];
     uint64_t until = gq_clock_ns() + limit_ns;
     uint32_t dw3, cid = at->entry;

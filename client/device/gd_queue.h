@@ -10,7 +10,7 @@
 #include "cuda/queue/gq_reads_protocol.h"
 
 /* The position of an idle queue pair, whose SQ's tail and CQ's head are the same entry. */
-struct gq_position {
+struct gd_position {
     uint32_t entry;         /* next entry of both rings */
     uint32_t phase;         /* phase of the next CQE */
     uint32_t cq_db_pending; /* not 0: `entry` was not stored to the CQ doorbell */
@@ -21,7 +21,7 @@ struct gd_reader {
     const struct gpunvme_device_file *file;
     uint32_t queue;
     struct gq_port port;          /* the queue's */
-    struct gq_position position;  /* of the rings */
+    struct gd_position position;  /* of the rings */
     uint32_t in_flight, outcome;  /* at the end of the last run */
     bool is_last;                 /* the group ended last of those that a counter serves */
     uint64_t bad_block;           /* of that run: gq_reader.bad_block */
@@ -30,14 +30,14 @@ struct gd_reader {
     struct gq_prefetch *prefetch; /* of its prefetch warp; NULL: the group loads the list */
 };
 
-GQ_FN struct gq_position gd_position(uint32_t word)
+GQ_FN struct gd_position gd_position(uint32_t word)
 {
-    return (struct gq_position){.entry = word >> GD_ENTRY_SHIFT,
+    return (struct gd_position){.entry = word >> GD_ENTRY_SHIFT,
                                 .phase = (word & GD_ODD_PASS) == 0,
                                 .cq_db_pending = word & GD_CQ_DB_PENDING};
 }
 
-GQ_FN uint32_t gd_word(struct gq_position p)
+GQ_FN uint32_t gd_word(struct gd_position p)
 {
     return p.entry << GD_ENTRY_SHIFT | (p.phase ? 0 : GD_ODD_PASS) |
            (p.cq_db_pending ? GD_CQ_DB_PENDING : 0);

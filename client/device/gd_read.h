@@ -95,7 +95,7 @@ GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
     w->in_flight = gq_in_flight(&r->w);
     w->outcome = r->w.outcome;
     w->bad_block = r->bad_block;
-    w->position = (struct gq_position){.entry = r->w.cq_head, .phase = r->w.phase};
+    w->position = (struct gd_position){.entry = r->w.cq_head, .phase = r->w.phase};
     gq_end(&r->w);
     return GQ_MIN32(r->bad);
 }

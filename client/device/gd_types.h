@@ -47,7 +47,7 @@
 #define GD_COPY_WARPS 6u
 
 /*
- * A word of gd_set.locks: the lock of a queue and its ring position (struct gq_position), so that a
+ * A word of gd_set.locks: the lock of a queue and its ring position (struct gd_position), so that a
  * lane that takes the lock loads nothing more. The words are adjacent, so that a warp loads all of
  * them at once. A zero word: free, at entry 0 and in the first pass of the rings.
  */
