@@ -30,15 +30,14 @@ MANY = 100  # the quotient of largest and smallest value from which an axis is l
 HEAD = """# Results
 
 `bench/report.py` generates this file from `bench/results/*.json`; edit those. Every run names its
-machine, revision and command, which is that of the revision: `ioctl_bench` and `write_bench` are
-`file_bench` now, `readv_bench` is `rows_bench`, `warps_bench` is `small_bench`, `mixed_bench` is
-`file_bench -c` and `latency_bench -c`, and `latency_bench` has the reads of `path_bench`. GB/s = 10^9
-bytes per second. All data read was verified. Compare figures within one run only. A number in
-parentheses is the ratio to the bound that the section names.
+machine, revision and command, which is that of the revision. GB/s = 10^9 bytes per second. All data
+read was verified. Compare figures within one run only. A number in parentheses is the ratio to the
+bound that the section names.
 
 **No real drive has been measured.** Unless a run says otherwise, the drive is the simulated one, its
-media is in memory (`/dev/shm`) without a latency model, and the GPU is an NVIDIA H100 80GB or H200
-on PCIe Gen5 x16 (driver 580.159.04, CUDA 13.0, 16 cores of an Intel Xeon, Linux 6.18).
+media is in memory (`/dev/shm`) without a latency model, and the GPU is an NVIDIA H200 on PCIe Gen5
+x16 (driver 580.159.04, CUDA 13.0, 16 cores of an Intel Xeon, Linux 6.18). The drive fills GPU memory
+for READ (tier 2); data of the direct path is staged (tier 1).
 
 `python3 scripts/bench-report.py --build-dir build --out report [--quick] [--only NAME,...]` measures
 what can run on the machine and writes one JSON file per benchmark; the CPU executor stands in for a
