@@ -93,7 +93,7 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 /* Returns lane 0's value of an expression that may differ between lanes. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
-/* Acts like the function above for a whole warp, without a group. */
+/* Returns the value of lane 0 of a whole warp, without a group. */
 #define GQ_UNIFORM32(expr) __shfl_sync(GQ_LANE_ALL, (uint32_t)(expr), 0)
 #define GQ_UNIFORM64(expr) __shfl_sync(GQ_LANE_ALL, (unsigned long long)(expr), 0)
 
