@@ -53,8 +53,7 @@ static inline bool poll_wait_once(struct poll_wait *w)
             sched_yield();
         return false;
     }
-    struct timespec ts = {.tv_nsec =
-                              POLL_WAIT_SLEEP_NS + (long)(w->polls - awake) * POLL_WAIT_STEP_NS};
+    struct timespec ts = {0, POLL_WAIT_SLEEP_NS + (long)(w->polls - awake) * POLL_WAIT_STEP_NS};
     if (ts.tv_nsec < POLL_WAIT_MAX_NS)
         w->polls++;
     nanosleep(&ts, NULL);
