@@ -303,13 +303,16 @@ GQ_FN void gd_next_queue(struct gd_share *s)
     s->has_queue = false;
 }
 
-/* Called inside a region. Loads an entry of the table for the lane. */
+/*
+ * Called inside a region. Loads an entry of the table for the lane. The length comes first: the
+ * host stores that of a new entry after the other words.
+ */
 GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, uint32_t lane,
                          struct gd_tables *t)
 {
     (void)w;
-    GQ_AT(t->addr) = gd_load64(&b->addr);
     GQ_AT(t->len) = gd_load64(&b->len);
+    GQ_AT(t->addr) = gd_load64(&b->addr);
     GQ_AT(t->iova) = gd_load64(&b->target.iova);
     GQ_AT(t->prps) = gd_load64(&b->target.prps_iova);
     GQ_AT(t->head) = gd_load64(&b->target.head);

@@ -38,11 +38,31 @@ static int memory_space_copy(const struct memory_space *p, uint64_t dst, uint64_
     return err ? err : cuda_driver_copy_wait(p->cuda, p->device, p->stream);
 }
 
+/*
+ * Copies on a mount without a GPU, where threads that read load and store words of the memory
+ * meanwhile. A thread that loads a word also sees the words in front of it.
+ */
+static void memory_space_copy_words(uint64_t dst, uint64_t src, size_t len)
+{
+    if (((dst | src | len) & 7) == 0) {
+        for (size_t i = 0; i < len; i += 8)
+            __atomic_store_n(
+                (uint64_t *)(uintptr_t)(dst + i),
+                __atomic_load_n((const uint64_t *)(uintptr_t)(src + i), __ATOMIC_ACQUIRE),
+                __ATOMIC_RELEASE);
+    } else if (len == 4) {
+        __atomic_store_n((uint32_t *)(uintptr_t)dst, *(const uint32_t *)(uintptr_t)src,
+                         __ATOMIC_RELEASE);
+    } else {
+        memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, len);
+    }
+}
+
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len)
 {
     if (p->cuda)
         return memory_space_copy(p, dst, (uintptr_t)src, len);
-    memcpy((void *)(uintptr_t)dst, src, len);
+    memory_space_copy_words(dst, (uintptr_t)src, len);
     return 0;
 }
 
@@ -50,7 +70,7 @@ int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size
 {
     if (p->cuda)
         return memory_space_copy(p, (uintptr_t)dst, src, len);
-    memcpy(dst, (const void *)(uintptr_t)src, len);
+    memory_space_copy_words((uintptr_t)dst, src, len);
     return 0;
 }
 
