@@ -147,11 +147,15 @@ class Server:
             return log.read()
 
     def stop(self, number=signal.SIGTERM):
-        """The exit status, or the negative number of the signal that ended it."""
+        """The exit status, or the negative number of the signal that ended it.
+
+        A paused server goes on first. A SIGCONT while it ends would take back the SIGSTOP by which
+        LeakSanitizer stops its threads, and LeakSanitizer would wait for ever.
+        """
         if self.process.returncode is not None:
             return self.process.returncode
+        self.go_on()
         self.process.send_signal(number)
-        self.process.send_signal(signal.SIGCONT)
         self.process.stdout.close()
         return self.process.wait(SECONDS)
 
