@@ -108,7 +108,7 @@ TSAN_LONG+='*/Direct.ReadsAnything*/staged_few:*/Direct.EndsWhere*/staged_few:'
 TSAN_LONG+='*/Direct.AHostThatWaits*/staged_few:*/List.ReadsAnything*/staged_blocks_of_4_KiB:'
 TSAN_LONG+='*/List.WhatIsWrong*/staged_blocks_of_4_KiB:'
 TSAN_LONG+='*/List.PiecesMayBe*/staged_blocks_of_4_KiB:DirectOne.WithTooFewDescriptorsSaysSo:'
-TSAN_LONG+='DirectOne.TheDescriptorMayBeClosed:DirectRight.IsTheMountsToGive:'
+TSAN_LONG+='DirectOne.TheDescriptorMayBeClosed:DirectRight.IsGrantedByTheMount:'
 TSAN_LONG+='*/Direct.*/proxied_doorbells:*/DirectFails.*/Reached:*/ListFails.*/Reached:'
 # Other cases have the threads of these long lists.
 TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'

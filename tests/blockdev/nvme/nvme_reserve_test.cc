@@ -271,7 +271,7 @@ TEST_F(Reserve, ARefusedHostIsNotRegistered)
     EXPECT_EQ(b->write(1), -EACCES);
 }
 
-TEST_F(Reserve, WhatAControllerLacksIsSaid)
+TEST_F(Reserve, MissingFeaturesOfAControllerAreReported)
 {
     Host none(dir, 3, false);
     EXPECT_EQ(none.reserve(), -ENOTSUP);

@@ -98,7 +98,7 @@ TEST_F(CheckTest, AMachineWithAllOfItIsInOrder)
     expect("fuse", CHECK_OK, "/dev/fuse");
 }
 
-TEST_F(CheckTest, LockdownIsSaidWhereItIsOn)
+TEST_F(CheckTest, AnActiveLockdownIsReported)
 {
     tree_.text("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
     check_machine(&check_, tree_.root());
@@ -120,7 +120,7 @@ class P2pTest : public CheckTest
     }
 };
 
-TEST_F(P2pTest, SaysWhatKeepsADriveFromGpuMemory)
+TEST_F(P2pTest, ReportsWhyADriveCannotReachGpuMemory)
 {
     gpu("0000:3b:00.0");
     expect_p2p("x86_64 Kernel Module  610.43.02", CHECK_WARN, "closed kernel modules");
@@ -249,7 +249,7 @@ TEST_F(CheckTest, AGpuHasItsNumaNode)
     expect("gpu", CHECK_OK, "NUMA node 1");
 }
 
-TEST_F(CheckTest, TheWayToAGpuIsMeasuredByWhatItPasses)
+TEST_F(CheckTest, TheDistanceToAGpuDependsOnTheBridgesInBetween)
 {
     tree_.pci(kDrive);
     gpu("0000:c2:00.0");
@@ -280,7 +280,7 @@ class TierTest : public CheckTest, public ::testing::WithParamInterface<Tier>
 {
 };
 
-TEST_P(TierTest, IsSaidWithItsExecutorAndTheReason)
+TEST_P(TierTest, IsReportedWithItsExecutorAndTheReason)
 {
     const Tier &want = GetParam();
     check_tier(&check_, &want.x);
@@ -381,7 +381,7 @@ TEST_F(TargetTest, DeviceStringsKeepTheirNamespace)
     EXPECT_STREQ(target_.path, "/run/nvme");
 }
 
-TEST_F(TargetTest, WhatIsNoDriveIsRefusedInWords)
+TEST_F(TargetTest, InvalidTargetsAreRefusedWithAMessage)
 {
     tree_.pci(kDrive, "0x020000");
     for (const char *text : {"", "c1:00.0", "0000:77:00.0", "vfio:c1:00", "vfio:c1:00.0/0",

@@ -219,7 +219,7 @@ TEST(ControllerPage, IsShownAsItIs)
     EXPECT_EQ(text(root.get(), "problem"), "none");
 }
 
-TEST(ControllerPage, NamesWhatCannotBe)
+TEST(ControllerPage, ReportsImpossibleValues)
 {
     Json root = ctrlr_json(honest_ctrlr().put<uint8_t>(512, 0x77));
     EXPECT_FALSE(flag(root.get(), "usable"));
@@ -250,7 +250,7 @@ TEST(NamespacePage, IsShownAsItIs)
     EXPECT_TRUE(flag(json_object_array_get_idx(formats, 1), "in_use"));
 }
 
-TEST(NamespacePage, FormatsTheDriverDoesNotTakeAreNamed)
+TEST(NamespacePage, FormatsThatTheDriverRefusesAreNamed)
 {
     Json metadata = ns_json(honest_ns().put<uint16_t>(132, 8));
     EXPECT_NE(text(metadata.get(), "problem").find("metadata"), std::string::npos);
@@ -259,7 +259,7 @@ TEST(NamespacePage, FormatsTheDriverDoesNotTakeAreNamed)
     EXPECT_NE(text(large.get(), "problem").find("neither 512 nor 4096"), std::string::npos);
 }
 
-TEST(NamespacePage, ASizeThatOverflowsIsNotBelieved)
+TEST(NamespacePage, ASizeThatOverflowsIsShownAsZeroBytes)
 {
     Json root = ns_json(honest_ns().put<uint64_t>(0, UINT64_MAX));
     EXPECT_EQ(number(root.get(), "bytes"), 0u);
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(Cap, CapabilityTest,
                                            Capability{"gone", UINT64_MAX, CHECK_FAIL}),
                          [](const auto &info) { return info.param.name; });
 
-TEST(NamespaceCheck, NamesTheFormatsThatWouldDo)
+TEST(NamespaceCheck, NamesTheSupportedFormats)
 {
     struct check c = {};
     Page page = honest_ns().put<uint8_t>(26, 0).put<uint16_t>(128, 8); // format 0 has metadata

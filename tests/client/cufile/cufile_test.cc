@@ -131,7 +131,7 @@ TEST_P(CuFile, ReadsAndWrites)
     EXPECT_TRUE(file_bytes(folder_->path("file")) == bytes_);
 }
 
-TEST_P(CuFile, CountsWhichWayWasTaken)
+TEST_P(CuFile, CountsTheTransfersOfEachPath)
 {
     ASSERT_EQ(cuFileRead(*fh_, memory_->at(), 8192, 0, 0), 8192);
     ASSERT_EQ(cuFileRead(*fh_, memory_->at(), 100, 1, 0), 100);
@@ -305,7 +305,7 @@ TEST_F(CuFileOnce, TheDriverOpensByItselfAndClosesWithTheLastHandle)
     EXPECT_EQ(cuFileDriverClose().err, CU_FILE_DRIVER_NOT_INITIALIZED);
 }
 
-TEST_F(CuFileOnce, MistakesAreTold)
+TEST_F(CuFileOnce, MistakesAreReported)
 {
     CUfileHandle_t fh = nullptr;
     CUfileDescr_t descr = {};
@@ -333,7 +333,7 @@ TEST_F(CuFileOnce, MistakesAreTold)
     EXPECT_EQ(cuFileStreamRegister(nullptr, 16).err, CU_FILE_INVALID_VALUE);
 }
 
-TEST_F(CuFileOnce, WhatIsNoHandleIsRefusedAndNotReadAsOne)
+TEST_F(CuFileOnce, InvalidHandlesAreRefusedWithoutAnAccess)
 {
     char byte = 0, memory[256] = {};
     Handle fh(path(), O_RDONLY);
@@ -347,7 +347,7 @@ TEST_F(CuFileOnce, WhatIsNoHandleIsRefusedAndNotReadAsOne)
 }
 
 // A batch has no errno of its own for each entry, so the event says what failed.
-TEST_F(CuFileOnce, AnEventSaysWhichErrorItsTransferMet)
+TEST_F(CuFileOnce, AnEventHasTheErrorOfItsTransfer)
 {
     char byte = 0;
     CUfileBatchHandle_t batch;

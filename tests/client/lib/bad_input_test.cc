@@ -24,7 +24,7 @@ void keep(void *context, int kind, const char *message)
     static_cast<Messages *>(context)->emplace_back(kind, message);
 }
 
-TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
+TEST(Log, ReceivesFailuresAndFallbacksAndIsSilentByDefault)
 {
     Messages messages;
     std::vector<char> bytes(4096);
@@ -50,7 +50,7 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
     connection_close(g);
 }
 
-TEST(Library, APathOnNoMountIsENOTTYInWords)
+TEST(Library, APathOutsideOfMountsIsENOTTYWithAMessage)
 {
     struct connection *g = nullptr;
     EXPECT_EQ(connection_open(kElsewhere, &g), -ENOTTY);

@@ -67,7 +67,7 @@ class Bounce : public HoleRig<Way>
     }
 };
 
-TEST_P(Bounce, MemoryTheMountCannotTakeIsReadAndTheReasonSaid)
+TEST_P(Bounce, MemoryThatTheMountRefusesIsReadAndTheReasonReported)
 {
     expect_reads(local_, GPUNVME_PATH_BOUNCE);
     struct gpunvme_result r;
@@ -75,7 +75,7 @@ TEST_P(Bounce, MemoryTheMountCannotTakeIsReadAndTheReasonSaid)
     EXPECT_NE(std::string(r.why).find("use "), std::string::npos) << r.why;
 }
 
-TEST_P(Bounce, AskedForItTakesNoOtherWay)
+TEST_P(Bounce, IsTheOnlyPathOnRequest)
 {
     ASSERT_EQ(set_path(GPUNVME_PATH_BOUNCE), 0);
     expect_reads(shared_, GPUNVME_PATH_BOUNCE);
@@ -183,7 +183,7 @@ TEST_P(Bounce, RefusesWhatTheMountWouldRefuse)
     EXPECT_EQ(bounce_set_options(g_, &odd), -EINVAL);
 }
 
-TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
+TEST_P(Bounce, AFullDriveCutsAWriteShort)
 {
     std::vector<char> bytes = some_bytes(kRoom, 7);
     memcpy(own_.data(), bytes.data(), kRoom);

@@ -121,7 +121,7 @@ TEST_P(ReadvTest, MemoryTheMountCannotTakeBounces)
     expect_pieces(local_, pieces);
 }
 
-TEST_P(ReadvTest, APieceThatCannotBeHasItsOwnErrorOnEveryWay)
+TEST_P(ReadvTest, AnInvalidPieceHasItsOwnErrorOnEveryPath)
 {
     for (gpunvme_buffer *b : {shared_, local_}) {
         std::vector<gpunvme_piece> pieces = {{0, kRoom, 1, 7},
@@ -137,7 +137,7 @@ TEST_P(ReadvTest, APieceThatCannotBeHasItsOwnErrorOnEveryWay)
     }
 }
 
-TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
+TEST_P(ReadvTest, AnInvalidCallReturnsAnError)
 {
     int write_only = open(mounted_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
     int directory = open(mounted_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(Mounts, ReadvTest,
 // More bytes than one call of a mount with one queue reads, and small pieces among the long ones.
 using LongInBytes = ReadvTest;
 
-TEST_P(LongInBytes, IsReadByAsManyCallsAsItTakes)
+TEST_P(LongInBytes, IsReadBySeveralCalls)
 {
     constexpr size_t kLong = 2600, kShort = 200, kHalf = kRoom / 2; // 5.1 GiB
     constexpr uint64_t kZeros = 64u << 20;

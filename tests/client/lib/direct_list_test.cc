@@ -44,7 +44,7 @@ TEST(DirectTake, AQueueThatIsLostToOthersIsTriedAgain)
     EXPECT_EQ(t.lock(t.take.queue), GD_TAKEN);
 }
 
-TEST(DirectTake, WhoLosesEveryQueueStopsByTheDeadline)
+TEST(DirectTake, AGroupThatLosesEveryQueueStopsByTheDeadline)
 {
     for (uint32_t queues : {1u, 3u}) {
         Take t(queues);
@@ -67,7 +67,7 @@ TEST(DirectTake, WhereAllAreTakenTheWaitEndsByTheDeadline)
 }
 
 // The last check of the leases is recent, and does not count.
-TEST(DirectTake, WhereAllAreLostTheErrorIsAtOnceAndThatOfTheLeases)
+TEST(DirectTake, IfAllQueuesAreLostTheErrorOfTheLeasesIsImmediate)
 {
     for (uint32_t lease : {GD_LEASE_VALID, GD_LEASE_REVOKED}) {
         Take t(2);
@@ -80,7 +80,7 @@ TEST(DirectTake, WhereAllAreLostTheErrorIsAtOnceAndThatOfTheLeases)
 }
 
 // Time may have passed while the thread was not scheduled: a free queue is taken all the same.
-TEST(DirectTake, TimeThatIsUpSparesTheTryThatWorks)
+TEST(DirectTake, ATryThatSucceedsAfterTheDeadlineCounts)
 {
     Take t(2);
     t.take.losses = 1;
@@ -280,7 +280,7 @@ TEST(DirectList, LongPiecesAreSharedByFewGroups)
     expect_read(s, list);
 }
 
-TEST(DirectList, OfEachShareTheFirstErrorIsTold)
+TEST(DirectList, TheFirstErrorOfEachShareIsReported)
 {
     Stack s(2, 16, 30);
     List list = any_list(s, 256, 6); // in turns of 32
@@ -298,7 +298,7 @@ TEST(DirectList, OfEachShareTheFirstErrorIsTold)
     expect_read(s, list);
 }
 
-TEST(DirectList, AnErrorOfTheDriveIsOnePieces)
+TEST(DirectList, AnErrorOfTheDriveFailsOnePiece)
 {
     Stack s(1, 8, 1);
     List list;

@@ -92,7 +92,7 @@ void expect_other(Stack &s, uint64_t dst, uint64_t len, uint64_t offset)
     expect_idle(s);
 }
 
-TEST_F(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
+TEST_F(DirectSharedLone, LeavesAQueueOrCidThatItCannotTakeUnchanged)
 {
     uint32_t idle = s.lock(0), taken = s.cids[0].taken[0];
     s.locks[0] = GD_LOST;

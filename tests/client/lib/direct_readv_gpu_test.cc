@@ -228,7 +228,7 @@ TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
     }
 }
 
-TEST_F(ListGpu, WhatIsWrongWithAPieceIsItsResult)
+TEST_F(ListGpu, AnInvalidPieceHasItsOwnError)
 {
     Pieces pieces = any_pieces(500, 23), good;
     for (size_t i : {3, 90, 499})
@@ -301,7 +301,7 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
         cudaFreeHost(p);
 }
 
-TEST_F(ListGpu, TheMountsEndIsTheLeases)
+TEST_F(ListGpu, TheEndOfTheMountEndsTheLeases)
 {
     Pieces pieces = any_pieces(100, 26);
     auto *own = pinned<struct gpunvme_piece>(100);

@@ -130,7 +130,7 @@ TEST(DirectSharedMany, CompletionsComeInAnyOrder)
     }
 }
 
-TEST(DirectSharedMany, ReadsWithQueuesForThemselvesGoOnBesideThem)
+TEST(DirectSharedMany, ReadsWithTheirOwnQueuesContinueMeanwhile)
 {
     Stack s(2, 8, 20);
     std::string wrong;
@@ -685,7 +685,7 @@ void store(uint32_t *word, uint32_t value)
 }
 
 // To readers that had them for themselves: no CID is lost, and none is given back.
-TEST(DirectWaiting, EndsWhenTheLocksOfAllQueuesTellThatTheyAreLost)
+TEST(DirectWaiting, EndsWhenTheLocksOfAllQueuesAreMarkedLost)
 {
     for (uint32_t queues : {1u, 3u, 6u}) {
         Stack s(queues, 40, 20);

@@ -315,7 +315,7 @@ TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
     EXPECT_EQ(opened, 2) << "a few are enough";
 }
 
-TEST_P(DirectFails, AnErrorOfTheDriveIsTheReads)
+TEST_P(DirectFails, AnErrorOfTheDriveIsThatOfTheRead)
 {
     ASSERT_NO_FATAL_FAILURE(fault("status", kRead, 1, 0x281)); // unrecovered read error
     EXPECT_EQ(read(f_, 0, kPage, kData), -EIO);
@@ -382,7 +382,7 @@ TEST_P(DirectFails, AResetEndsTheLeasesAndTheyAreRenewed)
     EXPECT_TRUE(holds(0, kFile, 0));
 }
 
-TEST_P(DirectFails, TheMountsEndIsTheLeases)
+TEST_P(DirectFails, TheEndOfTheMountEndsTheLeases)
 {
     end_the_mount();
     struct gpunvme_piece piece = {0, 0, kPage, 7};
@@ -544,7 +544,7 @@ class DirectRight : public DirectBase
     void SetUp() override { start("executor=cpu"); }
 };
 
-TEST_F(DirectRight, IsTheMountsToGive)
+TEST_F(DirectRight, IsGrantedByTheMount)
 {
     EXPECT_EQ(direct_open(g_, nullptr, &d_), -EPERM);
     EXPECT_NE(std::string(gpunvme_error()).find("direct="), std::string::npos) << gpunvme_error();
@@ -679,7 +679,7 @@ TEST_P(DirectCsum, ATruncatedFileIsReadAsItWas)
 }
 
 // Each block is the old one or the new one, or of both: no read fails.
-TEST_P(DirectCsum, AWriterBesideReadersMakesNoErrors)
+TEST_P(DirectCsum, AConcurrentWriterCausesNoErrors)
 {
     std::atomic<bool> done{false};
     std::thread writer([this, &done] {
@@ -718,7 +718,7 @@ class Unverified : public DirectCsum
     }
 };
 
-TEST_P(Unverified, ReadsTakeWhatTheDriveHas)
+TEST_P(Unverified, ReadsReturnTheDataOfTheDrive)
 {
     expect_result(3 * kPage, kBad, 3 * kPage);
     flip(kBad);

@@ -349,7 +349,7 @@ TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
     EXPECT_EQ(fcntl(fd_, F_GETFL) & O_DIRECT, GetParam().flags & O_DIRECT);
 }
 
-TEST_P(Io, SaysWhichWayAndWhy)
+TEST_P(Io, ReportsThePathAndTheReason)
 {
     bool ours = GetParam().where == Where::kMount;
     EXPECT_EQ(gpunvme_file_why(file_) == nullptr, ours);

@@ -174,7 +174,7 @@ TEST_F(HostMemory, OfNoLengthOrTooMuchIsRefused)
     EXPECT_EQ(buffers(), before);
 }
 
-TEST_F(HostMemory, OfAKilledProcessIsLetGo)
+TEST_F(HostMemory, OfAKilledProcessIsFreed)
 {
     int ends[2];
     char byte;

@@ -301,7 +301,7 @@ class Hostile : public ::testing::Test
     int file_ = -1;
 };
 
-TEST_F(Hostile, ThePlayedMountIsGoodUntilATestSaysOtherwise)
+TEST_F(Hostile, TheSimulatedMountIsValidByDefault)
 {
     struct gpunvme_direct *d;
     struct leased_file *f;
@@ -532,7 +532,7 @@ TEST_F(Hostile, SignalsDoNotKeepTheLibraryFromAnswers)
 }
 
 // The socket's backlog is full.
-TEST_F(Hostile, NorFromWaitingForItsTurn)
+TEST_F(Hostile, SignalsDoNotKeepTheLibraryFromWaitingForItsTurn)
 {
     std::vector<int> others = {server_.connected()};
     while (!server_.is_busy())

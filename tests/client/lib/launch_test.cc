@@ -357,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(Compared, Launch,
 // A staged read without checksums is one kernel, also while it is captured.
 using LaunchCaptured = Launch;
 
-TEST_P(LaunchCaptured, NothingIsWaitedForNorAsked)
+TEST_P(LaunchCaptured, MakesNeitherWaitsNorQueries)
 {
     start(kPatient);
     rig_->capture(true);

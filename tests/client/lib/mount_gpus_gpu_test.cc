@@ -272,7 +272,7 @@ TEST_F(MountGpusTest, BothReadAtOnceWhileBuffersComeAndGo)
         t.join();
 }
 
-TEST_F(MountGpusTest, AKilledProcessTakesNoTransferOfTheOtherGpuAlong)
+TEST_F(MountGpusTest, AKilledProcessFailsNoTransferOfTheOtherGpu)
 {
     constexpr int kReadsMore = 20;
 
@@ -289,7 +289,7 @@ TEST_F(MountGpusTest, AKilledProcessTakesNoTransferOfTheOtherGpuAlong)
 }
 
 // The program loses its context, and the mount serves the next one.
-TEST_F(MountGpusTest, AFaultOfAProgramTakesNoTransferOfTheOtherGpuAlong)
+TEST_F(MountGpusTest, AFaultOfAProgramFailsNoTransferOfTheOtherGpu)
 {
     constexpr int kReadsMore = 20, kFaults = 3;
     const std::string visible = devices_ > 1 ? "1" : "";

@@ -201,7 +201,7 @@ TEST_P(Pipeline, CallsThatAreInterruptedAreMadeAgain)
     interrupts = 0;
 }
 
-TEST_P(Pipeline, ADescriptorThatCannotIsItsError)
+TEST_P(Pipeline, AnUnsuitableDescriptorIsAnError)
 {
     int err;
     EXPECT_EQ(rig_.read(-1, 0, 0, 20 * kChunk, &err), 0u);
@@ -232,7 +232,7 @@ TEST_P(Pipeline, WritesAnyRangeAndNothingElse)
     }
 }
 
-TEST_P(Pipeline, AWriteThatFailsHasWrittenWhatItSaysAndNoMore)
+TEST_P(Pipeline, AFailedWriteHasWrittenOnlyTheReportedBytes)
 {
     const rlim_t room = 11 * kChunk + 99;
     struct rlimit old, limit;
@@ -312,7 +312,7 @@ TEST_P(Pipeline, AFaultyPieceOfAListHasItsOwnError)
     munmap(memory + 2 * kChunk, kChunk);
 }
 
-TEST_P(Pipeline, WhatIsWrongWithAListEndsIt)
+TEST_P(Pipeline, AnErrorOfAListEndsTheList)
 {
     std::vector<gpunvme_piece> list;
     for (uint64_t i = 0; i < 1900; i++)
@@ -462,7 +462,7 @@ TEST_F(Choice, ShortReadsBounceAndSaySo)
     EXPECT_FALSE(bounces(128 * kKib));
 }
 
-TEST_F(Choice, WithoutReadAheadFewerDo)
+TEST_F(Choice, FewerReadsBounceWithoutReadAhead)
 {
     if (!open_direct())
         GTEST_SKIP() << "no O_DIRECT here";

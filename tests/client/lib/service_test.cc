@@ -123,7 +123,7 @@ TEST_F(Service, ABlockIsThereAsLongAsItMayLookAtItsRead)
     EXPECT_TRUE(service_rig_has_left());
 }
 
-TEST_F(Service, WhatAReadUsesIsThereUntilItIsNotAtItAnyMore)
+TEST_F(Service, MemoryOfAReadIsKeptUntilTheBlockHasLeftTheRead)
 {
     start(kHasty);
     EXPECT_TRUE(service_rig_settle()) << "nothing to wait for";
@@ -164,7 +164,7 @@ TEST_F(Service, ABlockThatNeverLeavesKeepsItsMemoryAtTheEnd)
     EXPECT_FALSE(service_rig_any_stuck()) << "it has left after all";
 }
 
-TEST_F(Service, TheAnswerToAReadThatWasGivenUpIsNobodys)
+TEST_F(Service, TheResultOfAnAbandonedReadIsDropped)
 {
     start(kHasty);
     stick_in_a_read();
@@ -208,7 +208,7 @@ TEST_F(Service, AFailedContextIsToldLongBeforeTheDeadline)
     rig_->hold = false;
 }
 
-TEST_F(Service, WhatComesAfterAFailedContextIsNotHandedOver)
+TEST_F(Service, ReadsAfterAFailedContextAreNotSubmitted)
 {
     start(kPatient);
     rig_->hold = true;

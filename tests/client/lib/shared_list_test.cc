@@ -105,7 +105,7 @@ TEST_F(ListMemory, OfAMountWithoutAGpuIsMappedForNobody)
     EXPECT_EQ(calls, 0);
 }
 
-TEST_F(ListMemory, EndsWhereItEnds)
+TEST_F(ListMemory, ExcludesPiecesPastItsEnd)
 {
     ASSERT_EQ(open_direct(true), 0);
     gpunvme_piece *pieces = alloc();
@@ -119,7 +119,7 @@ TEST_F(ListMemory, EndsWhereItEnds)
     EXPECT_EQ(locate(within, kPieces - 2), on_gpu(within));
 }
 
-TEST_F(ListMemory, OfOthersIsWhereItIs)
+TEST_F(ListMemory, OfTheCallerHasItsOwnAddress)
 {
     ASSERT_EQ(open_direct(true), 0);
     gpunvme_piece own[2], *pieces = alloc();

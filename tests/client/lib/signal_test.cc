@@ -200,7 +200,7 @@ TEST(Retries, WhatThePipelineCannotReadTheMountReads)
     EXPECT_STREQ(result.why, "");
 }
 
-TEST(Retries, AndABatchOfWhichAPieceFailed)
+TEST(Retries, TheMountReadsABatchOfWhichAPieceFailed)
 {
     Mount r;
     r.bounces = true;

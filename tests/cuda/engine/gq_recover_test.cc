@@ -462,7 +462,7 @@ TEST_P(GqRecover, AnExecutorThatTakesNoPairCausesNoReset)
 }
 
 /* The transfer ends because of the first list, and the second is of no use then. */
-TEST_P(GqRecoverWaits, WhatAListOfNoUseLeftIsNotForgotten)
+TEST_P(GqRecoverWaits, UnsettledCommandsOfAUselessListAreKept)
 {
     TwoLists t(GetParam());
 
@@ -652,7 +652,7 @@ void give_up(Busy &b)
  * Two transfers have all queues, full of commands that never end; the other
  * transfers have posted nothing.
  */
-TEST_P(GqStuck, TransfersRefusedAfterARestartTellWhatTheyLeft)
+TEST_P(GqStuck, TransfersRefusedAfterARestartReportUnsettledCommands)
 {
     Busy b(GetParam());
     sim_fault lose = once(SIM_FAULT_LOSE);

@@ -67,7 +67,7 @@ TEST_F(GqCudaWait, EndsWhenTheStreamIsEmpty)
     EXPECT_EQ(queries, 3u);
 }
 
-TEST_F(GqCudaWait, TellsOfAKernelThatFaulted)
+TEST_F(GqCudaWait, ReportsAFaultedKernel)
 {
     query = [] { return cudaErrorLaunchFailure; };
     EXPECT_EQ(wait(), -EIO);

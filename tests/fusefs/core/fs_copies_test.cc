@@ -265,7 +265,7 @@ TEST_F(FsOnePlace, TheBackgroundScrubAddsTheOther)
     expect_two_places();
 }
 
-TEST_F(FsOnePlace, SoDoesOneOnRequest)
+TEST_F(FsOnePlace, AScrubOnRequestAddsTheOther)
 {
     ASSERT_EQ(mount(), 0);
     uint64_t added = 0;

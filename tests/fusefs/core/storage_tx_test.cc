@@ -339,7 +339,7 @@ TEST_F(Label, IsDurableWhenTheCallReturns)
 }
 
 // Each change takes one block of the log, and the log ends.
-TEST_F(Label, ChangesAsOftenAsOneLikes)
+TEST_F(Label, MayChangeManyTimes)
 {
     for (int i = 0; i < 600; i++)
         ASSERT_EQ(ffs_set_label(fs, std::to_string(i).c_str()), 0);

@@ -170,7 +170,7 @@ void interrupt_until(const std::atomic<bool> &done, std::thread *thread)
     thread->join();
 }
 
-TEST_F(LifetimeTest, KilledClientsOfOneGpuTakeNoTransferOfAnotherAlong)
+TEST_F(LifetimeTest, KilledClientsOfOneGpuFailNoTransferOfAnother)
 {
     constexpr int kKills = 5;
     const std::string content(kFile, 'x');
