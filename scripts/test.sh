@@ -79,22 +79,22 @@ failed_cases() {
 # with one thread, most seeds of random cases, and transfers by one lane or by
 # 32 lanes of one thread, if the same transfer runs with a doorbell thread
 # (Tier0).
-TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
-TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:CommandOnMount.AFullDevice*:'
+TSAN_SPARED='FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
+TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:'
 # Plans over a mount use the same threads of the library as over tmpfs.
 TSAN_SPARED+='*/Plans.*/mount_*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
 # Its drive is a mapping of 3 TiB, for which ThreadSanitizer has no shadow
 # memory.
 TSAN_SPARED+='Nvme.ADiscardLongerThanARangeReachesAllOfIt:'
-TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*:'
+TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:'
 TSAN_SPARED+='*/ReadvGrowing.*/bounce:Readv.AFileInVeryManyExtents*'
 # Only --long runs further parameters of a case, long inputs of one thread, and
 # failures that differ only in the behaviour of the drive.
 TSAN_LONG='*/Direct.*/defaults:*/Direct.ReadsAnything*/two_queues_of_four:*/List.*/defaults:'
 TSAN_LONG+='*/List.*/blocks_of_4_KiB:*/ReadvLength.*/bounce:*/LongInBytes.*:*/LongBatch.*:'
 TSAN_LONG+='*/PassingFault.*_for_good:*/PassingFault.*/write_lost:*/FinalFault.*/hangs_*:'
-TSAN_LONG+='*/FinalFault.*/never_ready_again:Recovery.WhatFsyncReported*:*/CoherenceTest.*lba_4096:'
+TSAN_LONG+='*/FinalFault.*/never_ready_again:*/CoherenceTest.*lba_4096:'
 TSAN_LONG+='*/CoherenceTest.*/gpu_off:DirectList.SharesAreDealtWithoutGaps:'
 TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.BlocksThatTheFileLost*:'
 # For each kind of mount, the one with the most threads remains.
@@ -120,7 +120,7 @@ TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaim
 # tables (client_cache), READV and leases at their limits (daemon_transfer,
 # daemon_lease), errors of GPU queues (gq_queue, gq_recover), and the driver on
 # a served drive (blockdev, sim_serve).
-TSAN_LONG_PROGRAMS='^(client_(direct_(readv|single|small|staged|sums)|file_direct|table)'
+TSAN_LONG_PROGRAMS='^(client_(direct_(readv|small|staged|sums)|file_direct|table)'
 TSAN_LONG_PROGRAMS+='|client_table_fails|daemon_(lease_bounds|readv|sums)|blockdev_vfio_user_e2e'
 TSAN_LONG_PROGRAMS+='|gq_(chunks|error|readv_error))_test$'
 # With AddressSanitizer, only --long runs long inputs of one lane, which also
