@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# gpunvme_fatbin(VAR SOURCE ... DEPENDS ...) compiles the device code of one
-# CUDA file in the form that the driver API loads, for programs that embed it
-# and find the driver at run time. VAR is set to the file, which is built when a
-# target depends on it.
+# gpunvme_fatbin(VAR SOURCE) compiles the device code of one CUDA file in the
+# form that the driver API loads, for programs that embed it and find the driver
+# at run time. VAR is set to the file, which is built when a target depends on
+# it, and again when a header that it includes has changed.
 function(gpunvme_fatbin var source)
-    cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
     get_filename_component(name ${source} NAME_WE)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
     set(code)
@@ -20,9 +19,10 @@ function(gpunvme_fatbin var source)
     add_custom_command(
         OUTPUT ${out}
         COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++17 -O3 ${code} -I${PROJECT_SOURCE_DIR}
-                -I${PROJECT_SOURCE_DIR}/include
+                -I${PROJECT_SOURCE_DIR}/include -MD -MT ${out} -MF ${out}.d
                 -o ${out} ${source}
-        DEPENDS ${source} ${ARG_DEPENDS}
+        DEPENDS ${source}
+        DEPFILE ${out}.d
         COMMENT "Compiling ${name}.fatbin"
         VERBATIM)
     set(${var} ${out} PARENT_SCOPE)
