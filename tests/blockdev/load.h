@@ -12,7 +12,7 @@
 
 #include "blockdev/bdev.h"
 
-/* Threads that write, read back and compare, each its own MiB, until stop() or an error. */
+/* Runs threads that write, read back and compare a MiB each, until stop() or an error. */
 class Load
 {
   public:
@@ -38,7 +38,7 @@ class Load
         return std::to_string(errors) + " errors, the last: " + std::to_string(error) + ", " +
                std::to_string(wrong) + " times other bytes";
     }
-    /* Returns once all threads have ended: how long that took. */
+    /* Waits until all threads have ended. Returns how long that took. */
     double seconds_until_errors()
     {
         auto from = std::chrono::steady_clock::now();
@@ -47,9 +47,9 @@ class Load
         threads.clear();
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
     }
-    /* Returns once n more rounds have been made, or none succeeds any more. */
+    /* Waits until the threads have made n more rounds, or rounds fail. */
     void wait_rounds(unsigned n) { wait_for(rounds, n); }
-    /* Returns once each thread has made another round, or none succeeds any more. */
+    /* Waits until each thread has made another round, or rounds fail. */
     void wait_for_each()
     {
         for (size_t i = 0; i < threads.size(); i++)

@@ -203,8 +203,8 @@ struct Swapping : Wrong {
 };
 
 /*
- * What a device held before is not read, because the ages of those blocks are 0. That the blocks
- * that are written are right is a matter of fsck (mkfs_test.cc).
+ * What a device held before is not read, because the ages of those blocks are 0. fsck checks the
+ * written blocks (mkfs_test.cc).
  */
 TEST_F(Format, WritesNoBlockThatIsNew)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The option --fault of gpunvme-sim.
+// Tests the option --fault of gpunvme-sim.
 #include <cerrno>
 
 #include <gtest/gtest.h>

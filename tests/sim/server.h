@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// gpunvme-sim as a process.
+// Runs gpunvme-sim as a process.
 #ifndef TESTS_SIM_SERVER_H
 #define TESTS_SIM_SERVER_H
 

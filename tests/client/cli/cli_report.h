@@ -17,7 +17,8 @@ struct JsonFree {
 };
 using Json = std::unique_ptr<struct json_object, JsonFree>;
 
-// Members of a document; a failure and a null or an empty value when there is none.
+// These return a member of a document. If it is missing, the test fails, and the value is null or
+// empty.
 inline struct json_object *member(struct json_object *o, const char *key)
 {
     struct json_object *value = nullptr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// What libgpunvme says to wrong arguments and to files that are not on a mount of ours.
+// Tests the errors of libgpunvme for wrong arguments and for files outside of mounts.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 

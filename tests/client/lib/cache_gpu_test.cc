@@ -90,7 +90,7 @@ class CacheGpu : public GpuMountedTest, public ::testing::WithParamInterface<con
     struct cache_found *found_ = nullptr;
 };
 
-// So many reads by each warp that a race of one in 100,000 reads is found.
+// With so many reads by each warp the test finds a race of one in 100,000 reads.
 TEST_P(CacheGpu, WarpsReadTheFile)
 {
     constexpr unsigned kRounds = 400;

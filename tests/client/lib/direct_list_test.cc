@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Lists of the direct path, through queues of their own and through shared ones.
+// Tests lists of the direct path, through queues of their own and through shared queues.
 #include <errno.h>
 
 #include <algorithm>
@@ -528,7 +528,7 @@ TEST_P(DirectSharedList, ChecksTheLeasesAlsoAfterEmptyPieces)
     EXPECT_EQ(s_.commands, 0u);
 }
 
-// The queue has seven CIDs. The other two queues are not lost, too.
+// The queue has seven CIDs. The other two queues must not be lost.
 TEST_P(DirectSharedList, ALostCommandEndsTheList)
 {
     for (uint64_t i = 0; i < 100; i++)

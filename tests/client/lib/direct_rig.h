@@ -63,7 +63,7 @@ struct shared_read {
     int64_t result;
 };
 
-/* As gpunvme_pread_warp(), gpunvme_preadv_warp(), and gpunvme_pread() of 32 threads. */
+/* Read like gpunvme_pread_warp(), gpunvme_preadv_warp(), and 32 threads with gpunvme_pread(). */
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset);
 int shared_read_list(const struct gpunvme_device_file *f, uint64_t dst, struct gq_read_desc *list,

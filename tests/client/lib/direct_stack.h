@@ -91,7 +91,7 @@ class Stack
         return shared_read_warp(&file, reinterpret_cast<uint64_t>(pages.data()) + at, len, offset);
     }
 
-    // The same through a queue that no other reader has.
+    // Reads through a queue that no other reader has.
     int64_t read_alone(size_t at, uint32_t len, uint64_t offset)
     {
         gq_read_desc piece = {offset, 0, len, -1};

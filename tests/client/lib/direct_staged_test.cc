@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Long reads into memory that the controller does not reach, by several groups of 32 lanes.
+// Tests long reads into memory that the controller does not reach, by several groups of 32 lanes.
 #include <errno.h>
 
 #include <algorithm>

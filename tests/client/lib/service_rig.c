@@ -7,7 +7,7 @@
 #include "cuda/queue/gq_fence.h"
 #undef gq_clock_ns
 static uint64_t gq_clock_ns(void);
-/* Reads of no file are made up. */
+/* A read without a file has made-up results. */
 #include "client/device/gd_lone.h"
 static int64_t read_through_queues(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                                    uint64_t offset)
@@ -184,7 +184,7 @@ static int64_t read_made_up(const struct gpunvme_device_file *file, uint64_t dst
     return dst == offset + 1 ? (int64_t)n : -EFAULT;
 }
 
-/* A block, as in the kernel. */
+/* Serves a slot like a block of the kernel. */
 static void *serve(void *arg)
 {
     const struct gq_service_launch *l = &own.launch;

@@ -24,7 +24,7 @@ struct service_rig {
     /* Kernels for long reads that were launched, and the bytes they have read. */
     SERVICE_RIG_ATOMIC(unsigned) parts;
     SERVICE_RIG_ATOMIC(uint64_t) part_bytes;
-    /* Reads that were begun, and the bytes of all. Launches that worked. */
+    /* The rig counts reads that have begun, their bytes, and launches without an error. */
     SERVICE_RIG_ATOMIC(unsigned) reads;
     SERVICE_RIG_ATOMIC(uint64_t) bytes;
     SERVICE_RIG_ATOMIC(unsigned) launches;
@@ -63,7 +63,7 @@ int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offs
 void service_rig_set_launch(struct service_rig *r, int says, bool held);
 bool service_rig_let_launched(struct service_rig *r);
 
-/* The same of a read of a file to an address in a buffer of its set. */
+/* Returns what direct_service_read() returns for a file and an address in a registered buffer. */
 int64_t service_rig_read_file(const struct gpunvme_device_file *f, uint64_t addr, uint64_t len,
                               uint64_t offset);
 

@@ -34,7 +34,7 @@ class FsCrafted : public FsTest
         return nullptr;
     }
 
-    // The slot of an inode; `change` changes it, and the block is sealed again.
+    // Lets `change` change the slot of an inode, and seals the block again.
     void change_inode(uint64_t ino, const std::function<void(lay_inode &)> &change)
     {
         for (uint64_t block = 1; block < geo.blocks; block++) {

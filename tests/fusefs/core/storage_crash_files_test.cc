@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A power cut after an append, or while a file without a name is open. Cuts in random work are
-// those of storage_campaign_test.cc.
+// Cuts the power after an append, or while a file without a name is open.
+// storage_campaign_test.cc cuts it in random work.
 #include "tests/fusefs/core/storage_fixture.h"
 
 namespace
@@ -39,7 +39,7 @@ class CrashFiles : public StorageTest
 
 using Grow = std::function<int(ffs_inode *)>;
 
-// Something that makes a file of 100 bytes grow after an append of `lost` bytes was lost.
+// Describes a call that makes a file of 100 bytes grow after an append of `lost` bytes was lost.
 struct Growth {
     const char *name;
     size_t lost, size; // the second one is that of the file afterwards

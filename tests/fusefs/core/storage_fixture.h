@@ -70,7 +70,7 @@ class StorageTest : public ::testing::Test
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
     Inode root();
-    // A file of the root directory; null: there is none.
+    // Returns a file of the root directory, or null if there is none.
     Inode lookup(const std::string &name);
     // An empty file of the root directory; referenced.
     int new_file(const char *name, ffs_inode **out);

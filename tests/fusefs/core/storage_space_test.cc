@@ -92,7 +92,7 @@ TEST_F(Space, TheFirstWriteReadsBitmapsOutsideOfTheLock)
     EXPECT_LE(outside, 3u) << "one section";
 }
 
-// Hints are those of FORMAT.md 5.2.
+// FORMAT.md 5.2 defines the hints.
 TEST_F(Space, SectionsWithoutHintsAreReadOnceOutsideOfTheLock)
 {
     fill(2000);
@@ -128,7 +128,7 @@ TEST_F(Space, AnAbortedHandleChangesNoHint)
     ASSERT_EQ(write_file("b"), 0);
     remount_watched();
     EXPECT_EQ(free_blocks() + 1, before);
-    // The hint of each section is that of its bitmaps.
+    // Expects that the hint of each section agrees with its bitmaps.
     ASSERT_EQ(unmount(), 0);
     const uint8_t *bytes = dev->bytes();
     const lay_super *sb = super_of(dev.get());

@@ -48,7 +48,7 @@ class RigTest : public ::testing::Test
         sim_get_stats(rig_sim(rig_), &now);
         return now.reads;
     }
-    // Waits until it has served more than that.
+    // Waits until the drive has served more reads than that.
     void await_read(uint64_t before)
     {
         for (int i = 0; i < 20000 && reads() <= before; i++)

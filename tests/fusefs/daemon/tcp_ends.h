@@ -27,8 +27,7 @@ inline void connect_ends(int ends[2])
     close(listener);
 }
 
-// A TCP socket whose close(2) blocks for a minute, unless the peer reads or
-// exits.
+// Returns a TCP socket whose close(2) blocks for a minute, unless the peer reads or exits.
 inline int slow_socket(int *peer)
 {
     int ends[2] = {-1, -1};

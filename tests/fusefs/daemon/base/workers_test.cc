@@ -89,7 +89,7 @@ class Workers : public ::testing::Test
     std::vector<uid_t> begun_; // whose jobs, in order
 };
 
-// The threads of a kind of work that the first and the second user get.
+// Names a kind of work, and the threads that the first and the second user get.
 struct Shares {
     work kind;
     size_t first, second;

@@ -218,7 +218,7 @@ TEST_P(DirectWriteTest, CompletedWritesAreSeenThroughMappings)
     munmap(const_cast<char *>(map), kFile);
 }
 
-// Every other round is written by io_uring, where there is one.
+// io_uring writes every other round, if the kernel has it.
 TEST_P(DirectWriteTest, CompletedWritesAreSeenOnBothPaths)
 {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(test_rounds(4, 120));

@@ -327,7 +327,7 @@ TEST_F(Readv, AnEndingListOrBufferEndsTheBatch)
 
 // --- Lists ---------------------------------------------------------------------------------------
 
-// BadBatchTest has what is wrong in itself.
+// BadBatchTest has the batches that are invalid for any caller.
 TEST_F(Readv, RefusesListsOfOthersAndOfThePast)
 {
     open();

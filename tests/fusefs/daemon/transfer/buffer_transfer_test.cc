@@ -321,7 +321,7 @@ TEST_F(Transfer, HolesReadAsZeros)
     EXPECT_EQ(buffer_.data[rw.bytes], 0xff) << "nothing past the end";
 }
 
-// BadTransferTest has what is wrong in itself.
+// BadTransferTest has the transfers that are invalid for any caller.
 TEST_F(Transfer, RefusesBuffersOfOthersAndOfThePast)
 {
     open();
