@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Derives from the address of a block which block names its age and where, makes
- * blocks that were never written, and checks blocks (FORMAT.md 2.4, 5.1 and 5.5).
+ * Finds the block that names the age of another block, makes the contents of
+ * blocks that were never written, and checks blocks (FORMAT.md 2.4, 5.1 and
+ * 5.5).
  */
 #include <assert.h>
 #include <string.h>

@@ -82,8 +82,8 @@ int lay_check_areas(const struct lay_geometry *geo, const char **why)
     if (geo->sums_len != 0 && !areas_ok(geo, geo->sums_start, geo->sums_copy, geo->sums_len))
         return lay_bad(why, "sums");
     /*
-     * The label has checked log and superblocks, but the file system may end
-     * before them.
+     * The check of the label covered the logs and superblocks, but the file
+     * system may end before them.
      */
     for (unsigned i = 0; i < lay_logs(geo); i++) {
         if (lay_log_block(geo, i, geo->log_blocks) > geo->blocks)
@@ -103,9 +103,9 @@ bool lay_chunk_addr_ok(const struct lay_geometry *geo, uint64_t addr)
 }
 
 /*
- * Returns the blocks of level 0 of the area that a kind of address belongs to.
- * The geometry may be only that of the label; then the result is the largest
- * number.
+ * Returns the number of level-0 blocks of the area that this kind of address
+ * belongs to. If the geometry is only that of the label, returns the largest
+ * possible number.
  */
 static uint64_t areas_lowest(const struct lay_geometry *geo, unsigned kind)
 {

@@ -155,7 +155,7 @@ int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_blo
     return err;
 }
 
-/* Returns true if only blocks in use have an age, and the entries themselves have none. */
+/* Returns true if only blocks in use have an age and the block of entries itself has none. */
 static bool map_block_ages_ok(const struct lay_entries *entries)
 {
     if (lay_get32(entries->ages[0]) != 0)

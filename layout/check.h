@@ -21,7 +21,7 @@ static inline int lay_bad(const char **why, const char *what)
 bool lay_time_ok(struct lay_time t);
 /* Returns the one bits in len bytes, a multiple of 8. */
 uint32_t lay_count_ones(const uint8_t *bits, size_t len);
-/* Returns true for an incarnation that a writer may have made. */
+/* Returns true if a writer may have made this incarnation. */
 bool lay_incarnation_ok(const struct lay_incarnation *incarnation);
 /* Checks that extents of an inode are valid, ordered, and within blocks [lo, hi]. */
 int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,
@@ -30,7 +30,7 @@ int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,
 /* Checks a leaf's records; head, level and `used` are checked already. */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
-/* Returns true for the types of files, DT_*. */
+/* Returns true if this is a type of file (DT_*). */
 bool lay_type_ok(unsigned type);
 /* Checks that no area overlaps another one or leaves the file system. */
 int lay_check_areas(const struct lay_geometry *geo, const char **why);

@@ -19,14 +19,14 @@ static uint32_t correct_next(uint32_t value)
 }
 
 /*
- * Returns the bit that a syndrome names, or -1. The checksum is at bit `crc`, or
- * not in the block if that is LAY_BLOCK_BITS.
+ * Returns the bit that a syndrome names, or -1. `crc` is the bit at which the
+ * checksum begins, or LAY_BLOCK_BITS if the checksum is not in the block.
  */
 static int correct_search(uint32_t syndrome, uint32_t crc)
 {
     uint32_t value = 1;
 
-    /* A sound block, which has another reason to be refused, costs no search. */
+    /* A block that was refused for a reason other than its checksum needs no search. */
     if (syndrome == 0)
         return -1;
     if (crc < LAY_BLOCK_BITS && (syndrome & (syndrome - 1)) == 0)

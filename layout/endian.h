@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares little-endian integers as structs. The compiler (gcc or nvcc)
- * refuses to mix them with host integers, so no field can be accessed without a
- * conversion.
+ * refuses to mix these structs with host integers, so no field can be accessed
+ * without a conversion.
  */
 #ifndef LAYOUT_ENDIAN_H
 #define LAYOUT_ENDIAN_H

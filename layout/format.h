@@ -28,7 +28,7 @@
 
 /* --- 2. Addresses and heads ------------------------------------------------------------------ */
 
-/* Names the kinds of logical addresses, bits 60 to 63. */
+/* Names the kinds of logical addresses, which are in bits 60 to 63. */
 enum lay_kind {
     LAY_KIND_LABEL = 0,
     LAY_KIND_MMP = 1,
@@ -90,7 +90,7 @@ struct lay_time {
 };
 LAY_SIZE(lay_time, 12);
 
-/* Describes a range of file blocks that are adjacent on the device; len > 0. */
+/* Describes a range of file blocks that are adjacent on the device. len is at least 1. */
 struct lay_extent {
     le64 file_block;
     le64 block;  /* on the device; in the inode file the address of a block in a chunk */
@@ -395,8 +395,8 @@ LAY_OFFSET(lay_sums, sums, 64);
 #define LAY_MAX_LEVELS 5u    /* of an area */
 
 /*
- * Lays out the ages of the blocks 1008 * number + i one level below, at the
- * last checkpoint.
+ * Lays out a block of ages. Age i is that of block 1008 * number + i of the
+ * level below, as of the last checkpoint.
  */
 struct lay_ages {
     struct lay_head head;
@@ -413,7 +413,7 @@ LAY_OFFSET(lay_ages, ages, 64);
 #define LAY_MAX_RESERVE     64u  /* chunks */
 #define LAY_MAP_SLOTS       168u /* in a block of the map */
 
-/* Says where a segment is. */
+/* Describes where a segment is. */
 struct lay_slot {
     le64 places[2]; /* first block of the segment and of its copy, or LAY_NONE */
     le32 age;       /* of the segment's block of entries, as of the last checkpoint */
@@ -433,7 +433,7 @@ struct lay_map_block {
 LAY_SIZE(lay_map_block, 4096);
 LAY_OFFSET(lay_map_block, slots, 64);
 
-/* Block 0 of each segment. */
+/* Lays out block 0 of each segment. */
 struct lay_entries {
     struct lay_head head;
     le32 free; /* zero bits in `used` */
@@ -478,9 +478,9 @@ LAY_OFFSET(lay_node, u, 64);
 
 /*
  * Lays out a name. key is the hash of the name (55 bits) << 8 | a number that
- * distinguishes equal hashes. It is unique in a directory and serves as the
- * entry's d_off. Records follow each other in key order, each padded with zeros
- * to 8 bytes.
+ * distinguishes equal hashes. The key is unique in a directory and serves as
+ * the entry's d_off. Records follow each other in key order, each padded with
+ * zeros to 8 bytes.
  */
 struct lay_dirent {
     le64 key;
@@ -509,8 +509,8 @@ struct lay_xattr_block {
 LAY_SIZE(lay_xattr_block, 4096);
 
 /*
- * Followed by the name (with its "user." prefix, not terminated), the value,
- * and zeros up to a multiple of 8 bytes.
+ * Lays out the start of an attribute. The name (with its "user." prefix, not
+ * terminated), the value, and zeros up to a multiple of 8 bytes follow.
  */
 struct lay_xattr {
     le16 len; /* length of the record, a multiple of 8 */
@@ -544,8 +544,8 @@ LAY_SIZE(lay_symlink_block, 4096);
 /* --- 10. Log --------------------------------------------------------------------------------- */
 
 /*
- * The first 80 bytes of descriptors and commits have the same layout, but for
- * the meaning of the words at 48 and 52.
+ * The first 80 bytes of descriptors and commits have the same layout, except
+ * for the meaning of the words at 48 and 52.
  */
 
 struct lay_tag {
@@ -557,8 +557,8 @@ LAY_SIZE(lay_tag, 16);
 #define LAY_LOG_TAGS 251u
 
 /*
- * Lays out a descriptor, which `count` block images follow in the log. head.tid
- * is the transaction's.
+ * Lays out a descriptor. In the log, `count` block images follow the
+ * descriptor. head.tid is the number of the transaction.
  */
 struct lay_log_descriptor {
     struct lay_head head;
@@ -574,8 +574,8 @@ LAY_OFFSET(lay_log_descriptor, incarnation, 64);
 LAY_OFFSET(lay_log_descriptor, tags, 80);
 
 /*
- * Ends a transaction. The transaction is valid only if this block is present
- * and matches.
+ * Lays out a commit, which ends a transaction. The transaction is valid only if
+ * the commit is present and matches.
  */
 struct lay_log_commit {
     struct lay_head head;
@@ -597,8 +597,8 @@ LAY_OFFSET(lay_log_commit, super_age, 96);
 LAY_OFFSET(lay_log_commit, reserved2, 116);
 
 /*
- * Lays out a block in the log of a new file system, in which all words differ.
- * Such a block is no record and ends the log.
+ * Lays out an unused block in the log of a new file system. All words of the
+ * block differ. Such a block is not a record, so the log ends there.
  */
 #define LAY_UNUSED_WORDS ((4096u - 48u) / 8u)
 #define LAY_UNUSED_LAST  1022u /* last position; a self-test reads up to it */

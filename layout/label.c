@@ -23,7 +23,7 @@ static int utf8_tail(uint8_t lead)
     return lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
 }
 
-/* Returns false for an overlong form, a surrogate, or a code past U+10FFFF. */
+/* Returns false if the two bytes begin an overlong form, a surrogate, or a code past U+10FFFF. */
 static bool utf8_second_ok(uint8_t lead, uint8_t second)
 {
     uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
@@ -115,7 +115,7 @@ static int label_members(const struct lay_label *l, const char **why)
     return lay_is_zero(&l->members[1], others) ? 0 : lay_bad(why, "members");
 }
 
-/* Returns true if the places of the logs are right, of a geometry of the label without them. */
+/* Returns true if the places of the logs are valid. Removes the logs from *geo. */
 static bool label_logs_ok(const struct lay_label *l, struct lay_geometry *geo)
 {
     uint64_t first = lay_get64(l->logs[0]), second = lay_get64(l->logs[1]);
@@ -141,7 +141,7 @@ static int label_check_places(const struct lay_label *l, const char **why)
     if (len < LAY_MIN_LOG || len > LAY_MAX_LOG)
         return lay_bad(why, "log_blocks");
     lay_label_geometry(l, &geo);
-    /* Each is checked without itself. */
+    /* Each place is removed from the geometry before it is checked. */
     if (!label_logs_ok(l, &geo))
         return lay_bad(why, "logs");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
@@ -266,7 +266,7 @@ static void label_check(struct lay_labels *labels, struct lay_label_copy *copy)
     labels->features |= copy->error == -ENOTSUP ? features : 0;
 }
 
-/* Corrects one flipped bit of a copy that is damaged if it is then sound. */
+/* Corrects one flipped bit of a damaged copy if the corrected copy is sound. */
 static void label_correct(struct lay_labels *labels, struct lay_label_copy *copy,
                           const uint8_t uuid[16])
 {
@@ -304,7 +304,7 @@ static int label_refuse(struct lay_labels *labels, int err, const char *why)
     return err;
 }
 
-/* Judges two sound copies. Of two equal ones, one with a flipped bit on the device is the worse. */
+/* Judges two sound copies. Prefers the copy without a flipped bit if both are equal. */
 static int label_compare(struct lay_labels *labels)
 {
     const struct lay_label *a = &labels->copies[0].label, *b = &labels->copies[1].label;
@@ -356,7 +356,7 @@ int lay_labels_read(const struct lay_io *io, uint64_t device_blocks, bool reclai
         err = label_read(io, device_blocks, labels, i);
     if (err)
         return label_refuse(labels, err, "cannot be read");
-    /* A flipped bit in the UUID changes the seed of the checksum, too. */
+    /* The UUID is the seed of the checksum and may have the flipped bit. */
     for (unsigned i = 0; i < LAY_LABEL_COPIES; i++) {
         const struct lay_label_copy *other = &labels->copies[1 - i];
         if (!other->error)
@@ -380,7 +380,7 @@ void lay_label_next(struct lay_label *label, uint64_t id)
     label->incarnation.id = lay_put64(id);
 }
 
-/* Writes one copy and compares it, twice if necessary. */
+/* Writes one copy, reads it back and compares it. Tries again once after a failure. */
 static int label_put(const struct lay_io *io, uint64_t block, const struct lay_label *label)
 {
     struct lay_label back;
@@ -422,7 +422,7 @@ int lay_labels_write(const struct lay_io *io, struct lay_labels *labels, struct 
 
 /* --- Superblocks ----------------------------------------------------------------------------- */
 
-/* Corrects one flipped bit of a superblock if it is then sound. */
+/* Corrects one flipped bit of a superblock if the corrected superblock is sound. */
 static void super_correct(const struct lay_geometry *geo, struct lay_supers *supers, unsigned i)
 {
     struct lay_super fixed = supers->copies[i];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads, judges and writes the two copies of the label, and reads those of the
- * superblock (FORMAT.md 4.1 and 4.4). Every program does it with this code
- * only, over the caller's device.
+ * superblock (FORMAT.md 4.1 and 4.4). Every program uses only this code for
+ * labels and superblocks.
  */
 #ifndef LAYOUT_LABEL_H
 #define LAYOUT_LABEL_H
@@ -14,9 +14,9 @@
 __BEGIN_DECLS
 
 /*
- * Calls the caller's device. Each call transfers one whole block, or flushes,
- * and returns 0 or -errno; -EIO of a read means that the block cannot be read.
- * write and flush may be NULL if nothing is written.
+ * Gives access to the caller's device. Each call transfers one whole block or
+ * flushes the device. A call returns 0 or -errno. -EIO from read means that the
+ * block cannot be read. write and flush may be NULL if nothing is written.
  */
 struct lay_io {
     int (*read)(void *arg, uint64_t block, void *data);
@@ -25,7 +25,7 @@ struct lay_io {
     void *arg;
 };
 
-/* One copy of the label as it was found. */
+/* Describes one copy of the label. */
 struct lay_label_copy {
     struct lay_label label; /* with a flipped bit corrected */
     int error;              /* 0, or -EINVAL, -EUCLEAN, -ENOTSUP, -EIO */
@@ -54,7 +54,7 @@ struct lay_labels {
 int lay_labels_read(const struct lay_io *io, uint64_t device_blocks, bool reclaim,
                     struct lay_labels *labels);
 
-/* Holds the label that counts. */
+/* Returns the copy that counts. */
 static inline const struct lay_label *lay_labels_newest(const struct lay_labels *labels)
 {
     return &labels->copies[labels->newest].label;
@@ -64,8 +64,8 @@ static inline const struct lay_label *lay_labels_newest(const struct lay_labels 
 bool lay_labels_equal(const struct lay_labels *labels);
 
 /*
- * Makes *label, a copy of the label that counts, one of the next incarnation,
- * which has this random id (not 0).
+ * Advances *label to the next incarnation, which gets this random id (not 0).
+ * *label is a copy of the label that counts.
  */
 void lay_label_next(struct lay_label *label, uint64_t id);
 
@@ -78,7 +78,7 @@ void lay_label_next(struct lay_label *label, uint64_t id);
  */
 int lay_labels_write(const struct lay_io *io, struct lay_labels *labels, struct lay_label *label);
 
-/* Holds the places of the superblock as they were found. */
+/* Describes the copies of the superblock. */
 struct lay_supers {
     struct lay_super copies[LAY_SUPER_COPIES]; /* with a flipped bit corrected */
     int errors[LAY_SUPER_COPIES];              /* 0, -EUCLEAN or -EIO */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares pure functions on blocks of the on-disk format: seal, check, hash,
- * walk. They do no I/O, logging or allocation and have no global state.
+ * Declares pure functions that seal, check, hash and walk blocks of the on-disk
+ * format. The functions do no I/O, logging or allocation and have no global
+ * state.
  *
  * Everything read from a device is untrusted. A lay_check_* function accepts a
  * block only if every field is within the limits of FORMAT.md. It returns 0, or
@@ -48,9 +49,9 @@ union lay_block {
 
 /*
  * Describes what a file system looks like. lay_label_geometry() fills the first
- * part from the label, and lay_check_super() the rest from a superblock. Until
- * then the fields of the second part are 0, and `blocks` is the size of the
- * member, which is at least the size of the file system.
+ * part from the label. lay_check_super() fills the second part from a
+ * superblock. Until then the fields of the second part are 0, and `blocks` is
+ * the size of the member, which is at least the size of the file system.
  */
 struct lay_geometry {
     uint8_t uuid[16]; /* the sealing UUID */
@@ -62,9 +63,9 @@ struct lay_geometry {
     /* From the superblock. */
     uint8_t hash_seed[16];
     /*
-     * The first block of each area, the first block of its copy, its blocks of
-     * level 0, and its blocks of all levels. A field is 0 if there is no copy,
-     * or for `sums` if data has no checksums.
+     * These fields are, for each area, the first block, the first block of the
+     * copy, the number of blocks of level 0, and that of all levels. A field is
+     * 0 if there is no copy, or for `sums` if data has no checksums.
      */
     uint64_t bitmap_start, bitmap_copy, bitmap_blocks, bitmap_len;
     uint64_t sums_start, sums_copy, sums_blocks, sums_len;
@@ -102,8 +103,9 @@ static inline uint64_t lay_addr_number(uint64_t addr)
     return addr & (((uint64_t)1 << LAY_LEVEL_SHIFT) - 1);
 }
 /*
- * Returns the level of an address. It includes the bits of the member, which are
- * 0, so that no address with one is taken for that of a block.
+ * Returns the level of an address. The value includes the bits of the member,
+ * which are 0 in a valid address. An address with such a bit set therefore
+ * matches no block.
  */
 static inline unsigned lay_addr_level(uint64_t addr)
 {
@@ -128,42 +130,43 @@ static inline uint32_t lay_addr_index(uint64_t addr)
 unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t places[2]);
 
 /*
- * Returns true if the log may hold an image for this address: superblock, map,
- * bitmap, checksums, or a block in a chunk. The geometry may be only that of
- * the label; then only limits that all file systems have are checked. A block
- * in a chunk has a home only if the final map has a place for its segment.
+ * Returns true if the log may hold an image for this address. The log holds
+ * images of the superblock, the map, bitmaps, checksums, and blocks in chunks.
+ * If the geometry is only that of the label, the function checks only limits
+ * that all file systems have. A block in a chunk has a home only if the final
+ * map has a place for its segment.
  */
 bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
 
 /*
  * Returns the address of the block that names the age of another one, and sets
- * *index to the place of the age there. Returns LAY_NONE for blocks of which the
- * age is named by none: superblock, labels, and records of the log. The address
- * is valid (lay_home_ok()).
+ * *index to the place of the age there. Returns LAY_NONE for the superblock,
+ * labels and records of the log, whose ages no block names. The address must be
+ * valid (lay_home_ok()).
  */
 uint64_t lay_name_of(const struct lay_geometry *geo, uint64_t addr, unsigned *index);
 /* Return and set the age of a block in the block that names it, from lay_name_of(). */
 uint32_t lay_named_age(const void *name, uint64_t addr, unsigned index);
 void lay_set_named_age(void *name, uint64_t addr, unsigned index, uint32_t age);
 /*
- * Returns true for a block of a chunk if the chunk's entries, in `name`, do not
- * mark it as used, so that its age is not named.
+ * Returns true if the block is in a chunk and the entries in `name` do not mark
+ * it as used. Such a block's age is not named.
  */
 bool lay_is_unnamed(const void *name, uint64_t addr);
 /*
- * Returns the rank of a block, by which blocks are sealed in ascending order. A
- * block has a higher rank than those that it names.
+ * Returns the rank of a block. Blocks are sealed in ascending order of rank. A
+ * block has a higher rank than the blocks whose ages it names.
  */
 unsigned lay_rank(uint64_t addr);
 #define LAY_RANK_SUPER (2u + LAY_MAX_LEVELS)
 /*
- * Makes the block that the age 0 stands for: one that was never written. Returns
- * false if a block at this address must have been written.
+ * Makes the contents of a block that was never written, which age 0 stands for.
+ * Returns false if a block at this address must have been written.
  */
 bool lay_new_block(const struct lay_geometry *geo, uint64_t addr, void *block);
 /*
- * Returns the magic of a superblock, of a block of an area, or of the entries of
- * a segment, which follows from the address.
+ * Returns the magic that follows from the address of a superblock, a block of
+ * an area, or the entries of a segment.
  */
 uint32_t lay_magic_of(uint64_t addr);
 
@@ -234,8 +237,8 @@ int lay_check_mmp(const struct lay_geometry *geo, const struct lay_mmp *mmp, con
 
 /*
  * Checks a superblock with the geometry of the label (its second part is
- * ignored). On success *geo, which may be the same object, has the complete
- * geometry. geo may be NULL.
+ * ignored). On success *geo has the complete geometry. geo may be equal to
+ * of_label, or NULL.
  */
 int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_label,
                     struct lay_geometry *geo, const char **why);
@@ -296,9 +299,9 @@ uint64_t lay_area_blocks(uint64_t n);
 /* Sets the sizes of the areas for the sizes of the file system and of the map's level 0. */
 void lay_size_areas(struct lay_geometry *geo);
 /*
- * Return what mkfs chooses for a file system of `blocks` blocks: the size of
- * chunks, the reserve, and the slots of the map. A change of the size keeps
- * chunk_shift, and chooses the other two again.
+ * Return the size of chunks, the reserve, and the slots of the map that mkfs
+ * chooses for a file system of `blocks` blocks. A change of the file system's
+ * size keeps chunk_shift and sets the reserve and the slots again.
  */
 uint32_t lay_chunk_shift(uint64_t blocks);
 uint32_t lay_reserve(uint64_t blocks);
@@ -315,14 +318,14 @@ static inline uint32_t lay_chunk_segments(const struct lay_geometry *geo)
     return 1u << geo->chunk_shift;
 }
 /*
- * Returns how many segments can be mapped: the slots of whole chunks. With only
- * the geometry of the label it returns LAY_MAX_SEGMENTS.
+ * Returns how many segments can be mapped. Only slots of whole chunks count. If
+ * the geometry is only that of the label, returns LAY_MAX_SEGMENTS.
  */
 uint64_t lay_segments(const struct lay_geometry *geo);
 /*
  * Returns true if this is the address of a block in a chunk that an inode, node
- * or xattr block may name, which excludes blocks of entries. Whether the
- * segment is mapped is for the caller to check.
+ * or xattr block may name, which excludes blocks of entries. The caller checks
+ * whether the segment is mapped.
  */
 bool lay_chunk_addr_ok(const struct lay_geometry *geo, uint64_t addr);
 
@@ -343,8 +346,8 @@ void lay_slot_set(struct lay_slot *slot, uint64_t block, uint64_t copy);
  */
 unsigned lay_slot_places(const struct lay_slot *slot, uint64_t addr, uint64_t places[2]);
 /*
- * Returns true if two slots are equal but for the offset of a segment, or
- * neither is mapped, as it must be for consecutive segments of a chunk.
+ * Returns true if `next` is exactly one segment behind `slot`, or if neither
+ * slot is mapped. Consecutive segments of a chunk must satisfy this.
  */
 bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next);
 
@@ -358,9 +361,9 @@ int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, 
                    const char **why);
 /*
  * Checks a block of the map: each mapped segment is inside the file system and
- * outside the fixed areas, and the slots of a chunk follow each other. Whether
- * segments overlap, and whether a chunk whose slots are in two blocks (of 16
- * segments) continues in the next block, is for the caller to check.
+ * outside the fixed areas, and the slots of a chunk follow each other. The
+ * caller checks whether segments overlap, and whether a chunk whose slots are
+ * in two blocks (of 16 segments) continues in the next block.
  */
 int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_block *mb,
                         uint64_t index, const char **why);
@@ -388,9 +391,9 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
                    uint64_t addr, uint64_t owner, unsigned level, uint64_t lo, uint64_t hi,
                    const char **why);
 /*
- * Check a single extent of a file and of the inode file, a block of attributes,
- * and the block of a symbolic link's target. Whether an extent of a file lies
- * outside every chunk is for the caller to check.
+ * Check a single extent of a file or of the inode file, a block of attributes,
+ * and the block of a symbolic link's target. The caller checks whether an
+ * extent of a file lies outside every chunk.
  */
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why);
 int lay_check_inode_extent(const struct lay_geometry *geo, const struct lay_extent *e,
@@ -405,7 +408,7 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
                             uint64_t addr, uint64_t owner, const char **why);
 
-/* The reader of a block passes in this struct what it already knows of the block. */
+/* Describes what the reader of a block already knows of the block. */
 struct lay_expect {
     uint32_t magic; /* LAY_MAGIC_*; 0: any, of which only head and checksum are checked */
     uint64_t owner;
@@ -428,20 +431,20 @@ static inline uint64_t lay_log_after(const struct lay_geometry *geo, uint64_t po
     return pos + 1 >= geo->log_blocks ? 0 : pos + 1;
 }
 #define LAY_LOGS 2u /* maximum number */
-/* Returns the number of logs, whose blocks are equal. */
+/* Returns the number of logs. All logs have equal contents. */
 static inline unsigned lay_logs(const struct lay_geometry *geo)
 {
     return geo->log_copy ? 2 : 1;
 }
-/* Returns the block of the device with a position of a log, which is below lay_logs(). */
+/* Returns the device block at a position of a log. `log` is below lay_logs(). */
 static inline uint64_t lay_log_block(const struct lay_geometry *geo, unsigned log, uint64_t pos)
 {
     return (log ? geo->log_copy : geo->log_start) + pos;
 }
 /*
- * Zeroes a block and prepares it as a record of the log at position `pos`:
- * descriptor or commit. lay_seal() with the transaction's number completes it.
- * The fields log_id and incarnation are at the same offsets in both.
+ * Zeroes a block and prepares it as a descriptor or commit at log position
+ * `pos`. lay_seal() with the transaction's number completes it. The fields
+ * log_id and incarnation have the same offsets in both records.
  */
 static inline void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
                                 const struct lay_incarnation *incarnation, uint64_t pos)
@@ -465,7 +468,7 @@ static inline uint32_t lay_log_chain(uint32_t crc, const void *block)
 }
 /*
  * Check a record of transaction tid at log position `pos`. The geometry of the
- * label suffices. -EUCLEAN also means that the position holds something else.
+ * label suffices. Return -EUCLEAN also if the position holds something else.
  */
 int lay_check_descriptor(const struct lay_geometry *geo, const struct lay_log_descriptor *d,
                          uint64_t pos, uint64_t tid, const char **why);
@@ -501,8 +504,8 @@ uint64_t lay_siphash(const uint8_t key[16], const void *data, size_t len);
  */
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len);
 /*
- * Returns true for a name of 1 to 255 bytes without '/' and NUL, other than "."
- * and "..".
+ * Returns true if the name has 1 to 255 bytes, contains neither '/' nor NUL,
+ * and is neither "." nor "..".
  */
 bool lay_name_ok(const char *name, size_t len);
 
@@ -524,7 +527,7 @@ static inline const uint8_t *lay_xattr_value(const struct lay_xattr *x)
 }
 
 /*
- * These convert between a time and seconds since 1970. nsec is below
+ * These functions convert between a time and seconds since 1970. nsec is below
  * LAY_NSEC_PER_SEC.
  */
 static inline struct lay_time lay_time_make(int64_t sec, uint32_t nsec)

@@ -2,10 +2,10 @@
 /*
  * Makes, checks and reads blocks of the log (FORMAT.md 10).
  *
- * A transaction counts if its blocks follow each other, carry its number and
- * one incarnation, are sound, and end in a commit block that names their number
- * and the checksum over them. All transactions from the tail of the newest
- * commit up to it must satisfy this.
+ * A transaction counts if its blocks follow each other, are sound, and have its
+ * number and one incarnation. The last block must be a commit that states the
+ * number of blocks and the checksum over the descriptors. All transactions from
+ * the tail of the newest commit up to that commit must satisfy these rules.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "layout/layout.h"
 #include "layout/log_reader.h"
 
-/* The records share their first fields, so that one function may use either of them. */
+/* The records share their first fields, so that one function may use either record. */
 static_assert(offsetof(struct lay_log_descriptor, log_id) ==
                   offsetof(struct lay_log_commit, log_id),
               "log_id");
@@ -179,7 +179,7 @@ static struct lay_log_mark reader_mark(const struct lay_log_commit *c, uint64_t 
     };
 }
 
-/* Returns true if a commit is newer than another one, which has tid 0 if there is none. */
+/* Returns true if commit m is newer than commit `than`, whose tid is 0 if there is none. */
 static bool reader_is_newer(const struct lay_log_mark *m, const struct lay_log_mark *than)
 {
     return m->counter != than->counter ? m->counter > than->counter : m->tid > than->tid;
@@ -204,7 +204,7 @@ static int reader_advance(struct reading *r)
     return 0;
 }
 
-/* Checks a block of the transaction: the image of the tag, or a record if that is NULL. */
+/* Checks a block of the transaction, which is a record if `tag` is NULL. */
 static int reader_check(const struct reading *r, const struct lay_tag *tag, const void *block)
 {
     const struct lay_log_commit *record = block;
@@ -222,9 +222,10 @@ static int reader_check(const struct reading *r, const struct lay_tag *tag, cons
 }
 
 /*
- * Reads the block at r->pos from all logs. Returns the logs, as bits, whose
- * block is not sound, or a negative error. Of two first records of a number
- * that incarnations have used again, the older one counts as not sound.
+ * Reads the block at r->pos from all logs. Returns a bit for each log whose
+ * block is not sound, or a negative error. Two incarnations may have used the
+ * number of the transaction. If the logs have a first record of each, the older
+ * record counts as not sound.
  */
 static int reader_peek(const struct reading *r, const struct lay_tag *tag,
                        const void *found[LAY_LOGS])
@@ -246,7 +247,7 @@ static int reader_peek(const struct reading *r, const struct lay_tag *tag,
     return first < second ? 1 : first > second ? 2 : 0;
 }
 
-/* Finds a block that is sound if one flipped bit is corrected. */
+/* Finds a block that is sound after the correction of one flipped bit. */
 static int reader_get_corrected(struct reading *r, const struct lay_tag *tag,
                                 const void *const found[LAY_LOGS], const void **block)
 {
@@ -263,8 +264,8 @@ static int reader_get_corrected(struct reading *r, const struct lay_tag *tag,
 }
 
 /*
- * Reads the block at r->pos: the image of a tag, or a record if that is NULL. It
- * is that of the first log that has it, or else a corrected one.
+ * Reads the block at r->pos, which is a record if `tag` is NULL. Stores the
+ * block of the first log in which it is sound, or else a corrected block.
  */
 static int reader_get(struct reading *r, const struct lay_tag *tag, const void **block)
 {
@@ -297,8 +298,8 @@ static int reader_image(struct reading *r, const struct lay_tag *tag)
 static int reader_descriptor(struct reading *r, const void *block)
 {
     /*
-     * This is a copy, because reading the next block may overwrite the
-     * original.
+     * The descriptor is copied, because reading the next block may overwrite
+     * the original.
      */
     struct lay_log_descriptor desc;
 
@@ -317,7 +318,7 @@ static int reader_commit(struct reading *r, const struct lay_log_commit *commit)
     return reader_advance(r);
 }
 
-/* Returns -EUCLEAN if the transaction is missing or incomplete. */
+/* Reads a transaction. Returns -EUCLEAN if the transaction is missing or incomplete. */
 static int reader_transaction(struct reading *r)
 {
     for (;;) {
@@ -350,9 +351,9 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
 /* --- The newest commit ----------------------------------------------------------------------- */
 
 /*
- * Takes a commit with one flipped bit if it is newer. The records of its
- * transaction were durable before it was written, so if they are not whole, the
- * log is damaged.
+ * Remembers a commit with one flipped bit if it is newer. The records of its
+ * transaction were durable before the commit was written. If these records are
+ * incomplete, the log is damaged.
  */
 static void reader_take_corrected(struct lay_log *log, const void *block, uint64_t pos)
 {
@@ -400,7 +401,7 @@ static int reader_scan(struct lay_log *log, unsigned i, struct lay_log_mark *str
     return err;
 }
 
-/* Checks the newest commit against the label, and a newer one that every log has astray. */
+/* Checks the newest commit. `astray` means that every log has a newer commit elsewhere. */
 static int reader_judge(struct lay_log *log, bool astray)
 {
     const struct lay_log_mark *m = &log->newest;
@@ -436,7 +437,7 @@ int lay_log_newest(struct lay_log *log)
     return err;
 }
 
-/* Returns true if a block behind a commit may be a later commit (one flipped bit allowed). */
+/* Returns true if the block may be a later commit, even one with a flipped bit. */
 static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos, uint64_t tid)
 {
     const struct lay_log_commit *c = block;
@@ -451,8 +452,8 @@ static bool reader_is_later(struct lay_log *log, const void *block, uint64_t pos
 }
 
 /*
- * Sets *later to true if a log has something later than transaction tid at a
- * position.
+ * Sets *later to true if a log may have a commit later than transaction tid at
+ * a position.
  */
 static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
 {
@@ -487,7 +488,7 @@ int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
     err = reader_has_later(log, lay_log_after(log->geo, pos), tid, &later);
     if (err || later)
         return err;
-    /* Only now is it known that a log which lacks the commit has nothing newer there. */
+    /* Logs that lack the commit are reported only now, when no log has a later commit. */
     r.exact = false;
     err = lay_logs(log->geo) > 1 ? reader_get(&r, NULL, &block) : 0;
     if (err)
@@ -501,7 +502,7 @@ int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
 
 /* --- Transactions ---------------------------------------------------------------------------- */
 
-/* Checks that a whole transaction continues the ones before and does not pass the newest. */
+/* Checks that a transaction continues the previous ones and does not pass the newest commit. */
 static int reader_fits(const struct lay_log *log, const struct lay_log_tx *tx)
 {
     const struct lay_log_mark *c = &tx->commit, *newest = &log->newest;
@@ -535,7 +536,7 @@ int lay_log_next(struct lay_log *log, struct lay_log_tx *tx)
     return 1;
 }
 
-/* Returns true if the block at pos is a record of a later transaction of the damaged log. */
+/* Returns true if the block at pos is a record of a transaction after the damaged one. */
 static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
 {
     uint64_t tid = lay_get64(((const struct lay_head *)block)->tid);
@@ -544,7 +545,7 @@ static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
     return tid > log->tid && tid <= log->newest.tid && reader_check(&r, NULL, block) == 0;
 }
 
-/* Positions the reader at a record of a later transaction. Returns 1 if a log has one at pos. */
+/* Positions the reader at pos and returns 1 if a log has a later transaction's record there. */
 static int reader_resume(struct lay_log *log, uint64_t pos)
 {
     for (unsigned i = 0; i < lay_logs(log->geo); i++) {

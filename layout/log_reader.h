@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads the log (FORMAT.md 10). Recovery, fsck and dump read it with this code
- * only, so that they agree on which transactions count. If there are two logs, a
- * block counts if it is sound in one of them.
+ * Reads the log (FORMAT.md 10). Recovery, fsck and dump read the log only with
+ * this code, so that all agree on which transactions count. If there are two
+ * logs, a block counts if it is sound in at least one log.
  *
  * The order is: lay_log_open(); lay_log_clean() if a superblock claims a clean
  * unmount; otherwise lay_log_newest(), then lay_log_next() until it returns 0.
@@ -10,8 +10,9 @@
  * superblock is known the caller checks with lay_home_ok() that the images lie
  * within the complete geometry.
  *
- * The caller provides the blocks, and keeps the images that it gets. Nothing of a transaction
- * counts before lay_log_next() has returned 1 for it: until then it may prove incomplete.
+ * The caller provides the blocks and keeps the images that it receives. A
+ * transaction counts only after lay_log_next() has returned 1 for it. Until
+ * then the transaction may prove incomplete.
  */
 #ifndef LAYOUT_LOG_READER_H
 #define LAYOUT_LOG_READER_H
@@ -43,20 +44,20 @@ struct lay_log_calls {
     int (*image)(void *arg, uint64_t addr, uint64_t pos, const void *data);
     /*
      * Notes that a log lacks the sound block that the other one has at position
-     * pos. Not called if there is one log.
+     * pos. This function is not called if there is only one log.
      */
     int (*lacks)(void *arg, unsigned log, uint64_t pos);
 };
 
-/* A log lacks the block at a position, which the other log has. */
+/* Describes a block that one log lacks and the other log has. */
 struct lay_log_lack {
     uint64_t pos;
     unsigned log;
 };
 
 /*
- * Holds the contents of a commit, in the byte order of the machine, and its
- * position.
+ * Holds the contents of a commit in the byte order of the machine, and the
+ * commit's position.
  */
 struct lay_log_mark {
     uint64_t tid, pos;
@@ -67,7 +68,7 @@ struct lay_log_mark {
     struct lay_time time;
 };
 
-/* A complete transaction. */
+/* Describes a complete transaction. */
 struct lay_log_tx {
     uint64_t tid;
     uint64_t pos; /* log position of its first block */
@@ -86,8 +87,9 @@ struct lay_log {
     uint64_t left;                /* blocks of the log that are in no transaction yet */
     uint64_t corrected;           /* blocks of which one bit was corrected */
     /*
-     * After the newest transaction was read: it is empty and has the tail of
-     * the one before, so that the next commit takes its place (R7e).
+     * True after the newest transaction was read, if that transaction is empty
+     * and has the tail of the previous one. The next commit then replaces it
+     * (R7e).
      */
     bool replace;
     bool ended;                 /* the newest transaction was read */
@@ -106,9 +108,9 @@ void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
 
 /*
  * R7f: returns 1 if this checked superblock was written by a clean unmount
- * after which nothing was committed. Then log->newest is its commit, nothing of
- * the log is needed, and lay_log_next() returns 0. Otherwise returns 0 or the
- * error of a callback. Reads two blocks of each log.
+ * after which nothing was committed. Then log->newest is the commit of that
+ * unmount, no transaction of the log is needed, and lay_log_next() returns 0.
+ * Otherwise returns 0 or the error of a callback. Reads two blocks of each log.
  */
 int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
 
@@ -134,22 +136,23 @@ int lay_log_newest(struct lay_log *log);
 int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
 
 /*
- * After -EUCLEAN of lay_log_next(): searches for a later transaction of the
- * damaged log, up to the newest one, and positions the reader at the first
- * record that is found. Returns 1, 0 if there is none, or the error of a
- * callback. For fsck, which lists what such transactions would have changed.
+ * Called after lay_log_next() has returned -EUCLEAN. Searches for a later
+ * transaction of the damaged log, up to the newest one, and positions the
+ * reader at the first record found. Returns 1, 0 if there is no record, or the
+ * error of a callback. fsck uses this function to list the changes of such
+ * transactions.
  */
 int lay_log_skip(struct lay_log *log);
 
 /*
- * Receives a block of the device that cannot be written (-EIO), and what the
- * other log has. Returns 0 or an error.
+ * Receives the place of a block that cannot be written (-EIO), and the block
+ * that the other log has. Returns 0 or an error.
  */
 typedef int (*lay_log_lost_fn)(void *arg, uint64_t place, const union lay_block *b);
 /*
- * R8: writes the n blocks that logs lack from the other log, and flushes. Calls
- * `lost` for each that cannot be written. Called before the first commit of a
- * new incarnation. Returns 0 or the error of a callback.
+ * R8: copies the n blocks that a log lacks from the other log, and flushes the
+ * device. Calls `lost` for each block that cannot be written. Called before the
+ * first commit of a new incarnation. Returns 0 or the error of a callback.
  */
 int lay_log_mend(const struct lay_io *io, const struct lay_geometry *geo,
                  const struct lay_log_lack *lacks, size_t n, lay_log_lost_fn lost, void *arg);

@@ -8,10 +8,10 @@
 #include <time.h>
 
 #define MMP_NS_PER_MS 1000000ull
-/* The right of a holder, and how long others wait, in intervals. */
+/* A holder may write for MMP_RIGHT intervals. Other programs wait for MMP_WAIT intervals. */
 #define MMP_RIGHT 2u
 #define MMP_WAIT  3u
-/* While a program waits, it reads the block this often in an interval. */
+/* A waiting program reads the block this many times per interval. */
 #define MMP_LOOKS 4u
 /* Attempts to renew the block in time while it is taken. */
 #define MMP_TRIES 4u
@@ -71,9 +71,9 @@ static bool mmp_is_own(const struct lay_mmp_hold *h, const struct lay_mmp *b)
 }
 
 /*
- * Returns true if the holder has ended: it ran under this kernel and held the
- * lock that this program holds now. Another controller of the same namespace
- * has another lock, and its holder may be alive.
+ * Returns true if the holder has ended. Such a holder ran under this kernel and
+ * held the lock that this program holds now. A holder that uses another
+ * controller of the same namespace has another lock and may be alive.
  */
 static bool mmp_is_dead(const struct lay_mmp_hold *h, const struct lay_mmp *b)
 {
@@ -82,7 +82,7 @@ static bool mmp_is_dead(const struct lay_mmp_hold *h, const struct lay_mmp *b)
            memcmp(b->boot_id, h->boot_id, sizeof(h->boot_id)) == 0;
 }
 
-/* Writes the block. Only a success moves the end of the right to write. */
+/* Writes the block. Extends the right to write only on success. */
 static int mmp_write(struct lay_mmp_hold *h, bool durable)
 {
     struct lay_mmp b;
@@ -97,7 +97,7 @@ static int mmp_write(struct lay_mmp_hold *h, bool durable)
     return err;
 }
 
-/* Returns 0 if the block is this holder's, else -EBUSY with it in h->other. */
+/* Returns 0 if the block is this holder's. Otherwise sets h->other and returns -EBUSY. */
 static int mmp_verify(struct lay_mmp_hold *h)
 {
     struct lay_mmp b;
@@ -110,9 +110,9 @@ static int mmp_verify(struct lay_mmp_hold *h)
 }
 
 /*
- * Called after a block was written that came late, and so may have replaced
- * that of a holder that has read its own back. That holder finds this block and
- * stops, or replaces it, before its right ends.
+ * Called after a late write of the block. The write may have replaced the block
+ * of a holder that had already read its own block back. Before its right ends,
+ * that holder finds this program's block and stops, or replaces the block.
  */
 static int mmp_outlast(struct lay_mmp_hold *h)
 {
@@ -139,7 +139,7 @@ static int mmp_outlast(struct lay_mmp_hold *h)
     return mmp_verify(h);
 }
 
-/* Makes the block this holder's. It was found free at the time `since` or later. */
+/* Takes the block for this holder. The block was found free at time `since` or later. */
 static int mmp_settle(struct lay_mmp_hold *h, uint64_t since)
 {
     int err = mmp_write(h, true);
@@ -153,8 +153,9 @@ static int mmp_settle(struct lay_mmp_hold *h, uint64_t since)
 }
 
 /*
- * Waits until the block has not changed for MMP_WAIT intervals, or is free, and
- * stores in *since a time before it was last read. Returns -EBUSY if it changes.
+ * Waits until the block is free or has not changed for MMP_WAIT intervals.
+ * Stores in *since a time before the last read. Returns -EBUSY if the block
+ * changes.
  */
 static int mmp_watch(struct lay_mmp_hold *h, const struct lay_mmp *first, uint64_t *since)
 {
@@ -210,8 +211,8 @@ int lay_mmp_renew(struct lay_mmp_hold *h)
     if (err)
         return err;
     /*
-     * A damaged block may be another's torn write. It is replaced: the other one
-     * reads its block back before it begins.
+     * A damaged block may be another program's torn write. The block can be
+     * replaced, because that program reads its block back before it begins.
      */
     if (!mmp_damaged(&b) && !mmp_is_own(h, &b)) {
         h->other = b;
@@ -220,7 +221,7 @@ int lay_mmp_renew(struct lay_mmp_hold *h)
     err = mmp_write(h, false);
     if (err || mmp_now(h) <= until)
         return err;
-    /* The right had ended when the block was written: another one may have it. */
+    /* The right had ended at the time of the write, so another program may have the block. */
     err = mmp_settle(h, since);
     if (err)
         h->until = until;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Protects a device against several mounts by block 1 (rule R3 of FORMAT.md).
- * The functions use the device and the time only through callbacks.
+ * Protects a device against simultaneous mounts by means of block 1 (rule R3 of
+ * FORMAT.md). The functions use the device and the time only through callbacks.
  *
  * A holder of the block may send writes to the device until the time `until`,
- * twice the interval after it last wrote the block, and renews the block in
- * time. A program that wants to take a block in use waits until it has not
- * changed for three times its interval. So the right of a holder that no longer
- * renews the block has ended an interval before another one begins to write, and
- * what it had sent until then has taken effect.
+ * which is twice the interval after its last write of the block. The holder
+ * renews the block before that time. A program that wants to take a block in
+ * use waits until the block has not changed for three times its interval. The
+ * right of a holder that no longer renews the block thus ends one interval
+ * before another program begins to write. By then all writes of the old holder
+ * have taken effect.
  */
 #ifndef LAYOUT_MMP_H
 #define LAYOUT_MMP_H
@@ -20,28 +21,28 @@
 __BEGIN_DECLS
 
 /*
- * A free block is taken by reading it and writing it within PROMPT. Whoever has
- * written waits for SETTLE and reads it back. So of two programs that found the
- * block free, the one that wrote first sees the block of the other.
+ * A program takes a free block by reading it and writing it within PROMPT. The
+ * program then waits for SETTLE and reads the block back. If two programs found
+ * the block free, the one that wrote first thus sees the block of the other.
  */
 #define LAY_MMP_PROMPT_NS 100000000ull
 #define LAY_MMP_SETTLE_NS 200000000ull
 
 /* Gives access to the device and the time. */
 struct lay_mmp_io {
-    /* These transfer block 1. They return 0 or -errno. */
+    /* These functions transfer block 1 and return 0 or -errno. */
     int (*read)(void *arg, struct lay_mmp *block);
     int (*write)(void *arg, const struct lay_mmp *block, bool durable);
     /* Returns ns of a clock that also runs while the host is suspended. */
     uint64_t (*now)(void *arg);
-    /* Waits that long. Returns 0, or -EINTR if the caller has to stop. */
+    /* Waits for ns nanoseconds. Returns 0, or -EINTR if the caller has to stop. */
     int (*wait)(void *arg, uint64_t ns);
     /* Returns the time of day for lay_mmp.time. */
     struct lay_time (*date)(void *arg);
     void *arg;
 };
 
-/* A program that takes, or has, the block. The caller fills the first part. */
+/* Describes a program that takes or holds the block. The caller fills the first part. */
 struct lay_mmp_hold {
     struct lay_mmp_io io;
     struct lay_geometry geo; /* of the label */
@@ -62,9 +63,9 @@ struct lay_mmp_hold {
 };
 
 /*
- * Reads the block once. Returns 1 if another holder may be alive, which
- * h->other then describes, 0 if not, or the error of the device. A damaged block
- * is in use; h->other is then zero.
+ * Reads the block once. Returns 1 if another holder may be alive, and describes
+ * it in h->other. Returns 0 if not, or the error of the device. A damaged block
+ * counts as in use, with zeros in h->other.
  */
 int lay_mmp_look(struct lay_mmp_hold *h);
 /*
@@ -75,15 +76,15 @@ int lay_mmp_look(struct lay_mmp_hold *h);
  */
 int lay_mmp_take(struct lay_mmp_hold *h);
 /*
- * Writes the block again, and extends h->until. Called every h->interval ms;
- * called later than h->until, it takes the block again if nobody else did.
- * Returns -EBUSY if there is another holder. After other errors the right is
- * unchanged.
+ * Writes the block again, and extends h->until. Called every h->interval ms. A
+ * call later than h->until takes the block again unless another program has
+ * taken it. Returns -EBUSY if there is another holder. After other errors the
+ * right is unchanged.
  */
 int lay_mmp_renew(struct lay_mmp_hold *h);
 /*
- * Makes the block free. Returns -EBUSY if there is another holder, and
- * -ETIMEDOUT if the right has ended, since there may be one then.
+ * Frees the block. Returns -EBUSY if there is another holder. Returns
+ * -ETIMEDOUT if the right has ended, because another holder may exist then.
  */
 int lay_mmp_release(struct lay_mmp_hold *h);
 /* Describes the holder in words for a message; the result has no quotes. */

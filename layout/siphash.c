@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Computes SipHash-2-4 (Aumasson and Bernstein, 2012), a keyed hash of short
- * inputs. Without the key collisions cannot be computed, not even from the
- * hashes of chosen inputs.
+ * inputs. Without the key, collisions cannot be computed, even from the hashes
+ * of chosen inputs.
  */
 #include <string.h>
 

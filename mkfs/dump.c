@@ -31,7 +31,7 @@ struct options {
     uint64_t segment;                   /* or NOT_ASKED */
 };
 
-/* Holds the device, and the parts read on the way to the requested object. */
+/* Holds the device and the structures that lead to the requested object. */
 struct dump {
     const struct options *o;
     struct image img;

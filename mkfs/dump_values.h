@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shows values in dump.gpunvme: adds values to objects, which own them, and
- * prints each object and row when it is complete, so that memory does not grow
- * with the output.
+ * Formats the values that dump.gpunvme prints. Values are added to objects,
+ * which own the values. Each object or row is printed when it is complete, so
+ * that memory does not grow with the output.
  */
 #ifndef MKFS_DUMP_VALUES_H
 #define MKFS_DUMP_VALUES_H
@@ -32,8 +32,9 @@ void dump_put_time(struct json_object *to, const char *key, struct lay_time t);
 void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
 
 /*
- * Writes the output: JSON, or text that indents objects and has a line for each
- * row. The functions below own the objects that they are given.
+ * Describes the output, which is JSON, or text that indents objects and has a
+ * line for each row. The functions below own the objects that are passed to
+ * them.
  */
 struct dump_out {
     bool json;
@@ -48,13 +49,13 @@ void dump_out_start(struct dump_out *out, bool json);
 void dump_out_head(struct dump_out *out, const char *key, struct json_object *value);
 void dump_out_value(struct dump_out *out, const char *key, struct json_object *value);
 /*
- * These print an array row by row. `key` stays valid until its end. An array
- * that `failed` without a row is not printed.
+ * These functions print an array row by row. `key` must stay valid until the
+ * array ends. An array that `failed` without a row is not printed.
  */
 void dump_out_begin_rows(struct dump_out *out, const char *key);
 void dump_out_row(struct dump_out *out, struct json_object *row);
 void dump_out_end_rows(struct dump_out *out, bool failed);
-/* Ends the output. Without a value or row there is none. */
+/* Ends the output. Prints nothing if there was no value or row. */
 void dump_out_end(struct dump_out *out);
 
 #endif

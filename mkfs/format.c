@@ -251,13 +251,13 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
 #define SINGLE_BLOCKS 64u    /* read at once by one command each */
 
-/* Describes a block that was written and whose age another block names. */
+/* Describes a written block whose age another block names. */
 struct format_aged {
     uint64_t addr;
     uint32_t age;
 };
 
-/* Describes a block that was written, and the checksum of its contents. */
+/* Describes a written block and the checksum of its contents. */
 struct format_written {
     uint64_t block;
     uint32_t sum;

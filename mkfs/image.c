@@ -129,7 +129,7 @@ static int image_judge(struct image *img, uint64_t addr, const struct image_name
 
 /* --- Two places ------------------------------------------------------------------------------- */
 
-/* Holds the contents of one place of a block. */
+/* Holds the contents of a block at one of its places. */
 struct image_place {
     uint64_t block;
     bool unreadable;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads the blocks of a file system that is not mounted, with the log replayed
- * in memory. fsck and dump use this; neither trusts the live file system's
- * code.
+ * in memory. fsck and dump use this reader, because neither trusts the live
+ * file system's code.
  */
 #ifndef MKFS_IMAGE_H
 #define MKFS_IMAGE_H
@@ -40,9 +40,7 @@ struct image_bad_map {
     const char *why;
 };
 
-/*
- * Holds the result of the comparison of a block with its age (FORMAT.md 2.4).
- */
+/* Names the results of comparing a block with its age (FORMAT.md 2.4). */
 enum image_age {
     /* The last version: changed by a repair, an image of the log, or of the named age. */
     IMAGE_AGE_RIGHT,

@@ -95,8 +95,8 @@ static void target_close(struct target *t, bool failed)
 }
 
 /*
- * Looks for the signature of gpunvmefs, which libblkid does not know. Returns
- * 1, 0 or -errno.
+ * Looks for the signature of gpunvmefs, which libblkid does not know. Returns 1
+ * if the signature is found, 0 if not, or -errno.
  */
 static int find_own(int fd, struct bd_signature *s)
 {

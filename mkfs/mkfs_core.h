@@ -41,8 +41,7 @@ struct mkfs_params {
 #define MKFS_ROOT_NODE   LAY_ADDR_CHUNK(0, 2)
 
 /*
- * Holds the places of everything in a new file system, which follow from the
- * parameters.
+ * Describes the layout of a new file system, which follows from the parameters.
  */
 struct mkfs_plan {
     struct lay_geometry geo;

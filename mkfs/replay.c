@@ -112,7 +112,7 @@ static int replay_transactions(struct log *log)
     return 0;
 }
 
-/* Sets *clean to true if one of the superblocks is that of a clean unmount. */
+/* Sets *clean to true if a superblock was written by a clean unmount that nothing followed. */
 static int replay_is_clean(struct log *log, const struct lay_supers *supers, bool *clean)
 {
     int found = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements functions that the tools share: messages, command lines, devices.
+ * Implements the shared functions of the tools for messages, command lines and
+ * devices.
  */
 #include "mkfs/tool.h"
 
@@ -117,7 +118,7 @@ static int set_device(struct tool_device *d, const char *text)
 
 enum { TOOL_HELP, TOOL_VERSION };
 
-/* These are the options of every tool. Their places are in struct tool_device. */
+/* Every tool has these options. Their values are stored in struct tool_device. */
 static const struct tool_option tool_common[] = {
     [TOOL_HELP] = {.name = "help"},
     [TOOL_VERSION] = {.letter = 'V', .name = "version"},

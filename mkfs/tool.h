@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Declares functions that the tools share: messages, command lines, devices. */
+/* Declares the shared functions of the tools for messages, command lines and devices. */
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
@@ -17,7 +17,7 @@ int tool_error(const char *object, const char *format, ...) __attribute__((forma
 /* Describes an -errno of blockdev or layout. */
 const char *tool_strerror(int err);
 
-/* Holds the DEVICE of a command line, and options for opening it. */
+/* Holds the DEVICE of a command line and the options for opening the device. */
 struct tool_device {
     const char *text; /* as given */
     struct bd_name name;
@@ -29,8 +29,8 @@ struct tool_device {
 };
 
 /*
- * These are two parts of the usage text of the options of every tool. A tool can
- * insert its own options between them.
+ * These two strings are the usage text for the options that every tool has. A
+ * tool can insert its own options between the two strings.
  */
 #define TOOL_USAGE                                                                      \
     "  -N, --namespace=N      namespace of the controller (default: 1)\n"               \
@@ -42,9 +42,10 @@ struct tool_device {
     "      --help             print this and exit\n"
 
 /*
- * Describes an option. An option without take() is a flag, which sets the bool at
- * offset `at` of the tool's options. Otherwise take() gets the address of that
- * place and the value, and returns 0, or -1 after a message.
+ * Describes an option. An option without take() is a flag and sets the bool at
+ * offset `at` of the tool's options. Otherwise take() receives the address of
+ * that place and the value. take() returns 0, or -1 after it has printed a
+ * message.
  */
 struct tool_option {
     char letter;      /* 0 if it has only a name */

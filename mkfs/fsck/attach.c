@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fills lost+found: gives names to inodes that have none, and keeps a damaged
+ * Fills lost+found. Gives names to inodes that have none, and saves a damaged
  * log in a file.
  */
 #include <dirent.h>
@@ -144,7 +144,7 @@ int fsck_attach(struct fsck *f)
 
 /* --- Files that are kept ---------------------------------------------------------------------- */
 
-/* Describes a file to be made in lost+found. */
+/* Describes a file to be created in lost+found. */
 struct attach_file {
     uint8_t name;         /* FSCK_NAME_* */
     uint64_t size;        /* bytes */

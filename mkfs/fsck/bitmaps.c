@@ -10,7 +10,7 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are compared as words in place");
 
-/* Holds results over the groups so far. */
+/* Holds the results for all groups that were checked so far. */
 struct totals {
     uint64_t free_blocks;
     bool whole; /* no bitmap remains damaged */

@@ -20,7 +20,7 @@ static void begin_node(struct build *b, unsigned level)
     b->node.node.level = lay_put16((uint16_t)level);
 }
 
-/* Describes a block for a node. */
+/* Describes a block that a node can be written to. */
 struct build_block {
     uint64_t addr;
     bool old; /* node of the replaced tree; written in a transaction */

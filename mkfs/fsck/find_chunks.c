@@ -30,7 +30,7 @@ struct fsck_chunk {
     bool won;               /* chosen as the place of the chunk, or of the copy */
 };
 
-/* Holds the map as it was read, and as it is to be. */
+/* Holds the state of the reconstruction of the map. */
 struct chunk_map {
     struct fsck *f;
     struct fsck_list chunks; /* struct fsck_chunk: places where chunks may be */
@@ -70,7 +70,7 @@ static bool map_chunk_at(const struct fsck *f, uint64_t segment, uint64_t block,
 
 /* --- Places of chunks ------------------------------------------------------------------------- */
 
-/* Counts the block if it states the address that it has in the chunk. */
+/* Counts the block if its head states the address of its position in the chunk. */
 static int map_weigh_block(struct fsck *f, struct fsck_chunk *c, uint64_t at)
 {
     uint64_t first = c->number << f->img.geo.chunk_shift;
@@ -87,9 +87,9 @@ static int map_weigh_block(struct fsck *f, struct fsck_chunk *c, uint64_t at)
 }
 
 /*
- * Counts the chunk's blocks at the place: those of entries, and if there is
- * none, all. The blocks of a chunk that was mapped just before a crash may be
- * only in the log.
+ * Counts the blocks of entries that the chunk has at the place, or all its
+ * blocks if no block of entries is found. The blocks of a chunk that was mapped
+ * just before a crash may be only in the log.
  */
 static int map_weigh(struct fsck *f, struct fsck_chunk *c)
 {
@@ -126,7 +126,7 @@ static int map_add_place(struct chunk_map *m, uint64_t segment, uint64_t block, 
             return 0;
     }
     int err = map_weigh(m->f, &c);
-    /* What a damaged block says counts only with a block that confirms it. */
+    /* A slot of a damaged map block counts only if a block of the chunk confirms it. */
     if (err || (!mapped && (c.score == 0 || !fsck_in_use(m->f, c.place, fsck_chunk_blocks(m->f)))))
         return err;
     return fsck_append(&m->chunks, &c, sizeof(c));
@@ -215,7 +215,8 @@ static int scan_read(struct chunk_scan *s, uint64_t block)
 }
 
 /*
- * Finds the segment of the first block that states an address of its position.
+ * Finds the segment from the first block whose stated address fits its
+ * position.
  */
 static bool scan_identify(const struct chunk_scan *s, uint64_t *segment)
 {
@@ -601,7 +602,8 @@ static int map_repair(struct chunk_map *m)
         err = map_apply(m);
     const uint64_t *blocks = m->blocks.items;
     /*
-     * Without the agreement to all of it, only the other checks use the result.
+     * Unless the user agreed to all repairs of the map, only the other checks
+     * use the result.
      */
     for (size_t i = 0; i < m->blocks.count && f->left == left && !err; i++)
         err = fsck_put_map_block(f, blocks[i]);

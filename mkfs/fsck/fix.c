@@ -184,8 +184,8 @@ static int fsck_rebuild_xattrs(struct fsck *f, uint64_t ino, struct lay_inode *i
 }
 
 /*
- * Holds the heads of the two lists, which are linked from the last inode to the
- * first.
+ * Holds the heads of the free list and the orphan list. Both lists are linked
+ * from the last inode to the first.
  */
 struct lists {
     uint64_t free_block, orphan;

@@ -2,15 +2,15 @@
 /*
  * Declares the parts of fsck.gpunvme.
  *
- * In a round the passes read the whole file system through the image, report
- * every fault, and mark what is to be repaired. The repair that follows (fix.c)
- * handles the marks, when every claimed block is known. Rounds repeat until one
- * finds nothing to repair. Faults that a repair reveals are thus repaired too,
- * and the last round proves the result. Changed blocks are kept in memory
+ * In each round, the passes read the whole file system through the image,
+ * report every fault, and mark the objects to be repaired. When every claimed
+ * block is known, the repair (fix.c) handles the marks. Rounds repeat until a
+ * round finds nothing to repair. Thus faults that a repair reveals are repaired
+ * too, and the last round proves the result. Changed blocks are kept in memory
  * (store.h) and reach the device in transactions of the journal.
  *
- * Functions return 0, -ENOMEM or a device error; findings are no errors. There
- * is one thread.
+ * Functions return 0, -ENOMEM or a device error. Findings are not errors. fsck
+ * has only one thread.
  */
 #ifndef MKFS_FSCK_FSCK_H
 #define MKFS_FSCK_FSCK_H
@@ -38,7 +38,7 @@ enum fsck_mode {
     FSCK_YES,
 };
 
-/* Holds facts about an inode, known after the pass over the inode file. */
+/* Holds facts about an inode that are known after the pass over the inode file. */
 struct inode_info {
     uint64_t parent;
     uint32_t nlink;
@@ -94,7 +94,7 @@ struct fsck_name_fix {
 #define FSCK_NAME_REPORT     3 /* "report-TID" */
 
 /*
- * Describes a name that the child's parent field does not confirm, and that is
+ * Describes a name that the child's parent field does not confirm. The name is
  * judged when all names are known.
  */
 struct fsck_stray {
@@ -102,8 +102,8 @@ struct fsck_stray {
 };
 
 /*
- * Describes a valid leaf, to which no node refers, of an inode whose tree is to
- * be rebuilt.
+ * Describes a valid leaf that no node refers to. The tree of its inode is to be
+ * rebuilt.
  */
 struct fsck_lost_leaf {
     uint64_t ino, addr;
@@ -118,8 +118,8 @@ struct fsck_name {
 };
 
 /*
- * Names a place of a metadata block whose contents differ from the block's
- * other place.
+ * Describes a place of a metadata block where the contents differ from those of
+ * the block's other place.
  */
 struct fsck_copy {
     uint64_t place, addr;
@@ -138,7 +138,7 @@ struct fsck_ahead {
 #define FSCK_AHEAD 256u
 
 /*
- * Holds the count of blocks that an inode stated before its fields were
+ * Holds the number of blocks that an inode stated before its fields were
  * corrected.
  */
 struct fsck_doubt {
@@ -146,7 +146,7 @@ struct fsck_doubt {
 };
 
 /*
- * Describes device blocks whose data a repair of checksums has left in doubt.
+ * Describes device blocks whose data is in doubt after a repair of checksums.
  */
 struct fsck_suspect {
     uint64_t block, len;
@@ -175,7 +175,7 @@ struct fsck_loss {
     char *path;  /* in the report; NULL if unknown */
 };
 
-/* Describes an extent of a file whose losses are sought. */
+/* Describes an extent of a file that is examined for lost data. */
 struct fsck_extent {
     uint64_t ino, size; /* of the file, bytes */
     uint64_t file_block, block, len;
@@ -190,7 +190,7 @@ struct fsck_list {
 
 /*
  * Holds the extents (struct lay_extent) of a map to be built, and the nodes
- * (uint64_t) of the old one.
+ * (uint64_t) of the old map.
  */
 struct fsck_plan {
     uint64_t ino;
@@ -207,14 +207,14 @@ bool fsck_has(const struct fsck_list *list, uint64_t value);
 void fsck_sort(struct fsck_list *list, size_t size);
 void *fsck_find(const struct fsck_list *list, uint64_t key, size_t size);
 
-/* Holds one bit for each block of a group. */
+/* Describes the blocks of a group in bitmaps with one bit for each block. */
 #define FSCK_GROUP_WORDS (LAY_GROUP_BLOCKS / 64)
 struct fsck_group {
     uint64_t claimed[FSCK_GROUP_WORDS];  /* belong to an object */
     uint64_t metadata[FSCK_GROUP_WORDS]; /* fixed areas and valid metadata blocks */
 };
 
-/* Holds blocks of a group that records of blocks with wrong checksums name. */
+/* Holds blocks of a group that are named by records in blocks with wrong checksums. */
 struct fsck_nominees {
     uint64_t once[FSCK_GROUP_WORDS];
     uint64_t twice[FSCK_GROUP_WORDS];
@@ -499,8 +499,8 @@ int fsck_keep_text(struct fsck *f, const char *text, size_t len, bool *kept);
 /* Runs the rounds with the repairs of f->mode; fsck_end() follows. */
 int fsck_run(struct fsck *f);
 /*
- * Returns true after fsck_run() if a round found nothing that is left, and
- * every place can be written.
+ * Called after fsck_run(). Returns true if no fault is left and every place can
+ * be written.
  */
 bool fsck_all_repaired(const struct fsck *f);
 /*
@@ -516,7 +516,7 @@ void fsck_end(struct fsck *f);
  * superblock is usable, -ENOMEM or a device error.
  */
 int fsck_read_log(struct fsck *f);
-/* These are the passes in order; fsck_inodes() calls fsck_map() per inode. */
+/* The passes are declared in order. fsck_inodes() calls fsck_map() for each inode. */
 void fsck_labels(struct fsck *f);
 int fsck_journal(struct fsck *f);
 void fsck_supers(struct fsck *f);

@@ -7,7 +7,7 @@
 
 #define LARGE_PARTS 32u
 
-/* Describes a record of a large value: its head, or a part. */
+/* Describes the record of the head or of a part of a large value. */
 struct large_part {
     uint8_t name_len; /* without the bytes before it */
     bool head;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements growing arrays, and lists of extents in them. */
+/* Implements growing arrays, and lists of extents in such arrays. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* fsck.gpunvme finds every violation of FORMAT.md, and repairs it. */
+/* Implements fsck.gpunvme, which finds and repairs every violation of FORMAT.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -36,7 +36,7 @@ static const char usage_text[] =
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
-/* Holds the arguments of the command line, and the run that they ask for. */
+/* Holds the arguments of the command line and the run that the arguments request. */
 struct arguments {
     struct fsck fsck;
     struct tool_device device;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs the rounds of fsck, and orders the passes in each round. */
+/* Runs the rounds of fsck and calls the passes of each round in order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

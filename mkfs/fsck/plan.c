@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chooses the extents of the maps that are rebuilt.
+ * Chooses the extents of maps to be rebuilt.
  *
- * Records of a block whose checksum is right are used. A record of any other
- * block only nominates device blocks, and yields to every sound owner: if one
- * of its blocks is not in use, belongs to another object, or is nominated
- * twice, its range becomes damaged. So does what lies between the records of a
- * block that is lost or not sound, unless the inode's count of blocks proves
- * that no record is missing.
+ * Records of a block with a right checksum are used. A record of any other
+ * block only nominates device blocks and yields to every sound owner. If a
+ * nominated block is not in use, belongs to another object, or is nominated
+ * twice, the range of the record becomes damaged. The ranges between the
+ * records of a lost or unsound block become damaged too, unless the inode's
+ * count of blocks proves that no record is missing.
  */
 #include <dirent.h>
 #include <errno.h>

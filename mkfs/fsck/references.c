@@ -188,8 +188,9 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode)
     if (err == -EUCLEAN && before == fsck_problems(w->f))
         fsck_want(w->f, PROBLEM_XATTR_CHAIN, NULL, w->ino, FIX_XATTR);
     /*
-     * Parts may be in what is still to be repaired. A removed inode loses its
-     * blocks in several transactions; the next mount frees the rest.
+     * If a fault was found, the missing parts may be in blocks that are still
+     * to be repaired. The blocks of a removed inode are freed in several
+     * transactions, and the next mount frees the rest.
      */
     if (!err && before == fsck_problems(w->f) && lay_get32(inode->nlink) > 0)
         references_check_parts(w);
@@ -248,7 +249,7 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
     int xattr_err = check_xattrs(&w, inode);
     if (xattr_err && xattr_err != -EUCLEAN)
         return xattr_err;
-    /* The map decides about the count if the map is rebuilt. */
+    /* If the map is rebuilt, the new map determines the count. */
     if (err || xattr_err || w.data == lay_get64(inode->blocks) || w.proposed ||
         f->inodes[ino].fix & FIX_COUNTS)
         return 0;

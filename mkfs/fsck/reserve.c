@@ -25,7 +25,7 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
     return true;
 }
 
-/* Returns true for a valid leaf of an inode whose tree is to be rebuilt. */
+/* Returns true if the block is a valid leaf of an inode whose tree is to be rebuilt. */
 static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic, uint64_t addr)
 {
     uint64_t ino = lay_get64(b->head.owner);
@@ -79,8 +79,8 @@ static int fsck_find_leaves(struct fsck *f)
 }
 
 /*
- * Claims nodes, and the extents of records with a right checksum; nominates
- * those of others.
+ * Claims nodes and the extents of records with a right checksum. Nominates the
+ * extents of other records.
  */
 static int reserve_salvaged(struct fsck *f, const struct salvaged *s)
 {

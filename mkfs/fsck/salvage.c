@@ -123,8 +123,8 @@ static int salvage_take_node(struct salvage *s, uint64_t addr, unsigned below,
                              struct salvaged_range keys);
 
 /*
- * Takes what is below a node. If the node is not sound, its keys do not show
- * what its children cover, and `keys` is empty.
+ * Salvages the subtrees below a node. `keys` is empty if the node is not sound,
+ * because its keys then do not show what the children cover.
  */
 static int salvage_take_children(struct salvage *s, const struct lay_node *node,
                                  struct salvaged_range keys)

@@ -18,8 +18,9 @@ struct salvaged_range {
 };
 
 /*
- * This flag of an extent, which is in memory only, means that the checksum of
- * its block failed, so that it may be anything.
+ * This flag of an extent exists only in memory. The flag means that the
+ * checksum of the record's block is wrong, so that the extent may have any
+ * value.
  */
 #define SALVAGED_UNPROVEN 0x8000u
 

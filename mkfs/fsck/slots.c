@@ -485,8 +485,8 @@ static unsigned slots_wrong_fields(const struct fsck *f, const struct lay_inode_
 }
 
 /*
- * Returns true for a whole block that belongs to another place, to which a
- * write went astray.
+ * Returns true if the block is sound but belongs at another place. In this case
+ * a write went astray.
  */
 static bool slots_is_foreign(const struct fsck *f, const struct lay_inode_block *ib)
 {

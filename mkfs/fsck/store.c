@@ -225,8 +225,9 @@ static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
 /* --- Ages ------------------------------------------------------------------------------------- */
 
 /*
- * Puts the blocks that name a block, up to the superblock, as they are. One
- * that is damaged or stale gets all its ages when it is rebuilt.
+ * Adds the blocks that name a block to the store, level by level up to the
+ * superblock. Ends at a damaged or stale block, which gets all its ages when it
+ * is rebuilt.
  */
 static int store_put_names(struct fsck *f, uint64_t addr)
 {
@@ -493,9 +494,9 @@ static int store_write_log(struct fsck *f, uint64_t tail_tid, uint64_t tail_pos)
 }
 
 /*
- * Begins the log again, behind the newest commit of the old one, with the
- * transaction that is in memory. It counts when the labels have the new id
- * (FORMAT.md 10.6).
+ * Begins the log again, behind the newest commit of the old log, with the
+ * transaction that is in memory. The new log counts when the labels have the
+ * new id (FORMAT.md 10.6).
  */
 static int restart_log(struct fsck *f)
 {
@@ -584,8 +585,8 @@ static void remove_sums(struct fsck *f)
 
 /*
  * Writes the transaction that enters the ages of the log's images in the blocks
- * that name them (FORMAT.md 10.2). If a crafted log lacks the room for it, the
- * log is written again later.
+ * that name these ages (FORMAT.md 10.2). If a crafted log lacks room for the
+ * transaction, the log is written again later.
  */
 static int checkpoint_write(struct fsck *f, union lay_block *super)
 {
@@ -910,7 +911,7 @@ int store_finish(struct fsck *f)
         f->set_aside = false;
         err = store_commit(f);
     }
-    /* These fields name the commit behind the transaction that has them. */
+    /* These fields name the commit behind the transaction that contains the fields. */
     f->sb.clean_incarnation = lay_labels_newest(&f->labels)->incarnation;
     f->sb.clean_tid = lay_put64(s->tid + 1);
     f->sb.clean_pos = lay_put64((s->pos + SUPER_BLOCKS) % geo->log_blocks);

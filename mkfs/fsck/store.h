@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps blocks that a repair has changed. They stay in memory until they are
- * written in a transaction of the log. The first write of a repair makes a new
- * incarnation (FORMAT.md 4.2), and the last one notes that the log holds
- * nothing.
+ * Keeps the blocks that a repair has changed in memory until a transaction
+ * writes these blocks to the log. The first write of a repair makes a new
+ * incarnation (FORMAT.md 4.2). The last write notes that the log holds nothing.
  *
  * If the log itself is damaged, blocks are written in place until the log has
  * been kept in a file. The next transaction then begins the log again. If only
  * blocks ahead in the log are bad, the log's images are written in place, and
  * the log begins again behind those blocks.
  *
- * A power cut after any write leaves the file system as it was, or with some of
- * the transactions, in a state that another run can repair. This holds because
- * references to new blocks are written after the blocks, and old blocks are
- * reused only when nothing refers to them.
+ * A power cut after any write leaves the file system unchanged, or with some of
+ * the transactions. Another run can repair either state, because references to
+ * new blocks are written after the blocks, and old blocks are reused only when
+ * nothing refers to them.
  *
- * The store enters the ages of what it writes in the blocks that name them. A
- * naming block that is damaged or stale is skipped; the pass that rebuilds it
- * takes the ages from the blocks (fsck_fill_ages()).
+ * The store enters the ages of written blocks in the blocks that name these
+ * ages. A naming block that is damaged or stale is skipped. The pass that
+ * rebuilds the naming block takes the ages from the written blocks
+ * (fsck_fill_ages()).
  */
 #ifndef MKFS_FSCK_STORE_H
 #define MKFS_FSCK_STORE_H
@@ -39,9 +39,9 @@ int store_init(struct fsck *f);
 void store_destroy(struct fsck *f);
 
 /*
- * Sets the next transaction and its position in the log. If the log is damaged,
- * or has no room for the first commits, writes are in place until the log
- * begins again there.
+ * Sets the next transaction and its position in the log. With in_place, blocks
+ * are written in place until the log begins again at that position. This is
+ * necessary if the log is damaged or has no room for the first commits.
  */
 void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place);
 
@@ -61,7 +61,7 @@ int store_put_data(struct fsck *f, uint64_t block, const void *data);
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant);
 /*
  * Writes all blocks and the superblocks durably. A place that cannot be written
- * is reported and then skipped, if the block's other place can.
+ * is reported, and then skipped if the block's other place can be written.
  */
 int store_commit(struct fsck *f);
 /* Notes after the last commit that the log holds nothing. */
