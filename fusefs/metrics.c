@@ -159,7 +159,7 @@ static void print_counter(const struct metrics_mount *mounts, size_t n,
     }
 }
 
-/* Describes calls of one kind by one path, the subject of one metric. */
+/* Describes the calls of one kind by one path, which one metric counts. */
 struct kind {
     const struct metrics_mount *mount;
     unsigned op, path;
@@ -274,7 +274,7 @@ static uint64_t metrics_gpu_value(const struct gpunvme_gpu *g, size_t k)
     return values[k];
 }
 
-/* A GPU that is named twice has two samples, of which the second has a number. */
+/* A GPU that is named twice has two samples. The second sample has a number. */
 static void print_gpu_labels(const char *name, const struct metrics_mount *m, uint32_t i, FILE *to)
 {
     const struct gpunvme_gpu *g = &m->gpus->gpus[i];

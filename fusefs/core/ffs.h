@@ -4,17 +4,17 @@
  * the tests. They do not use FUSE.
  *
  * Functions return 0 (or a byte count where stated) or -errno with its POSIX
- * meaning. -EUCLEAN means that the image is corrupt. If a block of metadata does
- * not pass its check, only the objects that it describes cannot be read or
- * changed; if sound blocks contradict each other, the file system becomes
- * read-only. -EROFS is returned after that or after a write error. -EIO is
- * returned for device errors, for data that differs from its checksum or whose
- * checksum cannot be read, and after ffs_shutdown(). Any thread may call any
- * function.
+ * meaning. -EUCLEAN means that the image is corrupt. If a block of metadata
+ * does not pass its check, only the objects that it describes cannot be read or
+ * changed. If sound blocks contradict each other, the file system becomes
+ * read-only. -EROFS is returned after such a contradiction or after a write
+ * error. -EIO is returned for device errors, for data that differs from its
+ * checksum or whose checksum cannot be read, and after ffs_shutdown(). Any
+ * thread may call any function.
  *
  * The caller checks permissions (the kernel does, with default_permissions),
- * including the sticky and type rules of rename and unlink. Set-id bits are
- * cleared here on chown, and by ffs_clear_setid().
+ * including the sticky and type rules of rename and unlink. A change of the
+ * owner and ffs_clear_setid() clear set-id bits.
  *
  * Inodes are counted: every function that returns an inode adds a reference,
  * and ffs_iput() drops it.
@@ -233,16 +233,16 @@ int ffs_grow(struct ffs *fs, uint64_t blocks);
  */
 int ffs_grow_check(struct ffs *fs, uint64_t blocks);
 /*
- * Returns the smallest number of blocks above the present one to which
+ * Returns the smallest number of blocks, above the present number, to which
  * ffs_grow() can grow the file system.
  */
 uint64_t ffs_grow_least(struct ffs *fs);
 /*
  * Shrinks the file system to `blocks`. No other thread uses it, and it was
  * mounted with no_thread. Returns -ENOSPC if its contents do not fit, or if no
- * free range is long enough for a chunk or for the areas; some blocks may have
- * moved then, which is not visible to users. Other errors are those of
- * ffs_grow().
+ * free range is long enough for a chunk or for the areas. After such an error
+ * some blocks may have moved, which is not visible to users. Other errors are
+ * those of ffs_grow().
  */
 int ffs_shrink(struct ffs *fs, uint64_t blocks);
 /* Returns a size in blocks that should hold all contents, wherever they lie. */
@@ -395,10 +395,10 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
 ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 /*
  * Writes at `offset` and extends the file if necessary, up to its maximum size
- * of 2^63 - 1 bytes (-EFBIG beyond that). Returns the bytes written: all of
- * them, or those before the block for which there was no space. GPU-bound files
- * get space in whole units of 2 MiB, aligned on the device; the unwritten rest
- * of a unit reads as zeros.
+ * of 2^63 - 1 bytes (-EFBIG beyond that). Returns the number of bytes written,
+ * which is smaller than `len` if a block got no space. GPU-bound files get
+ * space in whole units of 2 MiB, aligned on the device; the unwritten rest of a
+ * unit reads as zeros.
  */
 ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len);
 /*
@@ -449,17 +449,17 @@ int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned f
               struct ffs_scrub *out);
 
 /*
- * Starts the background scrub, or restarts it with another rate: a thread that
+ * Starts the background scrub, or restarts it with another rate. Its thread
  * reads all metadata in place, by its age, and all data that has checksums, at
- * most `rate` bytes per second, and begins again pause_ms after the end.
- * Metadata that is wrong is corrected, or counted as damaged, as if an
- * operation had read it; data is only counted and logged. A lock is held for
- * one read at a time, of at most 1 MiB. Blocks that are in use or in the log
- * are left to the next pass. Returns 0, -EROFS if nothing can be written, or
- * the error of pthread_create().
+ * most `rate` bytes per second. The next pass begins pause_ms after the end of
+ * a pass. Wrong metadata is corrected, or counted as damaged, as if an
+ * operation had read it. Wrong data is only counted and logged. A lock is held
+ * for one read at a time, of at most 1 MiB. Blocks that are in use or in the
+ * log are left to the next pass. Returns 0, -EROFS if nothing can be written,
+ * or the error of pthread_create().
  */
 int ffs_scrub_start(struct ffs *fs, uint64_t rate, uint64_t pause_ms);
-/* Ends the thread after the read that it is in. ffs_unmount() calls this, too. */
+/* Ends the thread after its current read. ffs_unmount() calls this function, too. */
 void ffs_scrub_stop(struct ffs *fs);
 /*
  * Scrubs the metadata of the whole file system at once, a part per call, as
@@ -472,7 +472,7 @@ void ffs_scrub_stop(struct ffs *fs);
  * -ENOMEM, -EIO after shutdown, or the error of the commit.
  */
 int ffs_scrub_metadata(struct ffs *fs, uint64_t from, struct ffs_scrub *out);
-/* Counts what scrubs have done since the mount. Only those in the background have passes. */
+/* Counts the results of scrubs since the mount. Only background scrubs have passes. */
 struct ffs_scrub_counts {
     uint64_t passes;    /* complete ones */
     uint64_t bytes;     /* read */
@@ -618,7 +618,8 @@ struct ffs_watch {
 };
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);
 /*
- * Stores changes in *word from now on, and at once those since ffs_watch_add().
+ * Stores the changes since ffs_watch_add() in *word at once, and later changes
+ * as they happen.
  */
 void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word);
 /*

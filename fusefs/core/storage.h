@@ -2,7 +2,7 @@
 /*
  * Declares the storage half of the live file system: metadata blocks in memory,
  * transactions, space, and the inode table. The semantic half (names, extents,
- * data) uses only these.
+ * data) uses only this interface.
  *
  * The folders of fusefs/core are rooms. The sources of a room call only rooms before it in this
  * list, and include only their headers and those beside the rooms (tests/style/check_circles.py,
@@ -236,8 +236,8 @@ int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out);
 /* Frees the slot of an inode that has no blocks left. */
 int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
 /*
- * The orphan list contains inodes that the next mount must finish: unlinked
- * ones, and those with an unfinished truncation.
+ * The orphan list contains inodes that the next mount must finish. They are
+ * unlinked or have an unfinished truncation.
  */
 int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode);
 int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
@@ -245,10 +245,10 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
 /* --- Commit and state ------------------------------------------------------------------------- */
 
 /*
- * Makes transaction `tid` and all earlier ones durable, together with those of
- * other callers. Called without any of the locks above. The device is flushed
- * only if there was something to commit. These numbers are counted in memory;
- * the log has other ones.
+ * Makes transaction `tid` and all earlier transactions durable, together with
+ * those of other callers. Called without any of the locks above. The device is
+ * flushed only if there was something to commit. These numbers are counted in
+ * memory. The log has other numbers.
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 /*

@@ -2,10 +2,10 @@
 /*
  * Chooses blocks and changes the bitmaps on disk.
  *
- * The search is next fit near a goal. It prefers a range that starts at the
- * goal itself, which extends the existing one; then the first range after the
- * goal that is long enough; then the longest range of the groups searched. No
- * range crosses a group.
+ * The search is next fit near a goal. The first choice is a range that starts
+ * at the goal, which extends the existing range. The second choice is the first
+ * range after the goal that is long enough. The last choice is the longest
+ * range of the groups searched. No range crosses a group.
  */
 #include "fusefs/core/alloc/alloc.h"
 

@@ -2,11 +2,11 @@
 /*
  * Declares free space in memory, for the storage half only.
  *
- * The bitmaps on disk show the blocks in use. Busy blocks are free there but
- * cannot be reused yet: no commit after that of the freeing transaction is
- * durable (R9a), or a pin covers them. A group with busy blocks has a `map` of
- * the used and the busy blocks; for other groups the bitmap holds the same
- * information.
+ * The bitmaps on disk show the blocks in use. A busy block is free in the
+ * bitmaps but cannot be reused yet, because no commit after that of the freeing
+ * transaction is durable (R9a), or because a pin covers the block. A group with
+ * busy blocks has a `map` of the used and the busy blocks. For any other group
+ * that map would equal the bitmap.
  */
 #ifndef FUSEFS_CORE_ALLOC_ALLOC_H
 #define FUSEFS_CORE_ALLOC_ALLOC_H
@@ -22,8 +22,8 @@
 #define FFS_GROUP_UNITS (LAY_GROUP_BLOCKS / LAY_GPU_ALIGN)
 
 /*
- * Holds the state of a group, which is small because every group of the device
- * has one: 8.5 MB for 64 TiB.
+ * Holds the state of a group. The struct is small because every group of the
+ * device has one: 64 TiB need 8.5 MB.
  */
 struct ffs_group {
     uint64_t *map;    /* FFS_GROUP_WORDS words, or NULL if no block is busy */
@@ -61,8 +61,8 @@ struct ffs_alloc {
      */
     bool section_checked[LAY_BITMAP_SECTIONS];
     /*
-     * True for sections with a damaged bitmap: nothing is allocated there, and
-     * nothing freed. Protected by ffs.meta.
+     * True for sections with a damaged bitmap. No block is allocated or freed
+     * there. Protected by ffs.meta.
      */
     bool section_damaged[LAY_BITMAP_SECTIONS];
     bool any_damaged; /* one of them is set */

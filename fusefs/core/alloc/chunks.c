@@ -3,9 +3,10 @@
  * Keeps the chunk map in memory (FORMAT.md 5.6), allocates metadata blocks in
  * chunks, and maps and unmaps chunks (FORMAT.md 5.7).
  *
- * A search begins in the segment of the goal, goes on in the one that served the
- * search before, and then in the segments behind that. It looks only at segments
- * that may have a free block, so a full one costs nothing.
+ * A search begins in the segment of the goal. It continues in the segment that
+ * served the previous search, and then in the segments after that one. A search
+ * looks only at segments that may have a free block, so a full segment costs
+ * nothing.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include "fusefs/core/state.h"
 #include "support/array.h"
 
-/* Allocates the arrays. Pages of them that no mapped segment needs use no memory. */
+/* Allocates the arrays. A page of the arrays uses no memory until a mapped segment needs it. */
 static int chunk_map_init(struct ffs_chunks *c, const struct lay_geometry *geo)
 {
     *c = (struct ffs_chunks){.segments = lay_segments(geo)};
@@ -52,7 +53,7 @@ void ffs_chunks_destroy(struct ffs *fs)
     *c = (struct ffs_chunks){0};
 }
 
-/* Reads a block of the map, of which the log may have the newest version. */
+/* Reads a block of the map. The log may have the newest version of the block. */
 static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *mb,
                           const char **what)
 {
@@ -85,7 +86,7 @@ static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct l
     }
 }
 
-/* Reads the map until all `segments` that are mapped have been found. */
+/* Reads the map until all mapped segments have been found. Their number is `segments`. */
 static int chunk_map_read_all(struct ffs *fs, uint64_t segments, const char **what)
 {
     struct ffs_chunks *c = &fs->chunks;
@@ -106,9 +107,9 @@ static int chunk_map_read_all(struct ffs *fs, uint64_t segments, const char **wh
 }
 
 /*
- * Collects the first places of all chunks, or those of their copies, from
- * `starts`. Returns how many there are, or LAY_NONE if the segments of a chunk
- * are not adjacent.
+ * Collects the first place of each chunk, or of each copy, from `starts`.
+ * Returns the number of places, or LAY_NONE if the segments of a chunk are not
+ * adjacent.
  */
 static uint64_t chunk_map_collect(const struct ffs *fs, const uint64_t *starts, uint64_t *out)
 {
@@ -125,7 +126,7 @@ static uint64_t chunk_map_collect(const struct ffs *fs, const uint64_t *starts, 
     return fs->chunks.end % each == 0 ? n : LAY_NONE;
 }
 
-/* Checks what the check of single blocks cannot see. */
+/* Checks conditions on the whole map, which the check of a single block cannot see. */
 static int chunk_map_check(const struct ffs *fs, const char **what)
 {
     const struct ffs_chunks *c = &fs->chunks;
@@ -181,7 +182,7 @@ void ffs_chunks_heal(struct ffs *fs)
     for (uint64_t i = 0; i < n && mb; i++) {
         struct lay_expect expect = {.magic = LAY_MAGIC_MAP};
         uint64_t addr = LAY_ADDR(LAY_KIND_MAP, i);
-        /* An image is written over the block anyway. */
+        /* A block with an image is not read, because a checkpoint overwrites it. */
         uint32_t age;
         if (!ffs_home_has(&fs->home, addr) && ffs_age_of(fs, addr, &age) == 0)
             ffs_checked_read(fs, addr, &age, mb, &expect, &what);
@@ -356,7 +357,7 @@ static int chunks_change_slot(struct ffs_tx *tx, uint64_t segment, uint64_t from
     return err;
 }
 
-/* Enters a place of a segment in the map, with the same age. */
+/* Enters a place of a segment in the map. The age of the segment does not change. */
 static int chunks_set_slot(struct ffs_tx *tx, uint64_t segment, unsigned place, uint64_t block)
 {
     struct ffs_buf *buf;
@@ -583,7 +584,7 @@ static bool chunks_may_serve(const struct ffs_chunks *c, uint64_t segment, bool 
                   : c->states[segment] > FFS_SEGMENT_KNOWN;
 }
 
-/* Takes a run from the segment at the cursor or one of those behind it. */
+/* Allocates a run from the segment at the cursor or from a later segment. */
 static int chunks_take_behind(struct ffs_tx *tx, bool unread, struct chunks_run *run)
 {
     struct ffs_chunks *c = &tx->fs->chunks;
@@ -659,8 +660,8 @@ static bool chunks_is_empty(struct ffs *fs, uint64_t first)
 }
 
 /*
- * Returns true if the chunk is empty and the others keep enough free blocks
- * without it, so that it is unmapped. Chunk 0 stays.
+ * Returns true if the chunk is empty and the other chunks have enough free
+ * blocks without it, so that it can be unmapped. Chunk 0 stays mapped.
  */
 static bool chunks_is_spare(struct ffs_tx *tx, uint64_t first)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares chunks (FORMAT.md 5.6 and 5.7), the places of their segments, and
- * their free blocks, which are private to the storage half. storage.h has the
- * allocation of metadata blocks.
+ * their free blocks, which are private to the storage half. storage.h declares
+ * the allocation of metadata blocks.
  *
- * A block of metadata has a logical address in a segment, and the chunk map says
- * where that is. The map is in memory as a whole, since a read of metadata must
- * not need another one. The entries of a segment, which say which of its blocks
- * are in use, are read when they are first needed.
+ * A metadata block has a logical address in a segment. The chunk map has the
+ * place of the segment. The whole map is in memory, since a read of metadata
+ * must not need another read. The entries of a segment show which of its blocks
+ * are in use. These entries are read when they are first needed.
  */
 #ifndef FUSEFS_CORE_ALLOC_CHUNKS_H
 #define FUSEFS_CORE_ALLOC_CHUNKS_H
@@ -38,9 +38,9 @@ struct ffs_chunks {
     uint64_t segments; /* length of the arrays: lay_segments() */
     uint64_t end;      /* no segment from here on has been mapped */
     /*
-     * First block of each segment, or 0. A segment that is gone keeps it until
-     * its number is used again, so that a checkpoint, which holds only
-     * journal.commit_lock, never meets a change of a place that it needs.
+     * First block of each segment, or 0. An unmapped segment keeps its first
+     * block until its number is used again, so that a checkpoint, which holds
+     * only journal.commit_lock, never meets a change of a place that it needs.
      */
     uint64_t *starts;
     uint64_t *copies; /* first blocks of the segments' copies; 0 without one */

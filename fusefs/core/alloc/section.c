@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps sections, which are groups whose bitmaps are read together, so that
- * their free blocks are known (FORMAT.md 5.2), and searches the map of one
- * group.
+ * Loads sections, which are groups whose bitmaps are read together to find
+ * their free blocks (FORMAT.md 5.2). Searches the map of one group.
  */
 #include <assert.h>
 #include <errno.h>

@@ -241,8 +241,9 @@ int ffs_age_of(struct ffs *fs, uint64_t addr, uint32_t *age)
 }
 
 /*
- * Reads a block from the log, or from its place, where it must have the age
- * that is named. The age is not checked if the block that names it is damaged.
+ * Reads a block from the log or from its place. A block in its place must have
+ * the age that its naming block has for it. The age is not checked if the
+ * naming block is damaged.
  */
 static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct lay_expect *want,
                             const char **why)
@@ -333,7 +334,7 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct lay_expect *expect,
     ffs_buf_put(&cb->pub);
     if (err != -EUCLEAN)
         return err;
-    /* A block in use for two things may lose the changes of one of them. */
+    /* If a block is in use for two purposes, the changes for one purpose may be lost. */
     return fresh ? ffs_checked_damaged(fs, block, expect->owner, why)
                  : ffs_corrupt(fs, block, expect->owner, why);
 }

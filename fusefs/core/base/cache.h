@@ -137,7 +137,7 @@ struct ffs_home {
 int ffs_home_init(struct ffs_home *home, uint64_t log_blocks);
 void ffs_home_destroy(struct ffs_home *home);
 struct ffs_image *ffs_image_new(uint64_t block, const void *data);
-/* Returns the image after this one, or NULL at the end. NULL asks for the first image. */
+/* Returns the image after `image`, or the first one if `image` is NULL. Returns NULL at the end. */
 static inline struct ffs_image *ffs_home_next(const struct ffs_home *home,
                                               const struct ffs_image *image)
 {

@@ -60,7 +60,7 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, const uint32_t *age, void *d
  */
 int ffs_checked_there(struct ffs *fs, uint64_t addr, const uint32_t *age, void *data,
                       const struct lay_expect *want, const char **why);
-/* Names what a scrub found in a place of a metadata block. */
+/* Describes what a scrub found in one place of a metadata block. */
 struct ffs_scrubbed {
     uint64_t place; /* block of the device */
     bool wrong;     /* when it was first read */

@@ -41,10 +41,10 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
                         struct ffs_extent *extents, size_t max);
 
 /*
- * Shows the extents of an inode, sorted by file block, which are an array in
- * the inode or the leaves of a tree, as an array for a range of file blocks; no
- * extent crosses the range of its leaf. Used by extent_find.c and extents.c
- * only.
+ * Shows the extents of an inode for a range of file blocks as an array, sorted
+ * by file block. The array is in the inode or in a leaf of a tree. No extent
+ * crosses the range of its leaf. Only extent_find.c and extents.c use this
+ * struct.
  */
 struct ffs_leaf {
     struct ffs_inode *inode;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds objects in memory by a number. Only the storage half uses it. The objects contain their
- * item and belong to the caller, which also locks.
+ * Finds objects in memory by a number. Only the storage half uses it. Each object contains its
+ * item. The caller owns the objects and locks the table.
  *
  * The table grows and shrinks by one bucket at a time, so that no call takes long. The hash
  * function is multiply-shift. With a random factor it is 2-universal, which bounds the expected
@@ -29,8 +29,8 @@ struct ffs_table {
 };
 
 /*
- * Makes an empty table. The numbers of buckets are powers of two, and the factor
- * is odd. Returns 0 or -ENOMEM.
+ * Initialises an empty table. The numbers of buckets are powers of two, and the
+ * factor is odd. Returns 0 or -ENOMEM.
  */
 int ffs_table_init(struct ffs_table *table, size_t min, size_t max, uint64_t factor);
 /* Frees the buckets. Does nothing if `buckets` is NULL. */
@@ -42,8 +42,9 @@ void ffs_table_add(struct ffs_table *table, struct ffs_item *item, uint64_t numb
 /* Removes an item. Does nothing unless it is in the table. */
 void ffs_table_remove(struct ffs_table *table, struct ffs_item *item);
 /*
- * Returns the item after this one, or NULL at the end. NULL asks for the first item. The order
- * lasts until an item is added or removed. In a table of a constant size a removal keeps the order.
+ * Returns the item after `item`, or the first one if `item` is NULL. Returns NULL at the end. The
+ * order lasts until an item is added or removed. In a table of a constant size a removal keeps the
+ * order.
  */
 struct ffs_item *ffs_table_next(const struct ffs_table *table, const struct ffs_item *item);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keeps a growing list of ranges of blocks. */
+/* Implements a growing list of ranges of blocks. */
 #ifndef FUSEFS_CORE_BASE_RANGES_H
 #define FUSEFS_CORE_BASE_RANGES_H
 

@@ -505,7 +505,7 @@ int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t en
 
 /* --- Access times ----------------------------------------------------------------------------- */
 
-/* relatime updates an access time that is older than this: a day. */
+/* relatime updates an access time that is older than a day. */
 #define ATIME_SECONDS 86400
 
 void ffs_set_access(struct ffs *fs, unsigned access)
@@ -529,8 +529,8 @@ static int read_compare_times(struct lay_time a, struct lay_time b)
 }
 
 /*
- * Returns true if relatime updates the access time. Most reads find it recent enough and need no
- * handle.
+ * Returns true if relatime updates the access time. In most reads the access time is recent enough,
+ * so they need no handle.
  */
 static bool read_access_stale(const struct ffs_inode *inode)
 {

@@ -15,8 +15,8 @@
 
 /*
  * Holds a checksum that is not stored yet. Its index is its block number modulo
- * SLOTS. If two blocks have the same index, the later one is kept, and the
- * other block remains without a checksum.
+ * SLOTS. If two blocks have the same index, the checksum of the later block is
+ * kept. The other block remains without a checksum.
  */
 struct ffs_waiting {
     uint64_t block; /* 0 if empty; block 0 never holds data */

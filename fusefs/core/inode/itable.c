@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps the table of inodes in memory, their locations on disk, and the orphan
- * list. That list contains inodes whose change must be finished after a crash
- * (FORMAT.md 3.5). It is linked through next_orphan from the superblock, most
- * recent first.
+ * Implements the table of inodes in memory, their locations on disk, and the
+ * orphan list. The orphan list contains inodes whose change must be finished
+ * after a crash (FORMAT.md 3.5). The list begins in the superblock and is
+ * linked through next_orphan, most recent inode first.
  */
 #include "fusefs/core/inode/itable.h"
 
@@ -331,7 +331,7 @@ static struct ffs_inode *itable_next_doomed(struct ffs_itable *table)
 
 /*
  * An eviction may doom the neighbour on the orphan list, and so on along the list. This loop evicts
- * those; the end of the handle inside itable_evict() does not.
+ * such inodes, which the end of the handle inside itable_evict() does not.
  */
 void ffs_evict_doomed(struct ffs *fs)
 {
@@ -669,8 +669,8 @@ int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /*
- * Returns true if the inode named by the hint is the predecessor; *out is then
- * referenced.
+ * Returns true if the inode named by the hint is the predecessor. In that case
+ * *out is a reference to it.
  */
 static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
@@ -684,8 +684,8 @@ static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struc
 }
 
 /*
- * Finds the predecessor in the list and adds a reference, by the hint, or else
- * by a walk from the head. Returns NULL on an error.
+ * Finds the predecessor in the list by the hint, or else by a walk from the
+ * head. Adds a reference to the predecessor. Returns 0 or -errno.
  */
 static int orphan_find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
@@ -759,8 +759,8 @@ static int orphan_finish_one(struct ffs *fs, uint64_t ino)
 
 /*
  * Returns true if the inode could not be finished because a block of it is
- * damaged. It then stays on the list until fsck has repaired it, and so do
- * those after it.
+ * damaged. Such an inode and the inodes after it stay on the list until fsck
+ * has repaired the damage.
  */
 static bool orphan_is_damaged(struct ffs *fs, int err, uint64_t ino)
 {
@@ -775,8 +775,8 @@ static bool orphan_is_damaged(struct ffs *fs, int err, uint64_t ino)
 }
 
 /*
- * Ends on any image: a finished inode leaves the list, so a list that is a ring
- * becomes open.
+ * The loop ends on any image: a finished inode leaves the list, so a list that
+ * is a ring becomes open.
  */
 int ffs_orphans_finish(struct ffs *fs)
 {

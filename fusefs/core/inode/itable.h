@@ -2,8 +2,8 @@
 /*
  * Finds inodes in memory by number, for the storage half only.
  *
- * Lookups find an inode from the end of the handle that made it until it is evicted. Unreferenced
- * inodes stay for a while in order of last use; unlinked ones are evicted at once.
+ * Lookups find an inode from the end of the handle that created it until its eviction. Unreferenced
+ * inodes stay for a while, in order of last use. Unlinked inodes are evicted at once.
  */
 #ifndef FUSEFS_CORE_INODE_ITABLE_H
 #define FUSEFS_CORE_INODE_ITABLE_H

@@ -3,7 +3,7 @@
  * Commits transactions to the log, makes checkpoints, and freezes the file
  * system. A commit copies the running transaction, so that the next one can
  * begin meanwhile. A checkpoint writes committed blocks to their homes, so that
- * the log can use their space again:
+ * the log can reuse the space of their images. The steps are:
  *
  *     commit with naming blocks -> images in place -> flush -> read back
  *     -> commit with the later tail -> read back
@@ -18,8 +18,8 @@
 #include "support/trace.h"
 
 /*
- * Holds the committing transaction: the state of the running one when the
- * commit began, and copies of its blocks.
+ * Holds the committing transaction. `from` is the state of the running
+ * transaction when the commit began. `images` are copies of its blocks.
  */
 struct snapshot {
     struct ffs_running from;
@@ -69,8 +69,8 @@ static void snapshot_drop(struct snapshot *s)
 }
 
 /*
- * Notes in the superblock, which is dirty, where the commit will be that ends the checkpoint after
- * this transaction, the last one of the mount (R7f).
+ * Records in the dirty superblock the place of the commit that will end the checkpoint after this
+ * transaction, which is the last one of the mount (R7f).
  */
 static void snapshot_note_clean(struct ffs *fs, const struct snapshot *s)
 {
@@ -84,8 +84,8 @@ static void snapshot_note_clean(struct ffs *fs, const struct snapshot *s)
 }
 
 /*
- * Completes the running transaction: with its naming blocks, if a checkpoint
- * follows it. Returns -EAGAIN if the log has no room for it.
+ * Completes the running transaction. Adds its naming blocks if a checkpoint
+ * follows. Returns -EAGAIN if the log has no room for the transaction.
  */
 static int snapshot_complete(struct ffs *fs, struct snapshot *s, bool names)
 {
@@ -134,7 +134,7 @@ static int snapshot_take(struct ffs *fs, struct snapshot *s, bool names)
     atomic_store(&j->taken, j->used + ffs_log_need(r->n));
     *r = (struct ffs_running){.tid = r->tid + 1};
     atomic_store(&j->running_tid, r->tid);
-    /* A checkpoint leaves no block whose age is not named. */
+    /* After a checkpoint the ages of all blocks are named. */
     if (names)
         ffs_naming_clear(fs);
     ffs_naming_note(fs);
@@ -153,8 +153,9 @@ static int snapshot_write(struct ffs *fs, struct snapshot *s, bool verify)
 }
 
 /*
- * Drops the images of chunks that the committed map does not have. Their space may be used for data
- * when another commit is durable. After a crash recovery drops the images in the log.
+ * Drops the images of chunks that the committed map does not have. The space of these chunks may be
+ * used for data when another commit is durable. After a crash, recovery drops their images in the
+ * log.
  */
 static void snapshot_drop_unmapped(struct ffs *fs, const struct ffs_ranges *unmapped)
 {
@@ -165,8 +166,8 @@ static void snapshot_drop_unmapped(struct ffs *fs, const struct ffs_ranges *unma
 }
 
 /*
- * Called when the transaction is durable. Updates ffs.home: afterwards the blocks may leave the
- * cache. The blocks that it freed wait for the next commit.
+ * Called when the transaction is durable. Updates ffs.home, so that the changed blocks may leave
+ * the cache. The blocks that the transaction freed wait for the next commit.
  */
 static void snapshot_done(struct ffs *fs, struct snapshot *s)
 {
@@ -207,7 +208,7 @@ int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how)
     return err;
 }
 
-/* Names a block of the device to which an image belongs. */
+/* Describes a block of the device that is a place of an image. */
 struct home_place {
     uint64_t block;
     const struct ffs_image *image;
@@ -256,8 +257,8 @@ static int checkpoint_sort(struct ffs *fs, struct homes *h)
 }
 
 /*
- * Stores the transfers between staging memory and the places of a batch.
- * Adjacent blocks share a transfer.
+ * Stores the transfers between staging memory and the places of a batch in
+ * `ios`. Adjacent blocks share a transfer. Returns the number of transfers.
  */
 static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, const struct home_place *list,
                                 size_t n, struct bd_io *ios)
@@ -277,8 +278,8 @@ static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, const struct home
 }
 
 /*
- * Goes on without a place that has failed, if the image has another one that has
- * not. Returns `err` otherwise.
+ * Marks a failed place as lost and returns 0 if the image has another place
+ * that is not lost. Returns `err` otherwise.
  */
 static int checkpoint_lose(struct ffs *fs, const struct homes *h, struct home_place *place, int err)
 {
@@ -296,14 +297,17 @@ static int checkpoint_lose(struct ffs *fs, const struct homes *h, struct home_pl
     return 0;
 }
 
-/* Transfers one block of a batch, of which the staging memory is at `at`. */
+/* Transfers one block of a batch. The staging memory of the block is at `at`. */
 static int checkpoint_one(struct ffs *fs, enum bd_op op, const struct home_place *place, void *at)
 {
     return op == BD_READ ? bd_read(fs->dev, ffs_bytes(place->block), at, LAY_BLOCK_SIZE)
                          : bd_write(fs->dev, ffs_bytes(place->block), at, LAY_BLOCK_SIZE, 0);
 }
 
-/* Transfers a batch, block by block if the device refuses one of them. */
+/*
+ * Transfers a batch in one call of bd_submit(). If that call fails with -EIO,
+ * or a place is already lost, transfers each remaining place alone.
+ */
 static int checkpoint_transfer(struct ffs *fs, enum bd_op op, const struct homes *h,
                                struct home_place *list, size_t n)
 {
@@ -368,8 +372,8 @@ static int checkpoint_in_batches(struct ffs *fs, const struct homes *h, batch_fn
 
 /*
  * Writes the images in place, makes them durable and reads them back before the
- * log forgets them. A write that the device has acknowledged and lost is
- * repeated once.
+ * log forgets them. If the device has lost an acknowledged write, all writes
+ * are repeated once.
  */
 static int checkpoint_put_in_place(struct ffs *fs)
 {
@@ -588,8 +592,8 @@ int ffs_checkpoint_now(struct ffs *fs)
 /*
  * A commit flushes the device before it writes its last block. The flush covers the data only if
  * the commit began after the data was written. That is certain for the running transaction. An
- * older one may have begun to commit earlier, so data that was overwritten in place needs another
- * flush.
+ * older transaction may have begun to commit earlier, so data that was overwritten in place needs
+ * another flush.
  */
 int ffs_fsync(struct ffs_inode *inode, bool data_only)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares the journal: the running transaction, the log ring, and the images
- * that are still to be written to where they belong. Only the storage half uses
- * it; FORMAT.md 10 has the rules for the disk.
+ * that are still to be written in place. Only the storage half uses the
+ * journal. FORMAT.md 10 has the rules for the disk.
  *
- * A transaction lives through three states, one of each kind at most:
+ * A transaction has three states in turn. Each state has at most one
+ * transaction:
  *   running     handles add blocks to it, under ffs.meta
  *   committing  snapshot taken; its images go to the log (ffs_commit, under commit_lock)
  *   committed   its images are in ffs.home until a checkpoint has written them in place
- * A checkpoint writes all of ffs.home, so that afterwards the log begins with the commit that says
- * so.
+ * A checkpoint writes all of ffs.home. Afterwards the log begins with the commit that ends the
+ * checkpoint.
  *
  * Waiters count transactions in memory, by running.tid. In the log a transaction has the number
  * journal.tid, since empty transactions have numbers there, too.
@@ -76,7 +77,7 @@ struct ffs_journal {
 int ffs_journal_init(struct ffs *fs);
 void ffs_journal_destroy(struct ffs *fs);
 
-/* --- The running transaction (running.c, commit.c). Under ffs.meta, exclusively. -------------- */
+/* --- The running transaction (running.c, commit.c). The caller holds ffs.meta exclusively. ---- */
 
 /* Returns true if the log can hold the running transaction with so many more blocks. */
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks);
@@ -106,13 +107,13 @@ enum ffs_commit_how {
  */
 int ffs_running_commit(struct ffs *fs, enum ffs_commit_how how);
 
-/* --- Naming blocks (running.c). Under ffs.meta, exclusively. ---------------------------------- */
+/* --- Naming blocks (running.c). The caller holds ffs.meta exclusively. ------------------------ */
 
 /* Reserves memory for the naming blocks above so many blocks. Returns 0 or -ENOMEM. */
 int ffs_naming_reserve(struct ffs *fs, unsigned blocks);
 /* Adds the naming blocks above a block to the set. */
 void ffs_naming_add(struct ffs *fs, uint64_t addr);
-/* Adds those above all images that a mount has found in the log. */
+/* Adds the naming blocks above all images that a mount has found in the log. */
 int ffs_naming_begin(struct ffs *fs);
 /* Notes how many blocks of the log a checkpoint would need now. */
 void ffs_naming_note(struct ffs *fs);
@@ -172,8 +173,8 @@ void ffs_thaw(struct ffs *fs);
 /* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images);
 /*
- * Return the log blocks that the next transaction may use, with or without
- * those that a checkpoint needs for naming blocks (R7d).
+ * Return the log blocks that the next transaction may use, with or without the
+ * blocks that a checkpoint needs for naming blocks (R7d).
  */
 uint64_t ffs_log_free(const struct ffs *fs);
 uint64_t ffs_log_room(const struct ffs *fs);
@@ -224,8 +225,8 @@ struct ffs_recovered {
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, struct reason *why);
 /*
  * R8: writes what one of two logs lacks from the other one, before the first
- * commit of the mount. Returns 0 or an error. The next mount goes on where a
- * crash has ended this one.
+ * commit of the mount. Returns 0 or an error. After a crash the next mount
+ * continues the repair.
  */
 int ffs_recover_mend(struct ffs *fs, const struct ffs_recovered *found);
 /*

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps the running transaction, which has all changes since the last commit, and
- * the addresses of the naming blocks above the blocks in the log.
+ * Implements the running transaction, which has all changes since the last
+ * commit. Stores the addresses of the naming blocks above the blocks in the
+ * log.
  *
- * A naming block holds the ages that the blocks below it have in place: those of
- * the last checkpoint (FORMAT.md 2.4). A checkpoint enters the ages of all
- * blocks that it is about to write in place, from the bottom up to the
- * superblock, and commits the changed naming blocks first.
+ * A naming block has the ages that the blocks below it had in place after the
+ * last checkpoint (FORMAT.md 2.4). A checkpoint enters the ages of all blocks
+ * that it is about to write in place, from the bottom up to the superblock, and
+ * commits the changed naming blocks first.
  */
 #include <assert.h>
 #include <errno.h>
@@ -209,9 +210,9 @@ void ffs_running_put(struct ffs_running *r)
 /* --- Gathering -------------------------------------------------------------------------------- */
 
 /*
- * Gets the block that names `addr`. *name is NULL if there is none: for the
- * superblock, for a chunk that is not mapped, and above damage, where nothing is
- * named.
+ * Finds the block that names `addr`. Sets *name to NULL if no block names it.
+ * This is so for the superblock, for a chunk that is not mapped, and above
+ * damage.
  */
 static int naming_get(struct ffs *fs, uint64_t addr, struct ffs_buf **name, unsigned *index)
 {
@@ -224,7 +225,7 @@ static int naming_get(struct ffs *fs, uint64_t addr, struct ffs_buf **name, unsi
     return err == -EUCLEAN ? 0 : err;
 }
 
-/* Adds a naming block to the running transaction. Takes over the reference. */
+/* Adds a naming block to the running transaction. Consumes the reference to the block. */
 static int naming_enter(struct ffs *fs, struct ffs_buf *name)
 {
     int err = ffs_running_reserve(fs, 1);
@@ -236,7 +237,10 @@ static int naming_enter(struct ffs *fs, struct ffs_buf *name)
     return err;
 }
 
-/* Enters the age of a committed image, unless the running transaction has a newer one. */
+/*
+ * Enters the age of a committed image in its naming block, unless the running
+ * transaction has a newer version of the block.
+ */
 static int naming_enter_image(struct ffs *fs, const struct ffs_aged *image)
 {
     struct ffs_cbuf *cb = ffs_cache_find(fs, image->block);
@@ -268,7 +272,7 @@ int ffs_naming_gather(struct ffs *fs)
     for (size_t i = 0; i < n && !err; i++)
         err = naming_enter_image(fs, &images[i]);
     free(images);
-    /* The loop reaches the naming blocks that it adds. */
+    /* The loop also visits the naming blocks that it adds. */
     for (size_t i = 0; i < r->n && !err; i++) {
         struct ffs_buf *name;
         unsigned index;
@@ -287,7 +291,7 @@ static void naming_seal(struct ffs *fs, struct ffs_buf *buf)
     unsigned index;
 
     lay_seal(buf->data, fs->journal.tid);
-    /* The name is in the transaction, so that it is cached. */
+    /* The naming block is in the transaction and therefore in the cache. */
     if (naming_get(fs, buf->block, &name, &index) || !name)
         return;
     lay_set_named_age(name->data, buf->block, index, lay_age(buf->data));

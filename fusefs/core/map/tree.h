@@ -2,7 +2,8 @@
 /*
  * Changes the B+tree of FORMAT.md 6, which extents and names share.
  *
- * Functions that take a handle may leave the tree half changed when they fail: the caller aborts.
+ * A function with a handle may leave the tree half changed when it fails. The caller then aborts
+ * the handle.
  */
 #ifndef FUSEFS_CORE_MAP_TREE_H
 #define FUSEFS_CORE_MAP_TREE_H

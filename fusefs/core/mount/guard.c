@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Holds block 1 of a device while a mount or a tool writes to it: rule R3 of
- * FORMAT.md. A thread renews the block, and bd_dev.permit stops every write
- * for which the right has ended.
+ * FORMAT.md. A thread renews the block. bd_dev.permit stops every write after
+ * the right to write has ended.
  *
- * Reads and writes labels (FORMAT.md 4). Each change of them makes a new
- * incarnation, and the first write after them is a commit of that incarnation
+ * Reads and writes labels (FORMAT.md 4). Each change of the labels makes a new
+ * incarnation. The first write after the labels is a commit of that incarnation
  * (R2).
  */
 #include <errno.h>
@@ -91,7 +91,7 @@ static int guard_write_block(void *arg, const struct lay_mmp *block, bool durabl
                     BD_ALWAYS | (durable ? BD_FUA : 0));
 }
 
-/* The time of this clock goes on while the host is suspended. */
+/* This clock also runs while the host is suspended. */
 static uint64_t guard_now_ns(void *arg)
 {
     struct ffs_mmp *m = arg;
@@ -206,8 +206,8 @@ static int guard_may_write(struct bd_permit *permit, bool wait)
 /* --- Taking and dropping the block ----------------------------------------------------------- */
 
 /*
- * Stores what the label says. Returns false if there is no file system that
- * this program could write to: the caller finds out why.
+ * Stores the geometry of the label. Returns false if there is no file system
+ * that this program could write to. The caller determines the reason.
  */
 static bool guard_find_label(struct bd_dev *dev, bool reclaim, struct lay_geometry *geo)
 {

@@ -224,8 +224,8 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
 }
 
 /*
- * Gets the ages of n blocks of level 0 of an old area. All of them are in place.
- * *any says whether one of them was ever written.
+ * Gets the ages of n blocks of level 0 of an old area. All of them are in
+ * place. Sets *any to true if a block among them was ever written.
  */
 static int resize_get_ages(struct resize *r, enum lay_kind kind, uint64_t first, uint64_t n,
                            bool *any)
@@ -267,8 +267,8 @@ static int resize_read_blocks(struct resize *r, enum lay_kind kind, uint64_t at,
 }
 
 /*
- * Reads n bitmaps, starting with group `first`, as they are on the device.
- * Groups that only the new shape has are zeros.
+ * Reads n bitmaps from the device, starting with group `first`. Groups that
+ * only the new shape has are zeros.
  */
 static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
 {
@@ -322,7 +322,7 @@ static int resize_write_batch(struct resize *r, uint64_t start, uint64_t copy, u
     return err || copy == 0 ? err : resize_write_place(r, copy + first, r->batch, n);
 }
 
-/* Makes and writes n bitmaps, of which the first `kept` belong to the new shape. */
+/* Prepares and writes n bitmaps. The first `kept` bitmaps belong to the new shape. */
 static int resize_write_groups(struct resize *r, uint64_t first, uint64_t n, uint64_t kept,
                                struct levels *levels)
 {
@@ -675,7 +675,7 @@ static struct lay_geometry resize_shape(const struct lay_geometry *old, uint64_t
     return geo;
 }
 
-/* Returns the first block behind the areas that such a growth writes. */
+/* Returns the first block after the areas that a growth to `blocks` writes. */
 static uint64_t resize_needed(const struct lay_geometry *old, uint64_t blocks)
 {
     uint64_t end;

@@ -335,7 +335,7 @@ static int namei_link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_
         err = namei_add_name(tx, dir, name, &place, inode);
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
-    /* A file that was created without a name gets its first name, so it is no orphan any more. */
+    /* A file that was created without a name has its first name now, so it is not an orphan. */
     if (!err && ffs_nlink(inode) == 0)
         err = ffs_orphan_del(tx, inode);
     if (!err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps extended attributes as records in a chain of blocks (FORMAT.md 8). A
- * record lies within one block; a longer value has several records.
+ * Stores extended attributes as records in a chain of blocks (FORMAT.md 8). A
+ * record lies within one block. A longer value has several records.
  */
 #include "fusefs/core/names/xattr.h"
 
@@ -16,7 +16,7 @@
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* Holds the whole chain of an inode. Its blocks are referenced. */
+/* Holds the whole chain of an inode. The blocks of the chain are referenced. */
 struct chain {
     struct ffs_inode *inode;
     unsigned n;

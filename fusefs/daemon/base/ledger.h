@@ -23,7 +23,7 @@ struct ledger_user {
     uint64_t held; /* above 0 */
 };
 
-/* The first two members are set by the caller, all others are 0 at first. */
+/* The caller sets the first two members. All other members are 0 at first. */
 struct ledger {
     uint64_t total;
     uint64_t for_root; /* at most total */
@@ -79,7 +79,7 @@ static inline bool ledger_take(struct ledger *l, uid_t uid, uint64_t n)
     return true;
 }
 
-/* Ends a charge of n, which may be part of a larger one. */
+/* Ends a charge of n, which may be a part of a larger charge. */
 static inline void ledger_give(struct ledger *l, uid_t uid, uint64_t n)
 {
     if (n == 0)

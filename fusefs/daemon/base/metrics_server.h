@@ -4,9 +4,9 @@
  * HTTP/1.0 on an address of the loopback interface. Every user of the machine
  * can read them.
  *
- * At most 8 connections are open at a time. The thread waits at most 2 s with
- * each of them open; the time in which it prints and sends is not counted.
- * Further ones wait in the queue of the listener.
+ * At most 8 connections are open at a time. The thread waits at most 2 s while
+ * a connection is open. The time in which the thread prints and sends is not
+ * counted. Further connections wait in the queue of the listener.
  */
 #ifndef FUSEFS_DAEMON_BASE_METRICS_SERVER_H
 #define FUSEFS_DAEMON_BASE_METRICS_SERVER_H

@@ -10,9 +10,9 @@
  * unlink. A thread starts to remove files at 95 % of the limit and stops at
  * 90 %, so that writers rarely wait. It serves the owners of caches in turn. A
  * write that would exceed the limit waits for the thread, and fails with
- * -ENOSPC if too little can be removed, which then is not removed for it.
- * Writes therefore never exceed the limit, except while the first walk of a
- * mount takes longer than CACHES_WAIT_MS.
+ * -ENOSPC if too little can be removed. In that case no file is removed for the
+ * write. Writes therefore never exceed the limit, except while the first walk
+ * of a mount takes longer than CACHES_WAIT_MS.
  *
  * An inode belongs to the cache of the directory in which it was last looked up
  * or created. The kernel opens no file without a lookup, and the tag lasts as
@@ -40,9 +40,9 @@ __BEGIN_DECLS
 /* A read-only attribute of cache directories: five words "name=number". */
 #define CACHES_STATE_XATTR "user.gpunvme.cache_state"
 /*
- * Maximum number of cache directories in a mount, and those of them reserved
- * for directories of root. The other owners share the rest by ledger.h. Setting
- * the limit of another directory fails with -ENOSPC.
+ * Maximum number of cache directories in a mount, and the number reserved for
+ * directories of root. The other owners share the rest by ledger.h. Setting the
+ * limit of another directory fails with -ENOSPC.
  */
 #define CACHES_MAX      240
 #define CACHES_FOR_ROOT 30

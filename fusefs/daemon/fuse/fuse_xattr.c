@@ -65,8 +65,8 @@ static bool is_acl(const char *name)
 }
 
 /*
- * A name in "system." must be that of an ACL. No name may consist of only the
- * prefix. The kernel checks access to "trusted." and "security.".
+ * A name in "system." must be the name of an ACL. No name may consist of only
+ * the prefix. The kernel checks access to "trusted." and "security.".
  */
 static int check_name(const char *name)
 {

@@ -49,10 +49,10 @@
  */
 #define NVIDIA_MAJOR         195u
 #define NVIDIA_CONTROL_MINOR 255u
-/* Connections that have sent the cookie, and those of them reserved for root. */
+/* Maximum number of connections that have sent the cookie, and the number reserved for root. */
 #define MAX_CONNECTIONS  64
 #define ROOT_CONNECTIONS 8
-/* Connections that have not. They are in no ledger: a new one ends another. */
+/* Maximum number of other connections. No ledger counts them: a new one ends another. */
 #define STRANGERS  32
 #define ENTRIES    (MAX_CONNECTIONS + STRANGERS)
 #define LIFETIME_S 10 /* of a token, and of a connection without messages */
@@ -415,8 +415,8 @@ static unsigned strangers_of(const struct fdsocket *s, uid_t uid)
 
 /*
  * Returns a free entry. If there is none, or too many connections have not sent
- * the cookie, the oldest of those ends, of the user with most of them: many
- * connections of one user do not end that of another.
+ * the cookie, one of these connections ends. It is the oldest of the user with
+ * the most, so that many connections of one user do not end that of another.
  */
 static struct connection *free_connection(struct fdsocket *s)
 {

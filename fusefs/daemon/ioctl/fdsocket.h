@@ -10,11 +10,12 @@
  * once and for LIFETIME_S seconds. Tokens, connections and unread replies are
  * bounded in number: a connection with too many unread replies is closed.
  *
- * The first 8 bytes of a connection are the cookie of INFO. A peer without it is
- * not served, and its messages are not received. Its connection holds no place
- * of those that sent the cookie, and ends early if many wait like it. The other
- * connections, the tokens and their descriptors are shared between users by
- * ledger.h, which reserves some for root.
+ * The first 8 bytes of a connection are the cookie of INFO. A peer without it
+ * is not served, and its messages are not received. The connection of such a
+ * peer occupies no place of the peers that sent the cookie. It is closed early
+ * if many such connections wait. The other connections, the tokens and their
+ * descriptors are shared between users by ledger.h, which reserves some for
+ * root.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 #define FUSEFS_DAEMON_IOCTL_FDSOCKET_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Decodes and checks ioctls, dispatches them to a thread, and replies.
- * Implements those that Linux defines for every file system.
+ * Implements the ioctls that Linux defines for every file system.
  */
 #include <errno.h>
 #include <linux/fs.h>
@@ -42,7 +42,7 @@ static const struct {
 };
 #define FLAG_BITS (sizeof(flag_bits) / sizeof(flag_bits[0]))
 
-/* GETFLAGS returns these flags, so chattr(1) sets them again. */
+/* GETFLAGS returns these flags, so chattr(1) passes them to SETFLAGS. */
 #define FLAGS_IGNORED FS_EXTENT_FL
 
 static void reply(const struct linux_call *c, int err, const void *out, size_t size)
@@ -197,7 +197,7 @@ static void change_mount(const struct linux_call *c)
     reply(c, err, NULL, 0);
 }
 
-/* --- FITRIM: takes as long as the drive takes, so a worker runs it ---------------------------- */
+/* --- FITRIM. A worker runs it, since the drive may need long. --------------------------------- */
 
 struct trim_job {
     struct job job;
@@ -254,8 +254,9 @@ static const struct {
 
 /*
  * Serves the ioctls that Linux defines for every file system: inode flags
- * (chattr(1), lsattr(1)), the label, and FITRIM (fstrim(8)), and that of
- * remount.h. Returns false if cmd is another ioctl. `in` has in_size bytes.
+ * (chattr(1), lsattr(1)), the label, and FITRIM (fstrim(8)). Serves the ioctl
+ * of remount.h, too. Returns false if cmd is another ioctl. `in` has in_size
+ * bytes.
  */
 static bool ioctl_linux(fuse_req_t req, struct open_file *file, unsigned cmd, const void *in,
                         size_t in_size, size_t out_size)
@@ -365,7 +366,7 @@ static const struct request {
     {GPUNVME_IOC_TRACE, handle_trace, false, false},
 };
 
-/* Describes a transfer, or with `list` a READV. */
+/* Describes a transfer, or a READV if `list` is true. */
 struct transfer_job {
     struct job job;
     fuse_req_t req;

@@ -26,8 +26,8 @@ struct ioctl_call {
 };
 
 /*
- * These serve the requests (ioctl_requests.c). `arg` is the struct of the
- * request, in and out. They return 0 or -errno.
+ * These functions serve the requests (ioctl_requests.c). `arg` is the struct of
+ * the request, in and out. They return 0 or -errno.
  */
 int ioctl_info(const struct ioctl_call *call, void *arg);
 int ioctl_register(const struct ioctl_call *call, void *arg);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps the table of leases: makes, removes and revokes them. Leases queue
- * pairs: creates and deletes them, and hands their descriptors and doorbells to
- * the holder.
+ * Implements the table of leases, which creates, removes and revokes leases.
+ * Creates and deletes leased queue pairs, and passes their descriptors and
+ * doorbells to the holder.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,8 +48,9 @@ static int map_proxied(struct leases *t)
 
 /*
  * Queue pairs of executors and of the bounce engine are not leased even while
- * these are closed. A bounce engine with one pair takes one of those that are
- * never leased, so that a controller with few pairs has some to lease.
+ * the executors or the engine are closed. A bounce engine with one pair uses a
+ * pair that is never leased, so that a controller with few pairs has some to
+ * lease.
  */
 static unsigned count_free(const struct leases *t)
 {
@@ -67,7 +68,7 @@ static unsigned count_free(const struct leases *t)
 
 /*
  * On tier 0 the executor cannot reach the doorbells, so a GPU of a holder
- * cannot either.
+ * cannot reach them either.
  */
 static bool hands_out_doorbells(const struct leases *t)
 {
@@ -121,7 +122,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     return err;
 }
 
-/* There are as many proxied doorbells as queues that may be leased. */
+/* The loop ends: there are as many proxied doorbells as queues that may be leased. */
 static unsigned take_proxied(struct leases *t)
 {
     unsigned i = 0;
@@ -141,8 +142,8 @@ void lease_queues_start(struct leases *t, struct lease *l)
 }
 
 /*
- * The caller holds the lock, for a lease that has been started. Returns
- * GPUNVME_COMMANDS_UNKNOWN if the commands are not counted.
+ * Returns the number of commands of a pair, or GPUNVME_COMMANDS_UNKNOWN if they
+ * are not counted. The lease has been started, and the caller holds the lock.
  */
 static uint64_t commands_of(const struct leases *t, const struct lease_pair *p)
 {
@@ -201,9 +202,9 @@ void lease_queues_forget(struct leases *t, struct lease *l)
 }
 
 /*
- * Pairs that a reset has deleted only release their memory. A pair that cannot
- * be deleted may have commands in flight: the reset ends them, or the
- * controller has failed for good.
+ * If a reset has deleted a pair, only the memory of the pair is released. A
+ * pair that cannot be deleted may have commands in flight. The reset ends these
+ * commands, unless the controller has failed for good.
  */
 void lease_queues_delete(struct leases *t, struct lease *l)
 {

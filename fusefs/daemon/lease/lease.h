@@ -42,11 +42,11 @@ struct fuse_req;
 
 /*
  * Limit of segments of leased files. Users share them by the rules of ledger.h,
- * with the same part reserved for root. A segment counts once per lease, and
- * takes up to 96 bytes for the map, the pin and the page shared with the
- * holder. During its creation a lease is charged for the segments that it may
- * reach: first LEASE_SEGMENTS_FEW, then LEASE_SEGMENTS_MORE times as many, and
- * so on. Concurrent creations see only the rest.
+ * and 1/LEASES_ROOT_PART of them is reserved for root. A segment counts once
+ * per lease, and takes up to 96 bytes for the map, the pin and the page shared
+ * with the holder. During its creation a lease is charged for the segments that
+ * it may reach: first LEASE_SEGMENTS_FEW, then LEASE_SEGMENTS_MORE times as
+ * many, and so on. Concurrent creations see only the rest.
  */
 #define LEASE_SEGMENTS_MAX  (4u << 20)
 #define LEASE_SEGMENTS_FEW  (64u << 10)
@@ -82,8 +82,7 @@ int leases_allow(const struct options *opts, struct fuse_req *req);
 /* Stores up to max leased queue pairs and returns how many. */
 unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max);
 /*
- * Returns the number of commands on leased queue pairs since the mount, as far
- * as they are counted.
+ * Returns the number of counted commands on leased queue pairs since the mount.
  */
 uint64_t leases_commands(struct leases *t);
 /* Returns the number of queue pairs that may be leased at the same time. */

@@ -82,9 +82,9 @@ static int mounter_loop_page_attach(int control, int page)
 
 /*
  * Attaches a page of zeros in memory to a free loop device, and stores its
- * number in *device. The kernel detaches it when the last descriptor and the
- * last mount of it are gone, also after SIGKILL. Returns a descriptor, which
- * the caller closes, or -errno.
+ * number in *device. The kernel detaches the page when the last descriptor and
+ * the last mount of the device are closed, also after SIGKILL. Returns a
+ * descriptor, which the caller closes, or -errno.
  */
 static int loop_page_attach(dev_t *device)
 {

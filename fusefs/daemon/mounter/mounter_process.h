@@ -44,8 +44,8 @@ struct mounter_sockets {
 _Noreturn void mounter_serve(const struct mounter_sockets *sockets, const struct options *opts,
                              const struct fuse_args *args);
 /*
- * These transfer all bytes. They return 0 or -errno, which is -EPIPE at the end
- * of the stream.
+ * These functions transfer all bytes. They return 0 or -errno, which is -EPIPE
+ * at the end of the stream.
  */
 int mounter_receive(int socket, void *data, size_t len);
 int mounter_send(int socket, const void *data, size_t len);

@@ -14,11 +14,12 @@
 #include "fusefs/daemon/state/daemon.h"
 
 /*
- * The kernel takes a file's size from replies to its own requests; an O_APPEND
+ * The kernel takes a file's size from replies to its own requests. An O_APPEND
  * write before the next such reply would use the old end. Storing the last byte
- * into the page cache moves the size at once. Until the page is invalidated it
- * is read only if the byte is its first one, or if the kernel had it before,
- * when the bytes before the last one are old, too.
+ * into the page cache moves the size at once. Until the page is invalidated, it
+ * is read only if the stored byte is the first byte of the page, or if the
+ * kernel had the page before. In the second case the bytes before the last one
+ * are old, too.
  */
 static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size, char last)
 {

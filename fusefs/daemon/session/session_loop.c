@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs the threads of a session, charges users with them, and queues requests of
- * users who have their share.
+ * Runs the threads of a session, charges users for the threads, and queues the
+ * requests of users who already have their share.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -35,7 +35,7 @@ struct share_request {
     char bytes[];
 };
 
-/* Each user with queued requests has such a queue. */
+/* Holds the queued requests of one user. */
 struct share_queue {
     TAILQ_ENTRY(share_queue) entry;
     uid_t uid;
@@ -62,8 +62,8 @@ struct session_share *session_share_new(unsigned threads, unsigned for_root, siz
 }
 
 /*
- * Removes the oldest request of a queue, and frees the queue if it is empty
- * after that. The caller frees the request.
+ * Removes the oldest request of a queue, and frees the queue if it is then
+ * empty. The caller frees the request.
  */
 static struct share_request *share_pop(struct session_share *s, struct share_queue *q)
 {

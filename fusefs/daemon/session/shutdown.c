@@ -109,10 +109,10 @@ static void hand_drive_back(struct shutdown *s)
 }
 
 /*
- * A drive that is gone is declared failed at once, so that requests end. A
- * vfio-user drive is not handed back: no process waits for it, and a mount that
- * returns EIO hides the directory below, which would be mistaken for the file
- * system. A PCI drive is handed back, since its removal waits.
+ * A removed drive is declared failed at once, so that requests end. A vfio-user
+ * drive is not handed back: no process waits for it, and a mount that returns
+ * EIO hides the directory below, which would be mistaken for the file system. A
+ * PCI drive is handed back, since its removal waits.
  */
 static void lose_drive(struct shutdown *s, const struct nvme_transport *t)
 {

@@ -57,11 +57,11 @@ unsigned gpus_queue_pairs(const struct gpus *t);
 
 /*
  * Begins a use of the GPU with this UUID, and opens its executor if necessary.
- * A UUID of zeros selects the first GPU that works. A GPU that the option
- * gpus= names twice has two executors, of which the one with fewer users is
- * selected. Returns -EXDEV if the mount does not use the GPU, and -ENODEV if
- * its executor does not start, or if the GPU is lost and still in use. Returns
- * -ETIMEDOUT if another thread has opened or closed its executor for wait_ms.
+ * A UUID of zeros selects the first GPU that works. A GPU that the option gpus=
+ * names twice has two executors. The executor with fewer users is selected.
+ * Returns -EXDEV if the mount does not use the GPU, and -ENODEV if its executor
+ * does not start, or if the GPU is lost and still in use. Returns -ETIMEDOUT if
+ * another thread has opened or closed its executor for wait_ms.
  */
 int gpus_take(struct gpus *t, const uint8_t uuid[16], struct gpu **out);
 /* Begins another use of a GPU that the caller uses. */
@@ -83,13 +83,14 @@ void gpus_grown(struct gpus *t, uint64_t bytes);
 void gpus_uncount(struct gpus *t);
 /*
  * Calls gq_engine_free_late() and gq_engine_revoke_gone(), reports lost GPUs,
- * and closes idle executors and, when they are no longer in use, those of lost
- * GPUs. The daemon calls it about once a second, from one thread.
+ * and closes idle executors. Closes the executors of lost GPUs when they are no
+ * longer in use. One thread of the daemon calls this function about once a
+ * second.
  */
 void gpus_tend(struct gpus *t);
 /*
- * Returns queues of all executors to service (gq_engine_recover()), except of
- * those that another thread recovers. Returns the first error.
+ * Returns queues of all executors to service (gq_engine_recover()), except
+ * executors that another thread recovers. Returns the first error.
  */
 int gpus_recover(struct gpus *t);
 

@@ -15,7 +15,7 @@
 
 __BEGIN_DECLS
 
-/* Describes a GPU named by the option gpus=. */
+/* Describes a GPU that the option gpus= names. */
 struct gpu_name {
     bool by_uuid;
     uint8_t uuid[16]; /* with by_uuid */

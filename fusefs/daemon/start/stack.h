@@ -27,10 +27,7 @@ struct drive {
     uint8_t host_id[16];           /* of bdev, bd_reserve.h */
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
-    /*
-     * Holds memory of devices that stand for GPUs, and is closed with the
-     * stack.
-     */
+    /* Memory of devices that simulate GPUs. It is closed with the stack. */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
 };

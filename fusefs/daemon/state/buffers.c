@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps the table of registered buffers: limits, lookup by id and key, uses,
- * and removal.
+ * Implements the table of registered buffers, with limits, lookup by id and
+ * key, uses, and removal.
  */
 #include "fusefs/daemon/state/buffers.h"
 

@@ -30,9 +30,9 @@
 #define SESSION_THREADS_MAX 128
 /*
  * Maximum number of background requests (direct I/O and readahead) that the
- * kernel sends at a time. The kernel counts those of all users together, so one
- * user could use up a low limit; the session divides its threads itself. Above
- * BACKGROUND_BUSY the kernel reads less ahead.
+ * kernel sends at a time. The kernel counts the requests of all users together,
+ * so one user could exhaust a low limit. The session divides its threads
+ * itself. Above BACKGROUND_BUSY the kernel reads less ahead.
  */
 #define BACKGROUND_MAX  32768
 #define BACKGROUND_BUSY 48
@@ -70,7 +70,7 @@ struct open_file {
 
 /*
  * Describes page-aligned memory of MAX_IO bytes after a head of BOUNCE_HEAD
- * bytes. It is DMA memory of the device unless plain.
+ * bytes. The memory is DMA memory of the device unless `plain` is true.
  */
 struct bounce {
     void *data;   /* memory after the head */
@@ -124,7 +124,7 @@ struct daemon {
 
 /* Returns a buffer, or NULL if memory is exhausted. May wait until the device has mapped it. */
 struct bounce *bounce_get(struct bounce_pool *pool);
-/* Returns a buffer without waiting for the device: a new one is plain. */
+/* Returns a buffer without waiting for the device. A new buffer is plain. */
 struct bounce *bounce_get_now(struct bounce_pool *pool);
 /*
  * Replaces the memory of a plain buffer, which holds no request, by memory of the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares the record of one operation that moves bytes. It begins where the
- * request arrives, and ends once. STATS, Prometheus, `gpunvme top` and the
- * trace take their data about operations from these records.
+ * Declares the record of one operation that moves bytes. The record begins
+ * where the request arrives, and ends once. STATS, Prometheus, `gpunvme top`
+ * and the trace take their data about operations from these records.
  */
 #ifndef FUSEFS_DAEMON_STATE_OP_H
 #define FUSEFS_DAEMON_STATE_OP_H
@@ -110,8 +110,8 @@ bool activity_visible(uid_t uid, uint32_t owner);
 int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *arg);
 
 /*
- * Holds counters that programs share with the daemon for what libgpunvme does
- * without it.
+ * Holds counters of the work that libgpunvme does without the daemon. Programs
+ * share these counters with the daemon.
  */
 
 /*

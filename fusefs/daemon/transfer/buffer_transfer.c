@@ -153,9 +153,9 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
 }
 
 /*
- * Moves map->len bytes, of which *moved are confirmed. Sets *stuck if commands
- * may remain in flight for an unbounded time. `parts` may be NULL; otherwise it
- * is notified of the parts.
+ * Moves map->len bytes. *moved is the number of confirmed bytes. Sets *stuck if
+ * commands may remain in flight for an unbounded time. `parts` may be NULL;
+ * otherwise it is notified of the parts.
  */
 static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *map,
                                     struct transfer_parts *parts, uint64_t *moved, bool *stuck)
@@ -218,7 +218,7 @@ static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
 /*
  * Verifies the next *moved bytes, which have been read, except those that
  * `parts` has verified. `parts` may be NULL. After an error *moved ends before
- * it.
+ * the first block with an error.
  */
 static int buffer_transfer_gpu_verify(struct transfer *t, const struct transfer_parts *parts,
                                       uint64_t *moved)

@@ -59,18 +59,19 @@ void transfer_run(struct transfer *t);
 void transfer_recover(struct daemon *d);
 
 /*
- * Parts for batches (buffer_readv.c), whose reads share buffer, deadline and
- * cancel flag.
+ * These functions serve batches (buffer_readv.c), whose reads share a buffer, a
+ * deadline and a cancel flag.
  *
- * transfer_op_begin() and transfer_op_end() enclose all of the following: they
- * begin the record of the operation, and end it with t->error and the bytes
- * moved. transfer_begin() clears the results, begins the use of the buffer and
- * sets t->gpu. If it returns 0, transfer_end() must follow, which ends the use
- * of the buffer. transfer_read_range() moves the range of rw as READ does,
- * counts the bytes in t->done, and adds the path to rw.path.
- * transfer_fall_back() is called after the GPU path failed with err. It returns
- * 0 if the transfer continues: through host memory, with t->gpu false, or, if
- * host memory must not be used, through the executor again, with t->gpu true.
+ * transfer_op_begin() and transfer_op_end() enclose the calls of the functions
+ * below. They begin the record of the operation, and end it with t->error and
+ * the bytes moved. transfer_begin() clears the results, begins the use of the
+ * buffer and sets t->gpu. If it returns 0, transfer_end() must follow, which
+ * ends the use of the buffer. transfer_read_range() moves the range of rw as
+ * READ does, counts the bytes in t->done, and adds the path to rw.path.
+ * transfer_fall_back() is called after the GPU path failed with err. The
+ * function returns 0 if the transfer continues. The transfer then uses host
+ * memory, with t->gpu false. If host memory must not be used, the transfer uses
+ * the executor again, with t->gpu true.
  */
 void transfer_op_begin(struct transfer *t, unsigned kind);
 void transfer_op_end(struct transfer *t, uint64_t bytes);

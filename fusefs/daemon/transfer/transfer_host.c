@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes the part of the host in a transfer: moves through host memory, and
- * checksums.
+ * Implements the host side of transfers. Moves bytes through host memory, and
+ * handles checksums.
  */
 #include "fusefs/daemon/transfer/transfer_host.h"
 

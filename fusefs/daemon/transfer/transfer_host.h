@@ -63,14 +63,14 @@ void transfer_sums_end(struct transfer_sums *s);
 
 /*
  * Holds checksums of a READ or WRITE by the executor, of one part while the
- * next parts are in flight. They are used only on file systems with checksums
- * (stack.data_csum).
+ * next parts are in flight. The struct is used only on file systems with
+ * checksums (stack.data_csum).
  *
  * READ: blocks are compared when they have arrived. Their checksums are looked
- * up before the transfer, or by a separate thread during a long one: the thread
- * of the transfer holds queues, for which a reset waits, so it must not wait
- * for the drive. transfer_sums_end() handles blocks whose checksums are unavailable
- * without waiting for a writer, and those that do not match.
+ * up before the transfer, or by a separate thread during a long transfer. The
+ * thread of the transfer must not wait for the drive, because it holds queues
+ * for which a reset waits. transfer_sums_end() handles blocks whose checksums
+ * are unavailable without waiting for a writer, and blocks that do not match.
  *
  * WRITE: the checksum of a block is computed before the drive reads it, and
  * again afterwards. If the two differ, the application has changed the buffer
