@@ -11,8 +11,8 @@ __BEGIN_DECLS
 /*
  * Opens the file behind a loop device, or behind a partition of one, for
  * reading. fd is the open block device. Returns a new descriptor, which the
- * caller closes. Returns -1 for any other device, and if the name of the file
- * opens another file or none.
+ * caller closes. Returns -1 for any other device. Also returns -1 if the name
+ * of the backing file no longer opens that file.
  */
 int bd_loop_file(int fd);
 

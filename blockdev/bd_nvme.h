@@ -67,7 +67,7 @@ struct bd_queue {
     struct bd_queue *next;
 };
 
-/* Describes one allocation of bd_dma_alloc(). */
+/* Describes an allocation made by bd_dma_alloc(). */
 struct bd_region {
     struct nvme_dma dma;
     LIST_ENTRY(bd_region) entry;
@@ -109,7 +109,7 @@ struct bd_batch {
     uint64_t iova; /* address of buf, 0 if it must be bounced; valid if done > 0 */
 };
 
-/* These two are methods of struct bd_ops. */
+/* The following two functions are methods of struct bd_ops. */
 void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
@@ -163,7 +163,7 @@ void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
 /* Returns true if a command in flight had its deadline at `now` (ns) or earlier. */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 
-/* The device is a user of its controller. */
+/* Adds the device to the users of its controller. bd_user_destroy() removes it. */
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
 /* Resets the ring for a queue pair just created. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Drives the queue pairs of the block device: cuts transfers into commands of
- * at most MDTS bytes, with PRPs to the caller's buffer or the bounce buffer,
- * posts them, and handles completions. Threads wait in order for a queue, own
- * it exclusively, and park while the controller is reset.
+ * Drives the queue pairs of the block device. Cuts transfers into commands of
+ * at most MDTS bytes, whose PRPs refer to the caller's buffer or to the bounce
+ * buffer. Posts the commands and handles their completions. Threads wait in
+ * order for a queue, own it exclusively, and park while the controller is
+ * reset.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 #define BD_LEAVE_MS 1u /* interval at which a waiting borrower asks whether to leave */
 
-/* A thread that waits for a queue; lies on its stack. */
+/* Describes a thread that waits for a queue. Lives on the stack of that thread. */
 struct bd_waiter {
     pthread_cond_t cond;
     struct bd_queue *got;
@@ -29,15 +30,18 @@ struct bd_waiter {
 
 void bd_progress(struct nvme_bdev *d)
 {
-    /* Readers only look for a change, so this orders no other memory. */
+    /*
+     * Readers only compare the counter with an earlier value, so the addition
+     * orders no other memory.
+     */
     __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
 }
 
 bool bd_must_park(const struct nvme_bdev *d)
 {
     /*
-     * A relaxed load is enough: a thread that misses the store sees it in its
-     * next round, and the lock orders everything else.
+     * A relaxed load is enough. A thread that misses the store sees the new
+     * value in its next round, and the lock orders all other accesses.
      */
     return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
 }
@@ -87,7 +91,8 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
 
 /*
  * The Aborts take up to two admin timeouts. Then each queue may wait for all
- * others, once to be created again and once when a reset does it.
+ * other queues twice: once while recovery creates them again, and once while a
+ * reset does.
  */
 uint64_t bd_recover_ms(const struct nvme_bdev *d)
 {
@@ -95,7 +100,7 @@ uint64_t bd_recover_ms(const struct nvme_bdev *d)
            nvme_ctrlr_reset_ms(d->c);
 }
 
-/* More than an owner ever takes without any progress. */
+/* Returns a time longer than an owner ever needs without making progress. */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
     return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_recover_ms(d));
@@ -182,7 +187,10 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Hands the queue to the first waiter, which no later caller overtakes. */
+/*
+ * Hands the queue to the first waiter, so that no later caller overtakes that
+ * thread.
+ */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
@@ -222,7 +230,7 @@ bool bd_queue_renew(struct bd_queue *q)
     return true;
 }
 
-/* Waits until all owners have parked. None enters before the resume. */
+/* Waits until all owners have parked. No owner enters before nvme_user_resume(). */
 static void nvme_user_stop(struct nvme_user *u)
 {
     struct nvme_bdev *d = nvme_user_bdev_of(u);
@@ -284,7 +292,7 @@ void bd_user_destroy(struct nvme_bdev *d)
     pthread_cond_destroy(&d->go_on);
 }
 
-/* Returns the IOVA of the buffer, or 0 if it cannot be reached. */
+/* Returns the IOVA of the buffer, or 0 if the controller cannot reach the buffer. */
 static uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
 {
     uintptr_t start = (uintptr_t)buf;
@@ -390,7 +398,7 @@ static uint64_t at_most(uint64_t len, uint64_t limit)
     return len < limit ? len : limit;
 }
 
-/* Cuts a data command: in place, or through the bounce buffer. */
+/* Cuts a data command, which transfers in place or through the bounce buffer. */
 static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     const struct bd_io *io = &b->ios[b->at];
@@ -418,8 +426,8 @@ static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index,
 }
 
 /*
- * Returns the maximum bytes of one WRITE ZEROES. It is whole LBAs, because both
- * LBA sizes divide every limit of the controller.
+ * Returns the maximum bytes of one WRITE ZEROES. The maximum is a multiple of
+ * the LBA size, because both LBA sizes divide every limit of the controller.
  */
 static uint64_t max_zeroes(const struct nvme_bdev *d)
 {
@@ -469,7 +477,10 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t ind
     return len;
 }
 
-/* Without a cache nothing is flushed, without DSM a hint is ignored. */
+/*
+ * Returns true for a flush without a volatile cache, for a discard without DSM,
+ * and for other transfers of 0 bytes.
+ */
 static bool needs_no_command(const struct nvme_bdev *d, const struct bd_io *io)
 {
     if (io->op == BD_FLUSH)
@@ -483,7 +494,7 @@ static void next_io(struct bd_batch *b)
     b->done = 0;
 }
 
-/* Cuts a command of the current io, of which `left` bytes are left. */
+/* Cuts a command from the last `left` bytes of the current io. */
 static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     switch (b->ios[b->at].op) {
@@ -523,8 +534,8 @@ bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index)
 }
 
 /*
- * Returns the first LBA of a command, or CDW10 and CDW11 of a command without
- * LBAs.
+ * Returns the first LBA of a command. For a command without LBAs, returns CDW10
+ * and CDW11 as one number.
  */
 static uint64_t sqe_lba(const struct nvme_sqe *sqe)
 {
@@ -572,16 +583,19 @@ static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
            (code == NVME_ERR_INVALID_OPCODE || code == NVME_ERR_INVALID_FIELD);
 }
 
-/* Returns true for an aborted command, which had missed its deadline. */
+/*
+ * Returns true if the command was aborted. The driver aborts only commands that
+ * have missed their deadline.
+ */
 static bool ended_by_us(uint16_t status)
 {
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
 }
 
 /*
- * Returns true if the command is to be sent again because access to the
- * namespace is about to change (ANA). The wait is that of the controller, not of
- * the command, which gets a new deadline each time.
+ * Posts the command again and returns true if access to the namespace is about
+ * to change (ANA). The controller's transition time limits the retries. The
+ * command gets a new deadline each time.
  */
 static bool nvme_poll_await_access(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
 {
@@ -598,7 +612,10 @@ static bool nvme_poll_await_access(struct bd_queue *q, struct bd_tracker *tracke
     return true;
 }
 
-/* Returns true if the command was sent again within its deadline. */
+/*
+ * Posts the command again and returns true if it may still succeed within its
+ * deadline.
+ */
 static bool nvme_poll_again(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
 {
     if (nvme_poll_await_access(q, tracker, status))
@@ -658,10 +675,10 @@ static struct bd_tracker *nvme_poll_find(struct bd_queue *q, uint16_t cid)
 }
 
 /*
- * Completions arrive in any order and name their command by CID. One whose CID
- * is not in flight is dropped; if a command was lost with it, that command's
- * deadline expires. One call handles at most a ring full of completions, so a
- * controller that produces them endlessly does not hold the caller here.
+ * Completions arrive in any order and name their command by CID. A completion
+ * whose CID is not in flight is dropped. If a command is lost because of that,
+ * its deadline expires. One call handles at most one ring of completions, so
+ * that the call returns even if the controller posts completions endlessly.
  */
 bool bd_poll(struct bd_queue *q)
 {

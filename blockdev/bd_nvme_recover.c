@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovers commands that do not complete, called by the owner of their queue
- * (nvme.h).
+ * Recovers commands that do not complete (nvme.h). The owner of their queue
+ * calls these functions.
  *
  * No command is reported as ended while the controller may still transfer its
- * data: a command ends by its completion, by the deletion of its queue, or by a
+ * data. A command ends by its completion, by the deletion of its queue, or by a
  * reset.
  */
 #include <errno.h>

@@ -82,9 +82,10 @@ static uint64_t pr_victim(const struct pr_held *held)
 }
 
 /*
- * Takes the reservation away from the host that holds it. Returns 0 if none is
- * in the way now. Contrary to the kernel's documentation, its drivers take
- * old_key for the caller's key and new_key for that of the other host.
+ * Takes the reservation away from the host that holds it. Returns 0 if no other
+ * reservation remains. Contrary to the kernel's documentation, the kernel's
+ * drivers use old_key as the caller's key and new_key as the key of the other
+ * host.
  */
 static int pr_displace(int fd, uint64_t key, const struct pr_held *held)
 {

@@ -17,7 +17,7 @@ __BEGIN_DECLS
 
 enum bd_reserve {
     /*
-     * Describes a namespace that others may reach, if its controller has
+     * Reserves a namespace that other hosts may reach, if its controller has
      * reservations.
      */
     BD_RESERVE_AUTO,

@@ -25,9 +25,9 @@ struct range {
 };
 
 /*
- * Signatures begin in these ranges. Those after the first one are for the first
- * partition and VMFS (1 and 2 MiB), and for the last copy of a LUKS header (4
- * MiB).
+ * Signatures begin in these ranges. The ranges after the first one are for the
+ * first partition and VMFS (1 and 2 MiB) and for the last copy of a LUKS header
+ * (4 MiB).
  */
 static const struct range heads[] = {
     {0, 9u << 16}, {1u << 20, 1u << 18}, {2u << 20, 1u << 16}, {4u << 20, 1u << 16}};

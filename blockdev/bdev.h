@@ -64,8 +64,9 @@ enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };
 
 /*
  * Describes one transfer. offset and len are multiples of lba_size; len may
- * exceed the limit of one command. buf is any host memory. Memory from
- * bd_dma_alloc() is transferred in place; other memory is bounced.
+ * exceed the limit of one command. buf is any host memory. The device transfers
+ * memory from bd_dma_alloc() in place, and other memory through a bounce
+ * buffer.
  */
 struct bd_io {
     enum bd_op op;

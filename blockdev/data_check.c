@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Tests a controller by reads of many shapes, compared with reads of single
- * pages.
- */
+/* Tests a controller: compares reads of many shapes with reads of single pages. */
 #include "blockdev/data_check.h"
 
 #include <assert.h>
@@ -19,7 +16,7 @@ struct data_shape {
     size_t pages, at_page, at_byte;
 };
 
-/* Describes a part of the device, with the data that it holds or shall hold. */
+/* Describes a range of the device and its current or intended data. */
 struct data_window {
     unsigned char *data;
     uint64_t start; /* byte of the device */
@@ -78,7 +75,7 @@ int data_check_error(int err, uint16_t status)
     return nvme_status_errno(status) == -EINVAL ? -EPROTO : err;
 }
 
-/* A message describes a failure by data_fails(), followed by data_cause(). */
+/* A message about a failure consists of data_fails() and then data_cause(). */
 static const char *data_fails(int err)
 {
     return err == -EPROTO ? "is refused by the controller" : "fails: ";

@@ -3,9 +3,9 @@
  * Tests a controller. Reads by commands of every shape must return the same
  * data as reads of single pages. The shapes are one page, two pages, PRP lists
  * of any length that begin anywhere in a page of a table, and lists of short
- * reads where a path has them. The test only reads, in a window of at most 4
- * MiB, and takes about ten milliseconds if the controller transfers gigabytes a
- * second. Pages that equal their neighbours reveal little, so the caller
+ * reads if the path supports lists. The test only reads, in a window of at most
+ * 4 MiB. It takes about ten milliseconds if the controller transfers gigabytes
+ * a second. Pages that equal their neighbours reveal little, so the caller
  * chooses a window whose pages differ.
  *
  * On a scratch area the test fills pages with distinct data, tests writes as
@@ -45,8 +45,8 @@ struct data_check_piece {
 int data_check_error(int err, uint16_t status);
 
 /*
- * Reads from the device to a buffer by one path. Its reads return errors of
- * data_check_error().
+ * Describes a path by which the device reads to a buffer. Reads return errors
+ * as converted by data_check_error().
  */
 struct data_check {
     const char *path; /* name for messages */

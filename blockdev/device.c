@@ -163,7 +163,7 @@ static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
 }
 
 /*
- * A mount without the executor has one region for the admin queue, and three
+ * A mount without the executor needs one region for the admin queue and three
  * for queues, commands and data.
  */
 #define REGIONS_LEAST 4u
@@ -194,7 +194,7 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, struct reason *why)
     return true;
 }
 
-/* Returns true, with a sentence in `why`, if a limit explains the error. */
+/* Returns true and stores a sentence in `why` if a limit explains the error. */
 static bool lacks_memory(const struct nvme_transport *t, int err, struct reason *why)
 {
     if (err != -ENOMEM)
@@ -372,9 +372,9 @@ static bool reserve_is_shared(struct nvme_ctrlr *c, uint32_t nsid)
 }
 
 /*
- * Returns the result of bd_reserve() for an attempt that ended with err, and
- * stores the sentence. `about` precedes it, `holder` has the reservation, and
- * `missing` says what has no reservations.
+ * Converts err, the result of an attempt, to the result of bd_reserve(), and
+ * stores a sentence that begins with `about`. `holder` names the host that has
+ * the reservation. `missing` names what does not support reservations.
  */
 static int reserve_result(int err, enum bd_reserve how, const char *about, const char *holder,
                           const char *missing, struct reason *why)

@@ -9,9 +9,10 @@
  *
  * When a controller is gone (unplugged, or its server has ended), register
  * reads return all-ones, and its doorbells remain memory that can be stored to.
- * So nothing faults, and waits notice it by CSTS. A controller that is reset
- * from outside also returns all-ones for a while (zeros in QEMU). Only time
- * distinguishes the two cases (NVME_GONE_MS). nvme_cap_answered() detects both.
+ * So no access faults, and waits detect the loss by CSTS. A controller that is
+ * being reset by another party also returns all-ones for a while (zeros in
+ * QEMU). Only time distinguishes the two cases (NVME_GONE_MS).
+ * nvme_cap_answered() detects both.
  */
 #ifndef BLOCKDEV_TRANSPORT_H
 #define BLOCKDEV_TRANSPORT_H
@@ -42,7 +43,7 @@ struct nvme_mem_part {
  * keeps it in place until unmap() has returned.
  *
  * GPU memory has two names: an address that its executor uses, and the handle
- * that exported it (device_mem.h). The controller uses the one that it can
+ * that exported it (device_mem.h). The controller uses whichever name it can
  * reach.
  */
 struct nvme_mem {
@@ -65,8 +66,9 @@ struct nvme_transport;
 struct nvme_transport_ops {
     const char *name; /* as reported by INFO: "vfio", "vfio-user" */
     /*
-     * These access a register of 4 or 8 bytes. The offset is in BAR0, below the doorbells.
-     * A register that cannot be read is all-ones, as on a bus. No GPU calls them.
+     * These functions access a register of 4 or 8 bytes. The offset is in BAR0, below the
+     * doorbells. A register that cannot be read returns all-ones, like on a bus. No GPU calls these
+     * functions.
      */
     uint64_t (*read)(struct nvme_transport *t, uint32_t offset, unsigned bytes);
     void (*write)(struct nvme_transport *t, uint32_t offset, uint64_t value, unsigned bytes);

@@ -107,8 +107,8 @@ struct gq_stats {
     uint64_t staged_read, staged_written; /* the part of these bytes of staged buffers */
     uint64_t timeouts, errors, cancelled;
     /*
-     * Counts of recovery: commands ended by an Abort, queue pairs recreated,
-     * resets of the controller.
+     * These count commands ended by an Abort, queue pairs recreated, and resets
+     * of the controller.
      */
     uint64_t aborts, recreates, resets;
     uint64_t restarts;    /* transfers that a reset interrupted and that then continued */
@@ -264,8 +264,8 @@ unsigned gq_engine_revoke_gone(struct gq_engine *e);
 /* Returns the first byte of a list. The host may write to it at any time. */
 void *gq_buffer_list(const struct gq_buffer *b);
 /*
- * Returns false if the memory is not mapped for the controller, so that
- * transfers are staged, and leases are not possible.
+ * Returns false if the memory is not mapped for the controller. Transfers are
+ * then staged, and leases are not possible.
  */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
 /*
@@ -279,9 +279,9 @@ struct gq_buffer_iova {
     uint64_t head;  /* bytes from the first page to the buffer's first byte */
 };
 /*
- * Serves commands of another process. Returns -ENOTSUP if the controller cannot
- * reach the memory, or reaches it only by copies of this process
- * (nvme_transport.copies_device_memory).
+ * Stores the addresses for commands of another process. Returns -ENOTSUP if the
+ * controller cannot reach the memory, or reaches it only by copies of this
+ * process (nvme_transport.copies_device_memory).
  */
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 

@@ -106,7 +106,7 @@ struct gq_exec_ops {
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l);
     int (*wait)(struct gq_exec *x, struct gq_launch *l);
-    /* These copy from and to host memory. */
+    /* put() copies from host memory to the executor's memory, and get() copies back. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
     /*

@@ -139,8 +139,8 @@ int gq_segments_check(const struct gq_mem *mem, uint64_t *len)
 }
 
 /*
- * Stores the part of a segment at `at`, counted from the first segment, that is
- * in [from, to).
+ * Stores the part of a segment that lies in [from, to). `at`, `from` and `to`
+ * count from the start of the first segment.
  */
 static int segment_part_add(const struct gq_segment *s, uint64_t at, uint64_t from, uint64_t to,
                             bool exported, struct gq_import *out)

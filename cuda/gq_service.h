@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares the service, a persistent kernel that executes items for which
- * threads of a host wait, because launching a kernel takes as long as the rest
- * of a small read. Each block of the kernel serves one tagged slot, a record in
- * host memory. A thread claims a slot, posts an item, waits for its end outside
- * of the slot's words, and releases the slot.
+ * threads of a host wait. Launching a kernel for each item would take as long
+ * as the rest of a small read. Each block of the kernel serves one tagged slot,
+ * a record in host memory. A thread claims a slot, posts an item, waits for the
+ * end of the item outside of the slot's words, and releases the slot.
  *
- * The upper half of every word of a slot is the number of the item, so a reader
- * can tell for each word whether it is new, in whatever order the words arrive
- * over the bus. Numbers start at 1 and differ between successive items.
+ * The upper half of every word of a slot is the number of the item. So a reader
+ * recognises each new word, in whatever order the words arrive over the bus.
+ * Numbers start at 1 and differ between successive items.
  *
- * Blocks leave together: when none had an item for GQ_SERVICE_IDLE_NS, and
- * after GQ_SERVICE_STAY_NS with items, because calls of other threads may wait
- * for all kernels to end. An item that comes then is for the next kernel, which
- * a thread that waits for its item launches when all blocks have left. A kernel
- * has as many blocks as threads have used the service at the same time.
+ * All blocks leave together when no block had an item for GQ_SERVICE_IDLE_NS.
+ * Even with items they leave after GQ_SERVICE_STAY_NS, because calls of other
+ * threads may wait for all kernels to end. The next kernel executes the items
+ * that arrive afterwards. A thread that waits for its item launches that kernel
+ * when all blocks have left. A kernel has as many blocks as threads have used
+ * the service at the same time.
  */
 #ifndef CUDA_GQ_SERVICE_H
 #define CUDA_GQ_SERVICE_H
@@ -42,7 +43,7 @@ struct gq_service_slot {
 static_assert(sizeof(struct gq_service_slot) == 256,
               "polls of one slot load no line that another slot uses");
 
-/* Lies in host memory that both sides access, and is initially zero. */
+/* Describes host memory that both sides access. All words are initially zero. */
 struct gq_service_memory {
     struct gq_service_slot slots[GQ_SERVICE_SLOTS];
     uint32_t ended[2]; /* number of the last launch all blocks of which have left; 0 */

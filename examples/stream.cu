@@ -19,8 +19,8 @@
 #define STREAMS 2
 
 /*
- * Holds the state of one stream: its part of the buffer, and the result of its
- * read in pinned memory.
+ * Describes one stream. `words` is its part of the buffer, and `bytes` is the
+ * result of its read, in pinned memory.
  */
 struct half {
     cudaStream_t stream;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares an NVMe controller in software behind the transport interface of the
- * driver: registers, admin and I/O commands, media, faults, and strict checks
- * of the driver (docs/simulator.md).
+ * driver. The controller has registers, admin and I/O commands and media,
+ * injects faults, and checks the driver strictly (docs/simulator.md).
  */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
@@ -141,16 +141,16 @@ const char *sim_event_name(enum sim_event e);
 const char *sim_event_text(enum sim_event e);
 
 /*
- * Describes a fault to inject. It matches I/O commands, or with `admin` admin
- * commands, in order of arrival. Fields left 0 match everything.
+ * Names the kinds of faults to inject. A fault matches I/O commands in order of
+ * arrival, or admin commands if `admin` is set. Fields left 0 match everything.
  */
 enum sim_fault_kind {
     SIM_FAULT_STATUS, /* completes with `status` without moving data */
     SIM_FAULT_LOSE,   /* never completes; the controller keeps the command */
     SIM_FAULT_LATE,   /* completes after delay_ns */
     /*
-     * Acts like LATE, and the last completed command of the queue is completed
-     * once more at once.
+     * Acts like LATE, and immediately posts the last completion of the queue a
+     * second time.
      */
     SIM_FAULT_REPEAT,
     SIM_FAULT_FATAL,   /* sets CSTS.CFS and stops */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares what the files of admin commands share. All threads are paused
- * there.
+ * Declares what the files of admin commands share. All controller threads are
+ * paused while these functions run.
  */
 #ifndef SIM_SIM_ADMIN_H
 #define SIM_SIM_ADMIN_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the volatile write cache. The media has the newest data, and a
- * sparse copy of it has the contents of each written LBA as of the last flush.
- * A power cut chooses one of the two for each written LBA.
+ * Implements the volatile write cache. The media has the newest data. A sparse
+ * copy has the contents of each written LBA as of the last flush. A power cut
+ * chooses one of the two versions for each written LBA.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static bool cache_has(const struct sim_undo *u, uint64_t lba)
     return u->written[lba / 64] >> lba % 64 & 1;
 }
 
-/* Keeps the contents of an LBA. Returns -EIO if it cannot be read. */
+/* Saves the contents of an LBA. Returns -EIO if the LBA cannot be read. */
 static int cache_keep(struct sim_ns *ns, uint64_t lba)
 {
     struct sim_undo *u = &ns->undo;

@@ -65,7 +65,10 @@ static void sim_copy_copy_in(void *media, const void *target, size_t len)
 }
 #endif
 
-/* Holds the copy of this thread, with its exit and the range of the media. */
+/*
+ * Describes the current copy of this thread: where to continue after a SIGBUS,
+ * and the range of the media.
+ */
 static _Thread_local struct {
     sigjmp_buf env;
     uintptr_t media; /* whole pages */

@@ -26,8 +26,8 @@ size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
 #define SGL_MAX_SEGMENTS 256u
 
 /*
- * Holds the state of a walk, which either adds spans to the list of the thread
- * or checks them against a mapping.
+ * Holds the state of a walk of a data pointer. A walk either adds spans to the
+ * list of the thread or compares them with a mapping.
  */
 struct walk {
     struct sim_thread *th;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements Set and Get Features (BASE 5.27 and 5.15, NVM 4.1.3). None is
- * saved.
+ * Implements Set and Get Features (BASE 5.27 and 5.15, NVM 4.1.3). No feature
+ * is saved.
  */
 #include <nvme/types.h>
 #include <string.h>

@@ -29,7 +29,10 @@ void sim_resume(struct sim *s)
     pthread_mutex_unlock(&s->gate_lock);
 }
 
-/* An unlocked mutex does not guarantee that the threads run. */
+/*
+ * Sleeps, because unlocking a mutex does not guarantee that the threads waiting
+ * for it run.
+ */
 void sim_nap(void)
 {
     struct timespec ts = {.tv_nsec = 100 * 1000};

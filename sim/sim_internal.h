@@ -77,9 +77,9 @@ size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
 /* --- sim_interrupt.c: MSI-X vectors ----------------------------------------------------------- */
 
 /*
- * Holds MSI-X vectors as eventfds of another process. A thread of their own
- * writes them, since a write to an eventfd waits if the other process has
- * filled it.
+ * Holds MSI-X vectors as eventfds of another process. A separate thread writes
+ * to the eventfds, since a write waits if the other process has filled the
+ * eventfd.
  */
 
 struct sim_interrupts {
@@ -352,7 +352,7 @@ struct sim_reservations {
     pthread_mutex_t lock;       /* excludes threads of this controller from the file */
     _Atomic uint64_t view[SIM_MAX_NAMESPACES]; /* what commands may do: sim_reserve.c */
     _Atomic uint32_t registered;               /* this host is: bit nsid - 1 */
-    /* These change only during a pause. */
+    /* The following fields change only during a pause. */
     uint32_t seen[SIM_MAX_NAMESPACES]; /* changes that were looked at */
     uint32_t preempted;                /* registrations that another host has ended */
     bool notified;                     /* an event was completed, and its log not read since */
@@ -622,8 +622,8 @@ void sim_features_reset(struct sim_features *f);
 uint32_t sim_events_wanted(const struct sim *s); /* CDW11 of the feature */
 
 /*
- * This value in place of a status means that the DMA engine or the flusher will
- * complete the command (sim_io.c).
+ * Returned in place of a status: the DMA engine or the flusher will complete
+ * the command (sim_io.c).
  */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */

@@ -42,9 +42,7 @@ int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t io
     return sim_map_map(t, mem, true, &iova);
 }
 
-/*
- * Returns true for the command of th->blocked, of which copies are not queued.
- */
+/* Returns true for the command of th->blocked, whose copies are not all queued. */
 static bool waits_for_room(const struct sim_cmd *cmd)
 {
     return cmd->state == SIM_CMD_MOVING && !cmd->queued;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Provides the media of a namespace: an image file or anonymous memory, mapped
- * shared.
+ * Provides the media of a namespace: a shared mapping of an image file or of
+ * anonymous memory.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -32,8 +32,8 @@ static inline int child_wait(pid_t pid, unsigned ms, int *status)
 }
 
 /*
- * Kills the child. A process that a device holds up ends later, and nothing waits for it: it keeps
- * its process id until the caller ends.
+ * Kills the child. A process that waits for a device ends later. Nothing waits for such a process,
+ * so it keeps its process id until the caller ends.
  */
 static inline void child_kill(pid_t pid)
 {

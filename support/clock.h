@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads monotonic time (CLOCK_MONOTONIC), converts its units, and waits until
- * such a time.
+ * Reads monotonic time (CLOCK_MONOTONIC), converts units of time, and waits
+ * until a given time.
  */
 #ifndef SUPPORT_CLOCK_H
 #define SUPPORT_CLOCK_H
@@ -14,7 +14,7 @@
 #define NS_PER_MS 1000000ull
 #define MS_PER_S  1000ull
 
-/* These return the current time in the unit of their name. */
+/* These functions return the current time in the unit that their name ends with. */
 static inline uint64_t now_ns(void)
 {
     struct timespec ts;

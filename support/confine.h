@@ -48,8 +48,8 @@ int confine_files_begin(unsigned scopes);
 /* Adds a rule. Ignores a path that does not exist. */
 int confine_files_allow(int rules, const char *path, unsigned rights);
 /*
- * Puts the rules in force unless err is set, and closes them. Returns err, or 0
- * or -errno.
+ * Enforces the rules unless err is set, and closes them. Returns err, or 0 or
+ * -errno.
  */
 int confine_files_end(int rules, int err);
 
@@ -81,9 +81,9 @@ struct confine_path {
     unsigned rights;  /* mask of CONFINE_READ, _WRITE, _CREATE */
 };
 /*
- * Confines programs that read a device and end. Drops everything above except
- * the paths and the capabilities `kept`; a build with a sanitizer drops only
- * capabilities. Skips mechanisms that the kernel or the build lacks.
+ * Confines a program that reads a device and ends. Drops all of the rights
+ * above except the paths and the capabilities `kept`. A build with a sanitizer
+ * drops only capabilities. Skips mechanisms that the kernel or the build lacks.
  */
 void confine_program(const struct confine_path *paths, unsigned count, uint64_t kept);
 

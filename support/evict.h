@@ -21,7 +21,7 @@ __BEGIN_DECLS
 
 struct evict;
 
-/* Describes a directory that has been found, and exists until the pass ends. */
+/* Describes a directory that has been found. The struct exists until the pass ends. */
 struct evict_dir {
     const struct evict_dir *in; /* NULL for the root */
     struct evict_dir *next;     /* found after this one */
@@ -29,7 +29,7 @@ struct evict_dir {
     char name[]; /* in the directory `in` */
 };
 
-/* Describes an entry of a directory. bytes and used are those of files. */
+/* Describes an entry of a directory. bytes and used are set only for files. */
 struct evict_file {
     const char *name; /* valid until the next call */
     uint64_t ino;
@@ -74,11 +74,11 @@ struct evict {
     size_t most;    /* files that a pass stores, at most twice as many for a while */
     uint64_t begin; /* files are removed if there are more bytes */
     uint64_t end;   /* the removal ends at this size */
-    /* Holds the results: files that are left, and removed ones. */
+    /* Results: the remaining files and the removed files. */
     uint64_t bytes, files;
     uint64_t fixed; /* bytes of EVICT_FIXED */
     uint64_t removed_files, removed_bytes;
-    /* Holds the state of evict.c. */
+    /* Private state of evict.c. */
     struct evict_dir *first, *last, *at;
     void *seen; /* tsearch(3) */
     struct evict_victim *victims;

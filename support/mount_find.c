@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a table of mounts: finds the mount of a path, and parses a line of
+ * Reads a table of mounts. Finds the mount of a path, and parses the lines of
  * /proc/self/mountinfo.
  */
 #include "support/mount_line.h"
@@ -14,7 +14,10 @@
 
 #include "support/mount_find.h"
 
-/* Spaces, tabs, newlines and backslashes of names are octal numbers. */
+/*
+ * Decodes spaces, tabs, newlines and backslashes, which are octal numbers in
+ * the names.
+ */
 static void mount_line_unescape(char *text)
 {
     char *to = text;
@@ -55,7 +58,7 @@ bool mount_line_parse(char *line, struct mount_line *out)
 
 #define DEPTH_MAX 4096u /* mounts on the way to a path */
 
-/* Returns the length of the mount point if the path begins with it, otherwise SIZE_MAX. */
+/* Returns the length of the mount point if the path is at or below it, else SIZE_MAX. */
 static size_t mount_find_match(const char *path, const char *point)
 {
     size_t n = strlen(point);

@@ -15,10 +15,9 @@ struct mount_found {
 };
 
 /*
- * Finds the mount of an absolute path without symbolic links. A mount that a
- * later mount over a parent directory hides is not found. `table` is a file such
- * as /proc/self/mountinfo. Returns false if the table cannot be read or has no such
- * mount.
+ * Finds the mount of an absolute path without symbolic links. Does not find a mount that is hidden
+ * by a later mount over a parent directory. `table` is a file such as /proc/self/mountinfo. Returns
+ * false if the table cannot be read or has no such mount.
  */
 bool mount_find(const char *table, const char *path, struct mount_found *out);
 

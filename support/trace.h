@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Traces the process in a ring of records in memory, which keeps the most
- * recent ones. While the trace is off, an event costs a load and a branch.
+ * Traces the process in a ring in memory, which keeps the most recent records.
+ * While the trace is off, an event costs a load and a branch.
  */
 #ifndef SUPPORT_TRACE_H
 #define SUPPORT_TRACE_H

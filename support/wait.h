@@ -21,11 +21,12 @@ static inline void wait_ms(unsigned ms)
 }
 
 /*
- * The stages of a wait between polls. A fast device answers within the first
+ * A wait between polls has stages. A fast device answers within the first
  * polls, which do not pause. Then the thread yields, because with few cores a
- * controller in software may need its core. Then it sleeps, longer each time,
- * because a reset or a lost command takes seconds. It grows so slowly that it
- * stays a small part of the time that the wait has already taken.
+ * controller in software may need its core. Then the thread sleeps, longer each
+ * time, because a reset or a lost command takes seconds. The sleeps grow so
+ * slowly that each one remains a small part of the time that the wait has
+ * already taken.
  */
 #define POLL_WAIT_SPINS    256u
 #define POLL_WAIT_YIELDS   128u
@@ -43,7 +44,10 @@ static inline void poll_wait_reset(struct poll_wait *w)
     w->polls = 0;
 }
 
-/* Waits once. Returns true after a sleep: rarer checks are due then. */
+/*
+ * Waits once. Returns true after a sleep, when the caller should also make its
+ * rarer checks.
+ */
 static inline bool poll_wait_once(struct poll_wait *w)
 {
     const unsigned awake = POLL_WAIT_SPINS + POLL_WAIT_YIELDS;

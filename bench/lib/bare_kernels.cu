@@ -162,7 +162,7 @@ __host__ __device__ uint32_t second_commands(uint32_t pieces)
     return pieces / kCut;
 }
 
-/* Makes the command of the next bytes of a piece, up to the end of their extent. */
+/* Fills in the command for the next bytes of a piece, up to the end of their extent. */
 __device__ bool make_command(const struct gq_file_map *map, const struct gq_target *target,
                              struct gq_cursor *cur, uint64_t at, uint64_t *len, struct gq_cmd *cmd)
 {

@@ -35,8 +35,8 @@ struct graph {
 };
 
 /*
- * Makes a graph of 2^scale vertices, scale from 4 to 28. Returns 0 or -EIO. The
- * caller ends it with graph_free() in both cases.
+ * Generates a graph of 2^scale vertices. scale is 4 to 28. Returns 0 or -EIO.
+ * The caller ends it with graph_free() in both cases.
  */
 int graph_make(struct graph *g, unsigned scale, uint64_t seed);
 void graph_free(struct graph *g);

@@ -67,7 +67,7 @@ static __device__ inline struct kernel_clock kernel_clock_start()
     return {kernel_ns(), (uint64_t)clock64()};
 }
 
-/* By one thread. */
+/* Called by one thread. */
 static __device__ inline void kernel_clock_end(const struct kernel_clock &c,
                                                const struct kernel_times &t)
 {

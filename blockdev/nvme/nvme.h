@@ -6,9 +6,9 @@
  *
  * Functions return 0 or -errno. Every wait is bounded (by CAP.TO for the
  * controller's state, by the deadline in nvme_opts for commands) and ends in
- * -ETIMEDOUT. Admin functions lock internally. Once one has the lock, it takes
- * at most admin_timeout_ms, however many commands it sends. Section numbers
- * refer to the NVM Express Base Specification 2.0.
+ * -ETIMEDOUT. Admin functions lock internally. A function that has the lock
+ * returns within admin_timeout_ms, however many commands it sends. Section
+ * numbers refer to the NVM Express Base Specification 2.0.
  */
 #ifndef BLOCKDEV_NVME_NVME_H
 #define BLOCKDEV_NVME_NVME_H

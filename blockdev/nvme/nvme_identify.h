@@ -16,7 +16,7 @@ __BEGIN_DECLS
 #define NVME_IDENTIFY_LEN 4096u
 
 /*
- * Holds facts of Identify Controller that the driver needs in addition to
+ * Holds the values of Identify Controller that the driver needs in addition to
  * nvme_ctrlr_info.
  */
 struct nvme_id_facts {
@@ -25,7 +25,7 @@ struct nvme_id_facts {
     bool ns_events;    /* reports changed namespaces (OAES) */
 };
 
-/* Names what is wrong, and returns rc. */
+/* Stores the text of the error in *what and returns rc. */
 static inline int nvme_wrong(const char **what, int rc, const char *name)
 {
     *what = name;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parses Identify data, in which every field is checked before use, since it
- * comes from the device. Recognises controllers that deviate from the
- * specification in a way that affects this driver; Linux lists more of them,
- * with more details (drivers/nvme/host/pci.c). Translates NVMe statuses to
- * errors.
+ * Parses Identify data. The data comes from the device, so every field is
+ * checked before use. Recognises controllers whose deviations from the
+ * specification affect this driver. Linux has a longer list of such controllers
+ * (drivers/nvme/host/pci.c). Translates NVMe statuses to errors.
  */
 #include <assert.h>
 #include <errno.h>
@@ -212,12 +211,12 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define MDTS_LIMITED        20u /* 4 GiB and more do not limit this driver */
 
 /*
- * QEMU's controller, as of 7.2, loses FUA writes in a power cut, although it
- * has a volatile cache.
+ * The controller of QEMU 7.2 has a volatile cache and ignores FUA: a power cut
+ * may lose FUA writes.
  */
 #define MODEL_IGNORES_FUA "QEMU NVMe Ctrl"
 
-/* Copies an ASCII field, which is padded with blanks and not terminated. */
+/* Copies an ASCII field. The field is padded with blanks and has no terminator. */
 static void copy_text(char *dst, const char *src, size_t len)
 {
     size_t end = len;
@@ -233,7 +232,10 @@ static void copy_text(char *dst, const char *src, size_t len)
     dst[end] = '\0';
 }
 
-/* Checks SQES or CQES: smallest size in 3:0, largest in 7:4. */
+/*
+ * Checks SQES or CQES. Bits 3:0 are the smallest entry size and bits 7:4 the
+ * largest.
+ */
 static bool entry_size_ok(uint8_t field, unsigned log2_size)
 {
     return (field & 0xfu) <= log2_size && log2_size <= (field >> 4);
@@ -291,7 +293,10 @@ void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info)
         info->max_dsm_lbas = id->dmsl;
 }
 
-/* Returns the format index: bits 3:0 of FLBAS, and bits 6:5 as its bits 5:4. */
+/*
+ * Returns the format index. Bits 3:0 are bits 3:0 of FLBAS, and bits 5:4 are
+ * bits 6:5 of FLBAS.
+ */
 static unsigned format_index(const struct nvme_id_ns *id)
 {
     return (id->flbas & 0xfu) | (id->nlbaf > 15 ? ((id->flbas >> 5) & 0x3u) << 4 : 0);
@@ -328,7 +333,7 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     return 0;
 }
 
-/* Descriptors follow one another; one of length 0 ends the list. */
+/* Descriptors follow one another. A descriptor of length 0 ends the list. */
 void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out)
 {
     const unsigned char *bytes = page;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Describes properties of controllers and namespaces, and NVMe statuses, for
- * callers of the driver.
+ * Describes the properties of controllers and namespaces, and interprets NVMe
+ * statuses.
  *
  * This header is free of wire formats, because libnvme and nvme_spec.h use the
- * same names. A source file includes either nvme_spec.h or <libnvme.h>, and
- * both kinds include this.
+ * same names. A source file includes either nvme_spec.h or <libnvme.h>, and may
+ * include this header with either.
  */
 #ifndef BLOCKDEV_NVME_NVME_INFO_H
 #define BLOCKDEV_NVME_NVME_INFO_H
@@ -18,8 +18,8 @@
 __BEGIN_DECLS
 
 /*
- * Names deviations of controllers from the specification by the driver's
- * workaround.
+ * Names the deviations of controllers from the specification that the driver
+ * works around.
  */
 enum nvme_quirk {
     /* After CC.EN = 0 the driver reads no register for NVME_SLOW_DISABLE_MS. */
@@ -108,8 +108,9 @@ bool nvme_status_retryable(uint16_t status);
 /* Returns true if the command may succeed when it is sent again a little later. */
 bool nvme_status_not_yet(uint16_t status);
 /*
- * Returns true for those of these statuses that end with a change of the access
- * to the namespace (ANA), within transition_ms.
+ * Returns true if the status lasts only until access to the namespace changes
+ * (ANA), which takes at most transition_ms. nvme_status_not_yet() is true for
+ * these statuses.
  */
 bool nvme_status_transition(uint16_t status);
 /* Returns true for Reservation Conflict: see nvme_ctrlr_set_taken(). */

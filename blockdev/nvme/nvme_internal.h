@@ -27,10 +27,7 @@ __BEGIN_DECLS
 #define NVME_SHUTDOWN_MAX_MS 60000u
 #define NVME_ARENA_MIN       (256u << 10) /* bytes */
 
-/*
- * Describes DMA memory that its user has abandoned but that the controller may
- * still reach.
- */
+/* Describes abandoned DMA memory that the controller may still reach. */
 struct nvme_orphan {
     struct nvme_dma dma;
     LIST_ENTRY(nvme_orphan) entry;
@@ -129,7 +126,7 @@ static inline uint32_t *nvme_admin_cq(const struct nvme_ctrlr *c)
 
 /*
  * Returns the dword with CID and status of an entry of the admin CQ. Any thread
- * may call it.
+ * may call this function.
  */
 static inline const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index)
 {
@@ -150,8 +147,8 @@ void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);
 /* Returns true while admin commands may be sent. */
 bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c);
 /*
- * Marks the controller as failed for good. settled means that it certainly
- * touches no memory any more (nvme_quiesce()).
+ * Marks the controller as failed for good. settled means that the controller
+ * certainly accesses no memory any more (nvme_quiesce()).
  */
 void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
 /* Returns the bytes from one doorbell to the next. */
@@ -160,26 +157,26 @@ size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
 
 /*
- * The following drive the controller's state machine (3.5.1, 3.6.1). ASQ and ACQ
- * are in admin_mem.
+ * The following functions drive the controller's state machine (3.5.1, 3.6.1).
+ * ASQ and ACQ are in admin_mem.
  */
 /* Returns 0, or -errno with the reason in *what. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
 int nvme_disable_any(struct nvme_ctrlr *c); /* any state; at most 2 * nvme_ready_ms() */
 int nvme_disable(struct nvme_ctrlr *c);     /* after an enable that succeeded or failed */
 /*
- * Resets and disables it by the transport. Returns -ENOTSUP if the transport
- * has no reset.
+ * Resets and disables the controller by the transport. Returns -ENOTSUP if the
+ * transport has no reset.
  */
 int nvme_device_reset(struct nvme_ctrlr *c);
 /*
- * Stops it by its registers or else by the transport. Returns true if it
- * certainly touches no memory any more.
+ * Stops the controller by its registers, or else by the transport. Returns true
+ * if the controller certainly accesses no memory any more.
  */
 bool nvme_quiesce(struct nvme_ctrlr *c);
-/* Enables it and waits for CSTS.RDY. */
+/* Enables the controller and waits for CSTS.RDY. */
 int nvme_enable(struct nvme_ctrlr *c);
-/* Does an orderly shutdown if it is enabled. */
+/* Shuts the controller down in an orderly way if it is enabled. */
 void nvme_shutdown(struct nvme_ctrlr *c);
 uint32_t nvme_csts(struct nvme_ctrlr *c);
 uint64_t nvme_cap(struct nvme_ctrlr *c);
@@ -262,8 +259,9 @@ int nvme_reserve_read_events(struct nvme_ctrlr *c);
 
 /* nvme_reset.c */
 /*
- * Makes the controller report changed namespaces. Called after each enable, with
- * admin_lock held. Returns an error only if the admin queue does not work.
+ * Enables the controller's reports of changed namespaces. Called after each
+ * enable, with admin_lock held. Returns an error only if the admin queue does
+ * not work.
  */
 int nvme_watch_start(struct nvme_ctrlr *c);
 

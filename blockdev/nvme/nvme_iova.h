@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Allocates IOVAs, for transports that may choose them (VFIO, vfio-user).
+ * Allocates IOVAs, for transports that may choose addresses (VFIO, vfio-user).
  *
  * Ranges lie in windows that the system allows. One page between two ranges
  * remains unmapped, and page 0 is never allocated, so that a wrong address of a
@@ -39,8 +39,8 @@ void nvme_iova_destroy(struct nvme_iova *v);
  */
 int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last);
 /*
- * Takes len bytes (whole pages) and stores their address. align is a power of
- * two >= 4096. Returns 0, -ENOSPC or -ENOMEM.
+ * Allocates len bytes (whole pages) and stores their address. align is a power
+ * of two >= 4096. Returns 0, -ENOSPC or -ENOMEM.
  */
 int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, uint64_t *iova);
 /*

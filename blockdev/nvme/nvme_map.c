@@ -19,9 +19,7 @@
 /* Reserved for leases: staging must not be staged itself. */
 #define LEASES 4u
 
-/*
- * Describes a region that is a part of a file, and the number of its mappings.
- */
+/* Describes a region that maps a part of a file, and counts its users. */
 struct nvme_file_map {
     int fd;
     uint64_t offset, len; /* range of the file in bytes */
@@ -53,7 +51,7 @@ static void count_late(struct nvme_ctrlr *c, int change)
     __atomic_store_n(&c->late_regions, c->late_regions + (unsigned)change, __ATOMIC_RELEASE);
 }
 
-/* Describes a region that the controller has not unmapped in time. */
+/* Describes a region whose unmap was not completed in time. */
 struct nvme_leaving {
     uint64_t iova;
     LIST_ENTRY(nvme_leaving) entry;

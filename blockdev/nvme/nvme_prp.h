@@ -3,9 +3,9 @@
  * Fills physical region pages (BASE 4.1.1), the data pointer of a command, for
  * data that is contiguous for the controller.
  *
- * A list is one page and is never chained: some controllers do not follow the
- * chain pointer and take the last entry of a list page for a data page.
- * Splitting a transfer into one more command has no measurable cost.
+ * A list is one page and is never chained. Some controllers do not follow a
+ * chain pointer and treat the last entry of a list page as a data page. One
+ * additional command per transfer has no measurable cost.
  */
 #ifndef BLOCKDEV_NVME_NVME_PRP_H
 #define BLOCKDEV_NVME_NVME_PRP_H

@@ -236,7 +236,7 @@ static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     return rc;
 }
 
-/* Returns true after the end of an error, since no live pair has the ID 0. */
+/* Returns true if the pair has been deleted. No live pair has the ID 0. */
 static bool is_gone(const struct nvme_qpair *qp)
 {
     return qp->qid == 0;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Resets a controller that is in use: stops its users, and accepts only the
- * same drive afterwards.
+ * Resets a controller that is in use. Stops the controller's users first, and
+ * accepts only the same drive afterwards.
  *
- * A namespace in use may have been replaced, because an administrator of a
- * fabric or of a virtual machine assigned another one to the same ID, or
- * another host may have taken it. The events of the controller show that, and a
- * reset follows.
+ * An administrator of a fabric or of a virtual machine may replace a namespace
+ * in use by another one with the same ID. Another host may take the namespace
+ * over. The controller reports both by events, and a reset follows.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,10 +15,13 @@
 #include "support/clock.h"
 #include "support/trace.h"
 
-/* The list has up to 1,024 IDs. */
+/* The list of changed namespaces has up to 1,024 IDs. */
 #define WATCH_LIST_DWORDS (NVME_IDENTIFY_LEN / 4)
 
-/* Ends the event, so that the controller reports the next one. */
+/*
+ * Reads the list of changed namespaces, so that the controller reports the next
+ * change.
+ */
 static int watch_read_list(struct nvme_ctrlr *c)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_GET_LOG_PAGE,
@@ -28,11 +30,11 @@ static int watch_read_list(struct nvme_ctrlr *c)
     uint32_t ids[WATCH_LIST_DWORDS];
     int rc = nvme_admin_locked(c, &sqe, ids, sizeof(ids), false, NULL);
 
-    /* All namespaces in use are compared, so a list that is refused does no harm. */
+    /* The driver compares all namespaces in use and needs no list, so a refusal does no harm. */
     return nvme_ctrlr_healthy(c) ? 0 : rc;
 }
 
-/* A change of reservations is another event, which has a log page of its own. */
+/* Reads the logs of both events. Changes of reservations have their own event and log page. */
 static int watch_read_logs(struct nvme_ctrlr *c)
 {
     int rc = watch_read_list(c);
@@ -53,7 +55,7 @@ int nvme_watch_start(struct nvme_ctrlr *c)
         return rc;
     /*
      * A change from before the enable may still be pending and would mask later
-     * ones.
+     * changes.
      */
     if (!rc)
         rc = watch_read_logs(c);
@@ -63,8 +65,8 @@ int nvme_watch_start(struct nvme_ctrlr *c)
 }
 
 /*
- * Like nvme_ns_recheck(). If it returns 0, the events seen before the call count
- * as compared.
+ * Calls nvme_ns_recheck() and returns its result. After success, the events
+ * seen before the call count as compared.
  */
 static int watch_verify(struct nvme_ctrlr *c)
 {
@@ -83,7 +85,7 @@ static bool watch_has_completion(const struct nvme_ctrlr *c)
 
     /*
      * A relaxed load is enough, because the thread that takes the completion
-     * reads it again under the lock.
+     * reads the entry again under the lock.
      */
     return NVME_CQE_PHASE(__atomic_load_n(nvme_admin_cqe(c, next >> 1), __ATOMIC_RELAXED) >> 16) ==
            (next & 1);
@@ -96,8 +98,8 @@ static bool watch_has_event(const struct nvme_ctrlr *c)
 }
 
 /*
- * Requests the next event before the comparison, so that no change is missed in
- * between.
+ * Requests the next event before the comparison, so that no change in between
+ * is missed.
  */
 static int watch_compare(struct nvme_ctrlr *c)
 {
@@ -111,8 +113,9 @@ static int watch_compare(struct nvme_ctrlr *c)
 }
 
 /*
- * The completion is checked first. The thread that takes it counts the event
- * before it stores the place of the next completion, so one of the two is seen.
+ * Checks for a completion first. The thread that takes a completion counts the
+ * event and then stores the place of the next completion. So at least one of
+ * the two checks sees the event.
  */
 static bool watch_has_news(const struct nvme_ctrlr *c)
 {
@@ -120,8 +123,8 @@ static bool watch_has_news(const struct nvme_ctrlr *c)
 }
 
 /*
- * Makes the comparison of nvme_ctrlr_watch(). Returns an error if the namespaces
- * in use were replaced or could not be compared.
+ * Compares the namespaces in use for nvme_ctrlr_watch() after an event. Returns
+ * an error if the namespaces in use were replaced or could not be compared.
  */
 static int watch_look(struct nvme_ctrlr *c)
 {

@@ -67,9 +67,9 @@ static_assert(offsetof(struct nvme_sqe, prp1) == 24, "DPTR at byte 24");
 static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
 
 /*
- * Maximum usable entries of a queue. It is one less than the format allows, so
- * that the number of an entry can be a CID: no command has CID FFFFh, under
- * which errors without a command are logged.
+ * Maximum usable entries of a queue. The maximum is one less than the format
+ * allows, so that the number of every entry is a valid CID. No command has CID
+ * FFFFh, under which errors without a command are logged.
  */
 #define NVME_MAX_DEPTH 0xffffu
 
@@ -167,7 +167,7 @@ enum nvme_io_command {
 #define NVME_NSID_BROADCAST  0xffffffffu
 #define NVME_LOG_DWORDS(n)   (((n)-1) << 16) /* NUMDL is 0-based */
 
-/* The reservation commands have these bits in CDW10 (BASE 7.2 to 7.5). */
+/* These are the bits of CDW10 in the reservation commands (BASE 7.2 to 7.5). */
 #define NVME_RESV_REGISTER_KEY  0u
 #define NVME_RESV_UNREGISTER    1u
 #define NVME_RESV_REPLACE_KEY   2u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads what all parts of the driver use of a controller's state (health, epoch,
- * doorbells), and resets, enables and shuts it down by CC and CSTS (Base 3.5.1,
- * 3.6.1).
+ * Provides the controller's state that all parts of the driver use: health,
+ * epoch and doorbells. Resets, enables and shuts down the controller by CC and
+ * CSTS (BASE 3.5.1, 3.6.1).
  */
 #include <errno.h>
 #include <nvme/types.h>
@@ -192,7 +192,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return 0;
         if (stop_on_fatal && csts & NVME_CSTS_FATAL)
             return -EIO;
-        /* Another process has disabled it meanwhile, so it will not become ready. */
+        /* Another process has disabled the controller meanwhile, so RDY will not be set. */
         if ((late || poll_wait_once(&wait)) && value == NVME_CSTS_READY &&
             !(enable_read(c, NVME_REG_CC) & NVME_CC_ENABLE))
             return -EIO;
@@ -299,7 +299,10 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 
 bool nvme_quiesce(struct nvme_ctrlr *c)
 {
-    /* Without an IOMMU silent registers do not prove that it has stopped. */
+    /*
+     * Without an IOMMU, silent registers do not prove that the controller has
+     * stopped.
+     */
     if (nvme_silent(c))
         return !c->t->physical;
     return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shows NVMe controllers on the PCI bus as the kernel does in sysfs, by their
- * identity, driver and users, and hands them from the kernel's driver to VFIO
- * and back.
+ * Reads the identity, driver and users of NVMe controllers on the PCI bus from
+ * sysfs. Moves controllers from the kernel's driver to VFIO and back.
  *
  * `root` is the folder that holds sys/, proc/ and dev/: "" for the running
  * system; tests have a tree of their own. Functions return 0 or -errno. On an
- * error those with `why` write a sentence there: the cause and the next step,
- * without the name of the device.
+ * error, functions with `why` store a sentence that names the cause and the
+ * next step, but not the device.
  *
  * Values are those that the kernel has cached, except the link's speed and
  * width: to read these, the kernel wakes a sleeping device. bind() and unbind()
- * wait while the kernel resets the device, up to a minute if it does not come
- * back, and no signal ends the wait. Threads that serve requests must not call
- * them.
+ * wait while the kernel resets the device. The wait takes up to a minute if the
+ * device does not come back, and no signal ends it. Threads that serve requests
+ * must not call bind() or unbind().
  */
 #ifndef BLOCKDEV_PCI_PCI_H
 #define BLOCKDEV_PCI_PCI_H

@@ -176,7 +176,7 @@ static int check_release(const char *root, const struct pci_device *p, struct re
                : 0;
 }
 
-/* Takes the device from its current driver. */
+/* Unbinds the device from its current driver. */
 static int bind_release(const char *root, const struct pci_device *p, struct reason *why)
 {
     int rc = check_release(root, p, why);

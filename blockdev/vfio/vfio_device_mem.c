@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Makes device memory visible to a drive: VFIO type 1 maps the address range
- * that a provider made. device_mem.h describes how such memory ends.
+ * that a provider made. device_mem.h describes the order in which such memory
+ * is released.
  */
 #include <errno.h>
 #include <fcntl.h>

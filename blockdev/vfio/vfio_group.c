@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Uses VFIO's older interface, in which an IOMMU group joins a container, which
- * has the address space.
+ * Uses VFIO's older interface. An IOMMU group joins a container, and the
+ * container has the address space.
  */
 #include <errno.h>
 #include <limits.h>

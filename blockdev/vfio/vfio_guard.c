@@ -3,17 +3,15 @@
  * Guards memory that nothing pins: that of a noiommu drive, and mappings of
  * device memory (device_mem.h).
  *
- * When a process is killed, the kernel frees its memory first and closes its
- * files afterwards. One of these is the VFIO file of the drive, whose close
- * resets the drive. In between, DMA in flight would hit pages that may belong
- * to another process by then. The guard is a process that shares only the
- * memory of this one. It ends after this process has closed all its files, so
- * the memory stays until the drive is quiet. (With an IOMMU the kernel itself
- * pins host memory.)
+ * When a process is killed, the kernel frees its memory first and closes its files afterwards.
+ * Closing the VFIO file of the drive resets the drive. In between, DMA in flight would hit pages
+ * that may belong to another process by then. The guard is a process that shares only the memory of
+ * this one. It ends after this process has closed all its files, so the memory stays until the
+ * drive is quiet. (With an IOMMU the kernel itself pins host memory.)
  *
- * The mapping of the doorbells is a reference to the VFIO file, too. The guard
- * ends it before the rest of the memory, since the kernel resets the drive at the
- * last reference.
+ * The mapping of the doorbells is a reference to the VFIO file, too. The guard unmaps the doorbells
+ * before it releases the rest of the memory, since the kernel resets the drive at the last
+ * reference.
  */
 #include <errno.h>
 #include <limits.h>
@@ -95,7 +93,10 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     const uint64_t one = 1;
     struct pollfd ended[2] = {{.fd = 0, .events = POLLIN}, {.fd = 1, .events = POLLIN}};
 
-    /* Holds no file open that its process closes, least of all the drive's. */
+    /*
+     * The guard must not keep files of its process open, in particular not the
+     * drive's.
+     */
     syscall(SYS_dup3, g->process, 0, 0u);
     syscall(SYS_dup3, g->stop, 1, 0u);
     syscall(SYS_dup3, g->started, 2, 0u);

@@ -25,7 +25,10 @@ __BEGIN_DECLS
 
 struct vfio;
 
-/* Opens a device and maps memory by one of the kernel's interfaces. */
+/*
+ * Declares the operations of one of the kernel's interfaces: opening a device
+ * and mapping memory.
+ */
 struct vfio_api {
     /*
      * Opens the device and its address space; fills v->iova's windows. After an error the caller

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Uses VFIO's newer interface, in which each device has a file of its own, and
- * iommufd has the address spaces.
+ * Uses VFIO's newer interface. Each device has its own file, and iommufd has
+ * the address spaces.
  */
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Uses VFIO's noiommu mode, in which the drive uses physical addresses that no
- * IOMMU checks.
+ * Uses VFIO's noiommu mode. The drive uses physical addresses, and no IOMMU
+ * checks them.
  */
 #include <errno.h>
 #include <fcntl.h>

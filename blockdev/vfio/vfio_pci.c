@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Accesses the device behind VFIO: registers, doorbells, config space, reset.
+ * Accesses the registers, doorbells and config space of the device behind VFIO,
+ * and resets the device.
  *
  * Registers are accessed through the device's file. This costs a system call,
  * but registers are rarely used, and an access to a device that is gone, asleep
  * or being reset then fails or waits; an access to mapped memory would end the
  * process with SIGBUS. Only the doorbells are mapped. The kernel removes that
- * mapping in one case only, a reset that the device does not survive; then
- * ordinary memory takes its place.
+ * mapping only after a reset that the device does not survive. Ordinary memory
+ * then replaces the mapping.
  */
 #include <errno.h>
 #include <linux/pci_regs.h>

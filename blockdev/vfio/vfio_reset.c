@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes slow device operations with a time limit. While the kernel resets a
+ * Runs slow device operations with a time limit. While the kernel resets a
  * device, for this process or another, it waits up to a minute for the device
- * to come back. No signal ends the reset itself or an access to config space
- * meanwhile. A separate thread makes these calls and is abandoned when the time
- * is up.
+ * to come back. No signal interrupts the reset or a concurrent access to config
+ * space. A separate thread makes these calls and is abandoned after the time
+ * limit.
  */
 #include <errno.h>
 #include <fcntl.h>

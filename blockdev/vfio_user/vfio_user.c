@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Implements the vfio-user transport. A register access is a message, whose
- * round trip takes up to milliseconds. Doorbells are a page of the server,
- * mapped here. Memory is shared with the server by its descriptor.
+ * round trip takes up to milliseconds. Doorbells are a page of the server that
+ * this process maps. Memory is shared by sending its descriptor to the server.
  */
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * Opens a controller that another process serves over a UNIX socket (the
  * vfio-user protocol), as a transport (transport.h). Memory must be file-backed
  * (nvme_mem.fd), because it is shared by sending the descriptor. Doorbells are
- * a page of the server, mapped here.
+ * a page of the server that this process maps.
  */
 #ifndef BLOCKDEV_VFIO_USER_VFIO_USER_H
 #define BLOCKDEV_VFIO_USER_VFIO_USER_H

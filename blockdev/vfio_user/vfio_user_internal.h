@@ -27,8 +27,8 @@ __BEGIN_DECLS
 #define VFIO_USER_MAX_AREAS   64u   /* per region */
 
 /*
- * Default of silence_ms: the connection ends when register accesses have found
- * the server silent for this long. Maps and unmaps never end it.
+ * Default of silence_ms. The connection ends when register accesses have had no
+ * answer in time for this long. Maps and unmaps never end the connection.
  */
 #define VFIO_USER_SILENCE_MS 20000u
 /*
@@ -38,7 +38,10 @@ __BEGIN_DECLS
 #define VFIO_USER_REST_MS 20000u
 /* Time that an access or reset waits at once for a late reply. */
 #define VFIO_USER_LATE_MS 100u
-/* Time that a map or unmap waits after a second deadline has passed. */
+/*
+ * Time that a map or unmap waits for a late reply after its second deadline has
+ * passed.
+ */
 #define VFIO_USER_MOMENT_MS 1u
 
 /* One connection, with one call at a time. The caller locks. */
@@ -163,8 +166,8 @@ void vfio_user_close(struct nvme_transport *t);
 extern const struct nvme_transport_ops vfio_user_ops;
 
 /*
- * Does vfio_user_open() from a connected socket on. Takes ownership of the
- * socket: the transport closes it, or this function on an error.
+ * Implements vfio_user_open() on a connected socket. Takes ownership of the
+ * socket: the transport closes it, or this function closes it on an error.
  */
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,
                     struct reason *why);

@@ -127,8 +127,8 @@ static int set_up_config(struct vfio_user *u, struct reason *why)
 
 /*
  * Keeps the descriptor for other processes if no process can truncate the file
- * under this mapping. Without the descriptor they cannot map the doorbells;
- * nothing else is lost.
+ * under this mapping. Without the descriptor, other processes cannot map the
+ * doorbells. All other functions still work.
  */
 static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements the thread that forwards doorbells, and its table. */
+/* Implements the thread that forwards doorbells, and the table of doorbells. */
 #include "cuda/engine/gq_doorbell_proxy.h"
 
 #include <errno.h>

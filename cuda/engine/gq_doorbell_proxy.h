@@ -3,10 +3,10 @@
  * Declares the doorbell proxy of tier 0. A CPU thread stores to the
  * controller's doorbells on behalf of an executor that cannot.
  *
- * The executor stores its tails and heads to proxied doorbells, in ordinary
- * memory that it reaches; the thread forwards changed values. It polls while
- * the executor drives queues, and sleeps otherwise. Proxied doorbells may be
- * shared with other processes: values beyond a queue's depth are not forwarded.
+ * The executor stores its tails and heads to proxied doorbells in ordinary
+ * memory. The thread forwards changed values. The thread polls while the
+ * executor drives queues, and sleeps otherwise. Proxied doorbells may be shared
+ * with other processes: values beyond a queue's depth are not forwarded.
  */
 #ifndef CUDA_ENGINE_GQ_DOORBELL_PROXY_H
 #define CUDA_ENGINE_GQ_DOORBELL_PROXY_H

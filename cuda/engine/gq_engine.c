@@ -19,16 +19,19 @@
 /* A part is large compared to a launch, small compared to typical transfers. */
 #define DEFAULT_PART ((uint64_t)64 << 20)
 /*
- * Length of commands, and so staging per lane, if all data of device memory is
- * staged.
+ * Maximum length of a command, and therefore staging per lane, if all data of
+ * device memory is staged.
  */
 #define LANE_STAGING_OF_ALL (16u << 10)
 /*
- * Length of commands if only partial LBAs and bytes for odd addresses are
- * staged: one command reads the LBAs around a short piece.
+ * Maximum length of a staged command if only partial LBAs and bytes for odd
+ * addresses are staged. One command reads the LBAs around a short piece.
  */
 #define LANE_STAGING_OF_PARTS (16u << 10)
-/* Number of queues for long transfers, with at least LANES_OF_LONG lanes. */
+/*
+ * Staging per lane of a queue for long transfers. At least LANES_OF_LONG lanes
+ * take reads.
+ */
 #define LANE_STAGING_OF_LONG (64u << 10)
 #define LANES_OF_LONG        16u
 

@@ -43,7 +43,7 @@ struct gq_queue {
     uint64_t commands;
     /*
      * Late data may reach the following memory until the queue's commands have
-     * ended:
+     * ended.
      */
     bool holds;
     struct gq_buffer *held_buffer; /* NULL if the buffer was unregistered */

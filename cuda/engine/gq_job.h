@@ -2,7 +2,7 @@
 /*
  * Declares the state machine that all kinds of transfers share (gq_job.c). A
  * job reserves queues and executes lists in turn. The next list may be planned
- * while one is in flight, and is then started as soon as that one has ended.
+ * while another list is in flight, and starts as soon as that list has ended.
  *
  * All functions are called by the thread of the job.
  */
@@ -48,8 +48,8 @@ struct gq_job {
     uint16_t least_portion; /* gq_run.least_portion */
 
     /*
-     * The current reservation has this state. Lists are numbered from 0; list i
-     * is in lists[i % GQ_JOB_LISTS] of the workspace.
+     * The following members describe the current reservation. Lists are
+     * numbered from 0. List i is in lists[i % GQ_JOB_LISTS] of the workspace.
      */
     struct gq_reservation reservation;
     struct gq_launch launch;         /* of the list in flight */

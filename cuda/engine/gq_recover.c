@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovers a queue by steps (abort, recreate, reset), and takes the engine's
- * part in a reset of the controller (nvme.h, nvme_user).
+ * Recovers a queue in steps: abort, recreate, reset. Implements the engine's callbacks for a reset
+ * of the controller (nvme.h, nvme_user).
  *
  * Locks are taken in this order: recover_lock, the driver's reset_lock, the
  * executor's (quiesce), lock, the driver's dma_lock. The resetting thread calls
@@ -26,7 +26,7 @@
  * executor that failed.
  */
 #define TRIES_FOR_A_QUEUE 3u
-/* Describes a queue that has no commands and cannot get any. */
+/* State of a queue that has no commands and accepts none. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
 static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
@@ -332,7 +332,7 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
 }
 
 /*
- * Makes the first step, which is skipped for a queue that broke the protocol or
+ * Aborts the commands of the queue. Skips a queue that broke the protocol or
  * has no commands in flight.
  */
 static bool try_abort(struct gq_engine *e, unsigned i)
@@ -346,9 +346,8 @@ static bool try_abort(struct gq_engine *e, unsigned i)
 }
 
 /*
- * Makes the second step, which after a reset only creates the pair. *refused
- * says that a reset would not help, because the executor does not take the
- * pair.
+ * Creates the pair again. *refused says that the executor does not accept the
+ * new pair, so that a reset would not help.
  */
 static bool try_recreate(struct gq_engine *e, unsigned i, bool *refused)
 {

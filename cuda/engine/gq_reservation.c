@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reserves queues for transfers, and quarantines them. Takes and gives back the
+ * Reserves queues for transfers, and quarantines them. Borrows and returns the
  * queue that a device lends (gq_lent.h).
  */
 #include <errno.h>
@@ -202,7 +202,7 @@ void gq_lent_give(struct gq_engine *e)
     gq_doorbell_proxy_hold(e->proxy, 0, true);
     if (bd_lend_give(e->opts.lender, &q->qp, end) || !end)
         return;
-    /* The other members are the result of the run. */
+    /* The other members of the state remain: they are the result of the run. */
     q->state.in_flight = 0;
     q->state.outcome = GQ_OUT_DONE;
 }

@@ -2,13 +2,13 @@
 /*
  * Transfers a list of reads, or one range of a file.
  *
- * A list is executed in runs, one per slice of it. The host reads a piece only
- * if an error was reported.
+ * A list is executed in runs, one run per slice. The host reads the result of a
+ * piece only if an error was reported.
  *
- * The executor cuts a range into units, each of which is a command where it is
- * whole LBAs of one extent. A run covers a part of the range whose extents fit
- * into a workspace's map. With a listener it is also at most gq_options.part
- * bytes long, and so it is with a lent queue, for which the device waits.
+ * The executor cuts a range into units. A unit that consists of whole LBAs of
+ * one extent is one command. A run covers a part of the range whose extents fit
+ * into a workspace's map. With a listener, or with a lent queue for which the
+ * device waits, a run is also at most gq_options.part bytes long.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -81,9 +81,9 @@ static uint64_t readv_queues_wanted(const struct readv *v)
 }
 
 /*
- * Returns twice the number of slices of the longest permitted list. When they
- * are used up, the rest of a list whose samples were not typical is a single
- * slice.
+ * Returns twice the number of slices of the longest permitted list. A list
+ * whose samples are not typical may use up this number. The rest of the list is
+ * then a single slice.
  */
 static uint64_t slices_enough(const struct gq_readv *req)
 {
@@ -96,8 +96,8 @@ static uint64_t rounded(uint64_t n, uint64_t unit)
 }
 
 /*
- * Returns the length of the next slice: all remaining pieces, or an equal part
- * of them.
+ * Returns the number of pieces of the next slice: either all remaining pieces
+ * or an equal share.
  */
 static uint64_t slice_pieces(struct readv *v)
 {
@@ -112,7 +112,7 @@ static uint64_t slice_pieces(struct readv *v)
     return (left + slices - 1) / slices;
 }
 
-/* Cuts the next slice, which starts at the end of the last one. */
+/* Cuts the slice that starts at v->at. */
 static void cut_slice(struct readv *v)
 {
     uint64_t n = slice_pieces(v);
@@ -120,7 +120,7 @@ static void cut_slice(struct readv *v)
     v->n = v->sums_parts ? min_u64(n, GQ_PART_PIECES) : n;
 }
 
-/* Adds the slice to the total and cuts the next. */
+/* Adds the result of the slice to the total and cuts the next slice. */
 static void pass_slice(struct readv *v)
 {
     v->all.bad |= v->last.bad;
@@ -140,8 +140,9 @@ static int copy_map(struct gq_job *job)
 }
 
 /*
- * Makes the slice the list. The next slice depends on its results; there is
- * none if the list is known to be too long.
+ * Plans the slice as the next list. Plans nothing while another slice is in
+ * flight, because its results determine this slice. Plans nothing if the list
+ * is known to be too long.
  */
 static bool plan_slice(struct gq_job *job, struct gq_list *list)
 {
@@ -160,8 +161,8 @@ static bool plan_slice(struct gq_job *job, struct gq_list *list)
 }
 
 /*
- * Merges the words, because earlier runs over other parts of the file may have
- * filled in those of other pieces.
+ * Merges the sums of the slice into the caller's. Earlier runs over other parts
+ * of the file may have stored sums of other pieces.
  */
 static void take_part_sums(const struct readv *v)
 {
@@ -171,7 +172,7 @@ static void take_part_sums(const struct readv *v)
         out[i] = v->reads.part_sums[i] ? v->reads.part_sums[i] : out[i];
 }
 
-/* Takes the states of the queues as the result of the slice. */
+/* Derives the result of the slice from the states of the queues. */
 static int complete_slice(struct gq_job *job, const struct gq_list *list, int err)
 {
     struct readv *v = (struct readv *)job;
@@ -200,8 +201,8 @@ static const struct gq_job_kind readv_kind = {
 };
 
 /*
- * Returns true if the extent up to `end` is whole LBAs, except the file's last
- * one, and inside the namespace.
+ * Returns true if the extent up to `end` lies inside the namespace and starts
+ * at a whole LBA. The last LBA of the file may be partial.
  */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
 {
@@ -265,8 +266,8 @@ static void set_up_reads(struct readv *v)
 }
 
 /*
- * Returns true if the piece begins inside the mapped part of the file, which is
- * always so for the map of a whole file.
+ * Returns true if the piece begins inside the mapped part of the file. Always
+ * true if the map covers the whole file.
  */
 static bool is_inside(const struct readv *v, uint64_t i)
 {
@@ -276,8 +277,8 @@ static bool is_inside(const struct readv *v, uint64_t i)
 }
 
 /*
- * Sums up the results in the list. The caller may overwrite them, so the sum is
- * limited to the bytes of the pieces that were begun.
+ * Sums up the results in the list. The caller may overwrite the results, so the
+ * sum is limited to the bytes of the pieces that were begun.
  */
 static uint64_t count_bytes(const struct readv *v)
 {
@@ -292,9 +293,9 @@ static uint64_t count_bytes(const struct readv *v)
 }
 
 /*
- * Sets the result of pieces from `at` on, which no run has reached. With a part
- * of a file only the pieces of a run whose state is unknown are set; the
- * results of the remaining pieces stay.
+ * Sets the results of pieces from `at` on, which no run has completed. If the
+ * map covers a part of the file, sets only the pieces of a run whose state is
+ * unknown.
  */
 static void lose_rest(const struct readv *v, int32_t error)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Implements the CPU executor: the calling thread, or several threads, drive
- * the queues. Memory is host memory, or in tests memory of a device that stands
- * for a GPU.
+ * the queues. The memory is host memory. In tests it may be memory of a device
+ * that stands for a GPU.
  */
 #include "cuda/exec_cpu/gq_cpu.h"
 
@@ -334,7 +334,7 @@ static int cpu_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t
     return 0;
 }
 
-/* Does nothing: host memory can be mapped while queues are driven. */
+/* Does nothing, because host memory can be mapped while queues are driven. */
 static void cpu_no_quiesce(struct gq_exec *x)
 {
     (void)x;

@@ -19,8 +19,8 @@ struct gq_cpu_drive {
 };
 
 /*
- * These drive ranks first, first + step, ... of the run to their end, with 1 or
- * 32 lanes.
+ * These functions drive the queues of ranks first, first + step, ... to the end
+ * of the run, with 1 or 32 lanes.
  */
 void gq_cpu_drive_1(const struct gq_cpu_drive *d, unsigned first, unsigned step);
 void gq_cpu_drive_32(const struct gq_cpu_drive *d, unsigned first, unsigned step);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the CUDA executor: a warp drives each queue; data is transferred
- * to GPU memory; queues are in host memory (tier 2).
+ * Implements the CUDA executor. A warp drives each queue. Data is transferred
+ * to GPU memory. The queues are in host memory (tier 2).
  *
  * Rings, doorbells and work lists are host memory that the GPU accesses over
- * the bus. While a run's kernel is on the GPU it may wait for copies that other
- * threads have yet to launch (for a software controller). So no call that makes
- * the device wait for kernels may be made meanwhile: runs hold `gate` shared,
- * and such calls hold it exclusively (quiesce).
+ * the bus. While the kernel of a run is on the GPU, it may wait for copies that
+ * other threads have yet to launch (for a software controller). So no call that
+ * makes the device wait for kernels may be made meanwhile. Runs hold `gate`
+ * shared, and such calls hold `gate` exclusively (quiesce).
  */
 #include <stdio.h>
 #include <stdlib.h>

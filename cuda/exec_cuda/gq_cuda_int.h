@@ -27,7 +27,7 @@ struct cuda_rings {
     void *sq, *cq;
 };
 
-/* Holds arguments and results of a launch, for 256 MiB of data. */
+/* Holds the arguments and results of one launch, for up to 256 MiB of data. */
 #define GQ_CUDA_SUMS 65536u
 struct gq_cuda_sums {
     uint64_t at[GQ_CUDA_SUMS];

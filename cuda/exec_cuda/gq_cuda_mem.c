@@ -2,8 +2,8 @@
 /*
  * Provides memory of the CUDA executor: imported GPU memory of applications,
  * host memory mapped for the GPU (rings, doorbells, work lists), and its own
- * allocations. All calls here may make the device wait, and are made while no
- * run is in flight (gq_cuda.c).
+ * allocations. Every call here may make the device wait, so no run may be in
+ * flight during a call (gq_cuda.c).
  */
 #include <assert.h>
 #include <cudaTypedefs.h>
@@ -40,8 +40,8 @@ static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_
 }
 
 /*
- * Describes device memory. A GPU's pages are larger than the controller's, so
- * the pages around the buffer belong to the same allocation.
+ * Fills in the import of device memory. A GPU's pages are larger than the
+ * controller's, so the pages around the buffer belong to the same allocation.
  */
 static void set_device_memory(uint64_t addr, uint64_t len, struct gq_import *out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements a reader-writer lock. Runs hold it shared. CUDA calls that may
- * synchronise the device (gq_exec_ops.quiesce) hold it exclusively and have
- * priority, so that they do not starve.
+ * Declares a reader-writer lock. Runs hold the lock shared. CUDA calls that may
+ * synchronise the device (gq_exec_ops.quiesce) hold the lock exclusively and
+ * have priority, so that such calls do not starve.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_GATE_H
 #define CUDA_EXEC_CUDA_GQ_GATE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Computes the CRC-32C of parts of GQ_SUM_BYTES bytes, by one warp per part.
+// Computes the CRC-32C of parts of GQ_SUM_BYTES bytes. One warp computes each
+// part.
 #include "cuda/exec_cuda/gq_kernels.h"
 #include "cuda/gq_sum_fill.h"
 #include "cuda/queue/gq_data_sums.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Accesses atomic words in the executor's memory, which groups that share a
- * queue share (gq_shared.h). Unless noted otherwise accesses are relaxed, at
- * the scope of the device, and gq_fence_device() orders them. On a host every
- * access acquires and releases, and the fence is empty, because ThreadSanitizer
- * does not see fences.
+ * Accesses atomic words in the executor's memory, for groups that share a queue
+ * (gq_shared.h). Unless noted otherwise, accesses are relaxed at the scope of
+ * the device, and gq_fence_device() orders them. On a host every access
+ * acquires and releases, and the fence is empty, because ThreadSanitizer does
+ * not see fences.
  */
 #ifndef CUDA_QUEUE_GQ_ATOMIC_H
 #define CUDA_QUEUE_GQ_ATOMIC_H

@@ -167,8 +167,9 @@ GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part 
 }
 
 /*
- * Copies like gq_copy_bytes(), for a caller that waits: a warp copies 4 KiB in
- * one trip over the bus, or with fewer registers (GPUNVME_DEVICE_SMALL) in two.
+ * Copies like gq_copy_bytes(), but a warp copies 4 KiB in one trip over the
+ * bus. With GPUNVME_DEVICE_SMALL the copy uses fewer registers and takes two
+ * trips.
  */
 GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
@@ -248,7 +249,7 @@ GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, 
     gq_copy_bytes(dst, src, len, first, step);
 }
 
-/* Holds a lane's part of 4 KiB. */
+/* Holds the bytes of a 4 KiB page that one lane copies. */
 struct gq_page_part {
     unsigned char bytes[4096 / 32];
 };

@@ -26,7 +26,7 @@
 #include <string.h>
 #endif
 
-/* Returns the value of lane `from` % 32 of a whole warp. */
+/* Returns the value of lane `from` % 32 in a whole warp. */
 #ifdef __CUDACC__
 #define GQ_LOOK_UP(name, part, from) __shfl_sync(GQ_LANE_ALL, (name).part, (int)(from))
 #define GQ_UNROLL                    _Pragma("unroll")

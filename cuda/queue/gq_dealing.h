@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Deals a list of reads to the queues of a run. Each group takes portions. With
- * gq_run.dealing it takes them from a counter that all groups share, so that a
- * queue whose commands take longer gets fewer reads and all queues end
- * together. Without it each group takes every n_queues-th portion.
+ * Deals a list of reads to the queues of a run. Each group takes portions of
+ * the list. With gq_run.dealing, groups take portions from a shared counter, so
+ * that a queue with slower commands gets fewer reads and all queues end
+ * together. Without gq_run.dealing, each group takes every n_queues-th portion.
  *
- * A portion from the counter is a group of 1 << group_shift reads, and smaller
- * towards the end of the list, because a group has loaded reads ahead
- * (gq_reads_fetch.h) that no other group can take.
+ * A portion from the counter is 1 << group_shift reads. Portions shrink towards
+ * the end of the list, because no other group can take the reads that a group
+ * has loaded ahead (gq_reads_fetch.h).
  *
  * Every function is called by all lanes of the group together.
  */
@@ -21,7 +21,7 @@
 #define GQ_PORTIONS_OF_SHARE 8u
 #define GQ_LEAST_PORTION     8u /* in reads; used if gq_run.least_portion is 0 */
 
-/* Holds the portion that a group took last, and is zeroed at the start. */
+/* Holds the portion that a group took last. All fields are initially zero. */
 struct gq_portion {
     uint32_t at, end; /* reads of the list */
     uint32_t seen;    /* end of the last portion with a counter; else the number taken */

@@ -35,8 +35,8 @@
 #define GQ_CALLED_FN static __device__ __noinline__
 
 /*
- * Marks a step of a read. It is inlined too, unless a source asks for few
- * registers; then it is called.
+ * Marks a function that is a step of a read. The function is inlined, unless
+ * GPUNVME_DEVICE_SMALL selects few registers.
  */
 #ifdef GPUNVME_DEVICE_SMALL
 #define GQ_STEP static inline __device__ __noinline__
@@ -45,11 +45,11 @@
 #endif
 
 /*
- * These define functions, each with one PTX instruction, or on a host a builtin of the compiler
- * with its order: GQ_LOAD loads a word, GQ_STORE stores to it or changes it, GQ_FETCH also returns
- * its old value. GQ_REPLACE stores `value` if the word is `expected`, and returns the old value.
- * GQ_FENCE is empty on a host, because the store after it releases and the load before it acquires:
- * fences alone would be correct, but ThreadSanitizer does not see them.
+ * These macros define functions. Each function is one PTX instruction, or on a host a builtin of
+ * the compiler with a memory order. GQ_LOAD loads a word, GQ_STORE stores to it or changes it,
+ * GQ_FETCH also returns its old value. GQ_REPLACE stores `value` if the word is `expected`, and
+ * returns the old value. GQ_FENCE is empty on a host, because the store after it releases and the
+ * load before it acquires: fences alone would be correct, but ThreadSanitizer does not see them.
  */
 #define GQ_LOAD(name, type, reg, instruction, order)                                  \
     GQ_FN type name(const volatile type *at)                                          \
@@ -216,9 +216,9 @@ GQ_LOAD(gq_load_word, uint64_t, "l", "ld.relaxed.sys.u64", __ATOMIC_RELAXED)
 GQ_LOAD(gq_acquire_word, uint64_t, "l", "ld.acquire.sys.u64", __ATOMIC_ACQUIRE)
 
 /*
- * Orders accesses between warps of a block. Stores before the release, also
- * those of lanes that had converged with the storing one, are visible after the
- * acquire.
+ * Orders accesses between warps of a block. Stores before the release are
+ * visible after the acquire, including stores of lanes that had converged with
+ * the storing lane.
  */
 GQ_LOAD(gq_acquire_block, uint32_t, "r", "ld.acquire.cta.u32", __ATOMIC_ACQUIRE)
 GQ_STORE(gq_release_block, uint32_t, "r", "st.release.cta.u32", __atomic_store_n, __ATOMIC_RELEASE)

@@ -82,9 +82,9 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
 /* Returns the least value of all lanes. */
 #define GQ_MIN32(name) __reduce_min_sync(w->group.mask, (uint32_t)(name))
-/* Returns the sum over all lanes, modulo 2. */
+/* Returns the bitwise XOR of all lanes' values. */
 #define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))
-/* Returns the value of lane i, which may differ between lanes. */
+/* Returns the value of lane i. i may differ between lanes. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
 #define GQ_FROM64(name, i) \

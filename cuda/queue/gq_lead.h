@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes rounds of the leader of a shared queue (gq_shared.h). A round loads the
- * pending words and the next CQEs together, stores the statuses of completions,
- * and posts commands. If it has posted any, it fences and rings the doorbells.
- * If the previous round was full, it then takes further CQEs, at which it
- * peeked before the fence.
+ * Implements the rounds of the leader of a shared queue (gq_shared.h). A round
+ * loads the pending words and the next CQEs together, stores the statuses of
+ * completions, and posts commands. A round that has posted commands fences and
+ * rings the doorbells. If the previous round was full, the round finally takes
+ * further CQEs, which it loaded before the fence.
  *
  * Every function is called by all lanes of the leader together.
  */

@@ -5,7 +5,8 @@
  * (gq_prefetch.h). If data is staged, copy warps copy it (gq_copy_warps.h). The
  * kernels of the daemon and of the library consist of such blocks.
  *
- * CUDA only; on a host one thread does the work of all warps.
+ * This header is for CUDA only. On a host one thread does the work of all
+ * warps.
  */
 #ifndef CUDA_QUEUE_GQ_LIST_BLOCK_H
 #define CUDA_QUEUE_GQ_LIST_BLOCK_H
@@ -23,8 +24,8 @@ struct gq_list_block {
 };
 
 /*
- * Holds neighbouring reads of a list, as words that a warp loads and stores
- * side by side, each cache line once.
+ * Holds neighbouring reads of a list as words. A warp loads and stores the
+ * words side by side, so that it accesses each cache line once.
  */
 struct gq_neighbours {
     uint64_t *at;
@@ -89,7 +90,10 @@ static __device__ __forceinline__ bool gq_prefetch_has_room(const struct gq_pref
     return false;
 }
 
-/* Takes and loads the next groups of the list; those past its end are empty. */
+/*
+ * Takes and loads the next groups of the list. Groups past the end of the list
+ * are empty.
+ */
 static __device__ __forceinline__ void gq_load_turn(const struct gq_worker *w, uint64_t *list,
                                                     struct gq_portion *portion,
                                                     struct gq_neighbours *turn)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the prefetch warp, a second warp of a block that loads a list of
- * reads for the lanes of the first.
+ * Implements the prefetch warp, the second warp of a block, which loads a list
+ * of reads for the lanes of the first warp.
  *
- * A list may be in host memory. Loads of a warp complete in order with the CQEs
- * at which it peeks, and on a busy link they lengthen a round; results that it
- * stores there must arrive before its doorbells. So the prefetch warp does
- * both, several rounds ahead. It loads neighbouring reads, one word per lane,
- * stores them back with their results as whole lines, and leaves them in a ring
- * in shared memory. If a read fails later, its error is stored later.
+ * A list may be in host memory. If the first warp loaded the list, its loads
+ * would complete in order with its loads of CQEs, and on a busy link they would
+ * lengthen a round. Results that it stored would have to arrive before its
+ * doorbells. So the prefetch warp loads reads and stores results, several
+ * rounds ahead. It loads neighbouring reads, one word per lane, stores them
+ * back with their results as whole lines, and passes them on in a ring in
+ * shared memory. If a read fails, its error replaces the stored result later.
  *
  * On a host the lanes load the list; gq_reader.prefetch is NULL there.
  */
@@ -18,7 +19,7 @@
 #include "cuda/queue/gq_lanes.h"
 #include "cuda/queue/gq_reads.h"
 
-/* Counts the words of a read of a list; len and result share the last one. */
+/* Number of words of a read in a list. len and result share the last word. */
 #define GQ_READ_WORDS 3u
 static_assert(sizeof(struct gq_read_desc) == GQ_READ_WORDS * sizeof(uint64_t), "of a list");
 
@@ -40,7 +41,7 @@ GQ_FN bool gq_prefetch_answers(const struct gq_reads *reads)
  */
 #define GQ_PREFETCH_LEFT (2 * GQ_PREFETCH_TURN + 1)
 
-/* Holds neighbouring reads of a list, from number `first` on. */
+/* Describes n neighbouring reads of a list, from index `first` on. */
 struct gq_span {
     uint32_t first, n;
 };

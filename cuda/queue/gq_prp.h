@@ -9,9 +9,9 @@
  * second page's entry.
  *
  * A list never leaves its page of the table. Some controllers do not follow a
- * chain pointer and take the last entry of a list page for a data page;
- * commands without chains are correct on all of them. A transfer that is cut
- * takes at most one additional command per 2 MiB of memory, without a
+ * chain pointer and treat the last entry of a list page as a data page.
+ * Commands without chains are correct on all controllers. Because of this, a
+ * transfer needs at most one additional command per 2 MiB of memory, without a
  * measurable cost.
  */
 #ifndef CUDA_QUEUE_GQ_PRP_H

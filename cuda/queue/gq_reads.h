@@ -19,8 +19,8 @@
 #define GQ_LBA_ZERO UINT64_MAX /* instead of an LBA: zeros */
 
 /*
- * Describes an extent of a file, from `offset` up to that of the next entry, or
- * to the map's end.
+ * Describes an extent of a file. The extent ends at the offset of the next
+ * entry, or at the end of the map.
  */
 struct gq_file_extent {
     uint64_t offset; /* offset in the file; bytes, whole LBAs */
@@ -78,8 +78,8 @@ struct gq_read {
 };
 
 /*
- * Describes a read with its result: bytes (fewer only at the file's end) or
- * -errno.
+ * Describes a read with its result. The result is the number of bytes read, or
+ * -errno. The number is less than len only at the end of the file.
  */
 struct gq_read_desc {
     uint64_t file_offset;
@@ -116,9 +116,9 @@ struct gq_reads {
     struct gq_file_sums sums;
     struct gq_target target;
     /*
-     * Describes page-aligned staging. From `head` on each queue has an area,
-     * with a part for each lane that takes reads. prps_iova is used if a part
-     * is longer than two pages; len is not used.
+     * Describes page-aligned staging. From `head` on, each queue has an area
+     * with one part for each lane that takes reads. prps_iova is used if a part
+     * is longer than two pages. len is not used.
      */
     struct gq_target staging;
     /*
@@ -181,18 +181,19 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
 }
 
 /*
- * Names the results of a read or unit. GQ_READ_OK means that all its bytes up
- * to the file's end are there; GQ_ENDED | status, that one of its commands
- * failed; GQ_READ_LOST, that its end is unknown or it was never posted;
- * GQ_READ_INVALID, that it starts before the map or leaves the target. The
- * starter of a run sets all to GQ_READ_OK; only failures are stored.
+ * Names the results of a read or unit. GQ_READ_OK means that all bytes up to
+ * the end of the file were read. GQ_ENDED | status means that a command failed
+ * with this status. GQ_READ_LOST means that the read was not posted or that its
+ * outcome is unknown. GQ_READ_INVALID means that the read starts before the map
+ * or exceeds the target. The starter of a run sets all results to GQ_READ_OK.
+ * The run stores only failures.
  */
 #define GQ_READ_OK      0u
 #define GQ_READ_LOST    0x40000000u
 #define GQ_READ_INVALID 0x20000000u
 /*
- * Results of desc only: the read is left to the host; it is left because the
- * group had begun too many bytes.
+ * Only reads of desc have these results. GQ_READ_LEFT leaves the read to the
+ * host. GQ_READ_OVER does so because the group had begun too many bytes.
  */
 #define GQ_READ_LEFT 0x10000000u
 #define GQ_READ_OVER 0x08000000u
@@ -204,7 +205,7 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
  */
 #define GQ_MISMATCH (-EBADMSG)
 
-/* Progress in a read. */
+/* Describes the progress of a read. */
 struct gq_cursor {
     uint64_t offset;   /* file offset of the next byte */
     uint64_t at;       /* position of the next byte in the target, from its first page */

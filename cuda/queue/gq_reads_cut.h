@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Does the part of one lane in reads (gq_reads_protocol.h). The lane takes a
- * read, cuts it into commands, of which it prepares the next one, and stores
- * errors.
+ * Implements the work of one lane for reads (gq_reads_protocol.h). The lane
+ * takes a read, cuts it into commands and stores errors. It prepares one
+ * command ahead.
  *
  * Unless noted otherwise, every function is called by one lane inside a region.
  */

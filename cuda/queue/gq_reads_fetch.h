@@ -2,9 +2,10 @@
 /*
  * Distributes the portions (gq_dealing.h) of a list of reads. Neighbouring
  * reads are loaded together, one per lane, and assigned to lanes without a
- * read. The lanes load them while earlier ones are assigned, or the prefetch
- * warp does (gq_prefetch.h), which then takes the portions. At the end of
- * staged reads idle lanes take halves of reads of busy lanes.
+ * read. The lanes load reads while earlier reads are assigned. If there is a
+ * prefetch warp (gq_prefetch.h), it takes the portions and loads the reads
+ * instead. At the end of a list of staged reads, idle lanes take halves of the
+ * reads of busy lanes.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.

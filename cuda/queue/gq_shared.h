@@ -46,7 +46,7 @@
 
 #define GQ_NO_CID UINT32_MAX
 
-/* Names the states of a lane's command in the queue. */
+/* Names the stages of a lane's command in the queue. */
 enum gq_stage {
     GQ_STAGE_NONE,   /* no CID */
     GQ_STAGE_READY,  /* has a CID and a command, not submitted */
@@ -61,7 +61,7 @@ struct gq_mine {
     uint32_t status; /* HIDDEN: the CID as posted; ENDED: 0 or the drive's error */
 };
 
-/* Holds the position of a shared queue, which one leader passes to the next. */
+/* Holds the position of a shared queue. One leader passes the position to the next. */
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
     uint32_t phase;         /* phase of the next CQE */

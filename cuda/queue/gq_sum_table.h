@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lays out the table for checksums of data (gq_data_sums.h), which the host
- * makes in the executor's memory, as plain data in C11 and CUDA.
+ * Lays out the table for checksums of data (gq_data_sums.h), as plain data in
+ * C11 and CUDA. The host fills in the table in the executor's memory.
  */
 #ifndef CUDA_QUEUE_GQ_SUM_TABLE_H
 #define CUDA_QUEUE_GQ_SUM_TABLE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Describes work of the driver of a queue pair (a kernel or a host thread), and
- * its results, as plain data in memory of both sides, in C11 and CUDA.
+ * Describes the work of the driver of a queue pair (a kernel or a host thread)
+ * and the results of that work. The structs are plain data in C11 and CUDA and
+ * lie in memory of both sides.
  */
 #ifndef CUDA_QUEUE_GQ_WORK_H
 #define CUDA_QUEUE_GQ_WORK_H
@@ -33,8 +34,8 @@ static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 
 /*
  * Holds words in the executor's memory by which the queues of a run of reads
- * deal its list among themselves. The first two are zero between runs, because
- * the last group resets them.
+ * share its list. The first two words are zero between runs, because the last
+ * group resets them.
  */
 struct gq_dealing {
     uint32_t next; /* the first read that no group has taken */
@@ -71,11 +72,12 @@ struct gq_run {
 };
 
 /*
- * The low bits of a CID, gq_bits_of(depth - 1), are the index of its tracker;
- * no index has all of them set, so no CID is FFFFh. The bits above change with
- * each command that has the index, so that a second completion of a command
- * does not end the next one. With up to 64 entries there are 1,024 values, with
- * 1,024 entries 64, with more than 32,768 one.
+ * The low gq_bits_of(depth - 1) bits of a CID are the index of its tracker. No
+ * index has all of these bits set, so no CID is FFFFh. The upper bits change
+ * with each command that has the index, so that a second completion of a
+ * command does not end the next command. The upper bits have 1,024 values for
+ * up to 64 entries, 64 values for 1,024 entries, and one value for more than
+ * 32,768 entries.
  */
 #define GQ_CID_MASK 0xffffu
 
@@ -110,8 +112,8 @@ enum gq_outcome {
 };
 
 /*
- * Holds the mutable part of a queue pair, which the host carries from one run
- * to the next.
+ * Holds the mutable part of a queue pair. The host passes it from one run to
+ * the next.
  */
 struct gq_state {
     uint32_t sq_tail;
@@ -146,8 +148,8 @@ static_assert(sizeof(struct gq_state) == 56, "states lie side by side in memory 
 
 /*
  * Describes the CIDs of a queue, in the executor's memory. All fields are
- * zeroed at the start, except the bits of `taken` beyond the last CID, the
- * pointers and n_cids.
+ * initially zero, except the bits of `taken` beyond the last CID, the pointers
+ * and n_cids.
  */
 struct gq_cids {
     uint32_t taken[GQ_CID_WORDS];   /* one bit per CID: claimed */

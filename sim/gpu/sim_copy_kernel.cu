@@ -15,14 +15,14 @@ constexpr uint64_t kStayNs = 100000000; /* limit, as calls like cudaFree() wait 
 constexpr unsigned kNapNs = 32;
 constexpr unsigned kUnroll = 8;
 constexpr unsigned kAhead = 4; /* batches taken before the first of them is counted */
-/* One warp takes batches and one counts them; the others copy. */
+/* One warp takes batches, another warp counts them, and the other warps copy. */
 constexpr unsigned kCopyWarps = SIM_COPY_KERNEL_THREADS / GQ_LANES - 2;
 constexpr unsigned kCopying = kCopyWarps * GQ_LANES;
 
 /*
- * Lies in the shared memory of the warps of a block. Batches are numbered; a
- * batch without copies is the last one. A number is stored with release and
- * loaded with acquire.
+ * Lies in the shared memory of a block. Batches are numbered. A batch without
+ * copies is the last batch. Numbers are stored with release and loaded with
+ * acquire.
  */
 struct desk {
     uint64_t words[kAhead][SIM_COPY_KERNEL_WORDS];
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
 constexpr unsigned kGatherThreads = 128;
 constexpr unsigned kMaxBlocks = 512;
 
-/* Makes copies of any size and alignment. Each list of them is one launch. */
+/* Makes copies of any size and alignment. One launch executes one list of copies. */
 __global__ void __launch_bounds__(kGatherThreads)
     gather(const struct sim_gather *copies, uint32_t n)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes small copies between pinned host memory and a GPU's memory by a
+ * Copies small blocks between pinned host memory and a GPU's memory by a
  * persistent kernel. The kernel takes batches from tagged slots in host memory
  * (sim_copy_slots.h) and stores the number of finished batches to host memory.
- * A launch for each batch would be slower: launches wait behind each warp that
- * polls host memory.
+ * Launching a kernel for each batch would be slower, because launches wait
+ * behind each warp that polls host memory.
  *
  * The kernel ends after an idle time, or after 0.1 s, and is launched again
  * with the next batch. Calls that wait for running kernels therefore wait for a
@@ -33,7 +33,7 @@ cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStre
 cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
                                 cudaStream_t stream);
 
-/* Holds a kernel and its slots, which one thread uses. */
+/* Represents a kernel and its slots. Only one thread uses the struct. */
 struct sim_copy_kernel;
 
 /*

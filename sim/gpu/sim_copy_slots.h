@@ -36,7 +36,7 @@ struct sim_gather {
 
 /*
  * Lays out a tagged slot. The seven uppermost bits of every word, which no user
- * address has, are the number of the filling modulo 128: each new word is
+ * address uses, are the number of the filling modulo 128. So each new word is
  * recognised individually, however the bus splits the loads. words[0] holds the
  * length (log2) and number of the copies, words[2 + 2 i] and words[3 + 2 i] the
  * destination and source of copy i.
@@ -69,7 +69,7 @@ struct sim_copy_slots {
  */
 #define SIM_OWN_LINES __attribute__((aligned(128)))
 
-/* Holds the poster's side, which one thread uses. */
+/* Holds the state of the poster. Only one thread uses it. */
 struct sim_poster {
     struct sim_copy_slots *m;
     unsigned blocks;                         /* 1 to SIM_COPY_KERNEL_BLOCKS */
@@ -104,9 +104,7 @@ void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsi
  * copies from the device).
  */
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket);
-/*
- * Holds the arguments of one launch: its blocks, and the first batch of each.
- */
+/* Holds the arguments of one launch: its blocks, and the first batch of each block. */
 struct sim_copy_kernel_launch {
     const struct sim_copy_slot *slots; /* SIM_COPY_KERNEL_SLOTS for each block */
     uint32_t *done;                    /* total batches done, by block */
@@ -124,7 +122,7 @@ struct sim_copy_kernel_launch {
  */
 #define SIM_KEEPER_STREAMS 4u
 
-/* Holds the keeper's side, which the poster's thread uses. */
+/* Holds the state of the keeper. Only the poster's thread uses it. */
 struct sim_keeper {
     const struct sim_poster *poster;
     struct sim_copy_kernel_launch launch;

@@ -27,7 +27,7 @@ static int parse_fds(struct serve_session *s, struct json_object *caps)
     return 0;
 }
 
-/* Of a client's capabilities only the number of descriptors is used. */
+/* Parses a client's capabilities, of which only the number of descriptors is used. */
 static int parse_capabilities(struct serve_session *s, const char *text, size_t len)
 {
     struct json_object *top, *caps;
