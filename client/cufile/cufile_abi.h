@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares the binary interface of cuFile 1.20, written from the facts that
- * programs depend on: names, numbers, sizes and offsets. They are the same on
- * x86-64 and aarch64.
+ * Declares the binary interface of cuFile 1.20. This file was written from the
+ * names, numbers, sizes and offsets that programs depend on. All values are the
+ * same on x86-64 and aarch64.
  */
 #ifndef CLIENT_CUFILE_CUFILE_ABI_H
 #define CLIENT_CUFILE_CUFILE_ABI_H
@@ -19,7 +19,7 @@ __BEGIN_DECLS
 
 #define CUFILE_VERSION 1200 /* 1000 x major + 10 x minor */
 
-/* Names the errors of cuFile that this library returns. */
+/* Names the cuFile errors that this library returns. */
 enum {
     CU_FILE_SUCCESS = 0,
     CU_FILE_DRIVER_NOT_INITIALIZED = 5001,

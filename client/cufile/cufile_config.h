@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads the parameters of cuFile. Each source overrides the previous one: the
+ * Reads the parameters of cuFile. The sources are, in ascending priority, the
  * defaults, cufile.json ($CUFILE_ENV_PATH_JSON or /etc/cufile.json), the
  * environment, and calls of the program before the driver opens.
  */

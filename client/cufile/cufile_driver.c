@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the driver of cuFile, which is the state of the library, and its
- * handles.
+ * Implements the handles and the driver of cuFile. The driver is the state of
+ * the library.
  */
 #include "client/cufile/cufile_driver.h"
 
@@ -202,7 +202,7 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* The caller holds the lock. Removes a user. The last user frees the handle. */
+/* Called under the lock. Removes a user. The last user frees the handle. */
 static void driver_put(struct cufile_handle *h)
 {
     if (--h->users)

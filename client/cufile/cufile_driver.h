@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares the state of the library, which cuFileDriverOpen() or the first call
- * that needs it opens.
+ * Declares the state of the library. The state is opened by cuFileDriverOpen(),
+ * or by the first call that needs an open driver.
  */
 #ifndef CLIENT_CUFILE_CUFILE_DRIVER_H
 #define CLIENT_CUFILE_CUFILE_DRIVER_H

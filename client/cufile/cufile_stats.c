@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keeps the counters of cuFile. */
+/* Implements the counters of cuFile. */
 #include "client/cufile/cufile_stats.h"
 
 #include <pthread.h>
@@ -11,9 +11,9 @@
 #include "support/page.h"
 
 /*
- * Holds the counters of level 3, which includes the other levels. All GPUs are
- * counted as one. Bytes of the mount's GPU path count as peer to peer, and
- * bytes of the pipeline or of the mount's host memory as POSIX.
+ * Stores the counters of level 3, which includes the other levels. All GPUs
+ * share one set of counters. Bytes on the mount's GPU path count as peer to
+ * peer. Bytes through the pipeline or the mount's host memory count as POSIX.
  */
 static struct {
     pthread_mutex_t lock; /* protects the rest */

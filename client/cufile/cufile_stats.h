@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counts in this process since the first transfer or cuFileStatsReset(). */
+/* Counts the calls of this process since the first transfer or cuFileStatsReset(). */
 #ifndef CLIENT_CUFILE_CUFILE_STATS_H
 #define CLIENT_CUFILE_CUFILE_STATS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ends every transfer: counts and logs it, and converts its result to that of
- * cuFile.
+ * Ends every transfer. Counts and logs the transfer, and converts its result to
+ * a cuFile result.
  */
 #ifndef CLIENT_CUFILE_CUFILE_TRANSFER_H
 #define CLIENT_CUFILE_CUFILE_TRANSFER_H

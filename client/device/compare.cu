@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Implements the kernel that compares what a kernel before it in the stream has read.
+// Implements the kernel that compares data with checksums. An earlier kernel in the stream has read
+// the data.
 #include "client/device/gd_compare.h"
 
 extern "C" __global__ void __launch_bounds__(GD_COMPARE_WARPS *GQ_LANES, 4)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Loads the images of the library's kernels at their first use. */
+/* Loads each image of the library's kernels at its first use. */
 #include "client/device/device_image.h"
 
 #include <stddef.h>

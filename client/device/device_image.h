@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Returns the library's kernels in the form that the CUDA driver loads. An image is loaded at its
- * first use.
+ * Returns the library's kernels as images for the CUDA driver. Each image is loaded at its first
+ * use.
  */
 #ifndef CLIENT_DEVICE_DEVICE_IMAGE_H
 #define CLIENT_DEVICE_DEVICE_IMAGE_H

@@ -156,8 +156,8 @@ GQ_FN void gd_burst_change_file(struct gd_share *s, const struct gd_known *k, st
 }
 
 /*
- * Makes the commands of the lanes in `of`. Returns false, and makes none, if a read is not in one
- * extent, in a hole, or longer than the staging of its CID.
+ * Builds the commands of the lanes in `of`. Builds no command and returns false if a read is not in
+ * one extent, in a hole, or longer than the staging of its CID.
  */
 GQ_FN bool gd_burst_make(struct gd_share *s, const struct gd_known *k, const struct gd_tables *t,
                          uint32_t of)

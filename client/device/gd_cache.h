@@ -48,7 +48,7 @@ struct gd_cache_reader {
     uint64_t end;        /* of the file */
 };
 
-/* The place of a line. */
+/* Describes the place of a line. */
 struct gd_cache_line {
     uint64_t number;
     uint64_t tag;   /* in its place in a word, if it fits */
@@ -511,7 +511,7 @@ GQ_FN int gd_cache_read_whole(const struct gd_cache_reader *w, uint64_t dst, uin
     return gd_read_warp(&s, w->cache->file, &k, dst, len, offset);
 }
 
-/* The lanes' reads to memory of the cache, each of `len` bytes or of none. */
+/* Describes the lanes' reads to memory of the cache. A lane reads `len` bytes, which may be 0. */
 struct gd_cache_reads {
     GQ_LANE_MEMBER(uint64_t, dst);
     GQ_LANE_MEMBER(uint64_t, offset);
@@ -531,7 +531,7 @@ GQ_FN void gd_cache_set_parts(struct gd_share *s, const struct gd_cache_reads *r
     }
 }
 
-/* Makes the reads of all lanes at a time. */
+/* Executes the reads of all lanes at the same time. */
 GD_CACHE_CALL void gd_cache_read_lines(const struct gd_cache_reader *w, struct gd_cache_reads *r)
 {
     const struct gd_known k = gd_load_known(w->cache->file);
@@ -547,7 +547,7 @@ GD_CACHE_CALL void gd_cache_read_lines(const struct gd_cache_reader *w, struct g
     }
 }
 
-/* Makes one read by the group. Returns 0 or -errno. */
+/* Executes one read by the group. Returns 0 or -errno. */
 GD_CACHE_CALL int gd_cache_read_one(const struct gd_cache_reader *w, uint64_t dst, uint64_t len,
                                     uint64_t offset)
 {
@@ -679,8 +679,8 @@ GQ_FN uint32_t gd_cache_try_slot(const struct gpunvme_device_cache *c, uint32_t 
 }
 
 /*
- * Takes a slot and returns its number. Returns GD_CACHE_NONE if no slot is
- * free, at once, or with `waits` after the deadline of a command.
+ * Reserves a slot and returns its number. If no slot is free, returns
+ * GD_CACHE_NONE at once, or with `waits` after the deadline of a command.
  */
 GQ_FN uint32_t gd_cache_take_slot(const struct gd_cache_reader *w, bool waits)
 {
@@ -742,10 +742,9 @@ GQ_FN int gd_cache_bypass(const struct gd_cache_reader *w, uint32_t who, uint64_
 /* --- Parts of lines -------------------------------------------------------------------------- */
 
 /*
- * Makes the group a reader of the line, which it reads first if the line is not
- * there. Returns 0, -EAGAIN if the bytes have to be read without the line, or
- * another -errno. If the drive cannot read the line, it may be able to read some
- * of its bytes.
+ * Makes the group a reader of the line. The group first reads the line if the cache does not
+ * contain it. Returns 0, -EAGAIN if the bytes have to be read without the line, or another -errno.
+ * If the drive cannot read the line, it may be able to read some of its bytes.
  */
 GQ_FN int gd_cache_enter(const struct gd_cache_reader *w, struct gd_cache_line *line)
 {
@@ -795,9 +794,10 @@ GQ_FN int gd_cache_read(const struct gd_cache_reader *w, uint32_t who, uint64_t 
 }
 
 /*
- * Keeps a line whose bytes are at `from`, which were read in the current
- * generation, unless the line is there, is not to be kept, or no way is idle.
- * No command may still write to `from`. Returns true if the line is kept.
+ * Inserts a line whose bytes at `from` were read in the current generation.
+ * Does not insert a line that the cache contains already or should not keep, or
+ * for which no way is idle. No command may still write to `from`. Returns true
+ * if the line was inserted.
  */
 GQ_FN bool gd_cache_insert(const struct gd_cache_reader *w, uint64_t number, uint64_t from)
 {

@@ -271,7 +271,7 @@ GQ_FN uint32_t gd_cache_share_slot(const struct gd_cache_reader *w,
 }
 
 /*
- * Takes a slot for each line of the lanes in `of` until no slot is free, and
+ * Reserves a slot for each line of the lanes in `of` until no slot is free, and
  * prepares the reads. Returns the lanes that have a slot, as bits.
  */
 GQ_FN uint32_t gd_cache_take_slots(const struct gd_cache_reader *w,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lays out the words of a cache of a leased file (gd_cache.h) in memory of the
- * executor, as plain data in C11 and CUDA.
+ * Declares the layout of a leased file's cache (gd_cache.h) in memory of the
+ * executor. The structures are plain data in C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_CACHE_TYPES_H
 #define CLIENT_DEVICE_GD_CACHE_TYPES_H
@@ -64,7 +64,7 @@ struct gd_cache_counts {
 #define GD_CACHE_SLOTS      512u /* the maximum */
 #define GD_CACHE_SLOT_BYTES ((size_t)16 << 20)
 
-/* A cache; opaque in gpunvme_array.cuh. Only the host changes it. */
+/* Describes a cache. The struct is opaque in gpunvme_array.cuh. Only the host changes it. */
 struct gpunvme_device_cache {
     const struct gpunvme_device_file *file;
     uint64_t *words; /* of each line, set by set; the first is at a multiple of 16 */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Compares data that a kernel launched by the host has read with its checksums. Many warps of a
- * second kernel do that at the speed of memory:
+ * Compares data with its checksums after a kernel that the host launched has read the data. Many
+ * warps of a second kernel compare at the speed of memory. The three kernels are:
  *
- *   read      reads as without checksums, but compares parts of blocks, which are staged, at once
- *   compare   compares whole blocks, and refuses those that differ and the pieces that have them
- *   conclude  reads refused data again through shared queues, by a group that compares it
+ *   read      reads the data, and compares only partial blocks, which are staged
+ *   compare   compares whole blocks, and refuses blocks that differ and the pieces with such blocks
+ *   conclude  reads refused data again through shared queues, and compares it while reading
  *
  * A kernel sees the stores of the kernel before it in the stream. Words of checksums are loaded
  * after the data has arrived (gq_data_sums.h). A struct gd_check belongs to one check until its
@@ -19,7 +19,7 @@
 #include "client/device/gd_launch.h"
 #include "client/device/gd_lone.h"
 
-/* A group of the third kernel. */
+/* Describes a group of the third kernel. */
 struct gd_concluder {
     struct gq_group group;
     const struct gpunvme_device_file *file;
@@ -121,8 +121,8 @@ GQ_FN void gd_end_check(const struct gd_concluder *w, uint32_t groups)
 }
 
 /*
- * Reads the refused blocks of a read to `addr` again, or the whole read if more blocks were refused
- * than gd_check can hold. Returns 0 or -errno.
+ * Reads the refused blocks of a read to `addr` again. Repeats the whole read if more blocks were
+ * refused than gd_check can store. Returns 0 or -errno.
  */
 GQ_FN int gd_read_refused(const struct gd_concluder *w, uint64_t addr, uint64_t offset,
                           uint64_t len, uint32_t refused)
@@ -139,7 +139,7 @@ GQ_FN int gd_read_refused(const struct gd_concluder *w, uint64_t addr, uint64_t 
     return got < 0 ? (int)got : 0;
 }
 
-/* Called by one group for a read of len bytes to `addr`. Returns bytes or -errno. */
+/* Called by one group. Concludes a read of len bytes to `addr`. Returns bytes or -errno. */
 GQ_FN int64_t gd_conclude_read(const struct gd_concluder *w, uint64_t addr, uint64_t offset,
                                uint64_t len)
 {
@@ -151,7 +151,7 @@ GQ_FN int64_t gd_conclude_read(const struct gd_concluder *w, uint64_t addr, uint
     return err ? err : bytes;
 }
 
-/* Reads piece i, which was refused, again. Places of pieces count from `addr`. */
+/* Reads refused piece i again. The buffer offsets of pieces are relative to `addr`. */
 GQ_FN void gd_read_piece_again(const struct gd_concluder *w, uint64_t addr,
                                struct gq_read_desc *list, uint32_t i)
 {
@@ -165,7 +165,7 @@ GQ_FN void gd_read_piece_again(const struct gd_concluder *w, uint64_t addr,
     }
 }
 
-/* Reads this group's refused pieces again. */
+/* Reads the refused pieces of this group again. */
 GQ_FN void gd_read_pieces_again(const struct gd_concluder *w, uint64_t addr,
                                 struct gq_read_desc *list, uint32_t n, uint32_t rank,
                                 uint32_t groups)

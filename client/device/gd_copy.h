@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies out of the staging of CIDs (gd_shared_run.h). Those of several lanes are made in as few
+ * Copies data out of the staging of CIDs (gd_shared_run.h). The copies of several lanes use as few
  * trips over the bus as the registers permit.
  *
- *   gd_copy_together   makes those of a warp that can share trips: short ones, and whole pages
- *   gd_copy_each       makes the other ones, one after another
+ *   gd_copy_together   executes copies of a warp that can share trips: short copies and whole pages
+ *   gd_copy_each       executes the other copies one after another
  *
  * Every function is called by all lanes of the group together. When it returns, all lanes have
  * loaded their units, and a fence of lane 0 orders those loads.
@@ -15,7 +15,7 @@
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* The bytes that each lane of a group has to copy out of staging: n, or none. */
+/* Describes the copy of each lane of a group out of staging. A lane with n = 0 copies nothing. */
 struct gd_copies {
     struct gq_group group;
     GQ_LANE_MEMBER(uint64_t, dst);
@@ -28,9 +28,7 @@ struct gd_copies {
 #define GD_COPY_SHORT 512u /* bytes of copies that are made several at a time */
 #define GD_COPY_AHEAD 4u   /* loads of a lane in flight, of as many copies */
 
-/*
- * Makes the copies of all lanes of a warp, each of n units of T, at most 1 << shift.
- */
+/* Executes the copies of all lanes of a warp. Each copy has n units of T, at most 1 << shift. */
 template <typename T>
 static __device__ __forceinline__ void gd_copy_units(uint64_t dst, uint64_t src, uint32_t n,
                                                      uint32_t shift)
@@ -61,8 +59,8 @@ static __device__ __forceinline__ void gd_copy_units(uint64_t dst, uint64_t src,
 }
 
 /*
- * Makes copies of n bytes, or none, of any alignment, the longest of which has `most`, by a whole
- * warp.
+ * Executes the copies of a whole warp at any alignment. Each lane copies n bytes, which may be 0.
+ * The longest copy has `most` bytes.
  */
 GQ_CALLED_FN void gd_copy_short(uint64_t dst, uint64_t src, uint32_t n, uint32_t most)
 {
@@ -79,8 +77,8 @@ GQ_CALLED_FN void gd_copy_short(uint64_t dst, uint64_t src, uint32_t n, uint32_t
 }
 
 /*
- * Makes copies of whole pages by a whole warp, two in one trip over the bus. Returns the lanes in
- * `of` whose copies are left.
+ * Copies whole pages by a whole warp, two pages in one trip over the bus. Returns the lanes in `of`
+ * whose copies remain.
  */
 GQ_CALLED_FN uint32_t gd_copy_pages(uint64_t dst, uint64_t src, uint32_t n, uint32_t of)
 {
@@ -101,7 +99,7 @@ GQ_CALLED_FN uint32_t gd_copy_pages(uint64_t dst, uint64_t src, uint32_t n, uint
     return left | pages;
 }
 
-/* Makes the copies of the lanes in `of` in few trips over the bus. Returns the lanes left. */
+/* Executes copies of the lanes in `of` in few trips over the bus. Returns the remaining lanes. */
 GQ_FN uint32_t gd_copy_together(const struct gd_copies *w, uint32_t of)
 {
     uint32_t most = __reduce_max_sync(w->group.mask, w->n);
@@ -116,7 +114,7 @@ GQ_FN uint32_t gd_copy_together(const struct gd_copies *w, uint32_t of)
 
 #else
 
-/* Kernels of few registers make all copies one after another. */
+/* Kernels with few registers execute all copies one after another. */
 GQ_FN uint32_t gd_copy_together(const struct gd_copies *w, uint32_t of)
 {
     (void)w;
@@ -126,8 +124,8 @@ GQ_FN uint32_t gd_copy_together(const struct gd_copies *w, uint32_t of)
 #endif
 
 /*
- * Copies n bytes by a group. The end of the region makes the lanes converge before the function
- * returns (gq_lanes.h).
+ * Copies n bytes with all lanes of a group. The end of the region makes the lanes converge before
+ * the function returns (gq_lanes.h).
  */
 GQ_CALLED_FN void gd_copy_one(struct gq_group group, uint64_t dst, uint64_t src, uint32_t n)
 {
@@ -141,7 +139,7 @@ GQ_CALLED_FN void gd_copy_one(struct gq_group group, uint64_t dst, uint64_t src,
     }
 }
 
-/* Makes the copies of the lanes in `of` one after another. */
+/* Executes the copies of the lanes in `of` one after another. */
 GQ_FN void gd_copy_each(const struct gd_copies *w, uint32_t of)
 {
     while (of) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares the arguments of the library's own kernels for reads and lists, and of the kernel that
- * compares data with checksums. They hold all that the kernels need, so that these load nothing
- * first.
+ * compares data with checksums. The arguments contain all values that a kernel needs, so that no
+ * kernel has to load any first.
  */
 #ifndef CLIENT_DEVICE_GD_LAUNCH_H
 #define CLIENT_DEVICE_GD_LAUNCH_H

@@ -8,10 +8,10 @@
 #include "client/device/gd_sync.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* The longest wait for a check that another group makes. */
+/* Limits the wait for a check by another group. */
 #define GD_CHECK_WAIT_NS 100000u
 
-/* The greatest power of two, in bytes, that a command can carry. */
+/* Returns the greatest power of two, in bytes, that a command can carry. */
 GQ_FN uint32_t gd_unit(uint32_t max_command)
 {
     while (max_command & (max_command - 1))
@@ -21,11 +21,11 @@ GQ_FN uint32_t gd_unit(uint32_t max_command)
 
 /*
  * Called by one lane. Returns true if the leases have ended. `checked` is the
- * value of checked_ns that was loaded at `now`; 0 means that the words are
- * loaded in any case. A load of a word of host memory costs a microsecond, and
- * two loads hardly more, so one lane loads them once per GD_CHECK_NS. After the
- * leases have ended, every group finds that out by itself. A file that was
- * opened while there were no queues has no lease of queues.
+ * value of checked_ns that was loaded at `now`. A value of 0 forces a load of
+ * both lease words. A load of host memory costs a microsecond, and two loads
+ * cost hardly more, so one lane loads both words once per GD_CHECK_NS. Every
+ * group detects the end of the leases by itself. A file that was opened while
+ * there were no queues has no lease of queues.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
@@ -43,9 +43,9 @@ GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uin
 }
 
 /*
- * Returns true if a read may begin at `now` without a check by its group.
- * Another group's check may be slightly later than `now`. A check that is
- * GD_CHECK_NS or more later was made before the clock was set back.
+ * Returns true if a read may begin at `now` without a check by the calling
+ * group. Another group's check may be slightly later than `now`. If a check is
+ * later by GD_CHECK_NS or more, the clock has been set back since that check.
  */
 GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 {
@@ -57,10 +57,11 @@ GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 }
 
 /*
- * Like gd_lease_ended(), for groups that read at the same time: one of them
- * makes the check. A GPU serves loads of one word of host memory one after
- * another, and polls of completions wait behind them. If that group does not
- * end its check, the caller makes one after GD_CHECK_WAIT_NS.
+ * Like gd_lease_ended(), for groups that read at the same time. Only one group
+ * checks the words, because a GPU serves loads of one word of host memory one
+ * after another, and polls of completions wait behind these loads. If the
+ * checking group does not finish within GD_CHECK_WAIT_NS, the caller checks the
+ * words itself.
  */
 GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t now,
                                  uint64_t checked)
@@ -77,10 +78,10 @@ GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t n
 }
 
 /*
- * Returns -ESTALE if the leases have ended, whatever the last check found,
- * otherwise err. After the end of the leases the drive fails commands, because
- * their queues are deleted, and groups that have noticed the end abandon
- * commands and thereby lose queues.
+ * Checks the leases regardless of the last check. Returns -ESTALE if the leases
+ * have ended, otherwise err. After the end of the leases the drive fails
+ * commands, because their queues are deleted. Groups that have noticed the end
+ * abandon commands and thereby lose queues.
  */
 GQ_FN int gd_error_or_stale(struct gq_group group, const struct gpunvme_device_file *f, int err)
 {

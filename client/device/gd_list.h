@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads lists through leased queues, for gpunvme_submit_stream(), and makes long reads, which are
- * lists of their units. A group reads its share by a queue of its own, which it keeps full: the
- * next pieces are loaded while commands are in flight. Many groups take pieces from a counter
- * (gd_parts.h), so that a slow queue gets fewer; that is worth 5 to 20 % on a controller of eight
+ * Reads lists through leased queues for gpunvme_submit_stream(). A long read is a list of its
+ * units. A group reads its share through its own queue. To keep the queue full, the group loads the
+ * next pieces while commands are in flight. Many groups take pieces from a counter (gd_parts.h), so
+ * that a slow queue gets fewer pieces. The counter is worth 5 to 20 % on a controller with eight
  * threads.
  *
- * A group loads each of its pieces once. It stores the result of a piece when it begins to read it,
- * and again if that fails. If the end of the leases was the cause, the result is stored once more:
- * by the group, or, in a list that a counter deals, by the last group.
+ * A group loads each of its pieces once. The group stores the result of a piece when the read of
+ * the piece begins, and again if the read fails. If the end of the leases caused the failure, the
+ * group stores the result once more. In a list that a counter deals out, the last group does so.
  */
 #ifndef CLIENT_DEVICE_GD_LIST_H
 #define CLIENT_DEVICE_GD_LIST_H
@@ -194,8 +194,8 @@ GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * A group's share of a list, or of one long read: its pieces, or units of one
- * command each. The warps of a block share it.
+ * Describes a group's share of a list or of one long read. A share consists of
+ * pieces, or of units of one command each. The warps of a block have one share.
  */
 struct gd_list_share {
     struct gq_run run;
@@ -234,8 +234,8 @@ GQ_FN void gd_share_list(const struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * Divides a staged read into commands of `unit` bytes. As many lanes send them
- * as have staging for them.
+ * Divides a staged read into commands of `unit` bytes. As many lanes send
+ * commands as have staging for a unit.
  */
 GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 {
@@ -247,9 +247,9 @@ GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 
 /*
  * Sets up a share of one read to byte read.at of the buffer. A staged read consists of commands of
- * `unit` bytes. The length is not 0, and the read ends before the file does. Blocks with checksums
- * are whole, and are compared afterwards. The read is cancelled when the word `cancel` in host
- * memory is not 0; NULL means never.
+ * `unit` bytes. The length is not 0, and the read does not exceed the file. A read with checksums
+ * covers whole blocks, which a later kernel compares. The read is cancelled when the word `cancel`
+ * in host memory is not 0. NULL means that the read cannot be cancelled.
  */
 GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          uint32_t unit, const volatile uint32_t *cancel, uint32_t rank,
@@ -271,10 +271,10 @@ GQ_FN void gd_share_read(const struct gd_reader *w, const struct gd_buffer *b, s
 }
 
 /*
- * Takes a queue for the share, unless it is cancelled, which the run itself
- * checks only at intervals. Adjacent groups take adjacent queues, because a
- * controller assigns its queues to its processors in turn; with queues at
- * random, lists of a graph took up to twice the time.
+ * Acquires a queue for the share unless the read is cancelled. The run itself
+ * checks for that only at intervals. Adjacent groups acquire adjacent queues,
+ * because a controller assigns its queues to its processors in turn. With
+ * random queues, lists of a graph took up to twice the time.
  */
 GQ_FN int gd_take_share(struct gd_reader *w, const struct gd_list_share *s)
 {

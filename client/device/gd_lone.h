@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the short path of the shared queues (gd_shared.h), for a read by a warp of at most a
- * page that is one command. The path uses the words and locks of all reads, but has no loops and no
- * reads of single lanes, whose instructions take 2 us, twice a trip over the bus.
+ * Implements the short path of the shared queues (gd_shared.h). It serves a read by a warp that is
+ * one command of at most a page. The path uses the words and locks of all reads, but has no loops
+ * and no reads of single lanes. The instructions of both take 2 us, twice a trip over the bus.
  *
  *   gd_lone_claim    claims a CID and the lead while the tables are loaded, in one trip to memory
  *                    of the GPU
- *   gd_lone_move     claims a queue that is free if another group leads this one
- *   gd_lone_make     makes the command from the loaded words
- *   gd_lone_post     posts it in an idle queue: SQE, one fence, doorbells
+ *   gd_lone_move     claims a free queue if another group leads this one
+ *   gd_lone_make     builds the command from the loaded words
+ *   gd_lone_post     posts the command in an idle queue: SQE, one fence, doorbells
  *   gd_lone_await    polls the CQE, and the words of pending commands
  *   gd_lone_publish  hands the command to the leader of a queue that is in use
- *   gd_lone_watch    polls its state, and the lock
+ *   gd_lone_watch    polls the state of that command, and the lock
  *   gd_lone_take     unlocks the queue, copies the bytes, and returns the CID
  *
- * A read that does not fit returns the CID and the lead and takes the general path. A command that
- * fails or takes long continues there with its CID, as does a command of a group that has to lead
- * the queue for other groups.
+ * A read that the short path cannot serve returns the CID and the lead and takes the general path.
+ * A command that fails or takes long continues on the general path with its CID. So does a command
+ * of a group that has to lead the queue for other groups.
  *
  * Every function is called by all lanes of a warp together.
  */
@@ -133,8 +133,8 @@ GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iov
 }
 
 /*
- * Makes the command for all LBAs that the read touches. Returns false if its bytes are in no buffer
- * of the first entries, not in one extent, or in a hole.
+ * Builds the command for all LBAs that the read touches. Returns false if the bytes are in no
+ * buffer of the first entries, not in one extent, or in a hole.
  */
 GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
                         const struct gd_tables *t, struct gd_lone *l, struct gq_cmd *cmd)
@@ -538,7 +538,7 @@ GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *fil
     return gd_lone_leave(s, k, &l);
 }
 
-/* Reads n bytes, or those before the file's end, by a warp. Returns bytes or -errno. */
+/* Reads n bytes by a warp, fewer at the end of the file. Returns bytes or -errno. */
 GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                                    uint64_t offset)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Uses the words of a launch (struct gd_parts). The groups of a launch
- * find the same words by the number of the launch, so the host assigns nothing.
- * A captured kernel has a number in each instance of its graph, and an instance
- * does not run twice at a time.
+ * Uses the words that the groups of a launch share (struct gd_parts). Each
+ * group finds the words by the number of the launch, so the host assigns
+ * nothing. A captured kernel has a number in each instance of its graph. An
+ * instance does not run twice at a time.
  *
  * Every function is called by all lanes of a group together.
  */

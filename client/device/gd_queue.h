@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Takes a leased queue for a group, and returns it. Every function is called by all lanes of a
- * group together; w is shared by them.
+ * Acquires and releases a leased queue for a group. All lanes of a group call each function
+ * together and share w.
  */
 #ifndef CLIENT_DEVICE_GD_QUEUE_H
 #define CLIENT_DEVICE_GD_QUEUE_H
@@ -9,7 +9,7 @@
 #include "client/device/gd_lease.h"
 #include "cuda/queue/gq_reads_protocol.h"
 
-/* The position of an idle queue pair, whose SQ's tail and CQ's head are the same entry. */
+/* Describes the position of an idle queue pair. The SQ's tail and the CQ's head are equal. */
 struct gd_position {
     uint32_t entry;         /* next entry of both rings */
     uint32_t phase;         /* phase of the next CQE */
@@ -166,9 +166,10 @@ GQ_FN int gd_take_any(struct gd_reader *w)
 }
 
 /*
- * Takes a queue for the group and stores it in w->queue. The search begins at
- * queue `first`, which may be any number. Returns 0, -ESTALE, or -ETIMEDOUT if
- * no queue was free for as long as a command may take, or all are lost.
+ * Acquires a queue for the group and stores the queue in w->queue. The search
+ * begins at queue `first`, which may be any number. Returns 0, -ESTALE, or
+ * -ETIMEDOUT if no queue was free for as long as a command may take, or if all
+ * queues are lost.
  */
 GQ_FN int gd_take_from(struct gd_reader *w, uint32_t first)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Drives a leased queue that a group has for itself. Every function is called by all lanes of the
+ * Drives a leased queue that only one group uses. Every function is called by all lanes of the
  * group together.
  *
- * When a function has returned, the data read is in memory and loads of the group see it: one lane
- * loaded each command's completion with acquire at system scope (gq_load_cqe), and the lanes
- * converged afterwards. The acquire discards stale lines in the SM's cache, the convergence extends
- * the order to the other lanes. Ordinary loads are therefore enough; ld.volatile or __ldcv()
- * would add nothing. Threads outside the group see the data after whatever else synchronises them
- * with the group, __syncthreads() for a block. Stores of the group to the same memory from before
- * the read are ordered before it: the fence before the doorbell waits for them.
+ * When a function has returned, the data is in memory and visible to loads of the group. One lane
+ * has loaded each command's completion with acquire at system scope (gq_load_cqe), and the lanes
+ * have converged afterwards. The acquire discards stale lines in the SM's cache. The convergence
+ * extends the order to the other lanes. Ordinary loads are therefore enough; ld.volatile or
+ * __ldcv() would add nothing. Threads outside the group see the data after they have synchronised
+ * with the group, for example by __syncthreads() in a block. The fence before the doorbell waits
+ * for earlier stores of the group to the same memory, so that these stores precede the read.
  */
 #ifndef CLIENT_DEVICE_GD_READ_H
 #define CLIENT_DEVICE_GD_READ_H

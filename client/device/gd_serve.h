@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements a block of the service, which is one warp. It serves the reads of one thread of the
- * host after another, through shared queues. Every function is called by all lanes together;
- * variables are the same for all lanes.
+ * Implements a block of the service. A block is one warp and serves the reads of one host thread,
+ * one after another, through shared queues. Every function is called by all lanes together.
+ * Variables have the same value in all lanes.
  */
 #ifndef CLIENT_DEVICE_GD_SERVE_H
 #define CLIENT_DEVICE_GD_SERVE_H
@@ -15,8 +15,8 @@
     gq_serve_pair(w, offsetof(struct gd_request, member) / sizeof(uint32_t))
 
 /*
- * Makes the read and stores its result for the host. Lane 0's fence orders what all lanes have
- * stored before the answer.
+ * Executes the read and stores its result for the host. The fence of lane 0 orders the stores of
+ * all lanes before the answer.
  */
 GQ_FN void gd_serve_read(struct gq_server *w)
 {
@@ -37,8 +37,8 @@ GQ_FN void gd_serve_read(struct gq_server *w)
 }
 
 /*
- * Serves the slot until it is time to leave. `number` is that of the last read of the slot that was
- * taken, and began_ns the time of gq_service_begin(). Returns the number of the last read.
+ * Serves the slot until it is time to leave. `number` is the number of the last read that was taken
+ * from the slot. began_ns is the time of gq_service_begin(). Returns the number of the last read.
  */
 GQ_FN uint32_t gd_serve(const struct gq_service_launch *l, struct gq_service_stay *stay,
                         uint32_t slot, uint64_t began_ns, uint32_t number)

@@ -6,14 +6,14 @@
 #include "client/device/gd_types.h"
 #include "cuda/gq_service.h"
 
-/* Describes a read as requested by the host. */
+/* Describes a read that the host has requested. */
 struct gd_request {
     uint64_t file; /* struct gpunvme_device_file, where the GPU has it */
     uint64_t addr, len, offset;
 };
 static_assert(sizeof(struct gd_request) <= GQ_SERVICE_ITEM_BYTES, "a request fits into a slot");
 
-/* The service in host memory. */
+/* Describes the service in host memory. */
 struct gd_service {
     struct gq_service_memory memory;
     int64_t launched; /* of a read by a kernel of its own (list.cu): its result, or: */
@@ -21,7 +21,7 @@ struct gd_service {
 };
 #define GD_LAUNCHED INT64_MIN /* it has none yet */
 
-/* Returns the answer to a read: the upper half is its number, the lower one 0 or -errno. */
+/* Returns the answer to a read. Its upper half is the read's number, its lower half 0 or -errno. */
 GQ_FN uint64_t gd_answer(uint32_t number, int err)
 {
     return (uint64_t)number << 32 | (uint32_t)err;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Prepares reads through leased queues that many groups share: they have commands in one queue at a
- * time (cuda/queue/gq_shared.h). A group is a warp, or the converged threads of a warp; each lane
- * has a read of its own (struct gd_part), or its part of one.
+ * Prepares reads through leased queues that many groups share. A group has commands in one queue at
+ * a time (cuda/queue/gq_shared.h). A group is a warp, or the converged threads of a warp. Each lane
+ * has its own read (struct gd_part), or its own part of one read.
  *
- * The lock of a queue is the same as of reads that need the queue for themselves (gd_queue.h). A
- * group that holds it here leads the queue, and unlocks it when its own commands have ended; the
- * word then has the number of commands of other groups in flight, and only a leader may take it.
- * For a read that needs the queue for itself the queue is free when no command is in flight.
+ * Reads that need a queue for themselves use the same lock (gd_queue.h). A group that owns the lock
+ * here leads the queue, and unlocks it when the group's own commands have ended. The word of the
+ * lock then contains the number of other groups' commands in flight, and only a leader may take the
+ * lock. For a read that needs a queue for itself, a queue is free when no command is in flight.
  *
- * Of a lease of four queues or more the last quarter is not shared, so that such reads do not
- * starve. A queue that has lost a command takes no new ones; it is GD_LOST when all
- * commands in flight are lost.
+ * The last quarter of a lease of four queues or more is not shared, so that reads that need a queue
+ * for themselves do not starve. A queue that has lost a command takes no new commands. The queue is
+ * GD_LOST when all commands in flight are lost.
  *
  * Every function is called by all lanes of the group together unless noted otherwise.
  */
@@ -30,10 +30,10 @@
  */
 #define GD_TURNS 64u
 
-/* The maximum of pauses between two claims. */
+/* Limits the pauses between two claims. */
 #define GD_PAUSES 16u
 
-/* The part of a lane's read that is not read yet. */
+/* Describes the part of a lane's read that is not read yet. */
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
     uint64_t staged;  /* address at which the command's bytes arrive, to be copied; 0: dst */
@@ -49,7 +49,7 @@ struct gd_staging {
     uint32_t bytes, cids;
 };
 
-/* A group and its reads. */
+/* Describes a group and its reads. */
 struct gd_share {
     struct gq_sharer q;
     const struct gpunvme_device_file *file;
@@ -70,8 +70,8 @@ struct gd_share {
 };
 
 /*
- * The words of the file for a submission, loaded in one trip: a file can be refreshed while kernels
- * run.
+ * Contains the words of the file for a submission. They are loaded in one trip, because a file can
+ * be refreshed while kernels run.
  */
 struct gd_known {
     const struct gd_queue *queues;
@@ -91,7 +91,7 @@ struct gd_known {
     bool stages_all;  /* CIDs have staging for whole reads: most commands go there */
 };
 
-/* The first entries of the table of buffers and of the extents, one a lane. */
+/* Contains the first entries of the tables of buffers and extents, one for each lane. */
 struct gd_tables {
     uint32_t n_buffers;
     GQ_LANE_MEMBER(uint64_t, addr);
@@ -103,7 +103,7 @@ struct gd_tables {
     GQ_LANE_MEMBER(uint64_t, lba);
 };
 
-/* The destination of a lane's next byte, in the buffer that contains it. */
+/* Describes the destination of a lane's next byte in the buffer that contains the byte. */
 struct gd_destination {
     uint64_t at;         /* counted from the buffer's first page */
     uint64_t iova, prps; /* of that page, and of the table of PRPs */
@@ -162,7 +162,7 @@ GQ_FN uint32_t gd_wanting(struct gd_share *s)
     return GQ_BALLOT(wants);
 }
 
-/* A pointer that the host may change. */
+/* Loads a pointer that the host may change. */
 #define GD_LOAD_POINTER(at) ((void *)(uintptr_t)gd_load64((const uint64_t *)(const void *)(at)))
 
 GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
@@ -304,8 +304,8 @@ GQ_FN void gd_next_queue(struct gd_share *s)
 }
 
 /*
- * Called inside a region. Loads an entry of the table for the lane. The length comes first: the
- * host stores that of a new entry after the other words.
+ * Called inside a region. Loads an entry of the table for the lane. The length is loaded first,
+ * because the host stores the length of a new entry last.
  */
 GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, uint32_t lane,
                          struct gd_tables *t)

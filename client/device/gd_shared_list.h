@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads lists by a warp through shared queues. Each lane reads a piece, and takes the next one
- * that no lane has when it has ended. Every function is called by all lanes of the warp together
- * unless noted otherwise.
+ * Reads lists by a warp through shared queues. Each lane reads a piece. When the piece has ended,
+ * the lane takes the next piece of the list. Every function is called by all lanes of the warp
+ * together unless noted otherwise.
  */
 #ifndef CLIENT_DEVICE_GD_SHARED_LIST_H
 #define CLIENT_DEVICE_GD_SHARED_LIST_H
@@ -10,7 +10,7 @@
 #include "client/device/gd_shared_run.h"
 #include "cuda/queue/gq_abi.h"
 
-/* A list, and the piece of each lane. */
+/* Describes a list, and the current piece of each lane. */
 struct gd_pieces {
     struct gq_read_desc *list;
     uint32_t n, next;                /* pieces, and the first one that no lane has taken */
@@ -22,7 +22,7 @@ struct gd_pieces {
     GQ_LANE_MEMBER(int32_t, err);    /* its error */
 };
 
-/* Called inside a region. Stores the result of the lane's piece, which has ended. */
+/* Called inside a region. Stores the result of the lane's ended piece. */
 GQ_FN void gd_end_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane)
 {
     int err = GQ_AT(s->part).err;
@@ -63,8 +63,9 @@ GQ_FN void gd_take_piece(struct gd_share *s, struct gd_pieces *p, uint32_t lane,
 }
 
 /*
- * Ends the list if a lane has found that the leases have ended, or has waited in vain for a
- * command, because each further command might time out, too. Commands in flight end as usual.
+ * Ends the list if a lane has found that the leases have ended, or if a lane has waited in vain for
+ * a command. In the latter case each further command might time out, too. Commands in flight end as
+ * usual.
  */
 GQ_STEP void gd_check_list(struct gd_share *s, struct gd_pieces *p)
 {
@@ -86,9 +87,9 @@ GQ_STEP void gd_check_list(struct gd_share *s, struct gd_pieces *p)
 }
 
 /*
- * Ends the pieces of lanes that have read all of them, and gives these lanes the next ones. Returns
- * true if a lane has a piece. Lanes that gd_check_list() stops end their pieces in the next turn,
- * because gd_step() has to release the queue first.
+ * Ends the pieces that lanes have read completely, and assigns the next pieces to these lanes.
+ * Returns true if a lane has a piece. A lane that gd_check_list() stops ends its piece in the next
+ * turn, because gd_step() has to release the queue first.
  */
 GQ_STEP bool gd_next_pieces(struct gd_share *s, struct gd_pieces *p)
 {
@@ -129,8 +130,8 @@ GQ_FN int gd_first_bad(const struct gd_share *s, const struct gd_pieces *p)
 }
 
 /*
- * Returns the bytes from dst to the end of the buffer that contains it, or 0 if there is none.
- * Without queues there is no table of buffers, and no limit.
+ * Returns the number of bytes from dst to the end of the buffer that contains dst. Returns 0 if no
+ * buffer contains dst. Without queues there is no table of buffers, and no limit.
  */
 GQ_STEP uint64_t gd_room(const struct gd_share *s, const struct gd_known *k, uint64_t dst)
 {
@@ -158,8 +159,8 @@ GQ_STEP uint64_t gd_room(const struct gd_share *s, const struct gd_known *k, uin
 }
 
 /*
- * Reads n pieces to the memory from dst on, and stores their results. Returns 0, or the error of
- * the first piece that has one.
+ * Reads n pieces to memory that begins at dst, and stores the results of the pieces. Returns 0, or
+ * the error of the first piece that has one.
  */
 GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                                 struct gq_read_desc *list, uint32_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads through shared queues by threads for themselves and by blocks, for CUDA only.
- * gpunvme_device.h has the contracts.
+ * Reads through shared queues by single threads and by blocks, for CUDA only. The contracts are in
+ * gpunvme_device.h.
  */
 #ifndef CLIENT_DEVICE_GD_SHARED_PREAD_H
 #define CLIENT_DEVICE_GD_SHARED_PREAD_H
@@ -12,7 +12,7 @@
 
 #include "client/device/gd_lone.h"
 
-/* Returns the group of the threads of a warp that are in the mask. */
+/* Returns the group of the warp's threads that are in the mask. */
 GQ_FN struct gq_group gd_group(uint32_t mask)
 {
     return (struct gq_group){mask, (uint32_t)__popc(mask & ((1u << gq_thread()) - 1u)),
@@ -94,15 +94,15 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
     return s.part.err ? s.part.err : t->len;
 }
 
-/* A thread of a block, and the number of the block's warps that read. */
+/* Describes a thread of a block, and the number of warps in the block that read. */
 struct gd_block {
     uint32_t threads, me, groups;
 };
 
 /*
- * Returns the block for a read of len bytes. Each of the first warps reads its part, which has at
- * least GD_QUEUE_COMMANDS commands of `most` bytes. Warps that poll host memory slow down the data,
- * and more than eight of them made long reads slower. A block of less than a warp is one group.
+ * Returns the block for a read of len bytes. The part of each reading warp has at least
+ * GD_QUEUE_COMMANDS commands of `most` bytes. Warps that poll host memory slow down the data, and
+ * more than eight warps made long reads slower. A block that is smaller than a warp is one group.
  */
 GQ_FN struct gd_block gd_block_for(uint32_t most, uint64_t len)
 {
@@ -136,8 +136,8 @@ GQ_STEP int gd_shared_part(struct gd_block block, const struct gpunvme_device_fi
 }
 
 /*
- * Returns the least error of all warps, after a barrier. Threads may still load errs when this
- * returns, so the caller passes another barrier before the next call.
+ * Returns the least error of all warps, after a barrier. Threads may still load errs when the
+ * function returns, so the caller passes another barrier before the next call.
  */
 GQ_FN int gd_worst(struct gd_block block, int err)
 {
@@ -153,8 +153,8 @@ GQ_FN int gd_worst(struct gd_block block, int err)
 }
 
 /*
- * Reads n bytes, or those before the file's end, by a block. All threads pass two barriers. A read
- * by one whole warp may take the short path (gd_lone.h).
+ * Reads n bytes by a block, fewer at the end of the file. All threads pass two barriers. A read by
+ * one whole warp may take the short path (gd_lone.h).
  */
 GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint64_t dst,
                                     uint64_t n, uint64_t offset)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the engine of the shared queues (gd_shared.h), which runs the reads of a group from
- * their first command to the end of the last one.
+ * Implements the engine of the shared queues (gd_shared.h). The engine runs the reads of a group
+ * from the first command to the end of the last command.
  *
  *   gd_submit    claims CIDs for lanes without one, prepares their commands, and publishes or
  *                posts them
  *   gd_wait      runs a round of the leader, or polls the states of commands and the lock
- *   gd_collect   copies out of staging, releases CIDs, reports errors
+ *   gd_collect   copies data out of staging, releases CIDs, and reports errors
  *   gd_watch     checks deadlines, leases and queues without a leader every GD_TURNS turns
  *
- * No wake-up is lost: a group that waits polls the lock at each turn, and leads when it is free.
+ * No wake-up is lost. A waiting group polls the lock at each turn, and leads when the lock is free.
  *
  * Every function is called by all lanes of the group together unless noted otherwise.
  */
@@ -247,7 +247,7 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_pause();
 }
 
-/* Holds the times at which a read began and its leases were last checked. */
+/* Stores the times at which a read began and its leases were last checked. */
 struct gd_times {
     GQ_LANE_MEMBER(uint64_t, now);
     GQ_LANE_MEMBER(uint64_t, checked); /* lane 0's */
@@ -538,7 +538,7 @@ GQ_FN void gd_abandon(struct gd_share *s)
     gd_fail(s, gd_active(s), -EIO);
 }
 
-/* Makes a turn of waiting. */
+/* Executes a turn of waiting. */
 GQ_STEP void gd_wait(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -642,7 +642,9 @@ GQ_STEP void gd_break(struct gd_share *s)
     gd_stop_leading(s);
 }
 
-/* Makes a step. Returns false if all reads of the group have ended and it does not lead. */
+/*
+ * Executes a step. Returns false if all reads of the group have ended and the group leads no queue.
+ */
 GQ_FN bool gd_step(struct gd_share *s)
 {
     if (gd_active(s))
@@ -672,8 +674,8 @@ GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 
 /*
  * Submits commands of lanes that wait for CIDs. If the file has lost its queues
- * (leased_file_disable()), locks and CIDs are still there, because the host frees them after this
- * kernel, and the group leaves them like those of a lease that has ended.
+ * (leased_file_disable()), locks and CIDs still exist, because the host frees them after this
+ * kernel. The group then leaves locks and CIDs as after the end of a lease.
  */
 GQ_STEP void gd_share_more(struct gd_share *s)
 {
@@ -696,7 +698,7 @@ GQ_STEP void gd_share_more(struct gd_share *s)
         gd_try_elsewhere(s, wanting);
 }
 
-/* Runs the reads that gd_share_begin() has begun until all have ended. */
+/* Runs the reads that gd_share_begin() has begun until all these reads have ended. */
 GQ_STEP void gd_share_end(struct gd_share *s)
 {
     s->leaves = false;
@@ -740,7 +742,7 @@ struct gd_dealt {
 
 /*
  * Divides a read into parts of neighbouring units. If one command of `most` bytes suffices, the
- * first part is all of it.
+ * first part is the whole read.
  */
 GQ_FN struct gd_dealt gd_deal_out(uint32_t most, uint64_t len, uint64_t offset, uint32_t parts)
 {
@@ -800,7 +802,7 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
     return len;
 }
 
-/* The reads that were begun: one per lane, or a warp's one read. */
+/* Describes the reads that were begun. Each lane has one read, or the warp has one read. */
 struct gpunvme_ticket {
     const struct gpunvme_device_file *file;
     uint32_t queue;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Accesses the locks of leased queues, and the words around them. Readers
- * share queues with all warps of all kernels of the process, or with all its
- * threads. This file has all PTX of the direct path that the queue code
- * (cuda/queue/gq_fence.h) does not have.
+ * Accesses the locks of leased queues, and the words around them. Readers share
+ * queues with all warps of all kernels of the process, or with all threads of
+ * the process. This file has all PTX of the direct path except for the PTX of
+ * the queue code (cuda/queue/gq_fence.h).
  *
- * A lock orders what its owners do to the queue: gd_try_lock() acquires,
- * gd_unlock() releases. On a GPU one lane does both, at device scope. The lanes
- * of the group converge after gd_try_lock() and before gd_unlock(), which
- * extends the order to all of them. gd_unlock_fenced() does not wait: it
- * releases what the same lane's last fence has ordered.
+ * A lock orders the accesses of its owners to the queue. gd_try_lock()
+ * acquires, and gd_unlock() releases. On a GPU one lane executes both, at
+ * device scope. The lanes of the group converge after gd_try_lock() and before
+ * gd_unlock(), which extends the order to all of them. gd_unlock_fenced() does
+ * not wait. It releases the accesses that the last fence of the same lane has
+ * ordered.
  */
 #ifndef CLIENT_DEVICE_GD_SYNC_H
 #define CLIENT_DEVICE_GD_SYNC_H
@@ -120,9 +121,9 @@ GQ_FN uint64_t gd_launch_number(void)
 }
 
 /*
- * Returns the number at which the search for a queue begins. Warps that run at one time have
- * different numbers; those of the same rank on all SMs have adjacent ones. The distance between
- * warps of an SM is odd, because with that of an even one the eight warps of a block began at only
+ * Returns the number at which the search for a queue begins. Warps that run at the same time have
+ * different numbers. Warps of the same rank on all SMs have adjacent numbers. The distance between
+ * warps of an SM is odd, because with an even distance the eight warps of a block began at only
  * three of 36 queues.
  */
 GQ_FN uint32_t gd_seed(void)

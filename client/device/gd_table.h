@@ -346,7 +346,7 @@ GQ_FN void gd_table_place(const struct gd_table_worker *w)
 
 /* --- Pick ------------------------------------------------------------------------------------ */
 
-/* A row of `out`. `from` is the address of its bytes, or 0 for zeros. */
+/* Describes a row of `out`. `from` is the address of its bytes, or 0 for zeros. */
 struct gd_table_row {
     uint64_t from;
     uint32_t error; /* errno if the row has failed, which is zeros then */

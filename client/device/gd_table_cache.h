@@ -127,8 +127,8 @@ GQ_FN void gd_table_hit(const struct gd_table_worker *w, uint32_t first, uint32_
 /* --- Lines of ranges that were read ---------------------------------------------------------- */
 
 /*
- * Keeps the lines that a piece contains as a whole. The last line of a file may
- * be shorter than others.
+ * Inserts the lines that a piece contains as a whole. The last line of a file
+ * may be shorter than other lines.
  */
 GQ_FN void gd_table_keep_piece(const struct gd_cache_reader *w, uint64_t staging,
                                const struct gq_read_desc *piece)
@@ -165,8 +165,8 @@ GQ_FN bool gd_table_begin_keeping(const struct gd_table_worker *w, struct gd_cac
 }
 
 /*
- * Keeps lines of the ranges in `of`, one bit for each lane, all of which were
- * read in this turn.
+ * Inserts lines of the ranges in `of`, which has one bit for each lane. All
+ * these ranges were read in this turn.
  */
 GQ_FN void gd_table_keep(const struct gd_table_worker *w, uint32_t first, uint32_t of)
 {

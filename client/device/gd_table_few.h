@@ -17,7 +17,7 @@
 #define GD_TABLE_LONGER ((uint64_t)1 << 62)
 static_assert(GD_TABLE_UNIT_BITS + GD_TABLE_FILE_BITS <= 62, "the bit is unused");
 
-/* Holds the keys of all ids of a gather: of[i] is that of number i * lanes + lane. */
+/* Stores the keys of all ids of a gather. of[i] is the key of id number i * lanes + lane. */
 struct gd_table_few_keys {
     GQ_LANE_MEMBER(uint64_t, of[GD_TABLE_FEW / GQ_LANES]);
 };
@@ -147,7 +147,7 @@ GQ_FN uint32_t gd_table_few_cut(const struct gd_table_worker *w, struct gd_share
 }
 
 /*
- * Reads the ranges of the lanes in `of`, all of which are in one file. If it is the last file, the
+ * Reads the ranges of the lanes in `of`. All ranges are in one file. If this is the last file, the
  * queue is released.
  */
 GQ_FN void gd_table_few_read(const struct gd_table_worker *w, struct gd_share *s,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Declares the argument of the passes of a gather of rows (gd_table.h), and the
- * words that they share, as plain data for C11 and CUDA.
+ * words that the passes share. The structures are plain data for C11 and CUDA.
  */
 #ifndef CLIENT_DEVICE_GD_TABLE_LAUNCH_H
 #define CLIENT_DEVICE_GD_TABLE_LAUNCH_H
@@ -52,8 +52,8 @@ struct gd_table_slot {
 #define GD_TABLE_SLOTS   0x40000000u /* maximum number of slots */
 
 /*
- * The failed rows of a gather and the first one of them, and sums over all
- * gathers.
+ * Contains the number of failed rows of a gather, the first failed row, and
+ * sums over all gathers.
  */
 struct gd_table_words {
     uint64_t first; /* number among the ids << 32 | error; UINT64_MAX: none */
@@ -80,7 +80,7 @@ struct gd_table_cache {
 };
 
 /*
- * The status that a gather stores for its caller; equals struct
+ * Describes the status that a gather stores for its caller. Equals struct
  * gpunvme_table_status.
  */
 struct gd_table_status {
@@ -105,8 +105,8 @@ enum gd_table_pass { GD_TABLE_CLEAR, GD_TABLE_CLAIM, GD_TABLE_PLACE, GD_TABLE_PI
 #define GD_TABLE_FEW_WARPS 1u
 
 /*
- * A table in memory of the executor. Passes change only the arrays and words to
- * which it points.
+ * Describes a table in memory of the executor. Passes change only the arrays
+ * and words to which it points.
  */
 struct gd_row_table {
     const struct gd_table_segment *segments;

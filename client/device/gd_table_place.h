@@ -7,14 +7,14 @@
 #include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_lanes.h"
 
-/* This struct describes one group of lanes. `groups` groups execute a pass together. */
+/* Describes one group of lanes. `groups` groups execute a pass together. */
 struct gd_table_worker {
     struct gq_group group;
     const struct gd_table_launch *l;
     uint32_t rank, groups;
 };
 
-/* Holds the copies of the lanes, each of a row or a part of one. */
+/* Describes the copies of the lanes. Each lane copies a row or a part of a row. */
 struct gd_table_copies {
     GQ_LANE_MEMBER(uint64_t, to);
     GQ_LANE_MEMBER(uint64_t, from);
@@ -22,9 +22,8 @@ struct gd_table_copies {
 };
 
 /*
- * Makes the copies of the lanes in `of`, each by all lanes. Eight are loaded at a
- * time if all of them have up to 256 bytes, and addresses and lengths are
- * multiples of 8.
+ * Executes the copies of the lanes in `of`. All lanes execute each copy together. Eight copies are
+ * loaded at a time if each has at most 256 bytes, and addresses and lengths are multiples of 8.
  */
 #ifdef __CUDACC__
 GQ_FN void gd_table_copy(const struct gd_table_worker *w, const struct gd_table_copies *c,

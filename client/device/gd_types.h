@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lays out the library's tables for kernels that read through leased queues. They are plain data in
- * C11 and CUDA, and lie in GPU memory, or in memory of the process on mounts without a GPU.
+ * Declares the library's tables for kernels that read through leased queues. The tables are plain
+ * data in C11 and CUDA. They lie in GPU memory, or in memory of the process on mounts without a
+ * GPU.
  */
 #ifndef CLIENT_DEVICE_GD_TYPES_H
 #define CLIENT_DEVICE_GD_TYPES_H
@@ -18,22 +19,22 @@
 #define GD_STAGED_CIDS 32u   /* one word of gq_cids.taken */
 
 /*
- * The maximum of bytes of a command of a long read if all data is staged. A
- * software controller spends a part of the time of a command on the command,
- * whatever its length. Fewer lanes share the staging of a queue then.
+ * Limits the bytes of a command of a long read if all data is staged. A
+ * software controller spends a part of a command's time independently of its
+ * length. Fewer lanes share the staging of a queue then.
  */
 #define GD_STAGED_LONG  65536u
 #define GD_STAGED_QUEUE 524288u
 /*
- * A read has this many commands before they become longer than lane_bytes: one for each lane of
- * eight queues.
+ * A read has this many commands before its commands become longer than lane_bytes. The number is
+ * one command for each lane of eight queues.
  */
 #define GD_STAGED_COMMANDS 256u
 /* Bytes of staging of a queue whose lanes have lane_bytes each. */
 #define GD_QUEUE_STAGING(lane_bytes) \
     ((lane_bytes) == GD_STAGED_ALL ? GD_STAGED_QUEUE : GD_GROUP * (lane_bytes))
 
-/* The maximum of pieces in a list, whose numbers are below GQ_NO_READ. */
+/* Limits the pieces of a list, because the numbers of pieces are below GQ_NO_READ. */
 #define GD_MAX_PIECES 0x7fffffffu
 
 /* A long read is divided among queues. */
@@ -47,9 +48,10 @@
 #define GD_COPY_WARPS 6u
 
 /*
- * A word of gd_set.locks: the lock of a queue and its ring position (struct gd_position), so that a
- * lane that takes the lock loads nothing more. The words are adjacent, so that a warp loads all of
- * them at once. A zero word: free, at entry 0 and in the first pass of the rings.
+ * A word of gd_set.locks contains the lock of a queue and its ring position (struct gd_position),
+ * so that a lane that takes the lock loads nothing more. The words are adjacent, so that a warp
+ * loads all words at once. A zero word means a free queue at entry 0 in the first pass of the
+ * rings.
  */
 #define GD_TAKEN         1u
 #define GD_LOST          2u /* commands in flight without a waiter: until queues are leased anew */
@@ -72,8 +74,8 @@
 #define GD_LEASE_REVOKED 2u
 
 /*
- * A queue pair and the working state of the owner of its lock. state is stored at the end of a run
- * of several commands; the next run takes the ring position from the lock word instead.
+ * Describes a queue pair and the working state of the owner of its lock. state is stored at the end
+ * of a run of several commands; the next run takes the ring position from the lock word instead.
  */
 struct gd_queue {
     struct gq_port port;
@@ -93,7 +95,10 @@ struct gd_buffer {
 #define GD_UNREACHABLE UINT64_MAX
 #define GD_STAGES(b)   ((b)->target.iova == GD_UNREACHABLE)
 
-/* A lease of queues. Constant while a read is in flight, except for the locks and CIDs. */
+/*
+ * Describes a lease of queues. The lease is constant while a read is in flight, except for the
+ * locks and CIDs.
+ */
 struct gd_set {
     struct gd_queue *queues;
     uint32_t *locks;
@@ -152,7 +157,7 @@ GQ_FN uint32_t gd_staged_unit(const struct gd_set *s, uint64_t len)
 /* Bit of checked_ns, whose times are even: a group repeats the check. */
 #define GD_CHECKING 1u
 
-/* A leased file; opaque in gpunvme_device.h. */
+/* Describes a leased file. The struct is opaque in gpunvme_device.h. */
 struct gpunvme_device_file {
     struct gq_file_map map;
     struct gd_set set;
@@ -164,8 +169,8 @@ struct gpunvme_device_file {
 };
 
 /*
- * Words by which the blocks of one launch distribute its reads (gd_parts.h).
- * They are zero while no launch uses them.
+ * Describes the words by which the blocks of one launch distribute its reads
+ * (gd_parts.h). The words are zero while no launch uses them.
  */
 struct gd_parts {
     struct gq_dealing dealing;
@@ -174,7 +179,7 @@ struct gd_parts {
 };
 
 /*
- * The words of all launches. A launch is found by its number; a GPU executes at most 128 kernels at
+ * The words of all launches. A launch is found by its number. A GPU executes at most 128 kernels at
  * a time.
  */
 #define GD_LAUNCHES 128u
@@ -196,9 +201,9 @@ struct gd_parts_table {
 #define GD_STAGED_MANY   (32u << 20)
 
 /*
- * Words of one check of a read or a list, whose data a second kernel compares
- * and a third one reads again where it differs (gd_compare.h). They are zero
- * except `runs` when a check begins.
+ * Describes the words of one check of a read or a list. A second kernel
+ * compares the data, and a third kernel again reads data that differs
+ * (gd_compare.h). When a check begins, all words except `runs` are zero.
  */
 #define GD_REFUSED 60u
 struct gd_check {

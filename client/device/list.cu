@@ -14,7 +14,7 @@ static __device__ bool is_dealt(const struct gd_launch &l, const struct gd_list_
            (!s->reads.desc || s->run.n_cmds / s->groups >= 2 * GQ_LANES);
 }
 
-/* The pieces of a launch, and the number of blocks that read them. */
+/* Describes the pieces of a launch, and the number of blocks that read these pieces. */
 struct list_window {
     struct gq_read_desc *list; /* NULL: a single read */
     uint32_t n, blocks;
@@ -73,7 +73,7 @@ static __device__ void lead(struct gd_reader *w, const struct gd_launch &l, stru
         gd_store_result(l.bytes, err ? err : (int64_t)l.len);
 }
 
-/* Called by a block of one warp, after the comparison. */
+/* Concludes a read or a list after the comparison. Called by a block of one warp. */
 static __device__ __noinline__ void conclude(const struct gd_launch &l)
 {
     const struct gd_concluder self = {gq_whole_group(), l.file_at, l.check};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Implements the persistent kernel, which makes reads for which threads of a host wait. Each block
-// serves one slot.
+// Implements the persistent kernel, which executes reads for waiting threads of the host. Each
+// block serves one slot.
 #include "client/device/gd_serve.h"
 
 static __device__ struct gq_service_stay stay;

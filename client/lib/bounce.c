@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the bounce path of the library: its options, the checks of its
- * arguments, and the pipeline of a connection.
+ * Implements the bounce path of the library. This file manages the options and
+ * the pipeline of a connection, and checks arguments.
  */
 #include <errno.h>
 #include <fcntl.h>

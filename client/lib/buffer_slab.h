@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Allocates host memory of small buffers, which are pieces of files (memfd) of
- * some MiB. A vfio-user server that keeps few DMA regions maps each file once
- * for all buffers in it (blockdev/nvme/nvme_map.c).
+ * Allocates host memory for small buffers. The buffers are pieces of files
+ * (memfd) of some MiB. A vfio-user server that supports few DMA regions maps
+ * each file once for all buffers in it (blockdev/nvme/nvme_map.c).
  */
 #ifndef CLIENT_LIB_BUFFER_SLAB_H
 #define CLIENT_LIB_BUFFER_SLAB_H
@@ -15,7 +15,7 @@
 
 struct slab;
 
-/* Holds the slabs of one handle. */
+/* Stores the slabs of one handle. */
 struct slabs {
     pthread_mutex_t lock; /* protects the list and the slabs' tables, not the contents of pieces */
     LIST_HEAD(, slab) all;

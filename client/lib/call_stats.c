@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts calls of the process, and of each connection in memory that the mount
- * reads (call_stats_share.c). All accesses are relaxed, because each counter is
+ * Counts the calls of the process, and the calls of each connection. The
+ * counters of a connection lie in memory that the mount reads
+ * (call_stats_share.c). All accesses are relaxed, because each counter is
  * independent and orders no other memory.
  *
  * Shows calls as ranges of the NVTX domain "gpunvme".
@@ -79,7 +80,7 @@ void gpunvme_calls(struct gpunvme_calls *out, size_t size)
 
 static nvtxDomainHandle_t domain;
 
-/* Creates the domain. The first call of NVTX loads the tool, if the environment names one. */
+/* Creates the domain. The first NVTX call loads the tool that the environment names, if any. */
 static void make_domain(void)
 {
     domain = nvtxDomainCreateA("gpunvme");

@@ -152,11 +152,12 @@ int gpunvme_readv_bounced(struct gpunvme_buffer *b, int fd, struct gpunvme_piece
                           struct gpunvme_result *result);
 
 /*
- * Makes the ioctl of a transfer. Returns its result or -errno, and -ENOTTY for the -ENOENT of
- * another gpunvmefs mount, which does not know the buffer. A call that a signal interrupted is
- * repeated for the rest, as read(2) does for other files. After a call that moved nothing, signals
- * are blocked until the end of the next one, because frequent signals would otherwise stop all
- * progress. Faults, job control, SIGINT, SIGQUIT, SIGTERM and SIGHUP are not blocked.
+ * Calls the ioctl of a transfer. Returns the result of the ioctl or -errno. Returns -ENOTTY instead
+ * of -ENOENT if the file is on another gpunvmefs mount, which does not know the buffer. A call that
+ * a signal interrupted is repeated for the remaining bytes, as read(2) does for other files. After
+ * a call that moved nothing, signals are blocked until the end of the next one, because frequent
+ * signals would otherwise stop all progress. Faults, job control, SIGINT, SIGQUIT, SIGTERM and
+ * SIGHUP are not blocked.
  */
 int gpunvme_call(const struct connection *g, int fd, unsigned long request, void *arg,
                  uint32_t size, unsigned retries);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes the ioctls of the mount of a connection. */
+/* Calls the ioctls of a connection's mount. */
 #include <errno.h>
 #include <sys/ioctl.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares the layer below the public header: a connection to one mount, its
- * buffers and their transfers, and the queues and extents that it leases. Files
- * and memory of gpunvme.h are made of these (handle.h). Functions return 0 or a
- * byte count on success, and -errno on failure, which gpunvme_error()
- * describes. Tests use this header from C++.
+ * Declares the layer below the public header. A connection belongs to one
+ * mount. It has buffers, transfers, and leased queues and extents. The files
+ * and memory of gpunvme.h are built on connections (handle.h). Functions return
+ * 0 or a byte count on success, and -errno on failure. gpunvme_error()
+ * describes the failure. Tests use this header from C++.
  */
 #ifndef CLIENT_LIB_CONNECTION_H
 #define CLIENT_LIB_CONNECTION_H
@@ -28,7 +28,7 @@ struct leased_file;
  */
 int connection_open(const char *path, struct connection **out);
 /*
- * Makes a connection without a mount, for files of any file system. Every
+ * Creates a connection without a mount, for files of any file system. Every
  * transfer takes the bounce pipeline.
  */
 int connection_local(struct connection **out);

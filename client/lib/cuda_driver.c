@@ -115,7 +115,7 @@ static CUresult retain_context(struct cuda_driver *cu, int device, CUcontext *co
     return result;
 }
 
-/* Makes the device's primary context current. The CUDA runtime uses the same one. */
+/* Makes the device's primary context current. The CUDA runtime uses the same context. */
 static int push_context(struct cuda_driver *cu, int device)
 {
     CUcontext context;

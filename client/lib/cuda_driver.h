@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Finds the CUDA driver API at run time. An application that links libgpunvme
- * needs no CUDA, and one that uses CUDA shares its driver and contexts with the
- * library. Functions return 0 or -errno and set gpunvme_error(). A context is
- * current only during a call.
+ * needs no CUDA. An application that uses CUDA shares its driver and contexts
+ * with the library. Functions return 0 or -errno and set gpunvme_error(). A
+ * context is current only during a call.
  */
 #ifndef CLIENT_LIB_CUDA_DRIVER_H
 #define CLIENT_LIB_CUDA_DRIVER_H
@@ -38,7 +38,7 @@ int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
  * another stream. Has no effect on memory without this attribute (pools, VMM).
  */
 void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr);
-/* Describes an allocation of CUDA, which was found by an address in it. */
+/* Describes a CUDA allocation that was found by an address inside the allocation. */
 struct cuda_allocation {
     int device; /* CUDA_NO_DEVICE for host memory; the other members are then 0 */
     uint64_t base;
@@ -69,7 +69,7 @@ int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t
  */
 int cuda_driver_export_pages(struct cuda_driver *cu, int device, uint64_t addr, size_t len);
 
-/* Describes an allocation of VMM, at the address at which it is mapped. */
+/* Describes a mapped allocation of CUDA's virtual memory management (VMM). */
 struct cuda_segment {
     uint64_t base;
     size_t len;
@@ -117,7 +117,7 @@ struct cuda_kernel {
  */
 int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
                      struct cuda_kernel *out);
-/* Unloads a kernel of which no launch is in flight. Has no effect on a kernel that is all zero. */
+/* Unloads a kernel that has no launch in flight. Has no effect on a kernel that is all zero. */
 void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
 /*
  * Launches a kernel in a stream of the device's primary context. `args` is like that of

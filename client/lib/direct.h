@@ -9,7 +9,7 @@
 #include "client/lib/line_cache.h"
 #include "client/lib/memory_space.h"
 
-/* The memory of a leased queue that the daemon shares. */
+/* Describes the memory of a leased queue that the daemon shares. */
 struct direct_queue {
     struct memory_space_map rings, doorbells;
 };
@@ -101,9 +101,8 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
 /*
  * Launches a read or a list, and with l->check also its comparison and conclusion
- * (direct_launch.c). Returns -ETIMEDOUT if CUDA refused one of them and those that were launched
- * before have not ended in time; they may then still write to the buffer, the result and the
- * pieces.
+ * (direct_launch.c). Returns -ETIMEDOUT if CUDA refused a launch and the earlier launches have not
+ * ended in time. These may then still write to the buffer, the result and the pieces.
  */
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /*
@@ -120,9 +119,10 @@ int direct_no_kernels(void);
 bool direct_has_kernels(void);
 
 /*
- * A list that a kernel before the read has made, in the memory space. The read
- * takes the pieces in [from, from + n) whose numbers are also in [bounds[0],
- * bounds[1]). n is not 0. Places count from ptr, which is in registered memory.
+ * Describes a list that an earlier kernel has built in the memory space. The
+ * read takes the pieces in [from, from + n) whose numbers are also in
+ * [bounds[0], bounds[1]). n is not 0. Places count from ptr, which is in
+ * registered memory.
  */
 struct direct_window {
     void *ptr;
@@ -139,9 +139,10 @@ int direct_list_read_window(struct leased_file *f, const struct direct_window *w
 /* Returns true if direct_long_launch() serves this read. */
 bool direct_long_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
- * Launches a read through queues of its own. Returns 1 if it was launched. Returns 0 if shared
- * queues have to serve the read, because its data is compared and the stream is being captured, or
- * too many such reads are in flight. Otherwise returns -errno, like direct_launch().
+ * Launches a read through queues of its own. Returns 1 if the read was launched. Returns 0 if
+ * shared queues have to serve the read, because its data is compared and the stream is being
+ * captured, or because too many such reads are in flight. Otherwise returns -errno, like
+ * direct_launch().
  */
 int direct_long_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
@@ -200,12 +201,12 @@ struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvm
  * Frees the words of a check whose last kernel was not launched and whose other kernels have ended.
  */
 void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check);
-/* Launches the comparison of the data of a read or a list. */
+/* Launches the kernel that compares the data of a read or a list. */
 int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
 /* Sets gpunvme_error() for a read that failed, naming a block that differs. Returns err. */
 int direct_say_failed(struct leased_file *f, int err);
 
-/* Makes the read on the calling thread (direct_cpu.c). Returns bytes or -errno. */
+/* Executes the read on the calling thread (direct_cpu.c). Returns bytes or -errno. */
 int64_t direct_cpu_read(const struct gd_launch *l);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keeps the table in which kernels find the buffer that contains an address. */
+/* Maintains the table in which kernels look up the buffer that contains an address. */
 #include "client/lib/direct.h"
 
 #include <errno.h>

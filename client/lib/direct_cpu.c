@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executes reads on the calling thread, which stands for all lanes of a warp, on mounts without a
- * GPU.
+ * Executes reads on the calling thread on mounts without a GPU. The thread acts as all lanes of a
+ * warp.
  */
 #define GQ_LANES 32u
 #include "client/device/gd_lone.h"

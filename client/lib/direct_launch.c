@@ -21,8 +21,8 @@ bool direct_has_kernels(void)
 }
 
 /*
- * Returns the queues for a read: one for each GD_QUEUE_COMMANDS commands. A small read has one,
- * because most of its time is the launch.
+ * Returns the number of queues for a read. The read has one queue for each GD_QUEUE_COMMANDS
+ * commands. A small read has one queue, because the launch takes most of its time.
  */
 static unsigned queues_for(const struct gd_set *set, uint64_t n)
 {
@@ -31,7 +31,10 @@ static unsigned queues_for(const struct gd_set *set, uint64_t n)
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
-/* Returns one block for each queue of a long read: one for as many bytes as its lanes stage. */
+/*
+ * Returns the number of blocks for a long read. Each block has one queue. If data is staged, the
+ * read has one block for as many bytes as the lanes of a block stage, up to a limit.
+ */
 static uint64_t read_blocks(const struct gd_launch *l)
 {
     const struct gd_set *set = &l->file.set;
@@ -60,8 +63,8 @@ static uint64_t blocks_for(const struct gd_launch *l)
 }
 
 /*
- * A block that concludes has one warp. Any other block with a queue of its own has a second warp,
- * which loads the list, and copy warps if data is staged.
+ * A block that concludes a read or a list has one warp. Any other block with a queue of its own has
+ * a second warp, which loads the list, and copy warps if data is staged.
  */
 static unsigned warps_for(const struct gd_launch *l)
 {
@@ -72,7 +75,7 @@ static unsigned warps_for(const struct gd_launch *l)
     return GD_STAGES(&l->buffer) ? 2 + GD_COPY_WARPS : 2;
 }
 
-/* Launches the kernel of a read, of a list, or of the conclusion of one. */
+/* Launches the kernel that executes or concludes a read or a list. */
 static int launch_kernel(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     const struct cuda_kernel *kernel = l->list || l->unit ? &d->list_kernel : &d->kernel;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Launches lists of reads, and long reads, which have queues of their own. One block reads on each
+ * Launches lists of reads, and long reads. Both have queues of their own. One block reads on each
  * queue. On mounts without a GPU the calling thread executes lists.
  */
 #define GQ_LANES 1
@@ -14,7 +14,10 @@
 
 /* --- Long reads ------------------------------------------------------------------------------ */
 
-/* A kernel that runs after the read compares whole blocks. */
+/*
+ * Returns true if the file has no checksums, or if a kernel after the read can compare whole
+ * blocks.
+ */
 static bool direct_long_suits_sums(const struct gd_launch *l)
 {
     return !l->file.sums.words ||

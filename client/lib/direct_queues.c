@@ -161,8 +161,8 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
 }
 
 /*
- * One allocation in the memory space. It has the locks, the queues, the trackers and free CIDs of
- * each queue, and the CIDs of each queue with their commands and states.
+ * Describes one allocation in the memory space. The allocation has the locks, the queues, the
+ * trackers and free CIDs of each queue, and the CIDs of each queue with their commands and states.
  */
 struct arena {
     uint64_t queues, trackers, free_cids, cids, cmds, states, len; /* offsets; bytes of all */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes reads of the direct path by kernels of the library, in a stream or by the service. */
+/* Executes reads of the direct path in kernels of the library. Uses a stream or the service. */
 #include <errno.h>
 
 #include "client/device/gd_launch.h"
@@ -25,7 +25,7 @@ static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset
     return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
 }
 
-/* Reads on the calling thread. */
+/* Executes the read on the calling thread. */
 static int64_t direct_read_here(struct leased_file *f, const struct gd_launch *l)
 {
     int64_t got = direct_cpu_read(l);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements the host's side of reads that a persistent kernel serves while their threads wait. */
+/* Implements the host side of the service. Its persistent kernel reads for waiting threads. */
 #include "client/lib/direct_service.h"
 
 #include <errno.h>
@@ -152,7 +152,7 @@ bool direct_service_close(struct direct_service *s)
     return true;
 }
 
-/* Sets gpunvme_error() for errors other than those of CUDA, for which cuda_driver sets it. */
+/* Sets gpunvme_error() for errors other than CUDA errors, for which cuda_driver sets the text. */
 static int direct_service_say(int err)
 {
     return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;
@@ -170,7 +170,7 @@ static int direct_service_check(struct direct_service *s)
     return err;
 }
 
-/* The state of a host's wait for a read. */
+/* Describes the state of a host thread that waits for a read. */
 struct wait {
     uint64_t start_ns, check_ns, patience_ns;
     unsigned polls;
@@ -234,8 +234,8 @@ static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t 
 }
 
 /*
- * Has a block read a part of the rest of the read, of which `done` bytes have been read. Returns
- * bytes or -errno.
+ * Lets a block read a part of the remaining bytes after `done` bytes have been read. Returns bytes
+ * or -errno.
  */
 static int64_t serve_part(struct direct_service *s, const struct direct_service_read *r,
                           uint64_t done)

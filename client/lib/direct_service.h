@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes reads for which a host waits without a launch (cuda/gq_service.h). A block of the
+ * Executes reads for waiting host threads without a launch (cuda/gq_service.h). A block of the
  * persistent kernel serves the reads of one thread at a time.
  */
 #ifndef CLIENT_LIB_DIRECT_SERVICE_H
@@ -26,7 +26,7 @@ static inline uint64_t direct_patience_ns(const struct gd_set *set, uint64_t len
     return (len + DIRECT_PART - 1) / DIRECT_PART * 3 * set->command_ns;
 }
 
-/* A read inside of one buffer that does not pass the end of the file. */
+/* Describes a read inside one buffer. The read does not pass the end of the file. */
 struct direct_service_read {
     const struct gpunvme_device_file *file;
     uint64_t file_at; /* address in the memory space */
@@ -42,8 +42,8 @@ struct direct_service_read {
 };
 
 /*
- * Opens the service of a GPU's memory space. Returns 0 with *out NULL if the library has no device
- * code.
+ * Opens the service of a GPU's memory space. Returns 0 and sets *out to NULL if the library has no
+ * device code.
  */
 int direct_service_open(const struct memory_space *p, struct direct_service **out);
 /*
@@ -59,11 +59,11 @@ bool direct_service_close(struct direct_service *s);
  */
 bool direct_service_any_stuck(void);
 /*
- * Makes a read and waits for it. Returns its bytes, fewer than requested only after an error in a
- * later part, or -errno with gpunvme_error() set. More threads than slots take turns. Returns
- * -ETIMEDOUT also if no block answered in time, for example because the GPU has no room for one; a
- * read that has begun may then still be in flight. Returns -EIO also within 0.1 s after the CUDA
- * context has failed, and immediately afterwards.
+ * Executes a read and waits for its end. Returns -errno with gpunvme_error() set, or the number of
+ * bytes. The number is less than requested only after an error in a later part. More threads than
+ * slots take turns. Returns -ETIMEDOUT also if no block answered in time, for example because the
+ * GPU has no room for one; a read that has begun may then still be in flight. Returns -EIO also
+ * within 0.1 s after the CUDA context has failed, and immediately afterwards.
  */
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
 /*

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps slots of words in the memory space, one for each check of data in flight. A kernel
- * increments the runs of its slot when it has ended, so the host finds free slots without a call at
- * the end.
+ * Manages slots of words in the memory space. Each check of data in flight has one slot. A kernel
+ * increments `runs` of its slot at its end, so the host finds free slots without a further call.
  */
 #include <errno.h>
 #include <stdlib.h>

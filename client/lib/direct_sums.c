@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes the table of the kernel that compares checksums, and reports blocks that differ. */
+/* Builds the table for the kernel that compares checksums, and reports blocks that differ. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +44,8 @@ void direct_sums_close(struct gpunvme_direct *d)
 }
 
 /*
- * Takes the words of a check. A captured read has none, because a graph may run it in two instances
- * at once, which would share them.
+ * Reserves the words of a check. A captured read has no words, because a graph may run the read in
+ * two instances at once, which would share the words.
  */
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream)
@@ -97,8 +97,9 @@ int direct_compare(struct gpunvme_direct *d, const struct gd_launch *l, void *st
 }
 
 /*
- * Moves the block that kernels have found last into f->bad_block, so that a later error of the
- * drive is not taken for that block's. Stores 1 + its offset in *found, or 0. Returns 0 or -errno.
+ * Moves the bad block that kernels have found last into f->bad_block, so that a later error of the
+ * drive is not attributed to that block. Stores 1 + the block's offset in *found, or 0 if there is
+ * none. Returns 0 or -errno.
  */
 static int take_bad_block(struct leased_file *f, uint64_t *found)
 {

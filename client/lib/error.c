@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Keeps the text of the last error of each thread, and the log of the process.
- */
+/* Stores the text of each thread's last error, and the log of the process. */
 #include "client/lib/error.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps the text of gpunvme_error() for each thread, and the log of
+ * Stores the text of gpunvme_error() for each thread, and the log of
  * gpunvme_set_log().
  */
 #ifndef CLIENT_LIB_ERROR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opens files: their descriptors, the count of their users, and memory for their
- * transfers. Chooses the path of a transfer.
+ * Opens files, counts their users, and finds memory for their transfers. Chooses the path of a
+ * transfer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +97,7 @@ static int transfer_clamp(const struct gpunvme_file *f, struct range *r)
     return 0;
 }
 
-/* Returns the bytes of the range that O_DIRECT can move. */
+/* Returns the number of bytes in the range that O_DIRECT can move. */
 static size_t transfer_direct_part(const struct gpunvme_file *f, const struct range *r)
 {
     if (!f->o_direct)
@@ -139,7 +139,7 @@ static size_t transfer_locally(struct gpunvme_file *f, struct gpunvme_buffer *b,
 
 static _Thread_local char last_why[160];
 
-/* Copies the text, because the buffer may end before its caller reads it. */
+/* Copies the text, because the buffer may be freed before the caller reads the text. */
 static void keep_why(struct gpunvme_result *result)
 {
     snprintf(last_why, sizeof(last_why), "%s", result->why);
@@ -147,8 +147,8 @@ static void keep_why(struct gpunvme_result *result)
 }
 
 /*
- * Shorter reads of a file that is open with O_DIRECT use the host's page cache as well, because the
- * interface of cuFile demands the flag of its programs.
+ * Reads below this size use the host's page cache even if the file is open with O_DIRECT, because
+ * cuFile requires its programs to set this flag.
  */
 #define CACHED_BELOW (16u << 10)
 

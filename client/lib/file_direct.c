@@ -2,7 +2,7 @@
 /*
  * Reads direct files on leased queues of the mount, by kernels of this process.
  * All direct files of a mount share one set of queues. A long read for which
- * the host waits is launched in one of LANES streams; the persistent kernel of
+ * the host waits is launched in one of LANES streams. The persistent kernel of
  * direct_read_wait() serves the other reads.
  */
 #include <errno.h>

@@ -164,7 +164,7 @@ static int check_type(int fd, struct stat *st)
     return 0;
 }
 
-/* Called under the lock. */
+/* Chooses the mount of a file. Called under the lock. */
 static void choose_mount(struct gpunvme_file *f, const struct stat *st)
 {
     struct gpunvme *g = f->g;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares structures and functions that the files behind gpunvme.h share. A
- * file calls only those listed before it: handle_process.c, regions.c,
- * file_direct.c, file.c, submit.c, handle.c.
+ * Declares structures and functions that the files behind gpunvme.h share. Each
+ * file calls only functions of the files before it in the order
+ * handle_process.c, regions.c, file_direct.c, file.c, submit.c, handle.c.
  */
 #ifndef CLIENT_LIB_HANDLE_H
 #define CLIENT_LIB_HANDLE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Watches the state of the process on which a handle depends: the loaded CUDA
- * driver, and forks.
+ * Watches the process for changes that affect a handle. These changes are
+ * forks, and the load of the CUDA driver.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements leased files, whose extents the GPU looks up without the host. */
+/* Implements leased files. The GPU looks up their extents without the host. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -316,7 +316,7 @@ void leased_file_close(struct leased_file *f)
     leased_file_file_free(f);
 }
 
-/* Called under the lease lock. */
+/* Called under the lease lock. Returns 1 after it has renewed the lease. */
 static int leased_file_update(struct leased_file *f)
 {
     const struct gpunvme_lease_page *page = f->lease.page.addr;

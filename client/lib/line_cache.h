@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Describes a cache of lines of a direct file, for kernels. Its words end with the leases. */
+/* Describes a line cache of a direct file for kernels. The cache's words end with the leases. */
 #ifndef CLIENT_LIB_LINE_CACHE_H
 #define CLIENT_LIB_LINE_CACHE_H
 

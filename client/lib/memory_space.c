@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the memory space in which leased queues are driven: that of a GPU
- * or of the host.
+ * Implements the memory space of leased queues. The space belongs to a GPU or
+ * to the host.
  */
 #include "client/lib/memory_space.h"
 
@@ -39,8 +39,8 @@ static int memory_space_copy(const struct memory_space *p, uint64_t dst, uint64_
 }
 
 /*
- * Copies on a mount without a GPU, where threads that read load and store words of the memory
- * meanwhile. A thread that loads a word also sees the words in front of it.
+ * Copies words on a mount without a GPU, while reading threads load and store words of the memory.
+ * A thread that loads a copied word sees all copied words before that word, too.
  */
 static void memory_space_copy_words(uint64_t dst, uint64_t src, size_t len)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares the memory space of the code that drives leased queues, with all
- * tables that it loads: that of a GPU, or on mounts without one that of this
- * process.
+ * Declares the memory space of the code that drives leased queues. All tables
+ * that the code loads lie in this space. The space belongs to a GPU, or to this
+ * process on mounts without a GPU.
  */
 #ifndef CLIENT_LIB_MEMORY_SPACE_H
 #define CLIENT_LIB_MEMORY_SPACE_H

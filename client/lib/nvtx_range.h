@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes NVTX ranges of the domain "gpunvme", which Nsight and other tools show:
- * the calls of the library, on the calling thread, with their bytes (pieces for
- * a list) as payload. Without a tool a range costs a call and two loads.
- * Without the headers of NVTX at build time it costs nothing.
+ * Creates NVTX ranges of the domain "gpunvme", which Nsight and other tools
+ * show. A range is a library call on the calling thread. Its payload is the
+ * number of bytes (pieces for a list). Without a tool a range costs a call and
+ * two loads. Without the NVTX headers at build time a range costs nothing.
  */
 #ifndef CLIENT_LIB_NVTX_RANGE_H
 #define CLIENT_LIB_NVTX_RANGE_H
 
 #include <stdint.h>
 
-/* These begin and end a range of a thread; ranges nest. `name` is a literal. */
+/* These functions begin and end a range of a thread. Ranges nest. `name` is a string literal. */
 #ifdef GPUNVME_HAVE_NVTX
 void nvtx_range_begin(const char *name, uint64_t bytes);
 void nvtx_range_end(void);

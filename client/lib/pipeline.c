@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements the bounce pipeline: its threads move one transfer, each with a
- * staging pair.
+ * Implements the bounce pipeline. Its threads move one transfer together. Each
+ * thread has a staging pair.
  */
 #include "client/lib/pipeline.h"
 
@@ -31,7 +31,7 @@
 /* Minimum of the pieces of a half, unless the list is shorter. */
 #define LEAST_PIECES 256u
 
-/* Holds the pairs with chunks of one size. */
+/* Stores the staging pairs with chunks of one size. */
 struct pool {
     size_t chunk;
     bool local; /* no ioctl uses the staging, so it is not registered */
@@ -49,8 +49,8 @@ struct pipeline {
 };
 
 /*
- * Holds a transfer and the state of its threads. If the transfer has a list,
- * the members count pieces.
+ * Describes a transfer and the state of its threads. If the transfer has a
+ * list, the members count pieces.
  */
 struct job {
     struct gpunvme_buffer *b;
@@ -128,8 +128,9 @@ static struct staging_pair *get_pair(struct connection *g, struct pool *p, int *
 }
 
 /*
- * Takes at most `wanted` pairs of the pool; if it `waits`, at least one. Returns how many, or
- * -errno; without waiting fewer if they are in use or there is no memory for them.
+ * Takes at most `wanted` pairs of the pool. With `waits`, takes at least one pair. Returns the
+ * number of pairs or -errno. Without `waits`, the number is lower if pairs are in use or memory is
+ * short.
  */
 static int get_pairs(struct pipeline *p, struct pool *pool, unsigned wanted, bool waits,
                      struct staging_pair **pairs)
@@ -282,7 +283,7 @@ static void begin_chunk(struct job *j, struct staging_pair *pair, struct half *s
     s->len = 0;
 }
 
-/* Does the second half of the work on a chunk. */
+/* Executes the second half of the work on a chunk. */
 static void finish_chunk(struct job *j, struct staging_pair *pair, struct half *s)
 {
     int err = staging_pair_copy_wait(pair, s);
@@ -432,8 +433,8 @@ size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct r
 }
 
 /*
- * Takes pairs for a list: a few with long chunks if the mount reads the list by
- * READV, otherwise as many as the list has parts.
+ * Takes pairs for a list. If the mount reads the list by READV, takes a few
+ * pairs with long chunks. Otherwise takes as many pairs as the list has parts.
  */
 static int pairs_for_list(struct pipeline *p, struct job *j, struct staging_pair **pairs)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes a batch of reads: by calls of the mount (READV), or by the bounce pipeline. */
+/* Executes a batch of reads by calls of the mount (READV) or by the bounce pipeline. */
 #include <errno.h>
 
 #include "client/lib/call_stats.h"

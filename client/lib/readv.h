@@ -5,7 +5,7 @@
 
 #include "client/lib/shared_list.h"
 
-/* This struct has the state of a call. Its pieces are read in their order. */
+/* Describes the state of a call. Its pieces are read in their order. */
 struct readv_call {
     struct gpunvme_buffer *b; /* registered at the mount */
     int fd;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keeps the memory of transfers, and its buffers at each mount. */
+/* Manages the memory of transfers, and the buffers of this memory at each mount. */
 #include "client/lib/regions.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct region {
     struct region *next_dropped;
 };
 
-/* Holds the regions in order of their addresses. No two regions overlap. */
+/* Stores the regions in the order of their addresses. No two regions overlap. */
 struct region_list {
     struct region **at;
     size_t n, room;
@@ -369,8 +369,9 @@ static struct region *find_ready(const struct regions *rs, const struct connecti
 }
 
 /*
- * Returns the id of the memory's region if that has several allocations, of which the first still
- * exists. Otherwise returns `id`, that of the allocation at addr. The caller holds the lock.
+ * Returns the id of the memory's region if the region has several allocations and the first
+ * allocation still exists. Otherwise returns `id`, the id of the allocation at addr. The caller
+ * holds the lock.
  */
 static uint64_t id_of_region(const struct regions *rs, struct cuda_driver *cu, uint64_t addr,
                              uint64_t id)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Describes the memory of transfers. A region has a buffer at each mount with
- * which it is used, registered at the first use.
+ * Describes the memory of transfers. At its first use with a mount, a region
+ * registers a buffer at that mount.
  */
 #ifndef CLIENT_LIB_REGIONS_H
 #define CLIENT_LIB_REGIONS_H
@@ -24,7 +24,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
 /* Removes a region of the caller. Returns -ENOENT if none begins there. */
 int regions_remove(struct regions *rs, void *addr);
 
-/* Holds a buffer that contains [addr, addr + len) until region_release(). */
+/* Refers to a buffer that contains [addr, addr + len) until region_release(). */
 struct region_use {
     struct region *region;
     struct gpunvme_buffer *buffer;

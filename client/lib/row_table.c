@@ -559,7 +559,7 @@ static int table_few(struct gpunvme_table *t, struct gd_table_launch *l, void *s
 }
 
 /*
- * Makes as many turns as n ids may need, because the host does not know how
+ * Launches as many turns as n ids may need, because the host does not know how
  * many ranges the rows touch.
  */
 static int table_run(struct gpunvme_table *t, struct gd_table_launch *l, void *stream)

@@ -52,10 +52,7 @@ void table_host_read(struct gpunvme_table *t, const struct gd_table_launch *l)
 
 /* --- GPU memory ------------------------------------------------------------------------------ */
 
-/*
- * Holds host memory that replaces the arrays of a gather that are in GPU
- * memory.
- */
+/* Stores host memory that replaces the GPU arrays of a gather. */
 struct table_host_copy {
     struct gd_table_launch l;
     struct gd_table_status status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shares memory for the pieces of READV with the mount, and reuses it. Each
- * call of READV in flight has its own list.
+ * Shares memory for the pieces of READV with the mount, and reuses this memory.
+ * Each READV in flight has its own list.
  */
 #ifndef CLIENT_LIB_SHARED_LIST_H
 #define CLIENT_LIB_SHARED_LIST_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Implements the client's side of the mount's socket. */
+/* Implements the client side of the mount's socket. */
 #include "client/lib/socket.h"
 
 #include <assert.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Uses the mount's UNIX socket, which carries descriptors, since ioctls cannot.
- */
+/* Uses the mount's UNIX socket for descriptors, which ioctls cannot carry. */
 #ifndef CLIENT_LIB_SOCKET_H
 #define CLIENT_LIB_SOCKET_H
 

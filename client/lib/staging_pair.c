@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Implements two chunks of staging, and the copies between them and a buffer.
+ * Implements pairs of staging chunks, and the copies between a pair and a
+ * buffer.
  */
 #include "client/lib/staging_pair.h"
 

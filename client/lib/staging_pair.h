@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares a staging pair of the bounce pipeline, which has two chunks of
- * staging, and copies between them and the buffer of the transfer. One thread
- * at a time uses a pair.
+ * Declares a staging pair of the bounce pipeline. A pair has two chunks of
+ * staging. Functions copy between these chunks and the buffer of the transfer.
+ * One thread at a time uses a pair.
  */
 #ifndef CLIENT_LIB_STAGING_PAIR_H
 #define CLIENT_LIB_STAGING_PAIR_H

@@ -12,7 +12,7 @@
 #include "support/page.h"
 
 #define AVOID_GPU_S 10
-/* bounce_set_options() documents these. The figures are in bench/RESULTS.md. */
+/* bounce_set_options() documents these limits. bench/RESULTS.md has the measurements. */
 #define BOUNCE_CACHED_BELOW ((size_t)128 << 10)
 #define BOUNCE_BELOW        ((size_t)16 << 10)
 #define BOUNCED_PIECES      4u

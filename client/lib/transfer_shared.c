@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Makes transfers of registered memory by calls of the mount. */
+/* Transfers data to and from registered memory by ioctls of the mount. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t comm
         sum->nvme_status = nvme_status;
 }
 
-/* Makes one call for the rest of the range. Returns 0 or -errno. */
+/* Calls the mount once for the rest of the range. Returns 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
                       struct gpunvme_ioc_rw *rw, unsigned retries)
 {

@@ -51,7 +51,7 @@ struct gpunvme_file;
  */
 #define GPUNVME_UNVERIFIED 1u
 
-/* Holds the options of a handle. Zero in a field means its default. */
+/* Stores the options of a handle. A field of 0 selects its default. */
 struct gpunvme_options {
     /*
      * GPUNVME_PATH_GPU or GPUNVME_PATH_BOUNCE restricts transfers to this path;
@@ -252,8 +252,8 @@ int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out);
  */
 int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out);
 /*
- * These copy bytes between host memory and any memory, for callers without
- * CUDA.
+ * These functions copy bytes between host memory and any memory, for programs
+ * without CUDA.
  */
 int gpunvme_copy_out(struct gpunvme *g, const void *addr, void *dst, size_t len);
 int gpunvme_copy_in(struct gpunvme *g, void *addr, const void *src, size_t len);
@@ -328,8 +328,8 @@ int gpunvme_readv(struct gpunvme_file *f, void *addr, size_t len, struct gpunvme
                   size_t n, struct gpunvme_result *result);
 
 /*
- * Describes a transfer made by a thread of the handle. The library owns it and
- * uses the memory until it has ended.
+ * Describes a transfer that a thread of the handle executes. Until the transfer
+ * has ended, the library owns this structure and uses the memory at addr.
  */
 struct gpunvme_transfer {
     void *reserved[2]; /* used by the library */
@@ -368,8 +368,9 @@ ssize_t gpunvme_submit(struct gpunvme_transfer *const *transfers, size_t n);
 ssize_t gpunvme_wait(struct gpunvme_transfer *t);
 
 /*
- * A transfer in stream order. The library reads the values behind the pointers
- * when the stream reaches the transfer; they must stay valid until then.
+ * Describes a transfer in stream order. The library reads the values behind the
+ * pointers when the stream reaches the transfer. The pointers must stay valid
+ * until then.
  */
 struct gpunvme_stream_transfer {
     int write;
@@ -395,13 +396,12 @@ struct gpunvme_stream_transfer {
 };
 
 /*
- * Makes a transfer in stream order (a CUstream or cudaStream_t; NULL is the
- * default stream). Returns 0 if the result will be in *bytes, which is host
- * memory. The stream waits (cuStreamWaitValue32) while a thread of this process
- * makes the transfer. If the GPU cannot wait for memory, the call waits. Returns
- * -ENOTSUP if the stream is being captured. If CUDA is missing or unused, stream
- * must be NULL (-ENODEV otherwise), and the transfer has ended when the call
- * returns.
+ * Executes a transfer in stream order. `stream` is a CUstream or cudaStream_t; NULL is the default
+ * stream. Returns 0 if the result will be in *bytes, which is host memory. The stream waits
+ * (cuStreamWaitValue32) while a thread of this process executes the transfer. If the GPU cannot
+ * wait for memory, the call waits. Returns -ENOTSUP if the stream is being captured. If CUDA is
+ * missing or unused, stream must be NULL (-ENODEV otherwise), and the transfer has ended when the
+ * call returns.
  *
  * A read of a direct file is launched as kernels instead, and done must be NULL.
  * The library reads the values during the call. `bytes` and `pieces` are memory
@@ -444,7 +444,7 @@ struct gpunvme_segment {
 
 struct gpunvme_table;
 struct gpunvme_cache;
-/* Holds the options of a table. A field of 0 selects its default. */
+/* Stores the options of a table. A field of 0 selects its default. */
 struct gpunvme_table_options {
     uint64_t row_stride; /* bytes from a row to the next one; default: row_bytes */
     /*

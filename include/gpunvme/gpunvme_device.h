@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libgpunvme in kernels: a thread, a warp or a block reads from a file while
- * its kernel runs, without the CPU. For CUDA C++ with compute capability 8.0 or
- * newer; the code is in headers only.
+ * Declares libgpunvme for kernels. A thread, a warp or a block reads from a
+ * file while its kernel runs, without the CPU. The functions require CUDA C++
+ * and compute capability 8.0 or newer. All code is in headers.
  *
  *     // host: g by gpunvme_open(), the memory around dst by gpunvme_register()
  *     gpunvme_file_open(g, fd, GPUNVME_FILE_DIRECT, &f);
@@ -11,12 +11,12 @@
  *     // device
  *     int64_t got = gpunvme_pread_warp(file, dst, 65536, offset);
  *
- * All functions have these rules in common:
+ * All functions follow these rules:
  *  - They read n bytes at offset of the file to dst, inside one registered
  *    buffer, at any alignment. Whole blocks of 4 KiB to addresses that are
  *    multiples of 4 are fastest.
- *  - They return the number of bytes, less than n only at the end of the file,
- *    or -errno:
+ *  - They return -errno or the number of bytes, which is less than n only at
+ *    the end of the file. The errors are:
  *      -EFAULT     dst is not inside a registered buffer that the drive reaches
  *      -EIO        the drive could not read, or a checksum does not match
  *      -ESTALE     the leases have ended: call gpunvme_file_renew() after the kernel
@@ -33,7 +33,7 @@
  *    than are resident.
  *  - Kernels must run in the primary context of the device.
  *  - A kernel that calls them uses 164 to 226 registers per thread on sm_90, so blocks of up to 256
- *    threads always have that many. With __launch_bounds__ the compiler uses 168 for blocks of 128
+ *    threads always have enough. With __launch_bounds__ the compiler uses 168 for blocks of 128
  *    threads, 128 for 256, and 64 for more. Reads then spill 140 to 210 words, which fit into the
  *    stack of 1,024 bytes that CUDA allocates for any kernel.
  *  - Kernels with larger blocks define GPUNVME_DEVICE_SMALL before they include this header. The
@@ -76,9 +76,9 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 
 /*
  * Called by all threads of a block with the same arguments, for one read. Returns the same result
- * to all of them. The first eight warps read the parts of a long read, each through a queue, so
- * blocks of 256 threads are fastest for those. The call uses 32 bytes of shared memory. It contains
- * a barrier of the block before and after the read.
+ * to all of them. Each of the first eight warps reads a part of a long read through a queue, so
+ * long reads are fastest in blocks of 256 threads. The call uses 32 bytes of shared memory. It
+ * contains a barrier of the block before and after the read.
  */
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
@@ -87,11 +87,11 @@ gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t 
 }
 
 /*
- * Called by all threads of a warp with the same arguments, for n reads, of which each thread has
- * one in flight. n is below 2^31. buffer_offset of a piece is relative to dst, and all pieces lie
- * between dst and the end of the buffer that contains it. Each piece has its own result when the
- * function returns: as above, or -EINVAL for a length of 2^31 or more. Returns 0, or the error of
- * the first piece that has one.
+ * Called by all threads of a warp with the same arguments, for n reads. Each thread has one read in
+ * flight. n is below 2^31. The buffer_offset of a piece is relative to dst. All pieces lie between
+ * dst and the end of the buffer that contains dst. When the function returns, each piece has its
+ * own result as above. The result is -EINVAL for a length of 2^31 or more. Returns 0, or the error
+ * of the first piece that has one.
  *
  * struct gpunvme_piece { uint64_t file_offset, buffer_offset; uint32_t len; int32_t result; }
  */

@@ -120,10 +120,10 @@ struct gpunvme_ioc_info {
 /*
  * Describes an element of the table of GPUNVME_MEM_SEGMENTS. The table is a
  * memfd with at most GPUNVME_MEMORY_SEGMENTS_MAX elements in the order of the
- * addresses. It and the descriptors of the segments, in the same order, are
- * sent in one message: first the table, then for each segment its handle
- * (cuMemExportToShareableHandle), followed by a dma-buf of the whole segment if
- * it has the flag.
+ * addresses. One message carries the descriptor of the table, followed by the
+ * descriptors of the segments in the order of the table. Each segment has a
+ * handle (cuMemExportToShareableHandle), followed by a dma-buf of the whole
+ * segment if the segment has the flag.
  */
 struct gpunvme_memory_segment {
     uint64_t offset; /* of the segment in its handle, bytes; 0 for CUDA */
@@ -500,7 +500,7 @@ struct gpunvme_ioc_queues {
 #define GPUNVME_DISTANCE_ROOT    2u /* the same root complex */
 #define GPUNVME_DISTANCE_FAR     3u /* different root complexes */
 
-/* Describes a GPU of the mount. Counters are those since the mount. */
+/* Describes a GPU of the mount. All counters start at 0 at mount time. */
 struct gpunvme_gpu {
     uint8_t uuid[16];
     char name[64];
@@ -597,7 +597,8 @@ struct gpunvme_ioc_trace {
 #define GPUNVME_LEASE_MAX      64u /* queues per lease */
 
 /*
- * Lies at the start of a lease's shared memory, which only the daemon writes.
+ * Describes the start of a lease's shared memory. Only the daemon writes this
+ * memory.
  */
 struct gpunvme_lease_page {
     uint32_t state; /* GPUNVME_LEASE_* */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Declares parts that the commands on files share: their files, a mount with a
- * buffer, and the totals of a file.
+ * Declares functions and structures that the commands on files share. They open
+ * files, connect to a mount with a buffer, and describe the transfers of a
+ * file.
  */
 #ifndef CLIENT_CLI_CMD_CLI_COPY_H
 #define CLIENT_CLI_CMD_CLI_COPY_H

@@ -13,7 +13,7 @@
 
 #define TURNS 3
 
-/* Describes a way to read the file, and its result. */
+/* Describes a method of reading the file, with the measured result. */
 struct method {
     const char *name;
     uint32_t path; /* GPUNVME_PATH_*; 0: read(2) */

@@ -32,7 +32,7 @@ static const char *const way_names[WAYS] = {"table", "table, again through a cac
                                             "READV of each row", "16 threads, page cache",
                                             "16 threads, O_DIRECT"};
 
-/* Describes rows of a file, and the memory into which each way reads them. */
+/* Describes rows of a file, and the memory into which each method reads the rows. */
 struct rows {
     const char *file;
     size_t row;

@@ -22,7 +22,7 @@
 
 #define MODE_BITS 0777u
 
-/* A copy with its totals. */
+/* Describes a copy with its totals. */
 struct copy {
     const char *source, *target;
     int from, to;

@@ -12,7 +12,7 @@
 #include "client/cli/common/pages.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-/* Holds a page, aligned for the structs that are read from it. */
+/* Stores an Identify page. The alignment suits the structs in the page. */
 struct page {
     uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };

@@ -170,10 +170,10 @@ static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
     return NULL;
 }
 
-/* Returns a text of the kernel about the namespace, or about the controller if n is NULL. */
+/* Returns a string attribute of namespace n, or of controller c if n is NULL. */
 #define OF_KERNEL(c, n, what) ((n) ? nvme_ns_get_##what(n) : (c) ? nvme_ctrl_get_##what(c) : NULL)
 
-/* Adds a drive. pci, c and n are NULL if they are not known. */
+/* Adds a drive. Each of pci, c and n is NULL if unknown. */
 static void add_drive(struct listing *l, const char *device, const struct pci_device *pci,
                       nvme_ctrl_t c, nvme_ns_t n)
 {

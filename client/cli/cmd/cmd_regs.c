@@ -46,7 +46,7 @@ const struct cli_reg cli_reg_table[CLI_REGS] = {
     [PMRCAP] = {"pmrcap", "PMRCAP: persistent memory region", 0xe00, 4},
 };
 
-/* Describes a field of a register: `width` bits from `shift` on. */
+/* Describes a register field of `width` bits that begins at bit `shift`. */
 struct bits {
     uint8_t reg, shift, width;
     const char *key, *label;

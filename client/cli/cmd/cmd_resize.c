@@ -20,7 +20,7 @@
 #include "support/mount_find.h"
 #include "support/number.h"
 
-/* The image file of the mount that is resized. */
+/* Describes the image file of the mount that is resized. */
 struct image {
     char path[PATH_MAX]; /* "": the device is no image, or is unknown */
     uint64_t bytes;      /* size before the command */

@@ -23,8 +23,8 @@ static void add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned
 }
 
 /*
- * Prints the histograms of a table of operations and paths without empty buckets. The histograms
- * are `stride` bytes apart.
+ * Prints the histograms of each operation and path without empty buckets. Adjacent histograms are
+ * `stride` bytes apart.
  */
 static void print_latency(struct cli_out *out, const char *key, const struct gpunvme_latency *first,
                           size_t stride, unsigned paths)

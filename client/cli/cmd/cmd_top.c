@@ -28,7 +28,7 @@
 #include "support/array.h"
 #include "support/clock.h"
 
-/* Holds a reading of the counters of open files and queues. */
+/* Stores one reading of the counters of open files and queues. */
 struct cli_counts {
     struct gpunvme_open_file *files; /* in order of id */
     size_t n_files, room;
@@ -511,7 +511,7 @@ static void keys_begin(struct keys *k)
     tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
 }
 
-/* Reads keys. Returns true if one of them is q, or the terminal is gone. */
+/* Reads keys. Returns true if a key is q, or if the terminal is gone. */
 static bool keys_are_end(void)
 {
     char keys[64];
@@ -558,7 +558,7 @@ static void keys_end(struct keys *k)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* Holds the mounts, with the previous readings of files and queues. */
+/* Stores the watched mounts, and the previous readings of their files and queues. */
 struct top {
     struct cli_watch watch;
     struct cli_counts before[CLI_WATCH_MOUNTS];

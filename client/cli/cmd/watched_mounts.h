@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the mounts that a command watches: those of its operands, or all. */
+/* Finds the mounts that a command watches. Without operands, a command watches all mounts. */
 #ifndef CLIENT_CLI_CMD_WATCHED_MOUNTS_H
 #define CLIENT_CLI_CMD_WATCHED_MOUNTS_H
 

@@ -16,7 +16,7 @@
 
 #define CLI_SCHEMA_VERSION 1
 
-/* Holds values of the options that several subcommands share. */
+/* Stores the values of options that several subcommands share. */
 struct cli_options {
     bool json;
     bool prometheus; /* for stats only */
@@ -106,8 +106,8 @@ struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root, FILE *to);
 
 /*
- * Prints a document whose last member is a list with possibly millions of
- * elements. Each element is printed when it is added. The functions take
+ * Prints a document whose last member is a list. The list may have millions of
+ * elements, so each element is printed when it is added. The functions take
  * ownership of root and the elements.
  */
 struct cli_json_list {
@@ -121,8 +121,8 @@ const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
 
 /*
- * Shows progress on a terminal by a line that is rewritten at most ten times a
- * second.
+ * Shows progress in a line of a terminal. The line is rewritten at most ten
+ * times a second.
  */
 struct cli_progress {
     const char *what;

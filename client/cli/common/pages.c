@@ -13,7 +13,7 @@
 
 enum kind { NUMBER, HEX, FLAG, TEXT, BYTES, ID };
 
-/* Describes a field of a page: bytes at an offset, or one bit of them. */
+/* Describes a field of a page. The field is all bytes at an offset, or one bit of these bytes. */
 struct field {
     const char *key, *label;
     uint16_t offset, bytes;

@@ -29,7 +29,7 @@ void cli_show_ctrlr(struct cli_out *o, const void *page, uint32_t *nn);
  */
 const char *cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set);
 
-/* Describes a register of a controller in BAR0 (section 3.1.3). */
+/* Describes a controller register in BAR0 (section 3.1.3). */
 struct cli_reg {
     const char *key, *label;
     uint32_t offset;

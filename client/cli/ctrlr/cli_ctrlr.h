@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a controller: Identify data through the kernel's driver or ours, and
- * registers from its BAR.
+ * Reads Identify data and registers of a controller. Identify commands use the
+ * kernel's driver or the driver of this project. Registers are read from the
+ * controller's BAR.
  */
 #ifndef CLIENT_CLI_CTRLR_CLI_CTRLR_H
 #define CLIENT_CLI_CTRLR_CLI_CTRLR_H

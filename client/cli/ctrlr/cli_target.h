@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds the drive that a command names, by a device string (blockdev/device.h),
- * a node of the kernel's driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI
- * address, which selects the current driver.
+ * Finds the drive that a command names. The name is a device string
+ * (blockdev/device.h), a node of the kernel's driver (/dev/nvme0,
+ * /dev/nvme0n1), or a bare PCI address. A bare PCI address selects the drive's
+ * current driver.
  */
 #ifndef CLIENT_CLI_CTRLR_CLI_TARGET_H
 #define CLIENT_CLI_CTRLR_CLI_TARGET_H
