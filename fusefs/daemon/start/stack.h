@@ -27,7 +27,7 @@ struct drive {
     uint8_t host_id[16];           /* of bdev, bd_reserve.h */
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
-    /* Memory of devices that simulate GPUs. It is closed with the stack. */
+    /* Memory of devices that stand for GPUs. The end of the stack closes it. */
     int cpu_memories[GQ_CPU_MEMORIES];
     unsigned n_cpu_memories;
 };
